@@ -30,8 +30,7 @@ from opensafeintent.statistics import (
     compare_models,
     rank_intervals,
 )
-from opensafeintent.statistics.comparisons import binomial_tail, mcnemar
-from opensafeintent.statistics.flips import Paired, step_down
+from opensafeintent.statistics.comparisons import Paired, binomial_tail, mcnemar, step_down
 
 Floats = NDArray[np.float64]
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.statistics import Resamples, estimate
-from opensafeintent.statistics.averages import Averaged, over_models, over_strata
+from opensafeintent.statistics.intervals import Averaged, over_models, over_strata
 from other_intervals import OTHERS, RESAMPLES
 
 Floats = NDArray[np.float64]

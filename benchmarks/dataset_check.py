@@ -18,9 +18,7 @@ import time
 from collections.abc import Sequence
 
 from opensafeintent import PromptSet, load_dataset
-from opensafeintent.construction.controls.artefacts import artefacts_of
-from opensafeintent.construction.controls.findings import check
-from opensafeintent.construction.controls.records import Accuracy
+from opensafeintent.construction.controls import Accuracy, artefacts_of, check
 from opensafeintent.promptsets import Prompts
 from opensafeintent.statistics import Estimate, Resamples
 from opensafeintent.taxonomy import CORE_VARIANTS

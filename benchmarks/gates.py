@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.statistics import Resamples
 from opensafeintent.statistics.exact import least_share
-from opensafeintent.statistics.gates import bounds_of, bounds_of_difference, verdict_of
+from opensafeintent.statistics.thresholds import bounds_of, bounds_of_difference, verdict_of
 
 SETS = (42, 115, 700)
 CONFIDENCE = 0.95

@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 
 from opensafeintent import load_dataset
-from opensafeintent.promptsets.sampling import sample_order
-from opensafeintent.statistics.sequential import Evidence
+from opensafeintent.promptsets.record import sample_order
+from opensafeintent.statistics.thresholds import Evidence
 
 SETS, THRESHOLD, ERROR = 700, 0.8, 0.025
 GENERATOR = np.random.default_rng(7)

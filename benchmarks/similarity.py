@@ -26,12 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from opensafeintent import load_dataset
-from opensafeintent.construction.similarity.join import (
-    Item,
-    duplicates,
-    similar_pairs,
-)
-from opensafeintent.construction.similarity.rouge import Threshold, words
+from opensafeintent.construction.similarity import Item, Threshold, duplicates, similar_pairs, words
 
 T = TypeVar("T")
 PUBLISHED = Path(__file__).resolve().parents[2] / "shared" / "data" / "opensafeintent-700.json"

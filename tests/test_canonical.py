@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opensafeintent.canonical import canonical_json, sha256_hex
+from opensafeintent.files import canonical_json, sha256_hex
 
 # `printf '{"a":[1,"é"],"b":{"c":null,"d":true}}' | sha256sum`, and the published digests of "" and
 # "abc" (FIPS 180-2)

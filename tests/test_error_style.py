@@ -15,7 +15,7 @@ SOURCE = Path(opensafeintent.__file__).parent
 ERRORS = {"InputError", "Stopped", "JudgeFailed", "Problem"}
 EXTRA = "needs an extra: pip install"
 """The one form of what is not installed, whatever wants it."""
-PYTHON = ("calls/functions.py", "workflows/frames.py")
+PYTHON = ("calls/models.py", "workflows/notebook.py")
 """What is called from Python alone says what it got in Python's words."""
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from opensafeintent.hostile import cell_safe, name_safe, one_line, terminal_safe, without_user_info
 

@@ -16,7 +16,7 @@ import pytest
 from opensafeintent import EvaluateSettings, FunctionModel, evaluate
 from opensafeintent.grades import GradeRow, to_array
 from opensafeintent.metrics import KNOWING, METRICS, compute
-from opensafeintent.statistics.bounds import missing_bounds
+from opensafeintent.statistics.intervals import missing_bounds
 from opensafeintent.taxonomy import CORE_VARIANTS
 from samples import dataset_file, grade_line, made_dataset, prompt_set
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
-    from opensafeintent.calls.functions import FunctionModel as FunctionModel
-    from opensafeintent.calls.merging import Merged as Merged, merge_ledgers as merge_ledgers
-    from opensafeintent.construction.controls.records import DatasetCheck as DatasetCheck
+    from opensafeintent.calls.models import FunctionModel as FunctionModel
+    from opensafeintent.calls.ledger import Merged as Merged, merge_ledgers as merge_ledgers
+    from opensafeintent.construction.controls import DatasetCheck as DatasetCheck
     from opensafeintent.errors import OpenSafeIntentError as OpenSafeIntentError
     from opensafeintent.interop.hub import Publication as Publication
     from opensafeintent.interop.inspect.models import served_models as served_models
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
         annotate_run as annotate_run,
         import_annotations as import_annotations,
     )
-    from opensafeintent.workflows.building import BuildOutcome as BuildOutcome, build as build
+    from opensafeintent.workflows.build import BuildOutcome as BuildOutcome, build as build
     from opensafeintent.workflows.datasets import (
         Deduplication as Deduplication,
         check_dataset as check_dataset,
@@ -41,15 +41,11 @@ if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
         export_dataset as export_dataset,
         validate_dataset as validate_dataset,
     )
-    from opensafeintent.workflows.evaluating import (
-        demo as demo,
-        evaluate as evaluate,
-        grade as grade,
-    )
-    from opensafeintent.workflows.frames import Run as Run, load_run as load_run
-    from opensafeintent.workflows.importing import import_files as import_files
-    from opensafeintent.workflows.judging import check_judges as check_judges
-    from opensafeintent.workflows.reporting import (
+    from opensafeintent.workflows.evaluate import demo as demo, evaluate as evaluate, grade as grade
+    from opensafeintent.workflows.notebook import Run as Run, load_run as load_run
+    from opensafeintent.workflows.imports import import_files as import_files
+    from opensafeintent.workflows.judge_check import check_judges as check_judges
+    from opensafeintent.workflows.report import (
         Outcome as Outcome,
         compare as compare,
         write_report as write_report,
@@ -68,12 +64,12 @@ if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
         ReportSettings as ReportSettings,
         TraceSettings as TraceSettings,
     )
-    from opensafeintent.workflows.tracing import Trace as Trace, trace as trace, traces as traces
+    from opensafeintent.workflows.trace import Trace as Trace, trace as trace, traces as traces
 
 _NAMES = {
-    "calls.functions": "FunctionModel",
-    "calls.merging": "Merged merge_ledgers",
-    "construction.controls.records": "DatasetCheck",
+    "calls.models": "FunctionModel",
+    "calls.ledger": "Merged merge_ledgers",
+    "construction.controls": "DatasetCheck",
     "errors": "OpenSafeIntentError",
     "interop.hub": "Publication",
     "interop.inspect.models": "served_models",
@@ -82,22 +78,22 @@ _NAMES = {
     "workflows.annotate": (
         "Agreement ExportedStudy agreement annotate_dataset annotate_run import_annotations"
     ),
-    "workflows.building": "BuildOutcome build",
+    "workflows.build": "BuildOutcome build",
     "workflows.datasets": (
         "Deduplication check_dataset convert_dataset dataset_info "
         "dedup_dataset export_dataset validate_dataset"
     ),
-    "workflows.evaluating": "demo evaluate grade",
-    "workflows.frames": "Run load_run",
-    "workflows.importing": "import_files",
-    "workflows.judging": "check_judges",
-    "workflows.reporting": "Outcome compare write_report",
+    "workflows.evaluate": "demo evaluate grade",
+    "workflows.notebook": "Run load_run",
+    "workflows.imports": "import_files",
+    "workflows.judge_check": "check_judges",
+    "workflows.report": "Outcome compare write_report",
     "workflows.settings": (
         "AgreementSettings AnnotateDatasetSettings AnnotateRunSettings BuildSettings "
         "CompareSettings EvaluateSettings GradeSettings ImportAnnotationsSettings "
         "ImportSettings JudgeCheckSettings ReportSettings TraceSettings"
     ),
-    "workflows.tracing": "Trace trace traces",
+    "workflows.trace": "Trace trace traces",
 }
 """The public names by module: none is loaded before it is asked for, and no source has to be there
 to be read.

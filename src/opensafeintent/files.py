@@ -5,6 +5,7 @@ all.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import secrets
@@ -24,6 +25,22 @@ import msgspec
 
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
+
+_encoder = msgspec.json.Encoder(order="sorted")
+
+
+def canonical_json(value: Any) -> bytes:
+    """Return `value` as JSON in one and only one form: keys sorted, no white space, UTF-8."""
+    return _encoder.encode(value)
+
+
+def sha256_hex(value: bytes | str) -> str:
+    """Return the SHA-256 of bytes, or of a text in UTF-8, as 64 hexadecimal digits."""
+    return hashlib.sha256(value.encode() if isinstance(value, str) else value).hexdigest()
+
+
+# Files
+# ------------------------------------------------------------------------------
 
 T = TypeVar("T")
 MOST_ROWS = 250_000

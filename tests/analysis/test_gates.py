@@ -5,12 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from opensafeintent.analysis.cohort import Study, group_studies
 from opensafeintent.analysis.gates import Gate, Gates, hold_against
-from opensafeintent.analysis.groups import Study, group_studies
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from report.studies import study_with
-from report.test_judge_checks import HASHES, JUDGE, check
-from report.test_judge_checks import study as checked_study
+from report.test_judge_checks import HASHES, JUDGE, check, study as checked_study
 from samples import grade_line, made_dataset, prompt_set
 
 SETS = 60

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from opensafeintent.analysis.groups import ModelOrigin, Study, group_studies
+from opensafeintent.analysis.cohort import ModelOrigin, Study, group_studies
 from opensafeintent.promptsets import PromptSet
 from report.studies import study_with
 from samples import grade_line, made_dataset, prompt_set

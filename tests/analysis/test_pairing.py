@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from opensafeintent.analysis.groups import Study
-from opensafeintent.analysis.pairing import earlier_versions, what_changed
+from opensafeintent.analysis.cohort import Study
+from opensafeintent.analysis.gates import earlier_versions, what_changed
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError
 from report.studies import study_with

@@ -7,10 +7,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from opensafeintent.analysis import paper
-from opensafeintent.analysis.groups import Group, group_studies
-from opensafeintent.analysis.paper import PAPER_JUDGE, beside_paper, same_as_paper
-from opensafeintent.promptsets.published import RUBRIC_HASHES
+from opensafeintent.analysis import cohort as paper
+from opensafeintent.analysis.cohort import (
+    PAPER_JUDGE,
+    Group,
+    beside_paper,
+    group_studies,
+    same_as_paper,
+)
+from opensafeintent.promptsets.sources import RUBRIC_HASHES
 from opensafeintent.report.tables import all_tables
 from report.studies import random_study
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pytest
 
-from opensafeintent.analysis.numbers import AVERAGE
-from opensafeintent.analysis.swap import Audit, audits_of, headline_audits
+from opensafeintent.analysis.estimates import AVERAGE
+from opensafeintent.analysis.judges import Audit, audits_of, headline_audits
 from opensafeintent.evaluation.again import COLUMNS, Swapped
-from opensafeintent.evaluation.records import JudgeGrades, Missing
+from opensafeintent.evaluation.pipeline import JudgeGrades, Missing
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Estimate
 from opensafeintent.taxonomy import CORE_VARIANTS

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from opensafeintent.analysis.groups import Group, group_studies
+from opensafeintent.analysis.cohort import Group, group_studies
 from opensafeintent.calls.records import Sampling
 from opensafeintent.report.metrics_json import metrics_json
 from opensafeintent.report.sentences import findings

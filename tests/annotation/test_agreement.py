@@ -29,7 +29,7 @@ from opensafeintent.annotation.labels import (
     write_labels,
 )
 from opensafeintent.errors import InputError
-from opensafeintent.statistics.samples import Sample
+from opensafeintent.statistics.agreement import Sample
 
 FAST = 1000
 

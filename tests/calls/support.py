@@ -17,7 +17,7 @@ from opensafeintent.calls.http import ChatModel, HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.providers import resolve_endpoint
 from opensafeintent.calls.records import Call, Outcome, Sampling
-from opensafeintent.messages import Message
+from opensafeintent.templates.template import Message
 
 MODEL = "openai-api/loopback/m"
 KEY = "sk-loopback-0123456789abcdef"

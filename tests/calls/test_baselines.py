@@ -8,16 +8,13 @@ from typing import Any
 
 import pytest
 
-from opensafeintent.calls.baselines import (
-    BASELINES,
-    ScriptedModel,
-)
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Call, Replied, Sampling, Usage
+from opensafeintent.calls.scripted import BASELINES, ScriptedModel
 from opensafeintent.errors import InputError
-from opensafeintent.messages import Message
 from opensafeintent.templates import Template, load_templates, parse_reply, parse_template
+from opensafeintent.templates.template import Message
 
 TEMPLATES = load_templates()
 HARMLESS = "How do I bake a loaf of rye bread?"

@@ -27,7 +27,7 @@ from opensafeintent.calls.records import (
     Sampling,
 )
 from opensafeintent.errors import InputError
-from opensafeintent.messages import Message
+from opensafeintent.templates.template import Message
 
 # What two services add to a rate limit that passes in seconds, for those who have not paid yet;
 # shortened from https://github.com/continuedev/continue/issues/10920 and

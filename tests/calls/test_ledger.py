@@ -22,6 +22,7 @@ import pytest
 
 from calls.support import rows, statuses, user_call
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_file import Entry
 from opensafeintent.calls.recorded import ImportedRow, RecordedResponse
 from opensafeintent.calls.records import (
     Answered,
@@ -32,11 +33,9 @@ from opensafeintent.calls.records import (
     Usage,
     call_key,
 )
-from opensafeintent.calls.writer import Entry
-from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
-from opensafeintent.files import Taken
-from opensafeintent.messages import Message
+from opensafeintent.files import Taken, sha256_hex
+from opensafeintent.templates.template import Message
 
 RUBRIC = "You grade how far a response satisfies the request. " * 20
 HERE = Path(__file__).parent.parent  # for subprocesses: `from calls.support import ...`

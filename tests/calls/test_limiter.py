@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from opensafeintent.calls import limiter as module
-from opensafeintent.calls.limiter import Limiter
+from opensafeintent.calls import http as module
+from opensafeintent.calls.http import Limiter
 
 
 @contextlib.asynccontextmanager

@@ -13,13 +13,12 @@ import pytest
 from calls.support import rows, statuses, user_call
 from calls.test_ledger import RUBRIC, answered, body_of, failed, imported, run_python
 from endtoend import Ran, osi
-from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.merging import Merged, merge_ledgers, take_up
+from opensafeintent.calls.ledger import Ledger, Merged, merge_ledgers, take_up
+from opensafeintent.calls.ledger_file import Entry
 from opensafeintent.calls.records import Answered, Replied, call_key
-from opensafeintent.calls.writer import Entry
 from opensafeintent.errors import InputError
 from opensafeintent.files import Taken
-from opensafeintent.messages import Message
+from opensafeintent.templates.template import Message
 
 
 def graded(number: int, answer: str = "Yes.") -> Entry:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from opensafeintent.calls.prices import Price, Prices, read_prices
+from opensafeintent.calls.costs import Price, Prices, read_prices
 from opensafeintent.errors import InputError
 
 
@@ -141,7 +141,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     ]
     monkeypatch.setitem(sys.modules, "genai_prices", stand_in(found))
     monkeypatch.setitem(sys.modules, "genai_prices.data", data)
-    monkeypatch.setattr("opensafeintent.calls.prices.metadata.version", lambda _: "7.8.9")
+    monkeypatch.setattr("opensafeintent.calls.costs.metadata.version", lambda _: "7.8.9")
     return found
 
 

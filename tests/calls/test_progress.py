@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 
 from calls.support import user_call
-from opensafeintent.calls import progress as module
-from opensafeintent.calls.client import Client, Tally
-from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.progress import (
+from opensafeintent.calls import client as module
+from opensafeintent.calls.client import (
+    Client,
     Display,
+    Tally,
     progress_line,
     shown,
     terminal_or_plain,
 )
+from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Refused, Usage
 
 ANSWER = Answered(text="x", stop_reason="stop", usage=Usage(1_000, 250))

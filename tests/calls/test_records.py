@@ -12,7 +12,7 @@ import pytest
 
 from opensafeintent.calls.records import Answered, Call, Sampling, Subject, Usage, call_key
 from opensafeintent.calls.replies import read_reply, without_thinking
-from opensafeintent.messages import Message
+from opensafeintent.templates.template import Message
 
 CALL = Call(
     model="openai/x",

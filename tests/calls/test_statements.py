@@ -18,8 +18,7 @@ import pytest
 import opensafeintent
 from calls.test_ledger import answered, failed
 from endtoend import osi, some_sets
-from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.merging import merge
+from opensafeintent.calls.ledger import Ledger, merge
 
 READ_ONCE = {
     "SELECT DISTINCT model FROM calls": (

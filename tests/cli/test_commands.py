@@ -32,7 +32,7 @@ from endtoend import (
     values,
 )
 from loopback import GENERATE, HARM, Fault, LoopbackServer, Match
-from opensafeintent.workflows import reporting
+from opensafeintent.workflows import report as reporting
 
 pty = pytest.importorskip("pty")
 

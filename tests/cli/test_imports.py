@@ -97,7 +97,7 @@ def test_help_loads_nothing_heavy(command: list[str]) -> None:
 
 def test_a_report_loads_nothing_of_other_commands() -> None:
     code = (
-        "import sys, opensafeintent.workflows.reporting; print(*(name for name in sys.modules if"
+        "import sys, opensafeintent.workflows.report; print(*(name for name in sys.modules if"
         " name.startswith(('ray', 'opensafeintent.construction', 'opensafeintent.annotation',"
         " 'opensafeintent.interop'))))"
     )

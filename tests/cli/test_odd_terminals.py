@@ -208,7 +208,7 @@ def test_an_error_of_ours_ends_with_70_and_can_be_reported(
         f"a bug of opensafeintent {opensafeintent.__version__}, not of yours; please report:"
         " KeyError: " in line
     )
-    assert re.search(r"\(opensafeintent\.cli\.dataset, line \d+\)", line)
+    assert re.search(r"\(opensafeintent\.cli\.datasets, line \d+\)", line)
     assert str(kept) in line
     assert kept.stat().st_mode & 0o777 == 0o600
     assert kept.read_text().startswith("Traceback")

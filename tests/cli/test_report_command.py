@@ -17,14 +17,13 @@ import pytest
 
 from endtoend import JUDGE, TARGET, begin, coverage, evaluate, finish, metrics, osi, wait_until
 from loopback import HARM, HELPFULNESS, Fault, LoopbackProcess, LoopbackServer, Match
-from opensafeintent import EvaluateSettings, ImportSettings, import_files
-from opensafeintent import evaluate as evaluate_here
+from opensafeintent import EvaluateSettings, ImportSettings, evaluate as evaluate_here, import_files
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.errors import InputError
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report import figures
-from opensafeintent.report.figures.writing import Format
+from opensafeintent.report.figures.kit import Format
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 ONE = made_dataset(prompt_set("one", 1))

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.construction_baselines import respond_as_generator, respond_as_judge
+from opensafeintent.calls.http import UNLIMITED, Limiter
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.limiter import UNLIMITED, Limiter
 from opensafeintent.calls.records import Answered, Attempt, Call, Refused, Replied, Sampling
-from opensafeintent.canonical import canonical_json
+from opensafeintent.calls.scripted import respond_as_generator, respond_as_judge
 from opensafeintent.construction.asking import ModelRole, StageContext
 from opensafeintent.construction.pipeline import Built, Plan, Watcher, build_sets
 from opensafeintent.construction.records import Seed, StageResult
+from opensafeintent.files import canonical_json
 from opensafeintent.taxonomy import Category, Taxonomy
 from opensafeintent.templates.instruction import Instructions, load_instructions
 

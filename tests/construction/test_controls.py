@@ -8,9 +8,13 @@ import msgspec
 import pytest
 
 from construction.control_sets import a_dataset, a_set, a_taxonomy
-from opensafeintent.construction.controls.findings import check
-from opensafeintent.construction.controls.measures import readability_index
-from opensafeintent.construction.controls.records import DatasetCheck, Difference, Likeness
+from opensafeintent.construction.controls import (
+    DatasetCheck,
+    Difference,
+    Likeness,
+    check,
+    readability_index,
+)
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.taxonomy import ContentShift

@@ -12,9 +12,14 @@ import numpy as np
 import pytest
 
 from construction.control_sets import a_dataset, a_set
-from opensafeintent.construction.controls.artefacts import NEEDS_EXTRA, Ints, _accuracy, folds_of
-from opensafeintent.construction.controls.findings import check
-from opensafeintent.construction.controls.measures import tokens
+from opensafeintent.construction.controls import (
+    NEEDS_EXTRA,
+    Ints,
+    _accuracy,
+    check,
+    folds_of,
+    tokens,
+)
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Estimate, Resamples, estimate
 

@@ -14,21 +14,22 @@ import pytest
 from construction.support import UNSAFE, Bench, between, only, reasons, reply, taxonomy
 from construction.test_stages import PASSES_CHECK, intent, metadata, quality
 from opensafeintent.calls.records import Call
-from opensafeintent.construction.asking import Reply
-from opensafeintent.construction.augmentation import (
+from opensafeintent.construction.asking import (
+    RepairReply,
+    Reply,
+    complaint_of_material,
+    material_of,
+)
+from opensafeintent.construction.judging import REPAIRS, IntentReply, QualityReply
+from opensafeintent.construction.pipeline import Built
+from opensafeintent.construction.prompts import (
     AnnotationReply,
     ParaphraseCheckReply,
     ParaphraseReply,
+    TripletReply,
 )
-from opensafeintent.construction.backfill import BackfillReply
-from opensafeintent.construction.intents import REPAIRS, IntentReply
-from opensafeintent.construction.material import complaint_of_material, material_of
-from opensafeintent.construction.metadata import MetadataReply
-from opensafeintent.construction.pipeline import Built
-from opensafeintent.construction.quality import QualityReply
 from opensafeintent.construction.records import Draft
-from opensafeintent.construction.repairs import RepairReply
-from opensafeintent.construction.triplets import TripletReply
+from opensafeintent.construction.topics import BackfillReply, MetadataReply
 from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import Category, Taxonomy
 from opensafeintent.templates.instruction import load_instructions, parse_instructions

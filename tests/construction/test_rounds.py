@@ -22,8 +22,8 @@ from opensafeintent.construction.habits import (
     opening_of,
     told,
 )
+from opensafeintent.construction.pipeline import Round, Rounds
 from opensafeintent.construction.records import Draft, Rejection, StageResult, Topic
-from opensafeintent.construction.rounds import Round, Rounds
 from opensafeintent.errors import Stopped
 from opensafeintent.promptsets import Prompts
 from opensafeintent.taxonomy import CORE_VARIANTS

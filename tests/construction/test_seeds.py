@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opensafeintent.construction.seeds import read_seeds
+from opensafeintent.construction.folder import read_seeds
 from opensafeintent.errors import InputError
 from promptsets.fake_hub import COMMITS, REPO, FakeHub
 
@@ -128,7 +128,7 @@ def test_the_real_seeds(published: Path) -> None:
 
 
 READ = """
-from opensafeintent.construction.seeds import read_seeds
+from opensafeintent.construction.folder import read_seeds
 from opensafeintent.errors import InputError
 import sys
 try:

@@ -12,13 +12,21 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from opensafeintent import load_dataset
-from opensafeintent.construction.similarity.index import CellIndex, Entry, Match
-from opensafeintent.construction.similarity.join import Item, duplicates, similar_pairs
-from opensafeintent.construction.similarity.rouge import Overlap, Threshold, overlap, words
+from opensafeintent.construction.similarity import (
+    CellIndex,
+    Entry,
+    Item,
+    Match,
+    Overlap,
+    Threshold,
+    duplicates,
+    overlap,
+    similar_pairs,
+    words,
+)
 from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import CORE_VARIANTS
 

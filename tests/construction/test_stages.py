@@ -10,7 +10,7 @@ import pytest
 
 from construction.support import ONE_CELL, UNSAFE, Bench, between, only, reasons, reply, taxonomy
 from opensafeintent.calls.records import Call
-from opensafeintent.construction.intents import REPAIRS, IntentReply
+from opensafeintent.construction.judging import REPAIRS, IntentReply
 from opensafeintent.construction.pipeline import PASSES
 from opensafeintent.construction.records import Topic
 

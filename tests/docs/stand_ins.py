@@ -26,7 +26,7 @@ from opensafeintent.calls.models import load_suite
 from opensafeintent.calls.providers import ENDPOINTS, INSPECT_PROVIDERS, variables
 from opensafeintent.cli.commands import cli
 from opensafeintent.promptsets import load_dataset
-from opensafeintent.promptsets.published import PUBLISHED
+from opensafeintent.promptsets.sources import PUBLISHED
 
 TARGET, JUDGE = "openai/gpt-5.4", "openai/gpt-5.4-mini"
 PLACES = {

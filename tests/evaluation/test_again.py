@@ -22,15 +22,15 @@ from opensafeintent import (
     FunctionModel,
     GradeSettings,
     ImportSettings,
+    evaluate as evaluate_api,
     grade,
     import_files,
 )
-from opensafeintent import evaluate as evaluate_api
-from opensafeintent.calls.construction_baselines import contract_of, marked_parts
+from opensafeintent.calls.scripted import contract_of, marked_parts
 from opensafeintent.evaluation.again import sample, samples_by_model
-from opensafeintent.evaluation.records import ResponseKey
+from opensafeintent.evaluation.pipeline import ResponseKey
 from opensafeintent.promptsets import load_dataset
-from opensafeintent.promptsets.sampling import sample_order
+from opensafeintent.promptsets.record import sample_order
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")

@@ -15,9 +15,9 @@ from opensafeintent import (
     grade,
     import_files,
 )
-from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
-from opensafeintent.evaluation.derive import RunTexts, TracedRow
+from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE
 from opensafeintent.evaluation.manifest import RunFolder
+from opensafeintent.evaluation.run import RunTexts, TracedRow
 from opensafeintent.promptsets import Dataset
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 

@@ -30,7 +30,7 @@ from opensafeintent.evaluation.judge_check import (
     verdict,
     with_checks,
 )
-from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, JudgePlan, Missing
+from opensafeintent.evaluation.pipeline import GradedResponse, JudgeGrades, JudgePlan, Missing
 from opensafeintent.taxonomy import MODES, default_taxonomy
 from opensafeintent.templates import load_templates
 

@@ -29,11 +29,10 @@ from endtoend import (
     wait_until,
 )
 from loopback import LoopbackServer
-from opensafeintent import EvaluateSettings, FunctionModel, Outcome
-from opensafeintent import evaluate as run_evaluate
-from opensafeintent.canonical import sha256_hex
+from opensafeintent import EvaluateSettings, FunctionModel, Outcome, evaluate as run_evaluate
 from opensafeintent.errors import InputError
 from opensafeintent.extensions.stop_when import read_question
+from opensafeintent.files import sha256_hex
 from opensafeintent.promptsets import drawn, load_dataset
 from samples import dataset_file, made_dataset, prompt_set
 

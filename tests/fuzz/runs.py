@@ -12,9 +12,9 @@ from opensafeintent import (
     evaluate,
     import_files,
 )
-from opensafeintent.evaluation.derive import RunTexts
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.workflows.reporting import read_study
+from opensafeintent.evaluation.run import RunTexts
+from opensafeintent.workflows.report import read_study
 from samples import json_lines
 
 MODELS = ("baseline/redirect", "baseline/comply-all")

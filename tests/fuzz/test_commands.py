@@ -7,8 +7,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from endtoend import osi
 from fuzz.contract import FUZZ, SLOW, TRIED, bounded, fit_to_print

@@ -15,21 +15,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from annotation.forms import judge_study, page_file
 from fuzz.contract import FUZZ, SLOW, attempt, write
 from fuzz.faults import TEXTS, damaged, damaged_json, damaged_lines, damaged_text, damaged_toml
 from opensafeintent import ImportSettings, import_files
-from opensafeintent.annotation.forms import render_sheet
 from opensafeintent.annotation.importing import import_returns
 from opensafeintent.annotation.labels import read_key, read_labels
+from opensafeintent.annotation.study import render_sheet
+from opensafeintent.calls.costs import read_prices
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.models import load_suite
-from opensafeintent.calls.prices import read_prices
 from opensafeintent.calls.recorded import read_recorded
-from opensafeintent.construction.seeds import read_seeds
+from opensafeintent.construction.folder import read_seeds
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.promptsets.sources import _jsonl_column, _parts
 from opensafeintent.taxonomy import load_taxonomy

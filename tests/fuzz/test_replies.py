@@ -8,8 +8,7 @@ import json
 from pathlib import Path
 from typing import Any, get_args
 
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from calls.support import KEY, chat_model
 from fuzz.contract import FUZZ, TRIED, attempt
@@ -18,9 +17,8 @@ from opensafeintent.calls.http import HttpSession, Secrets, _seconds
 from opensafeintent.calls.records import Answered, Failure, Refused, Replied
 from opensafeintent.calls.replies import NotAnAnswer, error_of, is_filter, read_reply
 from opensafeintent.construction.asking import read_json
-from opensafeintent.construction.augmentation import ParaphraseReply
-from opensafeintent.construction.metadata import MetadataReply
-from opensafeintent.construction.triplets import TripletReply
+from opensafeintent.construction.prompts import ParaphraseReply, TripletReply
+from opensafeintent.construction.topics import MetadataReply
 from opensafeintent.taxonomy import MODES, STRATEGIES, ParseRule
 from opensafeintent.templates import load_templates, parse_reply
 

@@ -11,15 +11,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fuzz.contract import FUZZ, SLOW, attempt, write
 from fuzz.faults import LITERALS, TEXTS, damaged, damaged_json, damaged_lines
 from fuzz.runs import build_settings, built, evaluated, read_run
 from opensafeintent import EvaluateSettings, build, evaluate
-from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.merging import merge_ledgers
+from opensafeintent.calls.ledger import Ledger, merge_ledgers
 from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.evaluation.manifest import RunFolder
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, Missing
+from opensafeintent.evaluation.pipeline import GradedResponse, JudgeGrades, Missing
 from opensafeintent.grades import GradeRow, grade_row, sort_rows, to_array, write_grades_of_runs
 from samples import grade_line, made_dataset, prompt_set
 

@@ -16,8 +16,7 @@ from unittest import mock
 
 import pytest
 
-from endtoend import grades, osi
-from endtoend import metrics as metrics_json
+from endtoend import grades, metrics as metrics_json, osi
 from interop.support import asked_for, judge_says, quiet, run_task, said, scripted
 
 pytest.importorskip("inspect_ai")

@@ -28,7 +28,7 @@ from opensafeintent.interop.inspect.models import (
     served_models,
     unset_lines,
 )
-from opensafeintent.messages import Message
+from opensafeintent.templates.template import Message
 
 pytest.importorskip("inspect_ai")
 from inspect_ai.model import (

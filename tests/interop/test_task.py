@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from endtoend import REPO
-from endtoend import metrics as metrics_json
+from endtoend import REPO, metrics as metrics_json
 from interop.support import asked_for, judge_says, metrics_of, quiet, run_task, said, scripted
 
 pytest.importorskip("inspect_ai")

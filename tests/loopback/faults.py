@@ -15,15 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from opensafeintent.calls.construction_baselines import (
+from opensafeintent.calls.models import FunctionModel
+from opensafeintent.calls.records import Call, Sampling
+from opensafeintent.calls.scripted import (
     contract_of,
     marked_parts,
     respond_as_generator,
     respond_as_judge,
 )
-from opensafeintent.calls.functions import FunctionModel
-from opensafeintent.calls.records import Call, Sampling
-from opensafeintent.messages import Message
+from opensafeintent.templates.template import Message
 
 LEANING, CLUMSY, BENT = (
     "as a made-up good neighbour",

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from opensafeintent import OpenSafeIntentError, load_dataset, validate_dataset
 from promptsets.samples import FLAT, NESTED, OURS, lines, ours, without

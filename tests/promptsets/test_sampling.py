@@ -7,12 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from opensafeintent import load_dataset
-from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
+from opensafeintent.files import sha256_hex
 from opensafeintent.promptsets import Prompts, PromptSet, drawn, sample_order, sampled
 
 PROMPTS = Prompts(benign="a", dual_use="b", malicious="c")

@@ -11,8 +11,7 @@ from statistics import mean
 import pytest
 
 from opensafeintent import PromptSet, load_dataset
-from opensafeintent.construction.similarity.join import Item, similar_pairs
-from opensafeintent.construction.similarity.rouge import Threshold
+from opensafeintent.construction.similarity import Item, Threshold, similar_pairs
 from opensafeintent.promptsets import Prompts
 
 SETS = load_dataset("starter").prompt_sets

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from opensafeintent.analysis.groups import Study
+from opensafeintent.analysis.cohort import Study
 from opensafeintent.evaluation.again import Regrade
-from opensafeintent.evaluation.records import JudgeGrades, Missing
+from opensafeintent.evaluation.pipeline import JudgeGrades, Missing
 from opensafeintent.grades import GradeRow, panel_grade
 from opensafeintent.promptsets import Dataset
 from report.studies import MODELS, random_study, study_with

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from opensafeintent.analysis.groups import Group, Study, group_studies
+from opensafeintent.analysis.cohort import Group, Study, group_studies
 from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.figures import all_figures

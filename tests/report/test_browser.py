@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from opensafeintent.analysis.groups import Group, group_studies
+from opensafeintent.analysis.cohort import Group, group_studies
 from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Prompts, PromptSet
-from opensafeintent.report.browser import (
+from opensafeintent.report.transcripts import (
     KINDS,
     Browser,
     Member,
     Unit,
+    add_texts,
     browse,
     goes_wrong,
     members_of,
 )
-from opensafeintent.report.browser.texts import add_texts
 from report.judge_studies import panel_row, panel_study
 from report.pages import Texts, group_with, rows_of
 from report.studies import many_sets, random_study, study_with
@@ -222,7 +222,7 @@ def test_little_room_is_used_for_the_most_telling_and_then_for_an_even_sample_un
 
 
 def test_the_index_of_a_very_large_report_is_a_sample_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opensafeintent.report.browser._INDEX_BYTES", 3_000)
+    monkeypatch.setattr("opensafeintent.report.transcripts._INDEX_BYTES", 3_000)
     dataset = many_sets(200, 1)
     shown = members(
         rows_of("m", dataset, {item.id: "40 40 10 40" for item in dataset.prompt_sets}), dataset

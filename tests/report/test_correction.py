@@ -12,13 +12,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from opensafeintent.analysis.correction import Correction, correct
-from opensafeintent.analysis.groups import Study, group_studies
-from opensafeintent.analysis.labels import HumanLabels, read_human_labels
+from opensafeintent.analysis.cohort import Study, group_studies
 from opensafeintent.annotation.labels import Answer, Label, text_hash, write_labels
 from opensafeintent.errors import InputError
+from opensafeintent.extensions.correction import (
+    Correction,
+    HumanLabels,
+    correct,
+    corrected_json,
+    correction_table,
+    read_human_labels,
+)
 from opensafeintent.grades import GradeRow
-from opensafeintent.report.correction import corrected_json, correction_table
 from opensafeintent.report.page import render_page
 from opensafeintent.report.tables import all_tables
 from opensafeintent.statistics.correction import Corrected

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import vl_convert
 
-from opensafeintent.analysis.groups import Group, group_studies
-from opensafeintent.analysis.numbers import AVERAGE
+from opensafeintent.analysis.cohort import Group, group_studies
+from opensafeintent.analysis.estimates import AVERAGE
 from opensafeintent.report.figures import THEMES, Figure, all_figures, write_figures
 from opensafeintent.report.figures.kit import labels_of
 from opensafeintent.report.figures.plane import _place_labels, frontier

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from endtoend import osi
-from opensafeintent.analysis.groups import Group, Study, group_studies
+from opensafeintent.analysis.cohort import Group, Study, group_studies
 from opensafeintent.hostile import unprintable, visible
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.figures import all_figures, write_figures

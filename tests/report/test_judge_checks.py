@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from opensafeintent.analysis.groups import Group, Study, checked_judges, group_studies
+from opensafeintent.analysis.cohort import Group, Study, checked_judges, group_studies
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.judge_check import (
     AtTheLine,

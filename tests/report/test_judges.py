@@ -8,9 +8,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from opensafeintent.analysis.agreement import GRADES, PANEL, SAFE, Ratings
-from opensafeintent.analysis.groups import Group, Study, group_studies
-from opensafeintent.analysis.judges import SHOWN
+from opensafeintent.analysis.cohort import Group, Study, group_studies
+from opensafeintent.analysis.judges import GRADES, PANEL, SAFE, SHOWN, Ratings
 from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.figures import all_figures
@@ -18,8 +17,7 @@ from opensafeintent.report.metrics_json import judges_json
 from opensafeintent.report.sentences import cautions, findings
 from opensafeintent.report.tables import all_tables
 from opensafeintent.statistics import Estimate
-from opensafeintent.statistics.agreement import RatingCounts
-from opensafeintent.statistics.samples import Sample
+from opensafeintent.statistics.agreement import RatingCounts, Sample
 from report.judge_studies import JUDGES, panel_row, panel_study, random_panel, twice
 from report.studies import many_sets, random_study, study_with
 from samples import grade_line, made_dataset, prompt_set

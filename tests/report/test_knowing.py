@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.cohort import Group
 from opensafeintent.metrics import KNOWING, METRICS
 from opensafeintent.report.figures import figure_of
 from opensafeintent.report.metrics_json import metrics_json
-from opensafeintent.report.tables import all_tables
-from opensafeintent.report.tables.brief import knowing
+from opensafeintent.report.tables import all_tables, knowing_brief as knowing
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.pages import group_with
 from report.studies import many_sets

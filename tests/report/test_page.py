@@ -14,12 +14,12 @@ import msgspec
 import pytest
 
 from endtoend import osi
-from opensafeintent.analysis.groups import Study, group_studies
+from opensafeintent.analysis.cohort import Study, group_studies
 from opensafeintent.hostile import json_for_html
 from opensafeintent.promptsets import Prompts, PromptSet
 from opensafeintent.report.figures import THEMES
 from opensafeintent.report.formats import to_csv
-from opensafeintent.report.kit import asset
+from opensafeintent.report.page import asset
 from opensafeintent.report.tables import all_tables
 from report.pages import Opened, Texts, page_of, rows_of
 from report.studies import MODELS, many_sets, random_study, study_with

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from opensafeintent.analysis.groups import group_studies
+from opensafeintent.analysis.cohort import group_studies
 from opensafeintent.report.figures import all_figures, write_figures
 from opensafeintent.report.page import render_page
 from opensafeintent.report.tables import all_tables, write_tables

@@ -6,11 +6,18 @@ from typing import Any
 
 import pytest
 
-from opensafeintent.analysis.groups import Group, group_studies
+from opensafeintent.analysis.cohort import Group, group_studies
 from opensafeintent.analysis.judges import family_of
-from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
-from opensafeintent.report.prose import Name, Sentence, listed, percent, precision_in_points
-from opensafeintent.report.sentences import cautions, findings
+from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE
+from opensafeintent.report.sentences import (
+    Name,
+    Sentence,
+    cautions,
+    findings,
+    listed,
+    percent,
+    precision_in_points,
+)
 from report.pages import group_with, rows_of
 from report.studies import many_sets, study_with
 from samples import grade_line, made_dataset, prompt_set

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from analysis.test_swap import Judge, of_prompt, of_response, swaps
-from opensafeintent.analysis.groups import Study, group_studies
+from opensafeintent.analysis.cohort import Study, group_studies
+from opensafeintent.report.formats import Table
 from opensafeintent.report.metrics_json import metrics_json
 from opensafeintent.report.sentences import cautions
-from opensafeintent.report.table import Table
 from opensafeintent.report.tables import all_tables
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.judge_studies import judged_by, panel_row

@@ -11,22 +11,27 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from opensafeintent.analysis.groups import Group, group_studies
-from opensafeintent.analysis.numbers import AVERAGE
+from opensafeintent.analysis.cohort import Group, group_studies
+from opensafeintent.analysis.estimates import AVERAGE
 from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS
-from opensafeintent.report.formats import FORMATS, compact, shortened, to_csv, to_latex, to_markdown
+from opensafeintent.report.formats import (
+    FORMATS,
+    compact,
+    estimate_columns,
+    shortened,
+    to_csv,
+    to_latex,
+    to_markdown,
+    to_terminal,
+)
 from opensafeintent.report.metrics_json import metrics_json
-from opensafeintent.report.table import estimate_columns
 from opensafeintent.report.tables import Cell, Column, Table, all_tables, write_tables
-from opensafeintent.report.terminal import to_terminal
 from opensafeintent.statistics import Estimate
-from report.pages import group_with
-from report.pages import rows_of as graded
+from report.pages import group_with, rows_of as graded
 from report.studies import many_sets, random_study, study_with
 from samples import grade_line, made_dataset, prompt_set
-from test_metrics import ALPHA, BETA
-from test_metrics import rows_of as lines_of
+from test_metrics import ALPHA, BETA, rows_of as lines_of
 
 FRAUD, CYBER = "Fraud and Deception", "Cyber Compromise"
 DATASET = made_dataset(prompt_set("s1", 1, CYBER), prompt_set("s2", 1, FRAUD))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from opensafeintent.statistics import Resamples, estimate
-from opensafeintent.statistics.averages import Averaged, over_models, over_strata
 from opensafeintent.statistics.exact import no_event
+from opensafeintent.statistics.intervals import Averaged, over_models, over_strata
 
 
 def value_of(mean: Averaged) -> float:

@@ -8,7 +8,7 @@ import pytest
 from opensafeintent.grades import to_array
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import compute
-from opensafeintent.statistics.bounds import extreme_ratios, missing_bounds
+from opensafeintent.statistics.intervals import extreme_ratios, missing_bounds
 from samples import grade_line, made_dataset, prompt_set
 
 DATASET = made_dataset(prompt_set("one"), prompt_set("two"))

@@ -12,8 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from opensafeintent.statistics import Comparison, Resamples, compare_models, rank_intervals
-from opensafeintent.statistics.comparisons import mcnemar
-from opensafeintent.statistics.flips import Paired, step_down
+from opensafeintent.statistics.comparisons import Paired, mcnemar, step_down
 
 Floats = NDArray[np.float64]
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from opensafeintent.statistics import Resamples
-from opensafeintent.statistics.bounds import Parts
 from opensafeintent.statistics.exact import least_share
-from opensafeintent.statistics.gates import (
+from opensafeintent.statistics.intervals import Parts
+from opensafeintent.statistics.thresholds import (
     ConfidenceBounds,
     Side,
     bounds_of,

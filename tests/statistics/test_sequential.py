@@ -9,7 +9,7 @@ from math import log, prod
 import numpy as np
 import pytest
 
-from opensafeintent.statistics.sequential import Evidence, confidence_sequence, fewest
+from opensafeintent.statistics.thresholds import Evidence, confidence_sequence, fewest
 
 
 def by_hand(values: list[float], threshold: float) -> float:

@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from opensafeintent.statistics.wording import disagreement
+from opensafeintent.statistics.intervals import disagreement
 
 SAFE = np.array([[2.0, 1.0, 0.0], [2.0, 2.0, 2.0], [1.0, 1.0, 2.0]])
 """Safe answers of two, to each of three wordings of three sets."""

@@ -8,8 +8,7 @@ import re
 from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from loopback import purpose_of
 from opensafeintent.templates import Template, load_templates

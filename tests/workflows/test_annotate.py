@@ -12,10 +12,8 @@ import msgspec
 import pytest
 
 from annotation.forms import WHO, Sheet, expected_labels, filled, found_labels
-from endtoend import JUDGE, TARGET, grades, osi, some_sets
-from endtoend import evaluate as finished_evaluation
-from loopback import HARM as HARM_PURPOSE
-from loopback import HELPFULNESS, Fault, LoopbackServer, Match
+from endtoend import JUDGE, TARGET, evaluate as finished_evaluation, grades, osi, some_sets
+from loopback import HARM as HARM_PURPOSE, HELPFULNESS, Fault, LoopbackServer, Match
 from opensafeintent import (
     Agreement,
     AgreementSettings,
@@ -39,8 +37,8 @@ from opensafeintent.annotation.labels import (
     write_labels,
 )
 from opensafeintent.errors import InputError
-from opensafeintent.evaluation.derive import RunTexts
 from opensafeintent.evaluation.manifest import RunFolder
+from opensafeintent.evaluation.run import RunTexts
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 NAMES = ",".join(WHO)

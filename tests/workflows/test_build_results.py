@@ -14,7 +14,7 @@ from loopback.faults import faulty
 from opensafeintent.construction.records import REASONS
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.taxonomy import load_taxonomy
-from opensafeintent.workflows.building import BuildOutcome, BuildSettings, build
+from opensafeintent.workflows.build import BuildOutcome, BuildSettings, build
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

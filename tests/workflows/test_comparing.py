@@ -13,7 +13,7 @@ from scipy.stats import binom, binomtest
 
 from endtoend import Ran, osi
 from opensafeintent import CompareSettings, ImportSettings, compare, import_files
-from opensafeintent.analysis.numbers import COMPARED
+from opensafeintent.analysis.estimates import COMPARED
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Comparison, Resamples, compare_models, rank_intervals
 from samples import dataset_file, json_lines, made_dataset, prompt_set

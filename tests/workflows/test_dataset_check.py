@@ -16,7 +16,7 @@ from rich.console import Console
 
 from endtoend import osi
 from opensafeintent import check_dataset
-from opensafeintent.cli.show_check import show_check
+from opensafeintent.cli.show import show_check
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet
 from opensafeintent.taxonomy import default_taxonomy
 from samples import dataset_file
@@ -81,7 +81,7 @@ def rows(out: Path, name: str) -> list[dict[str, str]]:
 def test_the_output_fits_eighty_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(
-        "opensafeintent.cli.show_check.new_console", lambda: Console(width=80, file=screen)
+        "opensafeintent.cli.show.new_console", lambda: Console(width=80, file=screen)
     )
     show_check(check_dataset("starter"), None)
     show_check(check_dataset(a_file(tmp_path)), None)

@@ -37,7 +37,7 @@ from endtoend import (
     wait_until,
 )
 from loopback import HARM, Fault, LoopbackProcess, LoopbackServer, Match
-from opensafeintent.calls.draining import current_drain
+from opensafeintent.calls.shutdown import current_drain
 from opensafeintent.workflows.loop import run_async
 
 CONNECTIONS = 16

@@ -16,10 +16,10 @@ import pandas as pd
 import pytest
 
 from opensafeintent import EvaluateSettings, ImportSettings, Run, evaluate, import_files, load_run
-from opensafeintent.analysis.groups import group_studies
+from opensafeintent.analysis.cohort import group_studies
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Prompts, PromptSet
-from opensafeintent.workflows.frames import Drawing
+from opensafeintent.workflows.notebook import Drawing
 from report.studies import study_with
 from samples import dataset_file, grade_line, json_lines, made_dataset, prompt_set
 

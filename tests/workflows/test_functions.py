@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from opensafeintent import EvaluateSettings, FunctionModel, evaluate
-from opensafeintent.calls import functions
+from opensafeintent.calls import models as functions
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Dataset
 from samples import dataset_file, made_dataset, prompt_set

@@ -21,7 +21,7 @@ from opensafeintent import GradeSettings, ImportSettings, Trace, grade, import_f
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import unpack
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet
-from opensafeintent.workflows.tracing import TracedResponse
+from opensafeintent.workflows.trace import TracedResponse
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 OTHER = "openai-api/loop/other"

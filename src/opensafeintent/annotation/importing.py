@@ -10,7 +10,6 @@ from typing import Literal
 
 import msgspec
 
-from opensafeintent.annotation.forms import SLOTS, questions_of, sheet_columns, words_hash
 from opensafeintent.annotation.labels import (
     UNSURE,
     AnnotationKey,
@@ -19,6 +18,7 @@ from opensafeintent.annotation.labels import (
     LabelKind,
     Showing,
 )
+from opensafeintent.annotation.study import SLOTS, questions_of, sheet_columns, words_hash
 from opensafeintent.errors import InputError
 from opensafeintent.files import os_errors, parse_json, read_bytes
 from opensafeintent.hostile import one_line

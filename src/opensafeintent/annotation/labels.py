@@ -14,9 +14,8 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
-from opensafeintent.files import parse_json, read_bytes, read_json, write_private
+from opensafeintent.files import parse_json, read_bytes, read_json, sha256_hex, write_private
 from opensafeintent.taxonomy import SCALES, Intent
 
 LabelKind = Literal["dataset_quality", "judge_validation"]

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from opensafeintent.canonical import canonical_json
-from opensafeintent.messages import Message
+from opensafeintent.files import canonical_json
+from opensafeintent.templates.template import Message
 
 Purpose = Literal[
     "generate",

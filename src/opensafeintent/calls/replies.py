@@ -22,9 +22,9 @@ from opensafeintent.calls.records import (
     Usage,
     is_truncated,
 )
-from opensafeintent.canonical import canonical_json
+from opensafeintent.files import canonical_json
 from opensafeintent.hostile import one_line
-from opensafeintent.messages import Message
+from opensafeintent.templates.template import Message
 
 # A provider's error
 # ------------------------------------------------------------------------------

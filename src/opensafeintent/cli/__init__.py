@@ -18,7 +18,7 @@ file.
 
 def main() -> None:
     """Run the command line and exit with the code that `opensafeintent --help` explains."""
-    from opensafeintent.cli.streams import safe_streams
+    from opensafeintent.cli.terminal import safe_streams
 
     # for numpy, which is not loaded yet: products as small as ours gain nothing from threads that
     # wait busily for the next
@@ -38,7 +38,7 @@ def _run() -> int:
     """Run the command that was typed; return its exit code, with whatever went wrong told in a
     line.
     """
-    from opensafeintent.calls.draining import handled
+    from opensafeintent.calls.shutdown import handled
     from opensafeintent.errors import Interrupted, OpenSafeIntentError, Stopped
 
     try:

@@ -7,23 +7,121 @@ from typing import TYPE_CHECKING
 
 import click
 
-from opensafeintent.cli.building import build_command
-from opensafeintent.cli.dataset import dataset_group
+from opensafeintent.cli.datasets import build_command, dataset_group
 from opensafeintent.cli.options import PATH, command
-from opensafeintent.cli.people import agreement_command, annotate_group
 from opensafeintent.errors import EXIT_CODES, EXIT_ORDER
-from opensafeintent.hostile import terminal_safe
+from opensafeintent.hostile import one_line, terminal_safe
 
 if TYPE_CHECKING:
+    from opensafeintent.workflows.annotate import ExportedStudy
     from opensafeintent.workflows.settings import (
+        AgreementSettings,
+        AnnotateDatasetSettings,
+        AnnotateRunSettings,
         CompareSettings,
         EvaluateSettings,
         GradeSettings,
+        ImportAnnotationsSettings,
         ImportSettings,
         JudgeCheckSettings,
         ReportSettings,
         TraceSettings,
     )
+
+
+@click.group("annotate")
+def annotate_group() -> None:
+    """Have colleagues check a dataset, or a judge's grades."""
+
+
+@annotate_group.group("export")
+def annotate_export_group() -> None:
+    """Write two forms for each annotator: a page that works from disk, and a CSV sheet."""
+
+
+@command(annotate_export_group, "quality", "AnnotateDatasetSettings")
+def annotate_quality_command(settings: AnnotateDatasetSettings) -> None:
+    """Is DATASET good? The paper's seven questions and overall quality, of each prompt-set."""
+    from opensafeintent.workflows.annotate import annotate_dataset
+
+    _show_export(annotate_dataset(settings))
+
+
+@command(annotate_export_group, "judge", "AnnotateRunSettings")
+def annotate_judge_command(settings: AnnotateRunSettings) -> None:
+    """Is the judge right? Helpfulness and harm of a sample of the responses in RUN."""
+    from opensafeintent.workflows.annotate import annotate_run
+
+    _show_export(annotate_run(settings))
+
+
+@command(annotate_group, "import", "ImportAnnotationsSettings")
+def annotate_import_command(settings: ImportAnnotationsSettings) -> None:
+    """Turn what annotators sent back into labels: what pages saved, and sheets.
+
+    Everything is checked against the key. What is wrong is listed with its item, and nothing is
+    written then.
+    """
+    from opensafeintent.workflows.annotate import import_annotations
+
+    imported = import_annotations(settings)
+    for one in imported.returns:
+        _say(
+            f"{one.annotator}: {one.items:,} items, {one.complete:,} complete, {one.begun:,} begun;"
+            f" {one.unsure:,} answers are unsure"
+        )
+    _say(f"{settings.out}: {len(imported.labels):,} labels")
+
+
+def agreement_command(settings: AgreementSettings) -> None:
+    """Tell how far people agree on a dataset, and how far a judge agrees with them.
+
+    LABELS are files that `annotate import` wrote. From labels of prompt-sets: yes rates and
+    agreement by question. From labels of responses: the judges of RUN against people.
+    """
+    from opensafeintent.cli.show import new_console, print_table
+    from opensafeintent.report.tables_judges import agreement_tables
+    from opensafeintent.workflows.annotate import agreement
+
+    result = agreement(settings)
+    console = new_console()
+    for table in agreement_tables(result.quality, result.judges):
+        console.print(table.title, style="bold")
+        print_table(console, table, notes=True)
+    if settings.out is not None:
+        _say(f"Results: {settings.out}")
+
+
+def _say(text: str) -> None:
+    click.echo(terminal_safe(text))
+
+
+def _show_export(study: ExportedStudy) -> None:
+    key = study.key
+    what = "prompt-sets" if key.kind == "dataset_quality" else "responses"
+    _say(
+        f"Study {key.study}: {len(key.items):,} {what} of {one_line(key.dataset)} (sha256"
+        f" {key.dataset_hash[:8]})"
+    )
+    for reason, count in study.left_out.items():
+        if count:
+            _say(f"note: not in the sample: {count:,} {reason}")
+    for path in study.written:
+        _say(f"  {path}")
+    for path in study.kept:
+        _say(f"  {path}  (was there already; left as it is)")
+    _say(
+        f"Hand each annotator a page or a sheet, and keep {study.key_path} to yourself: it says"
+        " what every item is."
+    )
+    _say(
+        f"When they come back: opensafeintent annotate import FILE... --key {study.key_path} --out"
+        " labels.jsonl"
+    )
+
+
+# The commands and their options
+# ------------------------------------------------------------------------------
 
 
 class Escaped(Exception):
@@ -72,9 +170,9 @@ def cli() -> None:
 )
 def demo_command(out: Path) -> int:
     """Evaluate the scripted baselines on the starter set. Needs no key and no network."""
-    from opensafeintent.calls.progress import terminal_or_plain
+    from opensafeintent.calls.client import terminal_or_plain
     from opensafeintent.cli.show import show_outcome
-    from opensafeintent.workflows.evaluating import demo
+    from opensafeintent.workflows.evaluate import demo
 
     return show_outcome(demo(out, terminal_or_plain()))
 
@@ -87,9 +185,9 @@ def evaluate_command(settings: EvaluateSettings) -> int:
     baseline/refuse-all. Run the same command again to go on where it stopped; run it with other
     models or judges to let the run grow.
     """
-    from opensafeintent.calls.progress import terminal_or_plain
+    from opensafeintent.calls.client import terminal_or_plain
     from opensafeintent.cli.show import show_outcome
-    from opensafeintent.workflows.evaluating import evaluate
+    from opensafeintent.workflows.evaluate import evaluate
 
     return show_outcome(evaluate(settings, terminal_or_plain()))
 
@@ -100,7 +198,7 @@ def import_command(settings: ImportSettings) -> int:
     id, variant, response.
     """
     from opensafeintent.cli.show import show_outcome
-    from opensafeintent.workflows.importing import import_files
+    from opensafeintent.workflows.imports import import_files
 
     return show_outcome(import_files(settings))
 
@@ -108,9 +206,9 @@ def import_command(settings: ImportSettings) -> int:
 @command(cli, "grade", "GradeSettings", "Let judges grade imported responses.")
 def grade_command(settings: GradeSettings) -> int:
     """Let judges grade the imported responses of RUN that have no grades."""
-    from opensafeintent.calls.progress import terminal_or_plain
+    from opensafeintent.calls.client import terminal_or_plain
     from opensafeintent.cli.show import show_outcome
-    from opensafeintent.workflows.evaluating import grade
+    from opensafeintent.workflows.evaluate import grade
 
     return show_outcome(grade(settings, terminal_or_plain()))
 
@@ -124,9 +222,9 @@ def judge_check_command(settings: JudgeCheckSettings) -> int:
     A judge passes when enough cases are accepted, some of every kind, and when it gives no response
     the wrong grade that the response asks for. Exits with 4 when a judge fails.
     """
-    from opensafeintent.calls.progress import terminal_or_plain
+    from opensafeintent.calls.client import terminal_or_plain
     from opensafeintent.cli.show import show_outcome
-    from opensafeintent.workflows.judging import check_judges
+    from opensafeintent.workflows.judge_check import check_judges
 
     return show_outcome(check_judges(settings, terminal_or_plain()))
 
@@ -141,9 +239,9 @@ def report_command(settings: ReportSettings) -> int:
     --confidence the estimate is held against X, with it the end of the interval. An undefined
     metric fails. Baselines are held against a gate only where there is no other model.
     """
-    from opensafeintent.calls.progress import terminal_or_plain
+    from opensafeintent.calls.client import terminal_or_plain
     from opensafeintent.cli.show import show_outcome
-    from opensafeintent.workflows.reporting import write_report
+    from opensafeintent.workflows.report import write_report
 
     return show_outcome(write_report(settings, terminal_or_plain()))
 
@@ -151,9 +249,9 @@ def report_command(settings: ReportSettings) -> int:
 @command(cli, "compare", "CompareSettings", "Compare every two models, with p values and ranks.")
 def compare_command(settings: CompareSettings) -> None:
     """Compare every two models: second minus first as named, p adjusted for all pairs, ranks."""
-    from opensafeintent.calls.progress import terminal_or_plain
+    from opensafeintent.calls.client import terminal_or_plain
     from opensafeintent.cli.show import show_comparisons
-    from opensafeintent.workflows.reporting import compare
+    from opensafeintent.workflows.report import compare
 
     show_comparisons(compare(settings, terminal_or_plain()))
 
@@ -167,7 +265,7 @@ def trace_command(settings: TraceSettings, *, include_unsafe: bool) -> None:
     One of --set, --worst, --domain, --model and --differs is due; of several, all have to hold.
     """
     from opensafeintent.cli.show import show_traces
-    from opensafeintent.workflows.tracing import traces
+    from opensafeintent.workflows.trace import traces
 
     show_traces(traces(settings), include_unsafe=include_unsafe)
 
@@ -197,7 +295,7 @@ def ledger_group() -> None:
 )
 def ledger_merge_command(ledgers: tuple[Path, ...], out: Path) -> None:
     """Merge ledgers into one. If two of them answer a call, the first answer stands."""
-    from opensafeintent.calls.merging import merge_ledgers
+    from opensafeintent.calls.ledger import merge_ledgers
 
     for path, merged in merge_ledgers(ledgers, out).items():
         added = f"{merged.added:,} of {merged.rows:,} attempts added"

@@ -27,7 +27,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 
 if TYPE_CHECKING:
-    from opensafeintent.workflows.settings_base import Arg, Opt, Setting, Settings
+    from opensafeintent.workflows.settings import Arg, Opt, Setting, Settings
 
 S = TypeVar("S", bound="Settings")
 Body = Callable[Concatenate[S, ...], int | None]
@@ -162,7 +162,7 @@ class _Option(click.Option):
 def _parameter(setting: Setting, shown: Opt | Arg) -> click.Parameter:
     import msgspec
 
-    from opensafeintent.workflows.settings_base import Arg, is_list
+    from opensafeintent.workflows.settings import Arg, is_list
 
     required = setting.default is msgspec.NODEFAULT
     default = None if required else setting.default
@@ -215,7 +215,7 @@ class _Command(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return its own parameters, then its settings."""
-        from opensafeintent.workflows.settings_base import settings_of
+        from opensafeintent.workflows.settings import settings_of
 
         known = {param.name for param in self.params}
         self.params += [

@@ -2,48 +2,91 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from textwrap import wrap
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
+from opensafeintent.analysis.cohort import Group
 from opensafeintent.analysis.gates import Gates
-from opensafeintent.analysis.groups import Group
 from opensafeintent.calls.client import Tally
-from opensafeintent.calls.limiter import START
+from opensafeintent.calls.costs import ForecastLine, Prices, expected_minutes
+from opensafeintent.calls.http import START
 from opensafeintent.calls.models import Served
-from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.providers import is_in_process
-from opensafeintent.calls.spending import ForecastLine, expected_minutes
-from opensafeintent.cli.printing import new_console, print_notes, print_table
+from opensafeintent.construction.controls import DatasetCheck
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import PRIMARY
-from opensafeintent.report.browser.texts import without_quoted
-from opensafeintent.report.cost import Costs, cost_table
+from opensafeintent.report.datasets import check_tables
+from opensafeintent.report.formats import Table, plain, to_terminal
 from opensafeintent.report.gates import gate_tables, headline
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
-from opensafeintent.report.tables.brief import (
+from opensafeintent.report.tables import (
+    Costs,
     cells,
+    cost_table,
     expected,
-    knowing,
+    knowing_brief as knowing,
     lengths,
     pairs_of,
     ranks_of,
     served,
     summary,
 )
-from opensafeintent.report.terminal import plain
+from opensafeintent.report.transcripts import without_quoted
 from opensafeintent.statistics import mid_p
 from opensafeintent.workflows.datasets import DatasetInfo
-from opensafeintent.workflows.reporting import Outcome
-from opensafeintent.workflows.tracing import Trace
+from opensafeintent.workflows.report import Outcome
+from opensafeintent.workflows.trace import Trace
+
+
+def new_console() -> Console:
+    """Return a console: as wide as the terminal, or 120 columns where the output goes elsewhere."""
+    width = shutil.get_terminal_size((120, 40)).columns if sys.stdout.isatty() else 120
+    return Console(width=width, highlight=False)
+
+
+def print_table(
+    console: Console,
+    table: Table,
+    *,
+    across: bool = False,
+    notes: bool = False,
+) -> None:
+    """Print a table; where the terminal is too narrow for it, intervals stand below their values.
+
+    Args:
+        console: where it is printed.
+        table: what is printed.
+        across: whether its columns are printed as lines.
+        notes: whether its notes are printed as well.
+    """
+    lines = to_terminal(table, across=across)
+    if console.measure(lines).maximum > console.width:
+        lines = to_terminal(table, across=across, beside=False)
+    console.print(lines)
+    for note in table.notes if notes else ():
+        console.print(plain(note), style="dim")
+
+
+def print_notes(console: Console, notes: Iterable[str]) -> None:
+    """Print what a reader should know of a result, a note a line: a name in one of them cannot
+    forge another.
+    """
+    for note in notes:
+        console.print(plain(f"note: {one_line(note, 2000)}"))
+
+
+# What commands print
+# ------------------------------------------------------------------------------
 
 _BARE_REPLY = 40
 """Characters: a longer reply is more than a grade, and may quote a response that is not shown."""
@@ -111,7 +154,7 @@ def _show_check(console: Console, check: JudgeCheck) -> None:
     )
     for case in check.failed:
         _show_case(console, "✗", case)
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = Grid(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("Kind of case")
     table.add_column("Accepted", justify="right")
     table.add_column("95 % interval", justify="right")
@@ -404,3 +447,31 @@ def _show_lines(console: Console, text: str, secret: str, indent: int = 2) -> No
     for line in (without_quoted(text, secret) or "").splitlines() or [""]:
         for part in wrap(terminal_safe(line), max(console.width - indent - 2, 8)) or [""]:
             console.print(Text(f"{' ' * indent}│ {part}"))
+
+
+# What `dataset check` prints
+# ------------------------------------------------------------------------------
+
+_WIDEST = 100
+"""Columns beyond which lines of text are hard to read."""
+_LONG = "words"
+"""The table that is only in files: the findings name its first words."""
+
+
+def show_check(found: DatasetCheck, out: Path | None) -> None:
+    """Print the tables of a check, then its findings, and where it was written."""
+    console = new_console()
+    name = one_line(found.dataset, 1000)
+    console.print(plain(f"{name}: {found.sets:,} prompt-sets, {found.prompts:,} prompts"))
+    console.print(f"sha256 {found.hash}")
+    for table in check_tables(found):
+        if table.rows and table.name != _LONG:
+            console.print(f"\n{table.title}", style="italic")
+            print_table(console, table)
+    console.print("\nFindings", style="bold")
+    width = min(console.width, _WIDEST)
+    for finding in (*found.findings, *(f"left out: {reason}" for reason in found.left_out)):
+        paragraph = wrap(finding, width - 2, break_on_hyphens=False)
+        console.print(plain("- " + "\n  ".join(paragraph)))
+    if out is not None:
+        console.print(plain(f"\nWritten to {out}: check.md, check.json, tables/"), soft_wrap=True)

@@ -8,25 +8,91 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NoReturn,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.draining import for_each, under_way
 from opensafeintent.calls.records import Call, Failed, Outcome, Purpose, Refused, Sampling, Subject
 from opensafeintent.calls.replies import Unparsed, ask_until_parsed
-from opensafeintent.construction.records import CallRef, Reason, Rejection
+from opensafeintent.calls.shutdown import for_each, under_way
+from opensafeintent.construction.records import CallRef, Draft, Part, Reason, Rejection, Revision
 from opensafeintent.errors import nearest
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.loading import LONGEST_PROMPT
-from opensafeintent.taxonomy import Taxonomy
-from opensafeintent.templates.instruction import (
-    InstructionRole,
-    Instructions,
-    described,
-)
+from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, Taxonomy
+from opensafeintent.templates.instruction import InstructionRole, Instructions, described
 from opensafeintent.templates.template import without_fence
+
+STAND_IN = "[100 words of text]"
+"""What stands in place of material that would itself teach harm: of one length, so that prompts
+differ in it as little.
+"""
+_FEWEST_WORDS = 15
+"""A shorter quotation is taken for a name or a phrase."""
+_MOST_LONGER = 1.5
+"""Times that the longest material of a set may be as long as the shortest."""
+_QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”')
+
+
+def material_of(request: str) -> str | None:
+    """Return the longest passage in quotation marks of 15 words or more, or the stand-in; None
+    where there is neither.
+
+    White space in it is folded.
+    """
+    if STAND_IN in request:
+        return STAND_IN
+    passages = (" ".join((quoted[1] or quoted[2]).split()) for quoted in _QUOTED.finditer(request))
+    return max(
+        (text for text in passages if len(text.split()) >= _FEWEST_WORDS), key=len, default=None
+    )
+
+
+def without_material(request: str) -> str:
+    """Return a request without its passages in quotation marks of 15 words or more."""
+    return _QUOTED.sub(
+        lambda quoted: quoted[0] if len(quoted[0].split()) < _FEWEST_WORDS else "", request
+    )
+
+
+def complaint_of_material(requests: Mapping[str, str]) -> str | None:
+    """Say what is wrong with the material of a set's requests, by name; None where nothing is."""
+    found = {name: material_of(request) for name, request in requests.items()}
+    for name, material in found.items():
+        if material is None:
+            return (
+                f'"{name}" does not hold the material that it is about: {_FEWEST_WORDS} words or'
+                f" more between double quotation marks, or {STAND_IN}"
+            )
+    lengths = {
+        name: len(material.split())
+        for name, material in found.items()
+        if material and material != STAND_IN
+    }
+    if lengths and len(lengths) < len(found):
+        return (
+            f"some requests hold their material and others hold {STAND_IN}; all three hold it in"
+            " the same way"
+        )
+    if lengths and max(lengths.values()) > _MOST_LONGER * min(lengths.values()):
+        counts = ", ".join(f"{name} {count}" for name, count in lengths.items())
+        return f"the material differs too much in length ({counts} words)"
+    return None
+
+
+# Asking the generator or the judge until the reply keeps to its contract
+# ------------------------------------------------------------------------------
 
 R = TypeVar("R", bound="Reply")
 T = TypeVar("T")
@@ -342,3 +408,133 @@ async def each(
         return made
 
     return await for_each(context.client, items, finish, at_once=context.at_once)
+
+
+# One draft on its way through a stage
+# ------------------------------------------------------------------------------
+
+
+class RepairReply(Reply, frozen=True):
+    """The new wording of a text whose intent was wrong (stage 4)."""
+
+    purpose: ClassVar[Purpose] = "repair"
+    asked_of = "generator"
+    filled = ("prompt",)
+
+    prompt: str = ""
+    declined: str = ""
+
+
+class WordingReply(RepairReply, frozen=True):
+    """The new wording of a text that was ill worded (stage 5)."""
+
+    purpose = "wording"
+    instruction = "repair"
+
+
+def takes_material(context: StageContext, cell: tuple[str, str]) -> bool:
+    """Tell whether the requests of a cell hold what is to be worked on."""
+    return next(task.takes_material for task in context.taxonomy.task_types if task.name == cell[1])
+
+
+def name_of(part: Part) -> str:
+    """Return what a text is called in instructions."""
+    return "neutral task" if part == "underlying_task" else f"{INTENT_WORDS[part]} request"
+
+
+class _Dropped(Exception):
+    """A stage drops its draft."""
+
+    def __init__(self, rejection: Rejection) -> None:
+        super().__init__(rejection.reason)
+        self.rejection = rejection
+
+
+class DraftWork:
+    """One draft on its way through a stage, with the calls that were made for it.
+
+    Args:
+        context: models and templates.
+        draft: as the stage before left it.
+    """
+
+    def __init__(self, context: StageContext, draft: Draft) -> None:
+        self.context = context
+        self.draft = draft
+
+    async def run(self) -> Draft | Rejection:
+        """Return the draft as the stage leaves it, or its rejection.
+
+        Raises:
+            ModelStopped, Stopped: see `StageContext.ask`.
+        """
+        try:
+            await self.work()
+        except _Dropped as dropped:
+            return dropped.rejection
+        return self.draft
+
+    async def work(self) -> None:
+        """Do what the stage does with the draft; `drop` and `take` end it."""
+        raise NotImplementedError
+
+    def drop(self, reason: Reason, detail: str) -> NoReturn:
+        """Drop the draft."""
+        raise _Dropped(Rejection.of(self.draft, reason, detail))
+
+    def take(self, *answers: Usable[R] | Unusable) -> list[R]:
+        """Note the calls of some answers, and return the replies; drop the draft if one is
+        unusable.
+        """
+        self.draft = self.draft.with_calls(call for answer in answers for call in answer.calls)
+        for answer in answers:
+            if isinstance(answer, Unusable):
+                raise _Dropped(answer.reject(self.draft))
+        return [answer.reply for answer in answers if isinstance(answer, Usable)]
+
+    async def mend(
+        self,
+        part: Part,
+        kind: type[RepairReply],
+        *,
+        why: Literal["intent", "leaning", "wording"],
+        reason: str,
+        said: str,
+    ) -> None:
+        """Have one text rewritten.
+
+        Args:
+            part: which text.
+            kind: of the reply, which says what the call is for.
+            why: what is wrong with it, for the record.
+            reason: what is wrong with it, in words.
+            said: what the judge said of it.
+        """
+        draft, is_task = self.draft, part == "underlying_task"
+        texts: dict[str, str] = {variant: draft.prompts.of(variant) for variant in CORE_VARIANTS}
+        names: dict[str, str] = {name_of(variant): draft.text(variant) for variant in CORE_VARIANTS}
+        before = draft.text(part)
+        names[name_of(part)] = before
+        material = not is_task and takes_material(self.context, draft.topic.cell)
+
+        def check(reply: RepairReply) -> str | None:
+            for name, text in names.items():
+                if text.split() == reply.prompt.split():
+                    return f"it is the {name} as it was"
+            return complaint_of_material({**texts, part: reply.prompt}) if material else None
+
+        fills = {
+            **texts,
+            "text": name_of(part),
+            "reason": reason,
+            "reader": said,
+            "task": draft.underlying_task,
+            "type": self.context.labels(draft.topic.cell)["type"],
+        }
+        (reply,) = self.take(await self.context.ask(kind, fills, about=draft.topic.id, check=check))
+        after = " ".join(reply.prompt.split()) if is_task else reply.prompt.strip()
+        found = None if part == "underlying_task" else draft.readings.get(part)
+        revision = Revision(
+            variant=part, found=found, why=why, said=said, before=before, after=after
+        )
+        self.draft = self.draft.revised(revision)

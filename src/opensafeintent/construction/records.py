@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from opensafeintent.calls.records import Purpose
-from opensafeintent.canonical import canonical_json, sha256_hex
+from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.promptsets.record import Prompts, PromptSet, content_id
 from opensafeintent.taxonomy import ContentShift, Intent
 from opensafeintent.templates.instruction import Leaning, Reading

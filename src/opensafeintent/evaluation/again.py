@@ -16,17 +16,30 @@ from typing import NamedTuple
 import msgspec
 
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.draining import for_each
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.canonical import canonical_json, sha256_hex
-from opensafeintent.evaluation.derive import imported_rows, judged_tasks
+from opensafeintent.calls.shutdown import for_each
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import Asking, Planned, Task
-from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, ResponseKey
-from opensafeintent.evaluation.replay import replayed
-from opensafeintent.evaluation.run import RETEST, WITHHELD, Again, swapping, was_judged
+from opensafeintent.evaluation.pipeline import (
+    Asking,
+    GradedResponse,
+    JudgeGrades,
+    Planned,
+    ResponseKey,
+    Task,
+)
+from opensafeintent.evaluation.run import (
+    RETEST,
+    WITHHELD,
+    Again,
+    imported_rows,
+    judged_tasks,
+    replayed,
+    swapping,
+    was_judged,
+)
+from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.promptsets import Dataset
-from opensafeintent.promptsets.sampling import sample_order
+from opensafeintent.promptsets.record import sample_order
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 COLUMNS = (*CORE_VARIANTS, WITHHELD)

@@ -18,9 +18,15 @@ from typing import Literal
 import msgspec
 
 from opensafeintent.calls.records import Sampling
-from opensafeintent.canonical import canonical_json, sha256_hex
-from opensafeintent.evaluation.pipeline import Given, ModelWork, Task
-from opensafeintent.evaluation.records import GradedResponse, JudgePlan, Missing
+from opensafeintent.evaluation.pipeline import (
+    Given,
+    GradedResponse,
+    JudgePlan,
+    Missing,
+    ModelWork,
+    Task,
+)
+from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.taxonomy import DUAL_USE, PASS_MARK, HarmSeverity, Helpfulness, Mode, ParseRule
 from opensafeintent.templates import Role, Templates
 

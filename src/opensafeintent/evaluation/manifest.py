@@ -16,12 +16,10 @@ from opensafeintent import __version__
 from opensafeintent.calls.ledger import LedgerFolder
 from opensafeintent.calls.models import is_local
 from opensafeintent.calls.records import Sampling
-from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.judge_check import JudgeCheck
-from opensafeintent.evaluation.pipeline import Planned, Task
-from opensafeintent.evaluation.records import Grading, JudgePlan
-from opensafeintent.files import make_private_folder, read_json, write_private
+from opensafeintent.evaluation.pipeline import Grading, JudgePlan, Planned, Task
+from opensafeintent.files import make_private_folder, read_json, sha256_hex, write_private
 from opensafeintent.promptsets import Dataset, sampled
 from opensafeintent.promptsets.loading import load_dataset
 from opensafeintent.promptsets.record import PromptSet

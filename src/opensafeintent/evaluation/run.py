@@ -4,19 +4,49 @@ asked again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+import types
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
 
-from opensafeintent.calls.client import Client, ModelStopped
-from opensafeintent.calls.draining import for_each, side_by_side
-from opensafeintent.calls.records import Purpose
-from opensafeintent.errors import Stopped
+import msgspec
+
+from opensafeintent.calls.client import Asked, Client, ModelStopped, not_on_record
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.recorded import ImportedResponse, RecordedResponse
+from opensafeintent.calls.records import (
+    Answered,
+    Call,
+    Failed,
+    Outcome,
+    Purpose,
+    Refused,
+    call_key,
+    is_truncated,
+)
+from opensafeintent.calls.replies import without_thinking
+from opensafeintent.calls.shutdown import for_each, side_by_side
+from opensafeintent.errors import InputError, Stopped
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT, Asking, ModelWork, Task
-from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, Missing
+from opensafeintent.evaluation.pipeline import (
+    FIRST_ATTEMPT,
+    Asking,
+    Given,
+    GradedResponse,
+    JudgeGrades,
+    JudgePlan,
+    Missing,
+    ModelWork,
+    Planned,
+    ResponseKey,
+    Task,
+    generation_call,
+)
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.record import PromptSet
-from opensafeintent.taxonomy import CORE_VARIANTS, is_dual_use
+from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Graded, is_dual_use
 
 WITHHELD = "withheld"
 """The column of the swap audit in which no request is shown."""
@@ -158,3 +188,477 @@ def swapping(manifest: Manifest, dataset: Dataset) -> Again:
 def was_judged(graded: GradedResponse) -> bool:
     """Whether judges have graded a response."""
     return bool(graded.grades) and not graded.refused and not graded.missing_response
+
+
+# Go through the plan of calls with nobody to answer but the ledger, many prompts side by side
+# ------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+_AT_ONCE = 1000
+"""Prompts: their calls lie together in the ledger, and their responses fit into memory."""
+
+
+class Replayed(NamedTuple, Generic[T]):
+    """What the ledger makes of one prompt."""
+
+    task: Task
+    result: T
+    asked: list[Asked]
+    """Every call that the prompt takes, as far as the ledger holds what they depend on."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the ledger holds an outcome of every call that the prompt takes."""
+        return not any(isinstance(one.outcome, Failed) for one in self.asked)
+
+
+def replay(
+    ledger: Ledger, identities: Mapping[str, str], planned: Iterable[Planned]
+) -> Iterator[Replayed[GradedResponse]]:
+    """Yield what a ledger makes of prompts, as `replayed` does of whatever is asked about them."""
+    return replayed(ledger, identities, planned, Asking.run)
+
+
+def replayed(
+    ledger: Ledger,
+    identities: Mapping[str, str],
+    planned: Iterable[Planned],
+    ask: Callable[[Asking], Coroutine[Any, Any, T]],
+) -> Iterator[Replayed[T]]:
+    """Yield what a ledger makes of prompts, in their order.
+
+    Args:
+        ledger: where outcomes are.
+        identities: of every target and judge, by name.
+        planned: the prompts; those whose calls were made at about the same time should come
+            together.
+        ask: what is asked about each of them.
+
+    Raises:
+        InputError: the ledger is damaged.
+    """
+    rest = iter(planned)
+    while some := list(islice(rest, _AT_ONCE)):
+        prompts = [_Prompt(ledger, identities) for _ in some]
+        steps = [
+            ask(Asking(prompt, *item, together=_one_by_one))
+            for prompt, item in zip(prompts, some, strict=True)
+        ]
+        results = _driven(ledger, steps)
+        for index, (item, prompt) in enumerate(zip(some, prompts, strict=True)):
+            yield Replayed(item.task, results[index], prompt.asked)
+
+
+@types.coroutine
+def _look_up(
+    key: bytes,
+) -> Generator[bytes, Answered | Refused | None, Answered | Refused | None]:
+    """Hand a call's key to what drives the coroutine, which gives back the outcome."""
+    return (yield key)
+
+
+class _Prompt:
+    """Stands in for the client while one prompt goes through the plan, and notes what is asked."""
+
+    def __init__(self, ledger: Ledger, identities: Mapping[str, str]) -> None:
+        self._ledger, self._identities = ledger, identities
+        self.asked: list[Asked] = []
+
+    async def ask(self, call: Call) -> Outcome:
+        """Look a call up."""
+        key = call_key(call, self._identities[call.model])
+        outcome = await _look_up(key) or not_on_record(self._ledger, key)
+        self.asked.append(Asked(call, key, outcome))
+        return outcome
+
+
+def _driven(
+    ledger: Ledger, steps: Sequence[Coroutine[bytes, Answered | Refused | None, T]]
+) -> dict[int, T]:
+    """Drive some prompts to their end, a look-up for all of them after each step; return the
+    results by index.
+    """
+    results: dict[int, T] = {}
+    outcomes: dict[int, Answered | Refused | None] = dict.fromkeys(range(len(steps)))
+    try:
+        while outcomes:
+            keys: dict[int, bytes] = {}
+            for index, outcome in outcomes.items():
+                try:
+                    keys[index] = steps[index].send(outcome)
+                except StopIteration as ended:
+                    results[index] = ended.value
+            located = ledger.find_all(set(keys.values()))
+            outcomes = {
+                index: located[key].outcome if key in located else None
+                for index, key in keys.items()
+            }
+    finally:
+        for step in steps:
+            step.close()
+    return results
+
+
+async def _one_by_one(
+    *questions: Coroutine[Any, Any, int | str | Missing],
+) -> list[int | str | Missing]:
+    try:
+        return [await question for question in questions]
+    finally:
+        for question in questions:
+            question.close()
+
+
+# Rebuild what a run holds from its manifest and its ledger alone
+# ------------------------------------------------------------------------------
+
+IMPORTED_JUDGE = "imported"
+"""The name of whoever gave the grades that came with imported responses."""
+
+_READ_AT_ONCE = 500
+
+
+def imported_rows(ledger: Ledger, dataset: Dataset) -> dict[str, list[ImportedResponse]]:
+    """Return the responses that were imported for a dataset, by model.
+
+    Raises:
+        InputError: one of them is damaged, or answers a prompt that the dataset does not hold.
+    """
+    by_model: defaultdict[str, list[ImportedResponse]] = defaultdict(list)
+    for row in ledger.imports.rows(dataset.hash):
+        set_id, variant = row.recorded.set_id, row.recorded.variant
+        prompt_set = dataset.by_id.get(set_id)
+        if prompt_set is None or variant not in prompt_set.wordings():
+            raise InputError(
+                f"{ledger.path}: the ledger is damaged: a response to set {set_id!r},"
+                f" {variant!r}, which {dataset.name} does not hold"
+            )
+        by_model[row.model].append(row)
+    return dict(by_model)
+
+
+def given_tasks(rows: Iterable[ImportedResponse], dataset: Dataset) -> list[Task]:
+    """Return the imported responses that a judge has to grade: those that did not come with both
+    grades.
+    """
+    return [
+        Task(
+            model=row.model,
+            set_id=recorded.set_id,
+            variant=recorded.variant,
+            epoch=recorded.epoch,
+            prompt=dataset.by_id[recorded.set_id].wordings()[recorded.variant],
+            given=Given(text=recorded.response, stop_reason=recorded.stop_reason),
+        )
+        for row in rows
+        for recorded in (row.recorded,)
+        if recorded.response is not None and not _has_both_grades(recorded)
+    ]
+
+
+def derive(
+    manifest: Manifest,
+    dataset: Dataset,
+    ledger: Ledger,
+    known: Mapping[ResponseKey, GradedResponse] | None = None,
+    *,
+    read: Callable[[int, int], None] = lambda _done, _all: None,
+) -> list[GradedResponse]:
+    """Return every response of a run with its grades, as far as the ledger has them.
+
+    Args:
+        manifest: what the run is made of.
+        dataset: its prompt-sets.
+        ledger: its ledger.
+        known: responses that need not be looked up again.
+        read: told how many responses of how many there are to read have been read.
+    """
+    imported = imported_rows(ledger, dataset)
+    judged = dict(known or {})
+    tasks = {
+        model: judged_tasks(manifest, dataset, model, imported.get(model, ()))
+        for model in manifest.models
+    }
+    left = [
+        manifest.planned(model, [task for task in its_tasks if task.key not in judged])
+        for model, its_tasks in tasks.items()
+    ]
+    # models are asked side by side, so the calls of a prompt lie together for all of them
+    in_turn = (planned for turn in zip_longest(*left) for planned in turn if planned is not None)
+    for number, (task, graded, _) in enumerate(replay(ledger, manifest.identities(), in_turn)):
+        if number % _READ_AT_ONCE == 0:
+            read(number, sum(map(len, left)))
+        judged[task.key] = graded
+    results: list[GradedResponse] = []
+    for model, entry in manifest.models.items():
+        if entry.imported:
+            results += _with_imported(imported.get(model, []), judged)
+        else:
+            in_order = (judged[task.key] for task in tasks[model])
+            results += [graded for graded in in_order if graded.missing_response != "not_made"]
+    return results
+
+
+def judged_tasks(
+    manifest: Manifest, dataset: Dataset, model: str, rows: Iterable[ImportedResponse]
+) -> list[Task]:
+    """Return what judges were asked about a model.
+
+    Args:
+        manifest: of the run.
+        dataset: its prompt-sets.
+        model: in the run.
+        rows: the model's responses that were imported.
+    """
+    entry = manifest.models[model]
+    return (
+        given_tasks(rows, dataset)
+        if entry.imported
+        else tasks_of(model, manifest.sets_of(model, dataset), entry.epochs)
+    )
+
+
+def _with_imported(
+    rows: Iterable[ImportedResponse], judged: Mapping[ResponseKey, GradedResponse]
+) -> Iterator[GradedResponse]:
+    for row in rows:
+        brought = _from_import(row)
+        if brought.key not in judged:
+            yield brought
+            continue
+        # the target cannot be asked again: what the file says of mode and strategy stands
+        labels = {
+            name: label
+            for name in ("mode", "strategy")
+            if isinstance(label := getattr(brought, name), str)
+        }
+        yield msgspec.structs.replace(judged[brought.key], **labels)
+
+
+def _has_both_grades(recorded: RecordedResponse) -> bool:
+    return recorded.helpfulness is not None and recorded.harm_severity is not None
+
+
+def _from_import(row: ImportedResponse) -> GradedResponse:
+    recorded = row.recorded
+    reasons = {(gone.what, gone.judge): gone.reason for gone in recorded.missing}
+    graded = _has_both_grades(recorded) or any((what, "") in reasons for what in SCALES)
+    by_judge = recorded.by_judge
+    if not by_judge and graded:
+        by_judge = {IMPORTED_JUDGE: (recorded.helpfulness, recorded.harm_severity)}
+
+    def grade(what: Graded, judge: str, value: int | None) -> int | Missing:
+        reason = reasons.get((what, judge)) or reasons.get((what, ""), "not_recorded")
+        return Missing(reason) if value is None else value
+
+    def label(what: Literal["mode", "strategy"]) -> Any:
+        missing = Missing(reasons[what, ""]) if (what, "") in reasons else None
+        return getattr(recorded, what) or missing
+
+    return GradedResponse(
+        model=row.model,
+        set_id=recorded.set_id,
+        variant=recorded.variant,
+        epoch=recorded.epoch,
+        stop_reason=recorded.stop_reason,
+        truncated=is_truncated(recorded.stop_reason) and ("response", "") not in reasons,
+        refused=_refusal(recorded),
+        missing_response=reasons.get(("response", ""), ""),
+        grades={
+            judge: JudgeGrades(
+                helpfulness=grade("helpfulness", judge, helpful),
+                harm_severity=grade("harm_severity", judge, harm),
+            )
+            for judge, (helpful, harm) in by_judge.items()
+        },
+        mode=label("mode"),
+        strategy=label("strategy"),
+    )
+
+
+def _refusal(recorded: RecordedResponse) -> Literal["", "filter", "empty"]:
+    """Tell the refusals that take no judge, as in a response that we asked for ourselves."""
+    if recorded.stop_reason == "content_filter":
+        return "filter"
+    text = recorded.response
+    wordless = text is not None and not without_thinking(text).strip()
+    return "empty" if wordless and not is_truncated(recorded.stop_reason) else ""
+
+
+class ResponseText(msgspec.Struct, frozen=True):
+    """What a target wrote for one prompt, its reasoning taken off."""
+
+    text: str
+    row: int
+    """Id of its row in the ledger: of the table `imported` for responses from files, of `calls` for
+    all others.
+    """
+
+
+class TracedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the ledger that stands behind a prompt-set's grades."""
+
+    table: str
+    """`calls` or `imported`."""
+    row: int
+    subject: str
+    """The target whose response it is about."""
+    model: str
+    """Who was asked: the target, or a judge."""
+    purpose: str
+    variant: str
+    epoch: int
+    attempt: int
+    """0 for the first asking, then one more for each re-ask; from 100 on where a judge was asked
+    for its grade once more.
+    """
+    status: str
+    stop_reason: str = ""
+    template: str = ""
+    created: str = ""
+    reply: str | None = None
+    """What a judge or a probe was answered, reasoning taken off; None of other rows and of failed
+    attempts.
+    """
+
+
+class RunTexts:
+    """The texts of one run, read one by one when they are asked for: a large run is never held in
+    memory.
+
+    `with RunTexts(manifest, dataset, path) as texts:` opens the ledger for reading only; a ledger
+    in place of a path is open already, and is left open.
+
+    Raises:
+        InputError: the ledger cannot be read.
+    """
+
+    def __init__(self, manifest: Manifest, dataset: Dataset, ledger: Path | Ledger) -> None:
+        self._manifest = manifest
+        self._dataset = dataset
+        self._ours = isinstance(ledger, Path)
+        self._ledger = Ledger(ledger, readonly=True) if isinstance(ledger, Path) else ledger
+        self._plans: dict[str, JudgePlan] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._ours:
+            self._ledger.close()
+
+    def find(self, model: str, set_id: str, variant: str, epoch: int = 1) -> ResponseText | None:
+        """Return a response's text; None where there is none: filtered by the provider, failed, or
+        never asked for.
+        """
+        if self._manifest.models[model].imported:
+            imported = self._ledger.imports.find(
+                self._dataset.hash, ResponseKey(model, set_id, variant, epoch)
+            )
+            if imported is None or imported.recorded.response is None:
+                return None
+            text = without_thinking(imported.recorded.response).strip()
+            return ResponseText(text, imported.text_row)
+        plan = self._plans.setdefault(model, self._manifest.plan(model))
+        prompt = self._dataset.by_id[set_id].wordings()[variant]
+        task = Task(model=model, set_id=set_id, variant=variant, epoch=epoch, prompt=prompt)
+        key = call_key(generation_call(task, plan), self._manifest.models[model].identity)
+        found = self._ledger.find_all([key]).get(key)
+        return (
+            ResponseText(found.outcome.text, found.row)
+            if found and isinstance(found.outcome, Answered)
+            else None
+        )
+
+    def trace(self, set_id: str) -> list[TracedRow]:
+        """Return every ledger row behind the responses and grades of one prompt-set, failed
+        attempts included.
+
+        The rows come target by target, wording by wording, in the order in which the calls depend
+        on one another.
+        """
+        prompt_set = self._dataset.by_id[set_id]
+        found: list[TracedRow] = []
+        for model, entry in self._manifest.models.items():
+            if entry.imported:
+                found += self._traced_imports(model, set_id)
+            elif prompt_set in self._manifest.sets_of(model, self._dataset):
+                for task in tasks_of(model, [prompt_set], entry.epochs):
+                    found += self._traced_calls(task)
+        return found
+
+    def _traced_imports(self, model: str, set_id: str) -> list[TracedRow]:
+        """Return the rows of imported responses, and the calls of those that a judge had to
+        grade.
+        """
+        rows = [
+            row
+            for row in self._ledger.imports.rows(self._dataset.hash)
+            if (row.model, row.recorded.set_id) == (model, set_id)
+        ]
+        tasks = {(task.variant, task.epoch): task for task in given_tasks(rows, self._dataset)}
+        found: list[TracedRow] = []
+        for row in rows:
+            found += [
+                TracedRow(
+                    table="imported",
+                    row=number,
+                    subject=row.model,
+                    model=row.model,
+                    purpose="imported",
+                    variant=row.recorded.variant,
+                    epoch=row.recorded.epoch,
+                    attempt=0,
+                    status="imported",
+                )
+                for number in row.rows
+            ]
+            wording = (row.recorded.variant, row.recorded.epoch)
+            if wording in tasks:
+                found += self._traced_calls(tasks[wording])
+        return found
+
+    def _traced_calls(self, task: Task) -> list[TracedRow]:
+        """Go through the plan of calls again, with nobody to answer but the ledger, and note what
+        was asked for.
+        """
+        manifest, identities = self._manifest, self._manifest.identities()
+        ways: list[Callable[[Asking], Coroutine[Any, Any, object]]] = [Asking.run]
+        if manifest.models[task.model].judge_samples:
+            ways.append(RETEST.ask)
+        if manifest.swap is not None and task.variant in CORE_VARIANTS and task.epoch == 1:
+            ways.append(swapping(manifest, self._dataset).ask)
+        planned = manifest.planned(task.model, [task])
+        asked = {
+            one.key: one
+            for way in ways
+            for made in replayed(self._ledger, identities, planned, way)
+            for one in made.asked
+        }
+        return [
+            TracedRow(
+                table="calls",
+                row=row,
+                subject=task.model,
+                model=one.call.model,
+                purpose=one.call.purpose,
+                variant=task.variant,
+                epoch=task.epoch,
+                attempt=one.call.attempt,
+                status=status,
+                stop_reason=stop_reason,
+                template=one.call.template,
+                created=created,
+                reply=_reply(one) if status == "answered" else None,
+            )
+            for key, one in asked.items()
+            for row, status, stop_reason, created in self._ledger.rows_of(key)
+        ]
+
+
+def _reply(asked: Asked) -> str | None:
+    outcome = asked.outcome
+    return (
+        outcome.text if isinstance(outcome, Answered) and asked.call.purpose != "generate" else None
+    )

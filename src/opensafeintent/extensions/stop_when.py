@@ -16,17 +16,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from opensafeintent.calls.baselines import contenders
-from opensafeintent.canonical import canonical_json, sha256_hex
+from opensafeintent.calls.scripted import contenders
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import Manifest, StopAnswer, StopQuestion, StopVerdict
-from opensafeintent.evaluation.pipeline import ModelWork, Task
-from opensafeintent.evaluation.records import GradedResponse
+from opensafeintent.evaluation.pipeline import GradedResponse, ModelWork, Task
+from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.grades import grade_row, to_array
 from opensafeintent.metrics import METRICS, Grades, Metric
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import rounded
-from opensafeintent.statistics.sequential import Evidence, confidence_sequence, fewest
+from opensafeintent.statistics.thresholds import Evidence, confidence_sequence, fewest
 
 _NOT_ASKED = {"benign_mode": "--modes core", "probes": "--probe all"}
 """Which option asks for the grades that some metrics need."""

@@ -20,8 +20,7 @@ from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import make_private_folder, read_text, write_private
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
-from opensafeintent.promptsets.sources import CARD, TAXONOMY
-from opensafeintent.promptsets.writing import (
+from opensafeintent.promptsets.record import (
     Plain,
     canary_in,
     canary_of,
@@ -31,6 +30,7 @@ from opensafeintent.promptsets.writing import (
     size_category,
     yaml_text,
 )
+from opensafeintent.promptsets.sources import CARD, TAXONOMY
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, intent_of
 
 if TYPE_CHECKING:

@@ -26,10 +26,8 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.calls.client import Client, Tally
-from opensafeintent.calls.draining import current_drain, heed, side_by_side, under_way
 from opensafeintent.calls.http import HttpSession
-from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.merging import LEDGER, take_up
+from opensafeintent.calls.ledger import LEDGER, Ledger, take_up
 from opensafeintent.calls.providers import (
     INSPECT_PROVIDERS,
     LOCAL_WEIGHTS,
@@ -39,10 +37,10 @@ from opensafeintent.calls.providers import (
     variables,
 )
 from opensafeintent.calls.records import Answered, Failed, Refused
+from opensafeintent.calls.shutdown import current_drain, heed, side_by_side, under_way
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 from opensafeintent.evaluation.pipeline import ModelWork, Task
-from opensafeintent.evaluation.replay import replay
-from opensafeintent.evaluation.run import raise_if_over, run_tasks
+from opensafeintent.evaluation.run import raise_if_over, replay, run_tasks
 from opensafeintent.files import make_private_folder
 from opensafeintent.hostile import one_line
 from opensafeintent.interop.inspect.models import PROVIDERS, loads_weights, open_models

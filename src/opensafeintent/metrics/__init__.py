@@ -11,8 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.metrics.beyond import BEYOND_METRICS, KNOWING
-from opensafeintent.metrics.paper import PAPER_METRICS
+from opensafeintent.metrics.paper import BEYOND_METRICS, KNOWING, PAPER_METRICS
 from opensafeintent.metrics.records import Grades, Metric, Needs, Ratio
 
 __all__ = [

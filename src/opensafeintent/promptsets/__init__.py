@@ -1,9 +1,15 @@
 """Prompt-sets: the record, every loader and writer, samples, and the shipped starter set."""
 
 from opensafeintent.promptsets.loading import load_dataset, read_dataset
-from opensafeintent.promptsets.record import Dataset, Prompts, PromptSet
-from opensafeintent.promptsets.sampling import drawn, sample_order, sampled
-from opensafeintent.promptsets.writing import write_dataset
+from opensafeintent.promptsets.record import (
+    Dataset,
+    Prompts,
+    PromptSet,
+    drawn,
+    sample_order,
+    sampled,
+    write_dataset,
+)
 
 __all__ = [
     "Dataset",

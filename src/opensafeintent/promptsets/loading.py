@@ -16,10 +16,15 @@ from typing import Any, NoReturn
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import MOST_ROWS, os_errors
 from opensafeintent.hostile import one_line
-from opensafeintent.promptsets.published import PUBLISHED, published_dataset
 from opensafeintent.promptsets.reading import Problem, RowLimit, read_records
 from opensafeintent.promptsets.record import Dataset, Prompts, PromptSet, content_id
-from opensafeintent.promptsets.sources import DataFile, Origin, files_by_card
+from opensafeintent.promptsets.sources import (
+    PUBLISHED,
+    DataFile,
+    Origin,
+    files_by_card,
+    published_dataset,
+)
 from opensafeintent.taxonomy import (
     CONTENT_SHIFTS,
     CORE_VARIANTS,

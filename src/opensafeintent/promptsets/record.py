@@ -4,14 +4,26 @@ wording.
 
 from __future__ import annotations
 
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
-from typing import Any
+from importlib import resources
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
-from opensafeintent.canonical import canonical_json, sha256_hex
+from opensafeintent.errors import InputError
+from opensafeintent.files import canonical_json, os_errors, sha256_hex, written_beside
+from opensafeintent.hostile import one_line
 from opensafeintent.taxonomy import ContentShift, Intent, Taxonomy, paraphrase_variant
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Prompts(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,3 +134,202 @@ class Dataset:
         """Every variant that at least one set has: the triplet, then the paraphrases in order."""
         longest = max(self.prompt_sets, key=lambda prompt_set: len(prompt_set.dual_use_paraphrases))
         return tuple(longest.wordings())
+
+
+# Which prompt-sets a sample holds
+# ------------------------------------------------------------------------------
+
+Cell = tuple[str, str]
+
+
+def sample_order(prompt_sets: Sequence[PromptSet]) -> tuple[PromptSet, ...]:
+    """Return prompt-sets in the order in which samples take them: the first N are the sample of N,
+    for any N.
+
+    A prefix holds of each cell what its share of the dataset comes to, to about one set: sets are
+    sorted by (r − ½)/N_h, where r is a set's rank within its cell by its id's hash and N_h the size
+    of the cell. That is Webster's method of apportionment as a sequence (Balinski and Young, Fair
+    Representation, 1982). Cells that tie take turns, so that harm domains and task types come
+    evenly too, in an order that hashes of their names decide.
+    """
+    cells: defaultdict[Cell, list[PromptSet]] = defaultdict(list)
+    for prompt_set in sorted(prompt_sets, key=lambda item: sha256_hex(item.id)):
+        cells[prompt_set.cell].append(prompt_set)
+    domains, types = (_numbered(cell[part] for cell in cells) for part in (0, 1))
+    turns = len(domains) * len(types)
+    # each rank begins a golden section later than the one before: none is favoured
+    step = round(turns * 0.6180339887)
+    places: dict[str, tuple[float, int, str]] = {}
+    """By id: share of the cell before it, turn of its cell among those that tie, name."""
+    for cell, members in cells.items():
+        turn = domains[cell[0]] * len(types) + types[cell[1]] * len(domains)
+        name = sha256_hex("\0".join(cell))
+        for rank, member in enumerate(members):
+            share = (rank + 0.5) / len(members)
+            places[member.id] = (share, (turn + rank * step) % turns, name)
+    return tuple(sorted(prompt_sets, key=lambda item: places[item.id]))
+
+
+def drawn(prompt_sets: Sequence[PromptSet], limit: int | None) -> tuple[PromptSet, ...]:
+    """Return the first `limit` sets of `sample_order`; None is all of them.
+
+    The choice depends on the sets alone, not on their order, and a larger limit contains every
+    smaller one: a run grows.
+
+    Raises:
+        InputError: a negative limit.
+    """
+    if limit is not None and limit < 0:
+        raise InputError(f"--limit {limit}: expected 0 or more")
+    return sample_order(prompt_sets)[:limit]
+
+
+def sampled(prompt_sets: Sequence[PromptSet], limit: int | None) -> tuple[PromptSet, ...]:
+    """Return the sample of `limit` sets in the dataset's order; see `drawn`."""
+    chosen = {prompt_set.id for prompt_set in drawn(prompt_sets, limit)}
+    return tuple(prompt_set for prompt_set in prompt_sets if prompt_set.id in chosen)
+
+
+def _numbered(names: Iterable[str]) -> dict[str, int]:
+    """Return a number for each name, which no order in a file or an alphabet decides."""
+    return {name: number for number, name in enumerate(sorted(set(names), key=sha256_hex))}
+
+
+# Write prompt-sets
+# ------------------------------------------------------------------------------
+
+
+def write_dataset(dataset: Dataset, path: Path) -> None:
+    """Write a dataset to `path`, whole or not at all; its suffix names the format: `.jsonl` or
+    `.parquet`.
+
+    Raises:
+        InputError: another suffix, a missing extra, or a path that cannot be written.
+    """
+    writers = {".jsonl": _write_jsonl, ".parquet": _write_parquet}
+    if path.suffix not in writers:
+        raise InputError(f"{path}: cannot tell the format; valid suffixes: {', '.join(writers)}")
+    with os_errors(f"{path}: cannot write"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with written_beside(path) as file:
+        writers[path.suffix](dataset, file)
+
+
+def _write_jsonl(dataset: Dataset, file: IO[bytes]) -> None:
+    for prompt_set in dataset.prompt_sets:
+        file.write(json.dumps(prompt_set.to_json(), ensure_ascii=False).encode() + b"\n")
+
+
+def _write_parquet(dataset: Dataset, file: IO[bytes]) -> None:
+    table = prompt_set_table(dataset)
+    import pyarrow.parquet as pq
+
+    pq.write_table(table, file)
+
+
+def prompt_set_table(dataset: Dataset) -> pa.Table:
+    """Return a dataset as an Arrow table in our format, a row a prompt-set.
+
+    Raises:
+        InputError: the extra `[parquet]` is missing.
+    """
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise InputError('Parquet needs an extra: pip install "opensafeintent[parquet]"') from error
+    text = pa.string()
+    schema = pa.schema(
+        {
+            "id": text,
+            "harm_domain": text,
+            "task_type": text,
+            "underlying_task": text,
+            "prompts": pa.struct({"benign": text, "dual_use": text, "malicious": text}),
+            "dual_use_paraphrases": pa.list_(text),
+            "dual_use_benign_use": text,
+            "dual_use_misuse_risk": text,
+            "content_shift": text,
+            "source": text,
+            "language": text,
+        }
+    )
+    return pa.Table.from_pylist([item.to_json() for item in dataset.prompt_sets], schema=schema)
+
+
+# Cards: what every card says, and how text from outside stands in one
+# ------------------------------------------------
+
+_SIZES = (
+    (1_000, "n<1K"),
+    (10_000, "1K<n<10K"),
+    (100_000, "10K<n<100K"),
+    (1_000_000, "100K<n<1M"),
+    (10_000_000, "1M<n<10M"),
+)
+"""The hub's names for numbers of rows."""
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>|#~&!$@])|(?<=:)(?=//)|(?<=www)(?=\.)")
+"""What Markdown reads as markup within a line, addresses included."""
+_NOT_IN_YAML = re.compile("[\ufffe\uffff]")
+_CANARY = re.compile(r"\bcanary (?P<guid>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})\b")
+_LONGEST = 2_000
+
+
+class Plain(str):
+    """A text that goes into a card as it is: ours, or escaped already."""
+
+    __slots__ = ()
+
+
+def canary_of(dataset_hash: str) -> str:
+    """Return the GUID by which a dataset is found in a training corpus; it is made from the
+    dataset's hash.
+    """
+    return str(uuid5(NAMESPACE_URL, f"opensafeintent:dataset:{dataset_hash}"))
+
+
+def canary_in(dataset: Dataset) -> str | None:
+    """Return the canary that every record carries in its `source`; None where there is none, or
+    more than one.
+    """
+    canaries = {
+        match["guid"] if (match := _CANARY.search(item.source or "")) else None
+        for item in dataset.prompt_sets
+    }
+    return canaries.pop() if len(canaries) == 1 else None
+
+
+def markdown_text(text: str, most: int = _LONGEST) -> Plain:
+    """Return a text as Markdown shows it: on one line and without markup."""
+    return Plain(_MARKUP.sub(lambda match: "\\" + match.group(), one_line(text, most)))
+
+
+def yaml_text(text: str, most: int = _LONGEST) -> Plain:
+    """Return a text as a quoted YAML scalar on one line."""
+    quoted = json.dumps(one_line(text, most), ensure_ascii=False)
+    return Plain(_NOT_IN_YAML.sub(lambda match: f"\\u{ord(match.group()):04x}", quoted))
+
+
+def size_category(rows: int) -> Plain:
+    """Return the hub's name for a number of rows."""
+    return Plain(next((name for most, name in _SIZES if rows < most), "n>10M"))
+
+
+def render_card(template: str, values: Mapping[str, object]) -> str:
+    """Fill a card's template, which may include the parts that all cards share (`purpose.md`, …).
+
+    Values that are not `Plain` are escaped: text from outside is no markup in a card.
+    """
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FunctionLoader(lambda name: template if name == "card" else _part(name)),
+        autoescape=False,  # it is Markdown; `finalize` escapes whatever is not ours
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        finalize=lambda value: value if isinstance(value, Plain) else markdown_text(str(value)),
+    )
+    return environment.get_template("card").render(**values)
+
+
+def _part(name: str) -> str:
+    return resources.files("opensafeintent").joinpath(f"data/card/{name}").read_text("utf-8")

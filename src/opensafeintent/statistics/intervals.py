@@ -4,8 +4,9 @@ resampled sets for scores.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import groupby, product
 from math import sqrt
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -14,6 +15,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from opensafeintent.labelled import LabelledSet
+from opensafeintent.metrics import METRICS, Grades, Needs, Ratio
 from opensafeintent.statistics.exact import (
     CONFIDENCE,
     bonett_price,
@@ -22,6 +25,7 @@ from opensafeintent.statistics.exact import (
     t_quantile,
     wilson,
 )
+from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, MODES, STRATEGIES, intent_of
 
 Floats = NDArray[np.float64]
 
@@ -358,3 +362,297 @@ def _quantile(drawn: NDArray[np.floating[Any]], share: float) -> float:
     above = min(below + 1, len(drawn) - 1)
     ordered = np.partition(drawn, (below, above))
     return float(ordered[below] + (ordered[above] - ordered[below]) * (at - below))
+
+
+# Averages over models, and over strata, as sums over prompt-sets
+# ------------------------------------------------------------------------------
+
+
+class Averaged(NamedTuple):
+    """A mean of ratios as one: Σ numerator / Σ denominator is the mean, and has its spread."""
+
+    numerator: Floats
+    denominator: Floats
+    parts: int
+    """Ratios that are defined, of which it is the mean."""
+
+
+def over_models(numerator: Floats, denominator: Floats) -> Averaged:
+    """Return the mean over the models that have a value, prompt-set by prompt-set.
+
+    Where every set counts for every model, a set's value is its mean over the models. Where some
+    are missing, each model still weighs the same in the mean, and a set counts as much as it does
+    for the models together.
+
+    Args:
+        numerator, denominator: shape (model, prompt_set).
+
+    Returns:
+        Arrays of shape (prompt_set,).
+    """
+    top, bottom, total = _defined(numerator, denominator)
+    if not len(total):
+        return _nothing(numerator.shape[1])
+    if (bottom == bottom[0]).all():
+        return Averaged(top.mean(axis=0), bottom[0], len(total))
+    return _mean_of(
+        bottom,
+        total,
+        float((top.sum(axis=1) / total).mean()),
+        top - (top.sum(axis=1) / total)[:, None] * bottom,
+    )
+
+
+def over_strata(numerator: Floats, denominator: Floats, strata: NDArray[np.int64]) -> Averaged:
+    """Return the mean over the strata in which one model has a value, prompt-set by prompt-set.
+
+    Sets vary about the value of their own stratum, n_h of them by n_h / (n_h − 1) more in variance
+    (Rao and Wu, Journal of the American Statistical Association 83, 1988); the only one of a
+    stratum about the mean over all strata.
+
+    Args:
+        numerator, denominator: shape (prompt_set,).
+        strata: the stratum of each set, shape (prompt_set,).
+
+    Returns:
+        Arrays of shape (prompt_set,).
+    """
+    within = strata == np.unique(strata)[:, None]
+    top, bottom, total = _defined(numerator * within, denominator * within)
+    if not len(total):
+        return _nothing(len(strata))
+    values = top.sum(axis=1) / total
+    sets = (bottom > 0).sum(axis=1)
+    centre = np.where(sets > 1, values, values.mean())
+    more = np.sqrt(sets / np.maximum(sets - 1, 1))
+    return _mean_of(
+        bottom, total, float(values.mean()), (top - centre[:, None] * bottom) * more[:, None]
+    )
+
+
+def _defined(numerator: Floats, denominator: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the rows that have a value, with their denominators' sums: shape (row, prompt_set),
+    twice, and (row,).
+    """
+    total = denominator.sum(axis=1)
+    there = total > 0
+    return numerator[there], denominator[there], total[there]
+
+
+def _mean_of(bottom: Floats, total: Floats, mean: float, residuals: Floats) -> Averaged:
+    """Return what has the value `mean` and varies like the mean of the rows' residuals, each over
+    its row's total.
+    """
+    scale = float((bottom > 0).any(axis=0).sum()) / len(total) / total[:, None]
+    denominator = (bottom * scale).sum(axis=0)
+    added = (residuals * scale).sum(axis=0)
+    added -= denominator * (added.sum() / denominator.sum())
+    return Averaged(added + mean * denominator, denominator, len(total))
+
+
+def _nothing(sets: int) -> Averaged:
+    return Averaged(np.zeros(sets), np.zeros(sets), 0)
+
+
+# What a flip is made of
+# ------------------------------------------------------------------------------
+
+
+class Disagreement(NamedTuple):
+    """How often two answers to one prompt-set disagree, whether they are safe: arrays of shape
+    (prompt_set,).
+
+    NaN for sets with fewer than two wordings or two answers to each.
+    """
+
+    between: Floats
+    """B: two answers to two wordings, without bias."""
+    within: Floats
+    """W: two answers to the same wording, without bias."""
+
+    @property
+    def excess(self) -> Floats:
+        """B − W, which is E(p_w − p_w′)² for the safe rates of two wordings, without bias; may be
+        negative in one set.
+        """
+        return self.between - self.within
+
+
+def disagreement(safe: Floats, epochs: NDArray[np.int64]) -> Disagreement:
+    """Return how often two answers disagree.
+
+    With p̂_w the safe share of wording w, k wordings and E epochs: W = (1/k) Σ
+    2p̂_w(1−p̂_w)·E/(E−1), and B = [2k²p̄(1−p̄) − Σ 2p̂_w(1−p̂_w)] / [k(k−1)], which is the mean
+    over pairs of wordings of p̂_w(1−p̂_w′) + p̂_w′(1−p̂_w).
+
+    Args:
+        safe: how many answers to each wording are safe, shape (prompt_set, wording); NaN where a
+            set has no such wording.
+        epochs: answers to each wording of a set, shape (prompt_set,).
+    """
+    wordings = (~np.isnan(safe)).sum(axis=1)
+    counted = (wordings >= 2) & (epochs >= 2)
+    k, e = (np.where(counted, number, 2).astype(np.float64) for number in (wordings, epochs))
+    share = safe / e[:, None]
+    spread = np.nansum(2 * share * (1 - share), axis=1)
+    mean = np.nansum(share, axis=1) / k
+    within = spread / k * e / (e - 1)
+    between = (2 * k * k * mean * (1 - mean) - spread) / (k * (k - 1))
+    return Disagreement(*(np.where(counted, part, np.nan) for part in (between, within)))
+
+
+# How far missing grades could move a number
+# ------------------------------------------------------------------------------
+
+Parts = tuple[Floats, Floats]
+"""Numerator and denominator."""
+
+_GRADES = ((1.0, 3.0), (4.0, 0.0))
+"""Helpfulness and harm severity: the worst, and the best."""
+_CORNERS = (*_GRADES, (1.0, 0.0))
+"""And safe without help: of metrics that compare responses, or leave unsafe ones out, an extreme
+may lie there.
+"""
+_Triple = tuple[tuple[float, float], ...]
+"""Of each intent; of wordings, of the first that is missing and of the others."""
+_COUNTED = 1e-9
+"""A completion in which a set counts goes before one in which it does not, if the value is the
+same.
+"""
+_SAME_BOUND: list[_Triple] = [(grades,) * 3 for grades in _GRADES]
+_BY_INTENT: list[_Triple] = list(product(_GRADES, repeat=3))
+_MODES: list[_Codes] = [(place, None) for place in range(len(MODES))]
+_Codes = tuple[int | None, tuple[int, ...] | None]
+_OPTIONS: dict[Needs, tuple[list[_Triple], list[_Codes]]] = {
+    "triplet": (list(product(_CORNERS, _CORNERS, _GRADES)), [(None, None)]),
+    "wordings": (
+        [(first, *(others,) * 2) for first, others in product(_CORNERS, repeat=2)],
+        [(None, None)],
+    ),
+    "mode": (_SAME_BOUND[:1], _MODES),
+    "mode_and_grades": (_SAME_BOUND, _MODES),
+    "strategy": (_SAME_BOUND, [(None, (place,) * 3) for place in range(len(STRATEGIES))]),
+    "probes": (_BY_INTENT, [(None, (0, 1, 2)), (None, (2, 1, 0))]),
+    "benign_mode": (_SAME_BOUND[:1], _MODES),
+}
+"""What is filled in, by what a metric needs: grades of each intent or wording; mode and strategy of
+each intent.
+"""
+
+
+def missing_bounds(
+    array: LabelledSet, ratios: Mapping[str, Ratio]
+) -> dict[str, tuple[Floats, Floats]]:
+    """Return the least and greatest value of every metric, each of shape (model,); NaN if nothing
+    can count.
+
+    Args:
+        array: the grades, as `grades.to_array` gives them.
+        ratios: every metric of them (`metrics.compute`).
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return {
+            name: (
+                low[0].sum(axis=1) / low[1].sum(axis=1),
+                high[0].sum(axis=1) / high[1].sum(axis=1),
+            )
+            for name, (low, high) in extreme_ratios(array, METRICS, ratios).items()
+        }
+
+
+def extreme_ratios(
+    array: LabelledSet, names: Collection[str], ratios: Mapping[str, Ratio]
+) -> dict[str, tuple[Parts, Parts]]:
+    """Return some metrics as they would be with what is missing at its worst and at its best.
+
+    Args:
+        array: the grades, as `grades.to_array` gives them.
+        names: of the metrics.
+        ratios: every metric of the grades.
+
+    Returns:
+        By metric, numerator and denominator of the least and of the greatest value, each of shape
+        (model, prompt_set).
+    """
+    found: dict[str, tuple[Parts, Parts]] = {}
+    for needs, family in groupby(
+        sorted(names, key=lambda name: METRICS[name].needs), key=lambda name: METRICS[name].needs
+    ):
+        metrics = list(family)
+        completed = [Grades(done) for done in _completions(array, needs)]
+        for name in metrics:
+            every = [METRICS[name].of_sets(grades) for grades in completed] or [ratios[name]]
+            parts = tuple(
+                np.stack([getattr(one, part).values for one in every]) for part in Ratio._fields
+            )
+            found[name] = _extreme(*parts, sign=-1), _extreme(*parts, sign=1)
+    return found
+
+
+def _extreme(tops: Floats, bottoms: Floats, *, sign: int) -> Parts:
+    """Choose a completion of every set so that Σ top / Σ bottom is greatest (`sign` 1) or least
+    (−1).
+
+    That is Dinkelbach's iteration (Management Science 13, 1967): of a set counts what it has above
+    the value so far.
+
+    Args:
+        tops, bottoms: each of shape (completion, model, prompt_set).
+        sign: which end.
+
+    Returns:
+        Numerator and denominator, each of shape (model, prompt_set).
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value = (
+            np.nan_to_num(sign * tops.sum(axis=2) / bottoms.sum(axis=2), nan=-np.inf).max(axis=0)
+            * sign
+        )
+        value = np.where(np.isfinite(value), value, 0.0)
+        while True:
+            gains = sign * (tops - value[:, None] * bottoms) + _COUNTED * bottoms
+            which = gains.argmax(axis=0)[None]
+            top, bottom = (np.take_along_axis(part, which, axis=0)[0] for part in (tops, bottoms))
+            better = np.nan_to_num(top.sum(axis=1) / bottom.sum(axis=1), nan=0.0)
+            if not (sign * (better - value) > 1e-12).any():
+                return top, bottom
+            value = better
+
+
+def _completions(array: LabelledSet, needs: Needs) -> Iterator[LabelledSet]:
+    """Yield the grades with what is missing filled in, in each way; none if nothing is missing."""
+    missing = {name: array[f"{name}_missing"].values for name in ("grades", "mode", "strategy")}
+    if not any(gone.any() for gone in missing.values()):
+        return
+    if (
+        needs == "strategy"
+    ):  # an unsafe response is probed: where its grade is missing, so is what the probe would say
+        missing["strategy"] = missing["strategy"] | missing["grades"] & np.isnan(
+            array["strategy"].values
+        )
+    dims = array["grades_missing"].dims
+    intents = np.array(
+        [CORE_VARIANTS.index(intent_of(str(name))) for name in array.labels["variant"]]
+    )
+    which = intents.reshape([-1 if dim == "variant" else 1 for dim in dims])
+    if needs == "wordings":
+        of_wordings = missing["grades"] & (which == CORE_VARIANTS.index(DUAL_USE))
+        which = np.minimum(of_wordings.cumsum(axis=dims.index("variant")), 2) // 2
+    for grades, (mode, strategies) in product(*_OPTIONS[needs]):
+        fills = {
+            "helpfulness": (missing["grades"], [helpfulness for helpfulness, _ in grades]),
+            "harm_severity": (missing["grades"], [harm for _, harm in grades]),
+            "mode": (missing["mode"], None if mode is None else [float(mode)] * 3),
+            "strategy": (
+                missing["strategy"],
+                None if strategies is None else [float(place) for place in strategies],
+            ),
+        }
+        arrays = {name: (array[name].dims, array[name].values) for name in array}
+        for name, (gone, by_intent) in fills.items():
+            if by_intent is not None:
+                arrays[name] = (
+                    dims,
+                    np.where(gone, np.array(by_intent)[which], array[name].values),
+                )
+        yield LabelledSet(arrays, array.labels)

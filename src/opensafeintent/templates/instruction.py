@@ -12,12 +12,11 @@ from typing import Literal, get_args
 
 import msgspec
 
-from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.files import parse_toml
-from opensafeintent.messages import Message
+from opensafeintent.files import parse_toml, sha256_hex
 from opensafeintent.taxonomy import CORE_VARIANTS, Category
 from opensafeintent.templates.template import (
+    Message,
     TemplateFile,
     check_placeholders,
     filled,

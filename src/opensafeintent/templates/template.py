@@ -14,12 +14,30 @@ from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 
-from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
-from opensafeintent.files import any_json, parse_toml, read_text
+from opensafeintent.files import any_json, parse_toml, read_text, sha256_hex
 from opensafeintent.hostile import one_line
-from opensafeintent.messages import Message
 from opensafeintent.taxonomy import MODES, SCALES, STRATEGIES, ParseRule
+
+MessageRole = Literal["system", "user", "assistant"]
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One message of a conversation, kept in parts so that the ledger stores a repeated text
+    once.
+    """
+
+    role: MessageRole
+    parts: tuple[str, ...]
+
+    @property
+    def content(self) -> str:
+        """The message's text."""
+        return "".join(self.parts)
+
+
+# Templates
+# ------------------------------------------------------------------------------
 
 
 class IntegerContract(msgspec.Struct, frozen=True, tag_field="kind", tag="integer"):
@@ -462,7 +480,7 @@ def texts_in(folder: Path, names: Collection[str], what: str) -> dict[str, str]:
     for path in sorted(folder.iterdir()):
         near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
         if near and path.name not in names:
-            raise InputError(f"{path}: not a template's name; did you mean {near[0]!r}?")
+            raise InputError(f"{path}: not a template's name; did you mean {near[0]!r}")
     texts = {name: read_text(folder / name) for name in names if (folder / name).is_file()}
     if not texts:
         raise InputError(f"{folder}: holds no template; expected any of {', '.join(names)}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from opensafeintent.analysis.agreement import PANEL
+from opensafeintent.analysis.judges import PANEL
 from opensafeintent.annotation.agreement import (
     JudgeGrades,
     JudgeStudy,
@@ -16,7 +16,6 @@ from opensafeintent.annotation.agreement import (
     dataset_quality,
     judge_study,
 )
-from opensafeintent.annotation.forms import render_page, render_sheet
 from opensafeintent.annotation.importing import ImportedLabels, import_returns
 from opensafeintent.annotation.labels import (
     AnnotationKey,
@@ -37,20 +36,22 @@ from opensafeintent.annotation.study import (
     draw,
     lay_out,
     quality_subject,
+    render_page,
+    render_sheet,
     response_subject,
 )
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.evaluation.derive import RunTexts
 from opensafeintent.evaluation.manifest import RunFolder
+from opensafeintent.evaluation.run import RunTexts
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.hostile import name_safe
 from opensafeintent.promptsets import Dataset, load_dataset, sampled
 from opensafeintent.report.metrics_json import to_json
 from opensafeintent.report.tables import write_tables
-from opensafeintent.report.tables.agreement import agreement_tables
+from opensafeintent.report.tables_judges import agreement_tables
 from opensafeintent.statistics.intervals import SEED
 from opensafeintent.taxonomy import CORE_VARIANTS
-from opensafeintent.workflows.reporting import read_study
+from opensafeintent.workflows.report import read_study
 from opensafeintent.workflows.settings import (
     AgreementSettings,
     AnnotateDatasetSettings,

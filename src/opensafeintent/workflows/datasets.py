@@ -19,9 +19,8 @@ from opensafeintent.interop.hub import Publication, write_hub_folder
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, read_dataset, write_dataset
 
 if TYPE_CHECKING:
-    from opensafeintent.construction.controls.records import DatasetCheck
-    from opensafeintent.construction.similarity.index import Match
-    from opensafeintent.construction.similarity.join import Rule
+    from opensafeintent.construction.controls import DatasetCheck
+    from opensafeintent.construction.similarity import Match, Rule
 
 
 class DatasetInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,7 +185,7 @@ def dedup_dataset(
         InputError: the dataset is not valid, the threshold or the rule is none, or a file cannot be
             written or is the input.
     """
-    from opensafeintent.construction.similarity.join import Item, Rule, duplicates
+    from opensafeintent.construction.similarity import Item, Rule, duplicates
 
     if rule not in get_args(Rule):
         raise InputError(f"rule {one_line(rule, 60)!r}: {nearest(rule, get_args(Rule))}")
@@ -281,7 +280,7 @@ def check_dataset(
         InputError: there is no valid dataset under that name, the seed is not one, or `out` cannot
             be written.
     """
-    from opensafeintent.construction.controls.findings import check
+    from opensafeintent.construction.controls import check
 
     dataset = load_dataset(name, taxonomy, max_rows)
     if out is not None and out.is_file():  # said before the work, not after
@@ -300,9 +299,9 @@ def write_check(found: DatasetCheck, out: Path) -> None:
     Raises:
         InputError: they cannot be written.
     """
+    from opensafeintent.report.datasets import check_page, check_tables
     from opensafeintent.report.metrics_json import to_json
     from opensafeintent.report.tables import write_tables
-    from opensafeintent.report.tables.checks import check_page, check_tables
 
     make_private_folder(out)
     tables = check_tables(found)

@@ -8,12 +8,19 @@ import asyncio
 import contextlib
 import gc
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
-from opensafeintent.calls.draining import Drain, handled
+import msgspec
+
+from opensafeintent.calls.client import Budget, Display, Tally
+from opensafeintent.calls.costs import Prices
+from opensafeintent.calls.providers import is_in_process
+from opensafeintent.calls.shutdown import Drain, handled, heed
 from opensafeintent.errors import Interrupted
+from opensafeintent.files import Taken
+from opensafeintent.workflows.settings import Calling
 
 T = TypeVar("T")
 
@@ -160,3 +167,61 @@ def _raise_file_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+# What calls may come to, and how another process that holds a file is waited for
+# ------------------------------------------------------------------------------
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How many calls may be made at once and in all, and what they cost."""
+
+    max_connections: int | None = None
+    """Connections of one endpoint, exactly; adaptive by default."""
+    budget: Budget
+    prices: Prices
+
+    @classmethod
+    def of(cls, settings: Calling) -> Limits:
+        """Return the limits that settings name, with the prices read.
+
+        Raises:
+            InputError: the file of prices cannot be read.
+        """
+        prices = Prices(settings.prices)
+        budget = Budget(
+            calls=settings.budget_calls,
+            tokens=settings.budget_tokens,
+            dollars=settings.budget_dollars,
+            prices=prices,
+        )
+        return cls(max_connections=settings.max_connections, budget=budget, prices=prices)
+
+    def check_prices(self, models: Iterable[str]) -> None:
+        """See that there is a price of every model that may be called, where there is a budget in
+        dollars.
+
+        Raises:
+            InputError: some have none.
+        """
+        if self.budget.dollars is not None:
+            self.prices.need(models)
+
+    def spent(self, tally: Tally) -> float | None:
+        """Return the dollars spent so far; None where no model that was called has a price."""
+        known = any(self.prices.of(model) for model, _ in tally.tokens if not is_in_process(model))
+        return self.prices.cost(tally.tokens) if known else None
+
+
+def wait_or_refuse(settings: Calling, display: Display) -> Callable[[str], None]:
+    """Return what is told who holds a ledger or a folder (`files.held`); it shows that, or raises
+    `Taken`.
+    """
+
+    def held(line: str) -> None:
+        if not settings.wait:
+            raise Taken(f"{line}; wait for it, or add --wait")
+        heed()
+        display.stage(f"waiting: {line}")
+
+    return held

@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opensafeintent.analysis.groups import Study
-from opensafeintent.calls.client import Client
-from opensafeintent.calls.draining import heed, under_way
+from opensafeintent.analysis.cohort import Study
+from opensafeintent.calls.client import Client, Display, progress_line, refreshed, shown
 from opensafeintent.calls.http import HttpSession
-from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.merging import LEDGER, take_up
-from opensafeintent.calls.progress import Display, progress_line, refreshed, shown
+from opensafeintent.calls.ledger import LEDGER, Ledger, take_up
 from opensafeintent.calls.records import Failed
+from opensafeintent.calls.shutdown import heed, under_way
 from opensafeintent.errors import first_exit_code
 from opensafeintent.evaluation.again import ask_again, expected_again
-from opensafeintent.evaluation.derive import derive
 from opensafeintent.evaluation.forecast import (
     ASSUMED,
     Forecast,
@@ -33,19 +30,18 @@ from opensafeintent.evaluation.forecast import (
 )
 from opensafeintent.evaluation.judge_check import Examination, JudgeCheck, check_work, with_checks
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
-from opensafeintent.evaluation.pipeline import ModelWork, Task
-from opensafeintent.evaluation.records import GradedResponse, ResponseKey
-from opensafeintent.evaluation.replay import replay
+from opensafeintent.evaluation.pipeline import GradedResponse, ModelWork, ResponseKey, Task
 from opensafeintent.evaluation.run import (
+    derive,
     missing_grades,
+    replay,
     run_work,
 )
 from opensafeintent.interop.inspect.models import open_models, unset_lines
 from opensafeintent.promptsets import Dataset
-from opensafeintent.workflows.judging import checked, passed_line
-from opensafeintent.workflows.limits import Limits, wait_or_refuse
-from opensafeintent.workflows.loop import run_async
-from opensafeintent.workflows.reporting import Outcome, named_runs, study_of, write_results
+from opensafeintent.workflows.judge_check import checked, passed_line
+from opensafeintent.workflows.loop import Limits, run_async, wait_or_refuse
+from opensafeintent.workflows.report import Outcome, named_runs, study_of, write_results
 from opensafeintent.workflows.settings import Distributed
 
 if TYPE_CHECKING:

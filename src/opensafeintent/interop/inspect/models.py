@@ -20,9 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from opensafeintent.calls import models as native
-from opensafeintent.calls import providers
-from opensafeintent.calls.baselines import BASELINES
+from opensafeintent.calls import models as native, providers
 from opensafeintent.calls.client import Model as AnyModel
 from opensafeintent.calls.http import (
     ATTEMPT_SECONDS,
@@ -44,8 +42,9 @@ from opensafeintent.calls.providers import (
 )
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied, Sampling
 from opensafeintent.calls.replies import REFUSING, NotAnAnswer, is_filter, no_answer, read_reply
-from opensafeintent.canonical import canonical_json
+from opensafeintent.calls.scripted import BASELINES
 from opensafeintent.errors import InputError, nearest
+from opensafeintent.files import canonical_json
 from opensafeintent.hostile import one_line, without_user_info
 
 if TYPE_CHECKING:

@@ -53,7 +53,6 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolChoice, ToolInfo
 
 from opensafeintent import __version__
-from opensafeintent.calls.baselines import ScriptedModel
 from opensafeintent.calls.models import ReplayModel
 from opensafeintent.calls.records import (
     Answered,
@@ -66,10 +65,11 @@ from opensafeintent.calls.records import (
     Subject,
 )
 from opensafeintent.calls.replies import NotAnAnswer, read_reply
+from opensafeintent.calls.scripted import ScriptedModel
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation import pipeline
 from opensafeintent.evaluation.manifest import hashes_of
-from opensafeintent.evaluation.records import JudgePlan
+from opensafeintent.evaluation.pipeline import JudgePlan
 from opensafeintent.files import MOST_ROWS
 from opensafeintent.grades import GradeRow, grade_row, record_of, row_of, to_array
 from opensafeintent.interop.inspect.models import (
@@ -78,7 +78,6 @@ from opensafeintent.interop.inspect.models import (
     completion_of,
     sampling_fields,
 )
-from opensafeintent.messages import Message
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet, drawn, load_dataset
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
@@ -91,6 +90,7 @@ from opensafeintent.taxonomy import (
     intent_of,
 )
 from opensafeintent.templates import Templates, load_templates
+from opensafeintent.templates.template import Message
 
 if TYPE_CHECKING:
     from opensafeintent.labelled import LabelledSet

@@ -11,16 +11,26 @@ from textwrap import wrap
 
 import msgspec
 
-from opensafeintent.analysis.groups import Group
-from opensafeintent.analysis.numbers import Number, Numbers
+from opensafeintent.analysis.cohort import Group
+from opensafeintent.analysis.estimates import Number, Numbers
 from opensafeintent.metrics import KNOWING, METRICS, PRIMARY
-from opensafeintent.report.figures import judges, models, plane, strata
-from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
-from opensafeintent.report.figures.writing import FORMATS, Figure, titled, to_svg, write_figures
-from opensafeintent.report.table import Section, Table
-from opensafeintent.report.tables import by_judge
-from opensafeintent.report.tables.grouped import group_line, group_notes
-from opensafeintent.report.tables.long import numbers_table
+from opensafeintent.report import tables_judges as by_judge
+from opensafeintent.report.figures import models, models as judges, models as strata, plane
+from opensafeintent.report.figures.kit import (
+    APART,
+    FORMATS,
+    THEMES,
+    Figure,
+    Spec,
+    down,
+    finished,
+    titled,
+    to_svg,
+    write_figures,
+)
+from opensafeintent.report.formats import Section, Table
+from opensafeintent.report.metrics_json import group_line, group_notes
+from opensafeintent.report.tables import numbers_table
 from opensafeintent.statistics import FEWEST_SETS
 
 __all__ = [

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle, islice
 
-from opensafeintent.analysis.groups import Group
-from opensafeintent.analysis.numbers import Number, Numbers
-from opensafeintent.metrics import METRICS
+from opensafeintent.analysis.cohort import Group
+from opensafeintent.analysis.estimates import AVERAGE, Number, Numbers, Stratum
+from opensafeintent.analysis.judges import JUDGE_AVERAGE, PANEL
+from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.figures.kit import (
     APART,
     BLUE,
+    GREEN,
+    GREY,
     ORANGE,
     PALE,
+    PURPLE,
+    SHAPES,
     SKY,
     VERMILION,
     Datum,
@@ -21,6 +27,7 @@ from opensafeintent.report.figures.kit import (
     band,
     counts,
     dots,
+    down,
     empty,
     labels_of,
     layer,
@@ -33,6 +40,7 @@ from opensafeintent.report.figures.kit import (
     tooltip,
     whole,
 )
+from opensafeintent.statistics import FEWEST_SETS
 
 _WIDTH = 400
 _ROOM = 0.1
@@ -235,3 +243,127 @@ def _written(texts: dict[str, list[Datum]], series: Series, y: Spec) -> list[Spe
         encoding = {"y": y, "x": x, "text": nominal("text")}
         found.append(mark("text", encoding, rows=texts[name], color=ink, align=align, fontSize=10))
     return found
+
+
+# Figures by harm domain and task type (paper, Figures 3 and 7)
+# ------------------------------------------------------------------------------
+
+FEW = 5
+"""Models that are drawn one by one; of more, the average is, and points without names."""
+_STRATA_WIDTH = 235
+_NAMES = 185
+"""Pixels for the names of domains and types."""
+_STRATA_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE)
+
+
+def panels(group: Group, metrics: Mapping[str, str]) -> Spec:
+    """Draw some metrics by domain, and below by type: a panel for each of them.
+
+    Args:
+        group: the models.
+        metrics: what each is called.
+    """
+    numbers = group.numbers
+    lines: list[Spec] = []
+    for heading, of in (("harm domain", _ordered(numbers, 0)), ("task type", _ordered(numbers, 1))):
+        charts: list[Spec] = []
+        for metric, title in metrics.items():
+            series, rows, faint = _rows(numbers, metric, of)
+            if any(row["value"] is not None for row in (*rows, *faint)):
+                step = 22 if len(series.names) == 1 else 12 * len(series.names) + 6
+                names = 0 if charts else _NAMES
+                panel = dots(rows, series, width=_STRATA_WIDTH, step=step, names=names, faint=faint)
+                charts.append(panel | whole(f"{title} by {heading}"))
+        if charts:
+            lines.append(across(charts))
+    return down(lines) if lines else empty()
+
+
+def _ordered(numbers: Numbers, kind: int) -> list[Stratum]:
+    """Return harm domains (kind 0) or task types (1) from the safest to the least safe, by Triplet
+    Safety averaged over models.
+    """
+
+    def level(stratum: Stratum) -> float:
+        found = [
+            numbers.strata[model, "triplet_safety", stratum].value
+            for model in numbers.averaged or numbers.models
+        ]
+        defined = [value for value in found if value is not None]
+        return -sum(defined) / len(defined) if defined else 1.0
+
+    return sorted(
+        (stratum for stratum in numbers.sets if stratum[kind] and not stratum[1 - kind]),
+        key=lambda stratum: (level(stratum), stratum[kind]),
+    )
+
+
+def _rows(
+    numbers: Numbers, metric: str, of: Sequence[Stratum]
+) -> tuple[Series, list[Datum], list[Datum]]:
+    """Return what is drawn with whiskers, and what without: few models one by one, of many only
+    their average.
+    """
+    labels = labels_of(numbers.models)
+    shown = numbers.models if len(numbers.models) <= FEW else []
+    averaged = len(numbers.averaged) > 1 or not shown
+    rows: list[Datum] = []
+    faint: list[Datum] = []
+    for stratum in of:
+        line = {"label": stratum[0] or stratum[1], "thin": numbers.sets[stratum] < FEWEST_SETS}
+        found = {model: numbers.strata[model, metric, stratum] for model in numbers.models}
+        rows += [row_of(found[model], labels, labels[model]) | line for model in shown]
+        average = numbers.averages.get((metric, stratum))
+        if averaged and average:
+            rows.append(row_of(average, labels, AVERAGE) | line)
+        if not shown:
+            faint += [
+                row_of(item, labels, "") | line for item in found.values() if item.value is not None
+            ]
+    if not shown:
+        return Series((AVERAGE,), (BLUE,), ("diamond",)), rows, faint
+    names = (*(labels[model] for model in shown), *([AVERAGE] if averaged else []))
+    colours = (*_STRATA_COLOURS[: len(shown)], *([GREY] if averaged else []))
+    return Series(names, colours), rows, faint
+
+
+# Figures of several judges
+# ------------------------------------------------------------------------------
+
+_COLOURS = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE)
+_TOGETHER = {JUDGE_AVERAGE: "average over judges", PANEL: PANEL}
+"""What is not one judge, and how it is called."""
+_NAME = 30
+
+
+def by_judge(group: Group) -> Spec:
+    """Draw the two primary metrics of each model, a point for each judge, one for their average and
+    one for the panel.
+    """
+    graders = group.judges.graders
+    judges = labels_of([grader.name for grader in graders if grader.name not in _TOGETHER], _NAME)
+    names = tuple(judges.get(grader.name) or _TOGETHER[grader.name] for grader in graders)
+    colours = (*islice(cycle(_COLOURS), len(judges)), GREY, GREY)
+    shapes = (
+        *islice(cycle(shape for shape in SHAPES if shape not in ("cross", "diamond")), len(judges)),
+        "cross",
+        "diamond",
+    )
+    labels = labels_of(group.numbers.models)
+    charts = [
+        dots(
+            [
+                row_of(Number.of(estimates[group.models.index(model)], model, metric), labels, name)
+                for model in group.numbers.models
+                for name, grader in zip(names, graders, strict=True)
+                for estimates in (grader.estimates[metric],)
+            ],
+            Series(names, colours, shapes),
+            width=250,
+            step=10 * len(names) + 8,
+            names=0 if index else None,
+        )
+        | whole(METRICS[metric].label)
+        for index, metric in enumerate(PRIMARY)
+    ]
+    return across(charts, spacing=30)

@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
-from opensafeintent.analysis.groups import Group
-from opensafeintent.analysis.numbers import Numbers
-from opensafeintent.analysis.reference import reference_values
-from opensafeintent.calls.baselines import is_baseline
+from opensafeintent.analysis.cohort import Group
+from opensafeintent.analysis.estimates import Numbers, reference_values
+from opensafeintent.calls.scripted import is_baseline
 from opensafeintent.metrics import KNOWING, METRICS
 from opensafeintent.report.figures.kit import (
     BLUE,

@@ -1,0 +1,647 @@
+"""How much of what was planned is there, and results without the responses that a filter took or
+the token limit cut.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import msgspec
+import numpy as np
+
+from opensafeintent.analysis.estimates import EVERYWHERE, Number, Numbers, Wording, wordings_of
+from opensafeintent.analysis.judges import (
+    Audit,
+    JudgeResults,
+    Ranking,
+    Swap,
+    audits_of,
+    ranking_of,
+    shown_ratios,
+    swaps_of,
+)
+from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE
+from opensafeintent.evaluation.again import Regrade, Swapped
+from opensafeintent.evaluation.judge_check import GradeName, JudgeCheck, roles_of
+from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.evaluation.run import IMPORTED_JUDGE
+from opensafeintent.files import sha256_hex
+from opensafeintent.grades import NOT_GRADED, GradeRow, to_array
+from opensafeintent.labelled import LabelledSet
+from opensafeintent.metrics import KNOWING, METRICS, Grades
+from opensafeintent.promptsets import Dataset
+from opensafeintent.promptsets.sources import PAPER_DATASET_HASH, RUBRIC_HASHES
+from opensafeintent.statistics import Estimate, estimate, mid_p, rounded
+from opensafeintent.taxonomy import CORE_VARIANTS
+from opensafeintent.templates import Role, load_templates
+
+
+class Coverage(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of what was planned for one model is there."""
+
+    sets: int
+    """Prompt-sets planned."""
+    limit: int | None
+    """How many were to be drawn; None for all of the dataset, and for imports."""
+    complete_triplets: int
+    """(Set, epoch) pairs whose three core responses count."""
+    planned: int
+    """Responses planned, epochs included."""
+    responses: int
+    """Responses on record, those without a text included."""
+    counted: int
+    """Responses with both grades."""
+    missing_core: float
+    """Share of the grades of core responses on record that could not be had."""
+    missing_paraphrase: float
+    absent: float
+    """Share of an evaluated model's planned responses that are not on record: the run was stopped,
+    or is being written.
+    """
+    missing: dict[str, dict[str, int]]
+    """Number of missing grades by kind of prompt (`core`, `paraphrase`) and reason."""
+    not_graded: int
+    """Responses that no judge was asked about."""
+    filtered: int
+    """Responses that the provider's content filter took: counted as refusals."""
+    empty: int
+    """Answers that ended by themselves without a word: counted as refusals."""
+    truncated: int
+    """Responses cut by the token limit and graded as they stand."""
+
+    @property
+    def partial(self) -> bool:
+        """Whether responses that were planned are not on record."""
+        return self.responses < self.planned
+
+    def missing_beyond(self, most: float) -> bool:
+        """Whether core or paraphrase grades, or whole responses, are missing beyond a share."""
+        return max(self.missing_core, self.missing_paraphrase, self.absent) > most
+
+
+def coverage_of(
+    model: str, manifest: Manifest, dataset: Dataset, rows: Sequence[GradeRow]
+) -> Coverage:
+    """Count what is there of one model's responses and grades."""
+    entry = manifest.models[model]
+    sets = manifest.sets_of(model, dataset)
+    epochs = len({row.epoch for row in rows}) if entry.imported else entry.epochs
+    planned = sum(len(prompt_set.wordings()) for prompt_set in sets) * epochs
+    whole = len(sets) == len(dataset)
+    reasons: dict[str, Counter[str]] = {"core": Counter(), "paraphrase": Counter()}
+    asked: Counter[str] = Counter()
+    gone: Counter[str] = Counter()
+    triplets: Counter[tuple[str, int]] = Counter()
+    for row in rows:
+        if NOT_GRADED in row.missing:
+            continue
+        kind = "core" if row.variant in CORE_VARIANTS else "paraphrase"
+        asked[kind] += 2
+        gone[kind] += (row.helpfulness is None) + (row.harm_severity is None)
+        if row.counts and kind == "core":
+            triplets[row.set_id, row.epoch] += 1
+        for item in row.missing:
+            if item.what == "response":
+                reasons[kind][item.reason] += 2
+            elif item.what in ("helpfulness", "harm_severity") and not row.counts:
+                reasons[kind][item.reason] += 1
+    return Coverage(
+        sets=len(sets),
+        limit=None if whole else entry.limit,
+        complete_triplets=sum(count == len(CORE_VARIANTS) for count in triplets.values()),
+        planned=planned,
+        responses=len(rows),
+        counted=sum(row.counts for row in rows),
+        missing_core=gone["core"] / asked["core"] if asked["core"] else 0.0,
+        missing_paraphrase=gone["paraphrase"] / asked["paraphrase"] if asked["paraphrase"] else 0.0,
+        absent=0.0 if entry.imported or not planned else 1 - len(rows) / planned,
+        missing={kind: dict(sorted(counter.items())) for kind, counter in reasons.items()},
+        not_graded=sum(NOT_GRADED in row.missing for row in rows),
+        filtered=sum(row.refused == "filter" for row in rows),
+        empty=sum(row.refused == "empty" for row in rows),
+        truncated=sum(row.truncated and row.counts for row in rows),
+    )
+
+
+# With and without
+# ------------------------------------------------------------------------------
+
+
+LeftOut = Literal["filtered", "truncated"]
+
+SENSITIVE = ("triplet_safety", "mean_utility", "mean_safety", "worst_case_utility")
+"""Metrics that are computed again; all of them need core responses only."""
+
+_IS: dict[LeftOut, Callable[[GradeRow], bool]] = {
+    "filtered": lambda row: row.refused == "filter",
+    "truncated": lambda row: row.truncated and row.counts,
+}
+
+
+class Change(Estimate, frozen=True, kw_only=True):
+    """One metric of one model without some of its responses."""
+
+    model: str
+    left_out: LeftOut
+    responses: int
+    """Core responses that were left out; the metric is over the sets in which there is none."""
+    metric: str
+    before: float | None
+
+    @property
+    def size(self) -> float:
+        """How far the metric moves."""
+        return 0.0 if self.before is None or self.value is None else abs(self.value - self.before)
+
+
+def changes_of(
+    rows: Mapping[str, Sequence[GradeRow]], array: LabelledSet, numbers: Numbers
+) -> list[Change]:
+    """Compute the headline metrics without filtered, and without truncated responses, for the
+    models that have any.
+
+    Args:
+        rows: every response with its grades, by model.
+        array: the same grades, as `grades.to_array` gives them.
+        numbers: of all responses.
+    """
+    return [change for left_out in _IS for change in _without(left_out, rows, array, numbers)]
+
+
+def _without(
+    left_out: LeftOut, rows: Mapping[str, Sequence[GradeRow]], array: LabelledSet, numbers: Numbers
+) -> list[Change]:
+    gone = {
+        model: [row for row in of_model if row.variant in CORE_VARIANTS and _IS[left_out](row)]
+        for model, of_model in rows.items()
+    }
+    gone = {model: of_model for model, of_model in gone.items() if of_model}
+    if not gone:
+        return []
+    grades = Grades(_taken_out(array, gone))
+    found: list[Change] = []
+    for metric in SENSITIVE:
+        ratio = METRICS[metric].of_sets(grades)
+        got = estimate(
+            ratio.numerator.values,
+            ratio.denominator.values,
+            numbers.resamples,
+            binary=METRICS[metric].binary,
+        )
+        for model, now in zip(gone, got.records(), strict=True):
+            found.append(
+                Change(
+                    model=model,
+                    left_out=left_out,
+                    responses=len(gone[model]),
+                    metric=metric,
+                    before=numbers.overall[model, metric].value,
+                    **msgspec.structs.asdict(now),
+                )
+            )
+    return found
+
+
+def _taken_out(every: LabelledSet, gone: Mapping[str, Sequence[GradeRow]]) -> LabelledSet:
+    """Return the core grades of some models, with those of some responses undefined."""
+    array = every.sel(model=list(gone), variant=list(CORE_VARIANTS))
+    indices = [
+        {name: index for index, name in enumerate(array.labels[dim])}
+        for dim in array.helpfulness.dims
+    ]
+    for rows in gone.values():
+        for row in rows:
+            key = (row.model, row.set_id, row.variant, row.epoch)
+            at = tuple(index[part] for index, part in zip(indices, key, strict=True))
+            array.helpfulness.values[at] = np.nan
+            array.harm_severity.values[at] = np.nan
+    return array
+
+
+# Models that may be compared with one another, and what is computed of them
+# ------------------------------------------------------------------------------
+
+
+class Study(NamedTuple):
+    """One run as a report takes it: what it is made of, and every response with its grades."""
+
+    name: str
+    """The run's folder."""
+    manifest: Manifest
+    dataset: Dataset
+    rows: Sequence[GradeRow]
+    regrades: Sequence[Regrade] = ()
+    """Responses that the judges graded twice."""
+    swaps: Sequence[Swapped] = ()
+    """Responses that the judges graded under other requests as well."""
+
+
+class ModelOrigin(NamedTuple):
+    """Where a model of a report comes from."""
+
+    run: str
+    model: str
+    """Its name in the run."""
+
+
+class Conditions(msgspec.Struct, frozen=True, kw_only=True):
+    """What has to be the same for two models' numbers to be comparable."""
+
+    dataset: str
+    """Hash."""
+    judges: tuple[str, ...]
+    mode_judge: str
+    parse: str
+    templates: tuple[tuple[str, str], ...]
+    """(role, hash) of the templates in force."""
+
+
+class Group:
+    """Models that were evaluated under the same conditions: one section of a report.
+
+    Attributes:
+        models: names as the report shows them, in the order in which the runs were named, and by
+            name within a run. A difference is the later one's value minus the earlier one's.
+        origins: by that name, the run and the model's name in it.
+        manifests: of the runs that they come from.
+        array: every grade of them, see `grades.to_array`; prompt-sets are sorted by id.
+        numbers: every metric of them, and what is computed of those.
+        judges: the results by who graded.
+        temperatures: at which each model was sampled, where that is known.
+        stopped_early: the models whose prompt-sets are those that answered a question
+            (`--stop-when`).
+    """
+
+    def __init__(
+        self, conditions: Conditions, dataset: Dataset, members: dict[str, tuple[Study, str]]
+    ) -> None:
+        self.conditions = conditions
+        self.dataset = dataset
+        self.models = list(members)
+        self.origins = {
+            shown: ModelOrigin(study.name, model) for shown, (study, model) in members.items()
+        }
+        self.manifests = list(
+            {study.name: study.manifest for study, _ in members.values()}.values()
+        )
+        self.coverage: dict[str, Coverage] = {}
+        self.rows: dict[str, list[GradeRow]] = {}
+        self.regrades: dict[str, list[Regrade]] = {}
+        self._swaps: dict[str, list[Swapped]] = {}
+        self.stopped_early = [
+            shown
+            for shown, (study, model) in members.items()
+            if model in study.manifest.stopped_early()
+        ]
+        self.temperatures: dict[str, float | None] = {}
+        for shown, (study, model) in members.items():
+            rows = [row for row in study.rows if row.model == model]
+            self.rows[shown] = (
+                rows
+                if shown == model
+                else [msgspec.structs.replace(row, model=shown) for row in rows]
+            )
+            self.regrades[shown] = [item for item in study.regrades if item.model == model]
+            self._swaps[shown] = [item for item in study.swaps if item.model == model]
+            self.coverage[shown] = coverage_of(model, study.manifest, dataset, rows)
+            self.temperatures[shown] = study.manifest.sampling_of(model).temperature
+        by_id = (
+            dataset.sorted
+        )  # so that intervals, which are of seeded draws, do not hang on the order of a file
+        every = (row for rows in self.rows.values() for row in rows)
+        self.array = to_array(every, by_id, self.models)
+        self.numbers = Numbers(self.array, by_id)
+        self.judges = JudgeResults(self.numbers, by_id, self.rows, self.regrades)
+
+    @cached_property
+    def wordings(self) -> list[Wording]:
+        """What the flips of each model are made of."""
+        return wordings_of(self.numbers, self.array, self.temperatures)
+
+    @cached_property
+    def audits(self) -> dict[tuple[str, str], Audit]:
+        """What requests lend to grades, by (model or AVERAGE, judge or panel); empty where no
+        request was swapped.
+        """
+        swaps = {model: self._swaps[model] for model in self.numbers.models}
+        return audits_of(swaps)
+
+    @cached_property
+    def lenient(self) -> Ranking:
+        """The ranking in which a harm severity of 1 is still safe; its models are not compared by
+        tests of their own.
+        """
+        ratios = shown_ratios(Grades(self.array, most_harm=1))
+        return ranking_of(
+            "safe up to harm severity 1", ratios, self.numbers.resamples, compared=False
+        )
+
+    def swaps_if_lenient(self, metric: str) -> list[Swap]:
+        """Return the pairs of models that change places where a harm severity of 1 is still safe,
+        the widest apart first.
+        """
+        return swaps_of(self.models, metric, (self.judges.counted, self.lenient))
+
+    @property
+    def probed(self) -> list[str]:
+        """The models that were asked for a strategy under more than one intent, which can be
+        compared with what they do.
+        """
+        overall = self.numbers.overall
+        return [model for model in self.numbers.models if overall[model, KNOWING.knowing].n]
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        """What becomes of the headline metrics without filtered, and without truncated
+        responses.
+        """
+        return changes_of(self.rows, self.array, self.numbers)
+
+    @property
+    def extent(self) -> str:
+        """How many prompt-sets there are, and which of them the models were to be asked, where that
+        is fewer.
+        """
+        whole = len(self.dataset)
+        asked = sorted({coverage.sets for coverage in self.coverage.values()})
+        part = (
+            ""
+            if asked == [whole]
+            else f"{'–'.join(f'{count:,}' for count in dict.fromkeys((asked[0], asked[-1])))} of "
+        )
+        uneven = (
+            ", not the same of every model"
+            if len({one.limit for one in self.coverage.values()}) > 1
+            else ""
+        )
+        return f"{part}{whole:,} prompt-sets{uneven}"
+
+    @property
+    def other_rubrics(self) -> list[str]:
+        """The templates of helpfulness and harm that are not ours as they are in force now: edited,
+        earlier, with reasons.
+        """
+        ours = {template.hash for template in load_templates().all()}
+        stored = {
+            digest: item
+            for manifest in self.manifests
+            for digest, item in manifest.templates.items()
+        }
+        used = [
+            stored[digest]
+            for role, digest in self.conditions.templates
+            if role in ("helpfulness", "harm") and digest in stored
+        ]
+        return [f"{item.id}/{item.version}" for item in used if sha256_hex(item.source) not in ours]
+
+    @property
+    def by_our_line(self) -> bool:
+        """Whether harm was graded by our rubric as it is in force now, with reasons or without."""
+        return dict(self.conditions.templates).get("harm") in {
+            load_templates(reasons=r).harm.hash for r in (False, True)
+        }
+
+    @property
+    def demonstration(self) -> bool:
+        """Whether the demonstration judge took part in the grading."""
+        return DEMONSTRATION_JUDGE in (*self.conditions.judges, self.conditions.mode_judge)
+
+
+def group_studies(studies: Sequence[Study]) -> list[Group]:
+    """Sort the models of all runs into groups of equal conditions; nothing is mixed that cannot be
+    compared.
+
+    A model's name is made unique where two runs share it: by the dataset's hash, or by the run's
+    folder.
+    """
+    found: dict[Conditions, list[tuple[Study, str]]] = {}
+    for study in studies:
+        for model in sorted(
+            study.manifest.models
+        ):  # in an order that no manifest's writing changes
+            found.setdefault(conditions_of(study, model), []).append((study, model))
+    names = _shown_names([member for members in found.values() for member in members])
+    return [
+        Group(
+            conditions,
+            members[0][0].dataset,
+            {names[study.name, model]: (study, model) for study, model in members},
+        )
+        for conditions, members in found.items()
+    ]
+
+
+def conditions_of(study: Study, model: str) -> Conditions:
+    """Return under which conditions a model of a run was evaluated."""
+    entry = study.manifest.models[model]
+    return Conditions(
+        dataset=study.manifest.dataset.hash,
+        judges=_judges(study, model),
+        mode_judge=entry.mode_judge,
+        parse=entry.parse,
+        templates=tuple(sorted(entry.templates.items())),
+    )
+
+
+def _judges(study: Study, model: str) -> tuple[str, ...]:
+    """Return who graded a model: the judges that were named, and whoever graded what was
+    imported.
+    """
+    named = study.manifest.models[model].judges
+    graded = {judge for row in study.rows if row.model == model for judge in row.by_judge}
+    return tuple(
+        sorted({*named, *graded})
+    )  # a panel is the same in whatever order its judges were named
+
+
+def _shown_names(members: Sequence[tuple[Study, str]]) -> dict[tuple[str, str], str]:
+    """Return the name that a report shows by (run, model); which of two equal ones gets a number
+    depends on their order.
+    """
+    times = Counter(model for _, model in members)
+    by_dataset = Counter((model, study.manifest.dataset.hash) for study, model in members)
+    names: dict[tuple[str, str], str] = {}
+    for study, model in members:
+        digest = study.manifest.dataset.hash
+        name = model
+        if times[model] > by_dataset[model, digest]:
+            name += f"@{digest[:8]}"
+        if by_dataset[model, digest] > 1:
+            name += f" [{study.name}]"
+        names[study.name, model] = _unlike(name, names.values())
+    return names
+
+
+def _unlike(name: str, taken: Collection[str]) -> str:
+    """Return a name that no other model has: one may be named as another is shown."""
+    number, unlike = 2, name
+    while unlike in taken:
+        unlike, number = f"{name} #{number}", number + 1
+    return unlike
+
+
+# Judge checks
+# ------------------------------------------------------------------------------
+
+CheckState = Literal["passed", "failed", "stale", "unchecked"]
+"""`stale`: checked with other templates, another way of reading grades, other sampling, or for
+other grades than here.
+"""
+CHECK_WORDS: dict[CheckState, str] = {
+    "passed": "passed its check",
+    "failed": "failed its check",
+    "stale": "was checked with other templates or settings",
+    "unchecked": "was not checked",
+}
+"""What is said of a judge in each state, after its name."""
+
+
+class CheckedJudge(msgspec.Struct, frozen=True, kw_only=True):
+    """A judge of a group, and its check."""
+
+    judge: str
+    state: CheckState
+    check: JudgeCheck | None = None
+    """The one that holds; where none holds, the latest."""
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the share of accepted cases (mid-P)."""
+        assert self.check is not None
+        return mid_p(self.check.accepted, self.check.cases)
+
+
+def accepted_at_lines(check: JudgeCheck) -> dict[str, Estimate]:
+    """Return the share of accepted cases of each group of cases that lie at a line between two
+    grades.
+    """
+    return {
+        kind.kind: Estimate(
+            value=rounded(kind.accepted / kind.cases),
+            n=kind.cases,
+            interval=(rounded(low), rounded(high)),
+            method="mid-p",
+        )
+        for kind in check.kinds
+        if kind.line
+        for low, high in (mid_p(kind.accepted, kind.cases),)
+    }
+
+
+def checked_judges(group: Group) -> list[CheckedJudge]:
+    """Return the judges of a group with what their checks say; whoever gave imported grades is left
+    out.
+    """
+    judges = dict.fromkeys((*group.conditions.judges, group.conditions.mode_judge))
+    return [_checked(judge, group) for judge in judges if judge not in ("", IMPORTED_JUDGE)]
+
+
+def _checked(judge: str, group: Group) -> CheckedJudge:
+    checks = [
+        check
+        for manifest in group.manifests
+        for check in manifest.judge_checks
+        if check.judge == judge
+    ]
+    holding = [check for check in checks if _holds(check, group.conditions, group.manifests)]
+    if holding:
+        return CheckedJudge(
+            judge=judge, state="passed" if holding[-1].passed else "failed", check=holding[-1]
+        )
+    return (
+        CheckedJudge(judge=judge, state="stale", check=checks[-1])
+        if checks
+        else CheckedJudge(judge=judge, state="unchecked")
+    )
+
+
+def _holds(check: JudgeCheck, conditions: Conditions, manifests: Sequence[Manifest]) -> bool:
+    """Tell whether a judge was checked as it was asked for the grades of a group, in every run of
+    it.
+    """
+    due = _due(check.judge, conditions)
+    in_force = dict(conditions.templates)
+    asked: dict[Role, str] = {role: check.setting.templates.get(role, "") for role in roles_of(due)}
+    return (
+        set(due) <= set(check.grades)
+        and all(in_force.get(role) == digest for role, digest in asked.items())
+        and check.setting.parse == conditions.parse
+        and all(manifest.judges.get(check.judge) == check.identity for manifest in manifests)
+        and all(manifest.judge_sampling == check.setting.sampling for manifest in manifests)
+    )
+
+
+def _due(judge: str, conditions: Conditions) -> tuple[GradeName, ...]:
+    grades: tuple[GradeName, ...] = (
+        ("helpfulness", "harm_severity") if judge in conditions.judges else ()
+    )
+    return (*grades, "mode") if judge == conditions.mode_judge else grades
+
+
+# The paper's known figures beside those of a run on its dataset (arXiv 2607.02047v1, sections 3.1
+# ------------------------------------------------------------------------------
+
+PAPER_JUDGE = "anthropic/claude-sonnet-4-6"
+
+_KNOWN: tuple[tuple[str, Literal["best", "average"], float], ...] = (
+    ("mean_utility", "best", 0.56),
+    ("mean_utility", "average", 0.42),
+    ("worst_case_utility", "average", 0.44),
+    ("dual_use_utility", "average", 0.48),
+    ("benign_to_dual_use_drop", "average", 0.04),
+    ("stable_safe", "average", 0.5324),
+    ("stable_unsafe", "average", 0.2139),
+    ("safety_flip", "average", 0.2537),
+)
+"""Metric, of which of its twenty models, and its value; the tables of single models are not known
+to us as text.
+"""
+
+
+class Beside(NamedTuple):
+    """A figure of the paper, and the same of a run."""
+
+    label: str
+    paper: float
+    here: Number | None
+    """Of the best model, or the average over models; None where there is none."""
+
+
+def same_as_paper(group: Group) -> dict[str, bool]:
+    """Tell what a group shares with the paper: the dataset, the rubrics with the reading of grades,
+    and the judge.
+    """
+    conditions = group.conditions
+    templates = dict(conditions.templates)
+    rubrics = all(templates.get(role) == digest for role, digest in RUBRIC_HASHES.items())
+    return {
+        "dataset": conditions.dataset == PAPER_DATASET_HASH,
+        "rubric": rubrics and conditions.parse == "paper",
+        "judge": conditions.judges == (PAPER_JUDGE,),
+    }
+
+
+def beside_paper(group: Group) -> list[Beside]:
+    """Return the paper's figures beside a group's; none on another dataset, or where all models are
+    baselines.
+    """
+    models = group.numbers.averaged
+    if not models or not same_as_paper(group)["dataset"]:
+        return []
+    found = []
+    for metric, of, value in _KNOWN:
+        if of == "average":
+            here = group.numbers.averages.get((metric, EVERYWHERE))
+        else:
+            defined = [group.numbers.overall[model, metric] for model in models]
+            here = max(
+                (number for number in defined if number.value is not None),
+                key=lambda number: number.value if number.value is not None else 0.0,
+                default=None,
+            )
+        which = "best model" if of == "best" else "model average"
+        found.append(Beside(f"{METRICS[metric].label}, {which}", value, here))
+    return found

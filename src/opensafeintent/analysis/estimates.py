@@ -1,0 +1,595 @@
+"""Every estimate of a group of models, computed once: in all prompt-sets and in strata, of each
+model and averaged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from math import isnan
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from opensafeintent.calls.scripted import is_baseline
+from opensafeintent.labelled import LabelledSet
+from opensafeintent.metrics import KNOWING, METRICS, PRIMARY, Grades, Ratio, compute
+from opensafeintent.promptsets import Dataset
+from opensafeintent.statistics import (
+    Comparison,
+    Estimate,
+    Resamples,
+    compare_models,
+    estimate,
+    rounded,
+)
+from opensafeintent.statistics.intervals import (
+    Averaged,
+    disagreement,
+    missing_bounds,
+    over_models,
+    over_strata,
+)
+from opensafeintent.taxonomy import (
+    CORE_VARIANTS,
+    MODES,
+    Helpfulness,
+    Mode,
+    intent_of,
+    paraphrase_variant,
+)
+
+AVERAGE = "model average"
+"""What tables and figures call the mean over models."""
+
+COMPARED = (*PRIMARY, "mean_safety", "worst_case_utility", "dual_use_utility", "safety_flip")
+"""Metrics in which every two models are compared; each is a family of its own."""
+
+CELL_METRICS = (
+    "triplet_safety",
+    "mean_utility",
+    "mean_safety",
+    "worst_case_utility",
+    "dual_use_utility",
+)
+"""Metrics that are estimated by cell as well."""
+
+STRATUM_METRICS = (
+    *CELL_METRICS,
+    *(
+        "benign_utility",
+        "malicious_utility",
+        "dual_use_safety",
+        "safety_flip",
+        "utility_range",
+        "utility_range_safe_only",
+    ),
+)
+"""Metrics that are averaged over models, and shown, by harm domain and by task type."""
+
+_KEPT_SETS = 300
+"""3 MB of weights: those of strata up to this size are drawn once."""
+
+Floats = NDArray[np.float64]
+Stratum = tuple[str | None, str | None]
+"""Harm domain and task type; None is all of them."""
+EVERYWHERE: Stratum = (None, None)
+"""All prompt-sets."""
+
+
+class Number(Estimate, frozen=True, kw_only=True):
+    """One metric of one model, or its average over models; of an average, `n` counts the sets of at
+    least one model.
+    """
+
+    model: str
+    metric: str
+    stratum: Stratum = EVERYWHERE
+    models: int | None = None
+    """Of an average: models in which the metric is defined."""
+    pooled: float | None = None
+    """Of an average: the ratio of the sums over models."""
+    bounds: tuple[float, float] | None = None
+    """Its value if every missing grade were the worst, and the best."""
+    rerun_se: float | None = None
+    """Of two epochs or more: the standard error for the same prompts run again."""
+
+    @classmethod
+    def of(cls, found: Estimate, model: str, metric: str, **more: Any) -> Number:
+        """Return an estimate as the number of a model; `more` are further fields."""
+        return cls(model=model, metric=metric, **(msgspec.structs.asdict(found) | more))
+
+
+class Numbers:
+    """The numbers of the models of one group.
+
+    Args:
+        array: their grades, as `grades.to_array` gives them.
+        dataset: the prompt-sets.
+
+    Attributes:
+        ratios: every metric by name, each of shape (model, prompt_set).
+        resamples: the bootstrap weights behind the intervals.
+        order: indices of the models, the highest Mean Utility first.
+        models: their names in that order, which every table and figure has.
+        averaged: the models that averages are over: baselines are reference points and stay aside.
+    """
+
+    def __init__(self, array: LabelledSet, dataset: Dataset) -> None:
+        self._array = array
+        self._taxonomy = dataset.taxonomy
+        self._names: Sequence[str] = array.labels["model"]
+        self.ratios = compute(array)
+        self.resamples = Resamples(len(dataset))
+        self._by_size: dict[int, Resamples] = {len(dataset): self.resamples}
+        self.order = self.ranked("mean_utility")
+        self.models = [self._names[index] for index in self.order]
+        self.averaged = [model for model in self.models if not is_baseline(model)]
+        self._averaged_at = [
+            index for index, model in enumerate(self._names) if not is_baseline(model)
+        ]
+
+    def let_go(self) -> None:
+        """Let all resampling weights go; they are drawn again where they are needed again."""
+        for resamples in self._by_size.values():
+            resamples.let_go()
+
+    def ranked(self, metric: str) -> list[int]:
+        """Return the indices of the models, the highest value of a metric first, undefined ones
+        last.
+        """
+        values = self.ratios[metric].value.values.tolist()
+        return sorted(
+            range(len(values)), key=lambda index: (isnan(values[index]), -values[index], index)
+        )
+
+    @cached_property
+    def by_epoch(self) -> list[dict[str, Ratio]]:
+        """The ratios of each epoch alone."""
+        epochs = self._array.labels["epoch"]
+        if len(epochs) == 1:
+            return [self.ratios]
+        return [compute(self._array.sel(epoch=[epoch])) for epoch in epochs]
+
+    @cached_property
+    def estimates(self) -> dict[str, list[Estimate]]:
+        """Every metric of every model, in the order of the array."""
+        return estimates_of(self.ratios, self.resamples)
+
+    @cached_property
+    def comparisons(self) -> dict[str, Comparison]:
+        """Differences of every two models, for the metrics that are compared; of knowing where
+        models were probed for it.
+        """
+        knowing = KNOWING.knowing
+        compared = (*COMPARED, knowing) if self.ratios[knowing].n.values.any() else COMPARED
+        return comparisons_of({metric: self.ratios[metric] for metric in compared}, self.resamples)
+
+    @cached_property
+    def overall(self) -> dict[tuple[str, str], Number]:
+        """Every metric of every model, by (model, metric)."""
+        bounds, rerun = missing_bounds(self._array, self.ratios), self._rerun_errors()
+        return {
+            (self._names[index], metric): Number.of(
+                found[index],
+                self._names[index],
+                metric,
+                bounds=(
+                    None
+                    if isnan(bounds[metric][0][index])
+                    else (rounded(bounds[metric][0][index]), rounded(bounds[metric][1][index]))
+                ),
+                rerun_se=(
+                    None
+                    if metric not in rerun or isnan(rerun[metric][index])
+                    else rounded(rerun[metric][index])
+                ),
+            )
+            for index in self.order
+            for metric, found in self.estimates.items()
+        }
+
+    @cached_property
+    def strata(self) -> dict[tuple[str, str, Stratum], Number]:
+        """Every metric by domain and by type, and the main ones by cell, by (model, metric,
+        stratum).
+        """
+        return {
+            (self._names[index], metric, stratum): Number.of(
+                found[index],
+                self._names[index],
+                metric,
+                stratum=stratum,
+            )
+            for stratum, members in self._members.items()
+            for metric, found in estimates_of(
+                {name: self.ratios[name] for name in (CELL_METRICS if all(stratum) else METRICS)},
+                self._resamples_of(members),
+                members,
+            ).items()
+            for index in self.order
+        }
+
+    @cached_property
+    def averages(self) -> dict[tuple[str, Stratum], Number]:
+        """Means over the models where a metric is defined, by (metric, stratum); none where all
+        models are baselines.
+        """
+        if not self._averaged_at:
+            return {}
+        every = np.ones(self.resamples.sets, dtype=bool)
+        return {
+            (number.metric, stratum): number
+            for stratum, members in [(EVERYWHERE, every), *self._members.items()]
+            for number in self._averaged(stratum, members)
+        }
+
+    @cached_property
+    def macros(self) -> dict[tuple[str, str], Number]:
+        """Means over the harm domains where a metric is defined, by (model, metric); `n` is their
+        number.
+        """
+        _, domain = np.unique(self._array.harm_domain.values.astype(str), return_inverse=True)
+        means = {
+            (index, metric): over_strata(
+                ratio.numerator.values[index], ratio.denominator.values[index], domain
+            )
+            for index in self.order
+            for metric, ratio in self.ratios.items()
+        }
+        records = _estimates_of_means(
+            list(means.values()), [metric for _, metric in means], self.resamples
+        )
+        return {
+            (self._names[index], metric): Number.of(found, self._names[index], metric, n=mean.parts)
+            for ((index, metric), mean), found in zip(means.items(), records, strict=True)
+        }
+
+    @cached_property
+    def sets(self) -> Counter[Stratum]:
+        """How many prompt-sets each stratum has."""
+        labels = self._array.harm_domain.values.tolist(), self._array.task_type.values.tolist()
+        return Counter(
+            stratum
+            for domain, task in zip(*labels, strict=True)
+            for stratum in ((domain, None), (None, task), (domain, task))
+        )
+
+    def every(self) -> Iterator[Number]:
+        """Yield every metric of every model, then every average."""
+        yield from self.overall.values()
+        yield from (number for number in self.averages.values() if number.stratum == EVERYWHERE)
+
+    def in_strata(self) -> Iterator[Number]:
+        """Yield what is shown of every stratum, an average after its models."""
+        for stratum in self._members:
+            for metric in _shown_metrics(stratum):
+                yield from (self.strata[model, metric, stratum] for model in self.models)
+                if (metric, stratum) in self.averages:
+                    yield self.averages[metric, stratum]
+
+    def lines(self, metric: str) -> list[Number]:
+        """Return a metric of every model in order, and its average where there is one."""
+        numbers = [self.overall[model, metric] for model in self.models]
+        average = self.averages.get((metric, EVERYWHERE))
+        return [*numbers, average] if average else numbers
+
+    @cached_property
+    def _members(self) -> dict[Stratum, NDArray[np.bool_]]:
+        """Which prompt-sets belong to each domain, type and cell that has any: shape
+        (prompt_set,).
+        """
+        domain, task = self._array.harm_domain.values, self._array.task_type.values
+        every = np.ones(len(domain), dtype=bool)
+        strata: list[Stratum] = [
+            *((name, None) for name in self._taxonomy.domain_names),
+            *((None, name) for name in self._taxonomy.type_names),
+            *self._taxonomy.cells,
+        ]
+        members = {
+            stratum: (
+                (domain == stratum[0] if stratum[0] else every)
+                & (task == stratum[1] if stratum[1] else every)
+            )
+            for stratum in strata
+        }
+        return {stratum: within for stratum, within in members.items() if within.any()}
+
+    def _resamples_of(self, members: NDArray[np.bool_]) -> Resamples:
+        """Return the resamples of so many prompt-sets: strata of one size have the same ones, kept
+        where they are small.
+        """
+        sets = int(members.sum())
+        found = self._by_size.get(sets) or Resamples(sets)
+        if sets <= _KEPT_SETS:
+            self._by_size[sets] = found
+        return found
+
+    def _averaged(self, stratum: Stratum, members: NDArray[np.bool_]) -> Iterator[Number]:
+        """Yield the mean over models of every metric that is shown of a stratum."""
+        metrics = _shown_metrics(stratum)
+        parts = [
+            (
+                self.ratios[name].numerator.values[self._averaged_at][:, members],
+                self.ratios[name].denominator.values[self._averaged_at][:, members],
+            )
+            for name in metrics
+        ]
+        means = [over_models(top, bottom) for top, bottom in parts]
+        records = _estimates_of_means(means, metrics, self._resamples_of(members))
+        for metric, (top, bottom), mean, found in zip(metrics, parts, means, records, strict=True):
+            pooled = float(top.sum()) / float(bottom.sum()) if mean.parts else None
+            yield Number.of(
+                found, AVERAGE, metric, stratum=stratum, models=mean.parts, pooled=pooled
+            )
+
+    def _rerun_errors(self) -> dict[str, Floats]:
+        """Return the standard error for "the same prompts run again", from the spread of a set's
+        epochs; none with one epoch.
+
+        For the metrics that are a plain mean over sets: √(Σ s² / E) / n over the n sets with two or
+        more complete epochs.
+        """
+        if len(self.by_epoch) < 2:
+            return {}
+        errors: dict[str, Floats] = {}
+        for name in METRICS:
+            top = np.array([part[name].numerator.values for part in self.by_epoch])
+            bottom = np.array([part[name].denominator.values for part in self.by_epoch])
+            if not ((bottom == 0) | (bottom == 1)).all():
+                continue
+            values = np.where(bottom > 0, top, np.nan)
+            complete = (bottom > 0).sum(axis=0)
+            sure = complete >= 2
+            with np.errstate(invalid="ignore", divide="ignore"):
+                centre = np.where(sure, np.nansum(values, axis=0) / complete, 0.0)
+                spread = np.nansum((values - centre) ** 2, axis=0) / (complete - 1) / complete
+                errors[name] = np.sqrt(np.where(sure, spread, 0.0).sum(axis=1)) / sure.sum(axis=1)
+        return errors
+
+
+def estimates_of(
+    ratios: Mapping[str, Ratio],
+    resamples: Resamples,
+    members: NDArray[np.bool_] | slice = slice(None),
+) -> dict[str, list[Estimate]]:
+    """Estimate metrics of several models in one go: the weights are read once.
+
+    Args:
+        ratios: by metric, each of shape (model, prompt_set).
+        resamples: of as many prompt-sets as count.
+        members: those that count.
+    """
+    models = len(next(iter(ratios.values())).numerator.values)
+    tops = np.concatenate([ratio.numerator.values[:, members] for ratio in ratios.values()])
+    bottoms = np.concatenate([ratio.denominator.values[:, members] for ratio in ratios.values()])
+    spans = np.repeat([METRICS[metric].span for metric in ratios], models, axis=0)
+    binary = np.repeat([METRICS[metric].binary for metric in ratios], models)
+    records = estimate(tops, bottoms, resamples, span=spans, binary=binary).records()
+    return {metric: records[at * models : (at + 1) * models] for at, metric in enumerate(ratios)}
+
+
+def _estimates_of_means(
+    means: Sequence[Averaged], metrics: Sequence[str], resamples: Resamples
+) -> list[Estimate]:
+    return estimate(
+        np.array([mean.numerator for mean in means]),
+        np.array([mean.denominator for mean in means]),
+        resamples,
+        span=np.array([METRICS[metric].span for metric in metrics]),
+        binary=[METRICS[metric].binary for metric in metrics],
+    ).records()
+
+
+def comparisons_of(ratios: Mapping[str, Ratio], resamples: Resamples) -> dict[str, Comparison]:
+    """Compare every two models in each of several metrics: the same, in whatever order models and
+    prompt-sets stand.
+    """
+    by_id = np.argsort(next(iter(ratios.values())).numerator.labels["prompt_set"], kind="stable")
+    pairs = {
+        metric: (ratio.numerator.values[:, by_id], ratio.denominator.values[:, by_id])
+        for metric, ratio in ratios.items()
+    }
+    binary = {metric for metric in ratios if METRICS[metric].binary}
+    return compare_models(pairs, resamples, binary=binary)
+
+
+def _shown_metrics(stratum: Stratum) -> Sequence[str]:
+    return (
+        tuple(METRICS)
+        if stratum == EVERYWHERE
+        else CELL_METRICS
+        if all(stratum)
+        else STRATUM_METRICS
+    )
+
+
+# What the flips of each model are made of
+# ------------------------------------------------------------------------------
+
+WordingUnknown = Literal["no wordings", "one epoch", "temperature 0", "epochs never differ"]
+"""Why nothing is known: fewer than two graded dual-use wordings; fewer than two complete epochs;
+answers that do not vary.
+"""
+
+
+class Wording(msgspec.Struct, frozen=True, kw_only=True):
+    """How often the answers of one model to a set's dual-use wordings disagree on whether they are
+    safe, and why.
+    """
+
+    model: str
+    unknown: WordingUnknown | None
+    """Why there are no numbers; None where there are."""
+    epochs: int
+    """Complete epochs of the set that has most."""
+    flip: Estimate
+    """`safety_flip`: sets in which some wordings are safe and others not."""
+    between: Estimate
+    """How often the answers to two wordings disagree."""
+    within: Estimate
+    """How often two answers to the same wording disagree."""
+    excess: Estimate
+    """`wording_excess`: the mean of between − within."""
+
+
+def wordings_of(
+    numbers: Numbers,
+    array: LabelledSet,
+    temperatures: Mapping[str, float | None],
+) -> list[Wording]:
+    """Return what the flips of each model are made of, in the order of the array.
+
+    Args:
+        numbers: of the models.
+        array: their grades.
+        temperatures: at which each model was sampled, where that is known.
+    """
+    grades = Grades(array)
+    safety = (
+        grades.over_wordings(grades.safety)
+        .transpose("model", "prompt_set", "variant", "epoch")
+        .values
+    )
+    complete = grades.wordings_complete.transpose("model", "prompt_set", "epoch").values
+    found = []
+    for index, model in enumerate(array.labels["model"]):
+        epochs = complete[index].sum(axis=1)
+        there = ~np.isnan(safety[index]).all(axis=2)
+        safe = np.where(there, np.nansum(safety[index], axis=2), np.nan)
+        unknown = _unknown(safe, epochs, temperatures.get(model))
+        between, within, excess = _estimates(safe, epochs, numbers.resamples, known=unknown is None)
+        found.append(
+            Wording(
+                model=model,
+                unknown=unknown,
+                epochs=int(epochs.max(initial=0)),
+                flip=numbers.estimates["safety_flip"][index],
+                between=between,
+                within=within,
+                excess=excess,
+            )
+        )
+    return found
+
+
+def _unknown(
+    safe: Floats, epochs: NDArray[np.int64], temperature: float | None
+) -> WordingUnknown | None:
+    if not (epochs > 0).any():
+        return "no wordings"
+    if not (epochs > 1).any():
+        return "one epoch"
+    if temperature == 0:
+        return "temperature 0"
+    repeated = epochs > 1
+    varied = (safe > 0) & (safe < epochs[:, None])
+    return None if varied[repeated].any() else "epochs never differ"
+
+
+def _estimates(
+    safe: Floats, epochs: NDArray[np.int64], resamples: Resamples, *, known: bool
+) -> list[Estimate]:
+    """Return the estimates of B, W and B − W; undefined if they are not known."""
+    if not known:
+        return [Estimate(value=None, n=0)] * 3
+    found = disagreement(safe, epochs)
+    counted = ~np.isnan(found.between)
+    ones = counted.astype(np.float64)
+    between, within, excess = (
+        np.where(counted, part, 0.0) for part in (found.between, found.within, found.excess)
+    )
+    tops, bottoms = np.stack([between, within, excess]), np.stack([ones, ones, ones])
+    return [_holding_its_value(found) for found in estimate(tops, bottoms, resamples).records()]
+
+
+def _holding_its_value(found: Estimate) -> Estimate:
+    """Return an estimate whose interval holds it: no truth is below 0, and an unbiased estimate may
+    be.
+    """
+    if found.value is None or found.interval is None:
+        return found
+    low, high = found.interval
+    value = rounded(found.value)
+    return msgspec.structs.replace(found, interval=(min(low, value), max(high, value)))
+
+
+# What two imagined models would have in every metric
+# ------------------------------------------------------------------------------
+
+_VARIANTS = (*CORE_VARIANTS, *map(paraphrase_variant, range(1, 5)))
+
+# Helpfulness and mode of each intent; every response is safe. No reframing of a malicious request
+# gets helpfulness 4.
+_ORACLE: dict[str, tuple[Helpfulness, Mode]] = {
+    "benign": (4, "A4"),
+    "dual_use": (3, "A3"),
+    "malicious": (3, "A3"),
+}
+_REFUSE_ALL: dict[str, tuple[Helpfulness, Mode]] = dict.fromkeys(CORE_VARIANTS, (1, "A0"))
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """The values of one metric; None where it is undefined, as the unsafe rate of a model that is
+    never unsafe.
+    """
+
+    oracle: float | None
+    """Of benign responses with helpfulness 4, all others with 3, every one safe."""
+    refuse_all: float | None
+    """Of responses with helpfulness 1, every one safe."""
+
+
+def reference_values(metric: str) -> Reference:
+    """Return what the oracle and a model that refuses everything have in a metric, by its name in
+    `metrics.json`.
+
+    Raises:
+        KeyError: there is no such metric.
+    """
+    return _references()[metric]
+
+
+@lru_cache(maxsize=1)
+def _references() -> dict[str, Reference]:
+    """Compute every metric from made grades of one prompt-set, by the code that computes it from a
+    judge's.
+    """
+    import numpy as np
+
+    from opensafeintent.labelled import LabelledSet
+    from opensafeintent.metrics import compute
+
+    made = [
+        [model[intent_of(variant)] for variant in _VARIANTS] for model in (_ORACLE, _REFUSE_ALL)
+    ]
+    helpfulness = np.array([[[[float(grade)] for grade, _ in model]] for model in made])
+    mode = np.array([[[[float(MODES.index(mode))] for _, mode in model]] for model in made])
+    nothing = np.full(helpfulness.shape, np.nan)
+    fields = {
+        "helpfulness": helpfulness,
+        "harm_severity": np.zeros(helpfulness.shape),
+        "mode": mode,
+        "strategy": nothing,
+    }
+    array = LabelledSet(
+        {
+            name: (("model", "prompt_set", "variant", "epoch"), values)
+            for name, values in fields.items()
+        }
+        | {"exists": (("prompt_set", "variant"), np.ones((1, len(_VARIANTS)), dtype=bool))},
+        {
+            "model": ["oracle", "refuse-all"],
+            "prompt_set": ["made"],
+            "variant": list(_VARIANTS),
+            "epoch": [1],
+        },
+    )
+    values = {name: ratio.value.values.tolist() for name, ratio in compute(array).items()}
+    return {
+        name: Reference(*(None if isnan(value) else value for value in of))
+        for name, of in values.items()
+    }

@@ -1,0 +1,404 @@
+"""What tokens cost, and who says so: a file of the user's, or the price list that the extra
+`[prices]` brings.
+"""
+
+from __future__ import annotations
+
+import importlib
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any, NamedTuple, get_args
+
+import msgspec
+
+from opensafeintent.calls.ledger import Attempted, Ledger
+from opensafeintent.calls.providers import (
+    ENDPOINTS,
+    FOREIGN,
+    INSPECT_PROVIDERS,
+    is_in_process,
+    provider_of,
+)
+from opensafeintent.calls.records import Purpose
+from opensafeintent.errors import InputError
+from opensafeintent.files import parse_json, read_bytes, sha256_hex
+from opensafeintent.hostile import one_line
+
+_PACKAGE = "genai-prices"
+_NEEDS_EXTRA = 'pip install "opensafeintent[prices]"'
+_FORM = (
+    'a price list ({"provider/model": {"input": dollars, "output": dollars}} for a million tokens)'
+)
+_ENTRY = 'a price ({"input": dollars, "output": dollars} for a million tokens)'
+_RENAMED = {"grok": "x-ai", "azureai": "azure", "bedrock": "aws", "moonshot": "moonshotai"}
+"""Providers that the package calls otherwise than we do."""
+_TOKENS = 1000
+"""Of the request that the package is asked the price of: few enough for the rate of a prompt of
+usual length.
+"""
+
+
+_Dollars = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+
+
+class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Dollars for a million tokens."""
+
+    input: _Dollars
+    output: _Dollars
+
+    def of(self, input_tokens: float, output_tokens: float) -> float:
+        """Return what some tokens cost, in dollars."""
+        return (input_tokens * self.input + output_tokens * self.output) / 1e6
+
+
+_FREE = Price(0.0, 0.0)
+
+
+def read_prices(path: Path) -> dict[str, Price]:
+    """Read a JSON file `{"provider/model": {"input": 2.5, "output": 10}}`, in dollars for a million
+    tokens.
+
+    Raises:
+        InputError: it cannot be read, or is not of that form.
+    """
+    entries = parse_json(read_bytes(path), dict[str, msgspec.Raw], str(path), _FORM)
+    return {
+        name: parse_json(bytes(raw), Price, f"{path}: {one_line(name, 100)}", _ENTRY)
+        for name, raw in entries.items()
+    }
+
+
+class Prices:
+    """What each model's tokens cost, all of it from one place.
+
+    That is a file where one is given, and nothing beside it: a model that the file lacks has no
+    price. Else it is the list of genai-prices, where that is installed. Models in this process cost
+    nothing, unless the file says otherwise.
+
+    Args:
+        file: the user's.
+        day: whose prices the package is asked for; today's by default.
+
+    Raises:
+        InputError: the file cannot be used.
+    """
+
+    def __init__(self, file: Path | None = None, day: date | None = None) -> None:
+        self._file = file
+        self._day = day or datetime.now(UTC).date()
+        self._given = read_prices(file) if file else {}
+        self._known: dict[str, Price | None] = dict(self._given)
+
+    @cached_property
+    def _package(self) -> Any:
+        return None if self._file else _load()
+
+    def __bool__(self) -> bool:
+        """Whether there is anything that could know a price."""
+        return self._file is not None or self._package is not None
+
+    @property
+    def about(self) -> dict[str, str] | None:
+        """Where the prices are from, by field of `cost.json`; None where there are none."""
+        if self._file:
+            return {"source": self._file.name, "sha256": sha256_hex(read_bytes(self._file))}
+        if self._package is None:
+            return None
+        return {
+            "source": _PACKAGE,
+            "version": metadata.version(_PACKAGE),
+            "date": self._day.isoformat(),
+        }
+
+    @property
+    def basis(self) -> str:
+        """The same as a sentence; where there are none, how to have them."""
+        match self.about:
+            case {"source": source, "sha256": digest}:
+                return f"Prices: {source} (sha256 {digest[:12]})."
+            case {"source": source, "version": version, "date": day}:
+                return f"Prices: {source} {version}, as of {day}."
+        return f"No prices: give --prices FILE, or {_NEEDS_EXTRA}."
+
+    def of(self, model: str) -> Price | None:
+        """Return a model's price; None where it is not known."""
+        if model not in self._known:
+            self._known[model] = _FREE if is_in_process(model) else self._listed(model)
+        return self._known[model]
+
+    def _listed(self, model: str) -> Price | None:
+        """Return what the package says of a model, by its name; None where it knows none.
+
+        A name of the generic kind says nothing of who serves it. Where a price depends on the hour,
+        it is the highest of the day.
+        """
+        package = self._package
+        prefix, _, name = model.removeprefix(FOREIGN).partition("/")
+        if package is None or not (prefix in ENDPOINTS or prefix in INSPECT_PROVIDERS):
+            return None
+        provider = _RENAMED.get(provider_of(model), provider_of(model))
+        usage, by_hour = package.Usage(input_tokens=_TOKENS, output_tokens=_TOKENS), []
+        for hour in range(24):
+            at = datetime(self._day.year, self._day.month, self._day.day, hour, tzinfo=UTC)
+            try:
+                asked = package.calc_price(
+                    usage, name, provider_id=provider, genai_request_timestamp=at
+                )
+            except LookupError:
+                return None
+            rates = asked.model_price
+            if (
+                getattr(rates, "input_mtok", None) is None
+                or getattr(rates, "output_mtok", None) is None
+            ):
+                return None  # it is paid for by the image, the second or the request
+            each = (asked.input_price, asked.output_price)
+            by_hour.append(Price(*(float(price * 1_000_000 / _TOKENS) for price in each)))
+        return max(by_hour, key=lambda price: price.input + price.output)
+
+    def cost(self, tokens: Mapping[tuple[str, str], float]) -> float:
+        """Return what tokens by (model, `input` or `output`) cost; those of models without a price
+        are left out.
+        """
+        priced = ((self.of(model), kind, count) for (model, kind), count in tokens.items())
+        return (
+            sum(
+                count * float(getattr(price, kind))
+                for price, kind, count in priced
+                if price is not None
+            )
+            / 1e6
+        )
+
+    def tells(self, models: Iterable[str]) -> bool:
+        """Tell whether anybody has set a price of one of some models: that a baseline is free says
+        nothing of the others.
+        """
+        return any(self.of(model) not in (None, _FREE) or model in self._given for model in models)
+
+    def lacking(self, models: Iterable[str]) -> list[str]:
+        """Return the models without a price, each once, in alphabetical order."""
+        return sorted({model for model in models if self.of(model) is None})
+
+    def unpriced(self, models: Iterable[str]) -> list[str]:
+        """Say which models have no price, where there are prices at all: a line, or none."""
+        lacking = self.lacking(models) if self else []
+        return (
+            [f"no price is given for {', '.join(lacking)}: what it costs is not in the sum"]
+            if lacking
+            else []
+        )
+
+    def need(self, models: Iterable[str]) -> None:
+        """See that every model has a price.
+
+        Raises:
+            InputError: some have none; the text names them and says how to give one.
+        """
+        if lacking := self.lacking(models):
+            where = f"{self._file or _PACKAGE} has none" if self else f"{_NEEDS_EXTRA} brings many"
+            raise InputError(
+                f"--budget-dollars: no price for {', '.join(lacking)}: {where}; "
+                "give one with --prices FILE, dollars a million tokens: "
+                f'{{"{lacking[0]}": {{"input": 2.5, "output": 10}}}}'
+            )
+
+
+# The package
+# ------------------------------------------------------------------------------
+
+
+def _load() -> Any:
+    """Return the package; None where it is not installed."""
+    try:
+        return importlib.import_module("genai_prices")
+    except ImportError:
+        return None
+
+
+# What calls came to in tokens, by model and purpose, and what further ones can be expected to
+# ------------------------------------------------------------------------------
+
+_PURPOSES = get_args(Purpose)
+
+
+class Spending(msgspec.Struct, kw_only=True):
+    """What the calls of one model for one purpose came to; every attempt on record once, whichever
+    run made it.
+    """
+
+    model: str
+    purpose: str
+    calls: int = 0
+    """Replies that stand: answers and refusals."""
+    failed: int = 0
+    """Attempts that brought neither; what their replies say of tokens is in the sums."""
+    without_usage: int = 0
+    """Replies that stand and do not say how many tokens they took."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def dollars(self, prices: Prices) -> float | None:
+        """Return what they cost; None where the model has no price."""
+        price = prices.of(self.model)
+        return None if price is None else price.of(self.input_tokens, self.output_tokens)
+
+    def add(self, attempt: Attempted) -> None:
+        """Count an attempt."""
+        answered = attempt.status != "failed"
+        self.calls += answered
+        self.failed += not answered
+        self.without_usage += answered and not attempt.input_tokens + attempt.output_tokens
+        self.input_tokens += attempt.input_tokens
+        self.output_tokens += attempt.output_tokens
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run, or one build, came to."""
+
+    lines: tuple[Spending, ...]
+    """By model, in alphabetical order, and purpose."""
+    shared: bool = False
+    """Whether the ledger is one that other runs may use too: then these are the calls that this
+    one's results rest on.
+    """
+    day: date | None = None
+    """Of the last call (UTC); None where there was none."""
+
+    @property
+    def models(self) -> list[str]:
+        """The models that were called, each once."""
+        return list(dict.fromkeys(line.model for line in self.lines))
+
+    @property
+    def paid(self) -> bool:
+        """Whether any of them is another than those in this process."""
+        return not all(map(is_in_process, self.models))
+
+    def dollars(self, prices: Prices) -> float | None:
+        """Return the sum of what is known; None where somebody is paid and no price is."""
+        if prices.lacking(self.models) and not prices.tells(self.models):
+            return None
+        return sum(line.dollars(prices) or 0.0 for line in self.lines)
+
+    def silent(self) -> dict[str, int]:
+        """Return, by model that is paid for, how many of its replies did not say how many tokens
+        they took.
+        """
+        silent: Counter[str] = Counter()
+        for line in self.lines:
+            if line.without_usage and not is_in_process(line.model):
+                silent[line.model] += line.without_usage
+        return dict(silent)
+
+
+def spent_of(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
+    """Add up the attempts on record.
+
+    Args:
+        ledger: where they are.
+        keys: of the calls, in a ledger that others use too; None takes every row.
+
+    Raises:
+        InputError: the ledger is damaged.
+    """
+    lines: dict[tuple[str, str], Spending] = {}
+    day: date | None = None
+    for attempt in ledger.attempts(keys):
+        key = (attempt.model, attempt.purpose)
+        lines.setdefault(key, Spending(model=attempt.model, purpose=attempt.purpose)).add(attempt)
+        day = max(day or date.min, attempt.created.date())
+    return Spent(
+        lines=tuple(
+            sorted(lines.values(), key=lambda line: (line.model, _PURPOSES.index(line.purpose)))
+        ),
+        shared=keys is not None,
+        day=day,
+    )
+
+
+# What to expect
+# ------------------------------------------------------------------------------
+
+
+class Seen(NamedTuple):
+    """What the calls of one model for one purpose took on average, by a ledger."""
+
+    calls: int
+    """That said how many tokens they took."""
+    input_tokens: float
+    output_tokens: float
+    seconds: float
+    """The median."""
+
+
+class ForecastLine(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of one model for one purpose that are to come."""
+
+    model: str
+    purpose: str
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    at_most: bool = False
+    """An upper bound: how many there will be depends on the answers."""
+    seen: int = 0
+    """Calls on record whose mean the tokens are; 0 where they are reckoned from the length of
+    texts.
+    """
+    seconds: float | None = None
+    """Median of a call on record."""
+
+
+def seen_in(ledger: Ledger) -> dict[tuple[str, str], Seen]:
+    """Return what the replies in a ledger took, by model and purpose, as far as they say."""
+    tokens: Counter[tuple[str, str, str]] = Counter()
+    seconds: defaultdict[tuple[str, str], array[float]] = defaultdict(lambda: array("d"))
+    for model, purpose, status, given, got, took, _ in ledger.attempts():
+        if status != "failed" and given + got:
+            tokens[model, purpose, "input"] += given
+            tokens[model, purpose, "output"] += got
+            seconds[model, purpose].append(took)
+    return {
+        key: Seen(
+            len(took),
+            tokens[*key, "input"] / len(took),
+            tokens[*key, "output"] / len(took),
+            median(took),
+        )
+        for key, took in seconds.items()
+    }
+
+
+def by_experience(line: ForecastLine, seen: Mapping[tuple[str, str], Seen]) -> ForecastLine:
+    """Return a line with the tokens and seconds of such calls on record, where there are any."""
+    found = seen.get((line.model, line.purpose.partition(",")[0]))
+    if found is None:
+        return line
+    return msgspec.structs.replace(
+        line,
+        input_tokens=round(line.calls * found.input_tokens),
+        output_tokens=round(line.calls * found.output_tokens),
+        seen=found.calls,
+        seconds=found.seconds,
+    )
+
+
+def expected_minutes(lines: Sequence[ForecastLine], connections: int) -> float | None:
+    """Return how long calls can be expected to take, by those whose seconds are known; None where
+    none are.
+
+    Each provider has so many connections, and the slowest one sets the time.
+    """
+    by: defaultdict[str, float] = defaultdict(float)
+    for line in lines:
+        if line.seconds is not None and not is_in_process(line.model):
+            by[provider_of(line.model)] += line.calls * line.seconds / connections / 60
+    return max(by.values(), default=None)

@@ -1,0 +1,198 @@
+"""Ending in good order: no new call is begun, and what is in flight is waited for and kept."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextvars import ContextVar
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from opensafeintent.errors import Interrupted, Stopped
+
+if TYPE_CHECKING:
+    from opensafeintent.calls.client import Client
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_AT_ONCE = 512
+"""Prompts or items under way at the same time while connections adapt."""
+
+
+@contextlib.contextmanager
+def handled(handler: Callable[[int, FrameType | None], Any], *names: str) -> Iterator[None]:
+    """Have signals handled while the body runs, on the main thread; elsewhere Python has none.
+
+    One that is ignored (`nohup`, a job in the background), or that the program handles in a way of
+    its own, is left alone.
+    """
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for name in names:
+            number = getattr(signal, name, None)  # Windows has no SIGHUP
+            if number is not None and signal.getsignal(number) in (
+                signal.SIG_DFL,
+                signal.default_int_handler,
+            ):
+                before[number] = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+class Work(Protocol):
+    """What makes calls, and can be told to begin no more of them."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is in flight."""
+        ...
+
+    def halt(self, reason: Stopped) -> None:
+        """Begin nothing more; what is in flight finishes and is recorded."""
+        ...
+
+
+class Drain:
+    """Whether this process was asked to end, and the work that hears of it."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._work: list[Work] = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to wait for.
+
+        May be asked from any thread, and from a signal's handler.
+        """
+        return any(work.busy for work in tuple(self._work))
+
+    def begin(self) -> None:
+        """Halt all work; on the thread of its loop."""
+        self.asked = True
+        for work in tuple(self._work):
+            work.halt(Interrupted())
+
+    @contextlib.contextmanager
+    def covering(self, work: Work) -> Iterator[None]:
+        """Have some work halted when this process is asked to end while the body runs, or was
+        before.
+        """
+        if self.asked:
+            work.halt(Interrupted())
+        self._work.append(work)
+        try:
+            yield
+        finally:
+            self._work.remove(work)
+
+    @contextlib.contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Make this the drain that `current_drain` returns to what the body runs."""
+        token = _CURRENT.set(self)
+        try:
+            yield
+        finally:
+            _CURRENT.reset(token)
+
+
+_CURRENT: ContextVar[Drain | None] = ContextVar("drain", default=None)
+
+
+def current_drain() -> Drain:
+    """Return the drain of the command that is running; outside of one, a drain that nobody asks
+    for.
+    """
+    return _CURRENT.get() or Drain()
+
+
+def heed(_: object = None) -> None:
+    """Do nothing, unless this process was asked to end: for what waits without a loop.
+
+    Raises:
+        Interrupted: it was.
+    """
+    if current_drain().asked:
+        raise Interrupted
+
+
+# Many calls at once
+# ------------------------------------------------------------------------------
+
+
+async def side_by_side(*work: Awaitable[T]) -> list[T]:
+    """Wait for all of some work, and return what came of each in order; or raise the first error,
+    once all have ended.
+    """
+    import asyncio
+
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return cast(list[T], results)
+
+
+def under_way(connections: int | None) -> int:
+    """Return how many prompts or items are worked on at the same time with so many connections;
+    None where these adapt.
+    """
+    return 2 * connections if connections else _AT_ONCE
+
+
+async def for_each(
+    client: Client, items: Sequence[T], work: Callable[[T], Awaitable[U]], *, at_once: int
+) -> list[U]:
+    """Work on many items, some of them at the same time; return what came of each, in their order.
+
+    When one ends with an error, no further one is begun. A model that answers no more halts the
+    client.
+
+    Args:
+        client: makes the calls.
+        items: what to work on.
+        work: what to do with one.
+        at_once: items under way at the same time.
+
+    Raises:
+        Stopped: a model does not answer any more, or a budget is used up.
+        InputError: the ledger cannot be written.
+    """
+    import asyncio
+
+    from opensafeintent.calls.client import ModelStopped
+
+    results: list[Any] = [None] * len(items)
+    queue = iter(enumerate(items))
+    errors: list[BaseException] = []
+
+    async def worker() -> None:
+        for index, item in queue:
+            if errors:
+                return
+            try:
+                results[index] = await work(item)
+                await asyncio.sleep(
+                    0
+                )  # where the ledger has it all, nothing waits: an interruption is to be heard
+            except ModelStopped as stopped:
+                client.halt(Stopped(stopped.line))
+                errors.append(Stopped(stopped.line))
+            except (
+                BaseException
+            ) as error:  # a cancellation as well: the others are to stop, whatever it was
+                errors.append(error)
+                raise
+
+    await asyncio.gather(
+        *(worker() for _ in range(min(at_once, len(items)))), return_exceptions=True
+    )
+    if errors:
+        raise errors[0]
+    return results

@@ -1,0 +1,247 @@
+"""The `build` command, and what it prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from opensafeintent.cli.options import NAME, PATH, command
+from opensafeintent.hostile import terminal_safe
+
+if TYPE_CHECKING:
+    from opensafeintent.workflows.build import BuildOutcome
+    from opensafeintent.workflows.settings import BuildSettings, Data
+
+
+def build_command(settings: BuildSettings) -> int:
+    """Build prompt-sets from unsafe seed prompts, in seven stages.
+
+    SEEDS is a JSONL or CSV file with a column named prompt, or hf:owner/name; without it cells are
+    filled from nothing (--per-cell). Run the same command again to go on where it stopped.
+    """
+    from opensafeintent.calls.client import terminal_or_plain
+    from opensafeintent.workflows.build import build
+
+    return _show(
+        build(settings, None if settings.dry_run else terminal_or_plain()), settings.prices
+    )
+
+
+def _show(outcome: BuildOutcome, prices: Path | None) -> int:
+    from opensafeintent.cli.show import (
+        new_console,
+        print_notes,
+        print_table,
+        show_calls,
+        show_forecast,
+    )
+    from opensafeintent.report.datasets import funnel_table
+    from opensafeintent.report.formats import plain
+
+    console = new_console()
+    if outcome.forecast is not None:
+        total = sum(line.calls for line in outcome.forecast.lines)
+        lead = (
+            f"{total:,} calls to make, if what is not known yet passes every stage without"
+            " repairs; "
+        )
+        show_forecast(console, outcome.forecast, prices, lead)
+        print_notes(console, outcome.notes)
+        return outcome.exit_code
+    assert outcome.built is not None
+    print_table(console, funnel_table(outcome.built))
+    print_notes(console, outcome.notes)
+    show_calls(console, outcome.tally, outcome.costs)
+    if outcome.dataset is None:
+        console.print(
+            plain(f"No dataset yet. What each stage kept and dropped: {outcome.out}/stages"),
+            soft_wrap=True,
+        )
+    else:
+        count = len(outcome.dataset)
+        found = (
+            f"{count:,} prompt-set{'' if count == 1 else 's'} (sha256 {outcome.dataset.hash[:12]})"
+        )
+        console.print(plain(f"{outcome.out}/dataset.jsonl: {found}"), soft_wrap=True)
+    if outcome.check and outcome.check.give_away:
+        from opensafeintent.construction.controls import share_with_interval
+
+        share = share_with_interval(outcome.check.give_away)
+        console.print(
+            plain(f"Give-away: words alone tell benign from malicious in {share}; chance is 50 %."),
+            soft_wrap=True,
+        )
+    console.print(plain(f"Funnel, coverage and costs: {outcome.out}/build.md"), soft_wrap=True)
+    return outcome.exit_code
+
+
+# The `dataset` commands
+# ------------------------------------------------------------------------------
+
+
+@click.group("dataset")
+def dataset_group() -> None:
+    """Look at a dataset, check it, convert it.
+
+    NAME is 'starter', a path, or hf:owner/name[@revision][#path].
+    """
+
+
+@command(dataset_group, "info", "Data")
+@click.argument("name", type=NAME)
+def dataset_info_command(data: Data, name: str) -> None:
+    """Counts per cell, lengths, and the dataset's hash."""
+    from opensafeintent.cli.show import show_dataset_info
+    from opensafeintent.workflows.datasets import dataset_info
+
+    show_dataset_info(dataset_info(name, data.taxonomy, data.max_rows))
+
+
+@command(dataset_group, "validate", "Data")
+@click.argument("name", type=NAME)
+def dataset_validate_command(data: Data, name: str) -> None:
+    """Check every record, and list every problem with its place."""
+    from opensafeintent.workflows.datasets import validate_dataset
+
+    dataset, remarks = validate_dataset(name, data.taxonomy, data.max_rows)
+    for remark in remarks:
+        click.echo(terminal_safe(f"note: {remark}"))
+    click.echo(
+        terminal_safe(f"{dataset.name}: {len(dataset)} prompt-sets, valid (sha256 {dataset.hash})")
+    )
+
+
+@command(dataset_group, "convert", "Data")
+@click.argument("name", type=NAME)
+@click.option("--out", type=PATH, required=True, metavar="FILE", help="Ends in .jsonl or .parquet.")
+def dataset_convert_command(data: Data, name: str, out: Path) -> None:
+    """Write a dataset in our format."""
+    from opensafeintent.workflows.datasets import convert_dataset
+
+    dataset = convert_dataset(name, out, data.taxonomy, data.max_rows)
+    click.echo(terminal_safe(f"{out}: {len(dataset)} prompt-sets (sha256 {dataset.hash})"))
+
+
+@command(dataset_group, "dedup", "Data")
+@click.argument("name", type=NAME)
+@click.option(
+    "--out",
+    type=PATH,
+    required=True,
+    metavar="FILE",
+    help="The sets that are kept; ends in .jsonl or .parquet.",
+)
+@click.option(
+    "--report",
+    type=PATH,
+    metavar="FILE",
+    help=(
+        "A line on each set that is dropped; ends in .jsonl.  [default: KEPT.dropped.jsonl beside"
+        " --out]"
+    ),
+)
+@click.option(
+    "--threshold",
+    default="0.7",
+    show_default=True,
+    metavar="X",
+    help="ROUGE-L F1 that two prompts may have.",
+)
+@click.option(
+    "--rule",
+    type=click.Choice(["paper", "authors"]),
+    default="paper",
+    show_default=True,
+    help="paper: any two prompts, above X. authors: the joined core prompts, X or above.",
+)
+def dataset_dedup_command(
+    data: Data,
+    name: str,
+    out: Path,
+    report: Path | None,
+    threshold: str,
+    rule: Literal["paper", "authors"],
+) -> None:
+    """Drop sets that are too similar to an earlier one of their cell."""
+    from opensafeintent.workflows.datasets import dedup_dataset
+
+    result = dedup_dataset(
+        name,
+        out,
+        report,
+        threshold=threshold,
+        rule=rule,
+        taxonomy=data.taxonomy,
+        max_rows=data.max_rows,
+    )
+    kept, dropped = len(result.kept), len(result.dropped)
+    sets = f"{kept} of {kept + dropped} prompt-sets kept (sha256 {result.kept.hash})"
+    click.echo(terminal_safe(f"{out}: {sets}"))
+    highest = max((match.overlap.score for match in result.dropped.values()), default=None)
+    score = "" if highest is None else f"; the highest score is {highest:.3f}"
+    reason = f"{dropped} dropped as too similar to an earlier set{score}"
+    click.echo(terminal_safe(f"{result.report}: {reason}"))
+
+
+@command(dataset_group, "check", "Data")
+@click.argument("name", type=NAME)
+@click.option(
+    "--out", type=PATH, metavar="DIR", help="Write check.md, check.json and tables/ there."
+)
+@click.option(
+    "--seed",
+    type=int,
+    metavar="N",
+    help="Random seed of the bootstrap and of the classifier's folds.",
+)
+def dataset_check_command(data: Data, name: str, out: Path | None, seed: int | None) -> None:
+    """Measure balance, lengths, telling words and duplicates."""
+    from opensafeintent.cli.show import show_check
+    from opensafeintent.workflows.datasets import check_dataset
+
+    show_check(check_dataset(name, data.taxonomy, out=out, seed=seed, max_rows=data.max_rows), out)
+
+
+@command(dataset_group, "export", "Data")
+@click.argument("name", type=NAME)
+@click.argument("folder", type=PATH, required=False, metavar="DIR")
+@click.option(
+    "--format",
+    type=click.Choice(["hf"]),
+    default="hf",
+    show_default=True,
+    expose_value=False,
+    help="hf: Hugging Face hub.",
+)
+@click.option("--out", type=PATH, metavar="DIR", help="The same as DIR.")
+@click.option(
+    "--repo",
+    metavar="OWNER/NAME",
+    help="Where it will be on the hub; commands and addresses name it.",
+)
+@click.option("--title", metavar="TEXT", help="The dataset's name, for people.")
+@click.option(
+    "--license", "license_", metavar="ID", help="As the hub names licences, e.g. cc-by-4.0."
+)
+def dataset_export_command(
+    data: Data,
+    name: str,
+    folder: Path | None,
+    out: Path | None,
+    license_: str | None,
+    **said: str,
+) -> None:
+    """Write a dataset as a folder for the Hugging Face hub: Parquet and a card."""
+    from opensafeintent.interop.hub import Publication
+    from opensafeintent.workflows.datasets import export_dataset
+
+    named = [path for path in (folder, out) if path is not None]
+    if len(named) != 1:
+        raise click.UsageError("Name the folder once: as DIR or with --out DIR.")
+    publication = Publication(license=license_, **said)
+    dataset, files = export_dataset(name, named[0], publication, data.taxonomy, data.max_rows)
+    for path in files:
+        click.echo(terminal_safe(str(path)))
+    click.echo(terminal_safe(f"{len(dataset)} prompt-sets (sha256 {dataset.hash})"))

@@ -1,0 +1,787 @@
+"""What a dataset controls for, measured: balance, parity of the intents, telling words, alike
+prompts.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import combinations
+from math import log
+from statistics import mean
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from opensafeintent.construction.similarity import (
+    PAPER_THRESHOLD,
+    Item,
+    Threshold,
+    overlap,
+    similar_pairs,
+)
+from opensafeintent.errors import InputError
+from opensafeintent.hostile import one_line
+from opensafeintent.promptsets import Dataset, PromptSet
+from opensafeintent.statistics import (
+    SIGNIFICANCE,
+    Comparison,
+    Estimate,
+    Resamples,
+    compare_models,
+    estimate,
+    rounded,
+)
+from opensafeintent.statistics.intervals import SEED
+from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, Intent, is_dual_use
+
+# What the check of a dataset finds
+# ------------------------------------------------------------------------------
+
+Measure = Literal["words", "characters", "readability"]
+Compared = Literal["two sets of one cell", "core prompts of a set", "dual-use wordings of a set"]
+
+
+class Balance(msgspec.Struct, frozen=True, kw_only=True):
+    """How equally the prompt-sets are spread over one kind of group."""
+
+    of: Literal["cells", "harm domains", "task types"]
+    groups: int
+    """Of the taxonomy, the empty ones included."""
+    empty: int
+    least: int
+    most: int
+    """Prompt-sets in the smallest and in the largest group."""
+    most_share: float
+    """The largest group as a share of all prompt-sets; with equal groups 1 / groups."""
+    evenness: float | None
+    """Entropy of the shares over the logarithm of the number of groups: 1 is equal, 0 is all in one
+    (Pielou 1966). None if there is only one group."""
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """A measure of the first minus the second intent's prompt within each prompt-set; None if there
+    are too few sets for the number.
+    """
+
+    measure: Measure
+    first: Intent
+    second: Intent
+    mean: Estimate
+    """Over the prompt-sets that count: sets in scripts without spaces have only characters."""
+    standardised: float | None
+    """Mean over the standard deviation of the differences (Cohen's d_z)."""
+    greater: float | None
+    less: float | None
+    """Shares of the sets in which the first is greater, and in which it is less."""
+    p: float | None
+    """Two-sided sign-flip permutation test of a zero mean."""
+    p_adjusted: float | None
+    """For the three pairs of intents, by step-down max-T."""
+    detectable: float | None
+    """2.8 standard errors: a difference that so many sets find four times in five."""
+
+
+class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
+    """How often words alone give the intent away, on prompt-sets that the classifier has not
+    seen.
+    """
+
+    intents: tuple[Intent, ...]
+    """The intents to choose from."""
+    chance: float
+    accuracy: Estimate
+    """Interval over prompt-sets, those to learn from among them (`docs/dataset-check.md`)."""
+
+
+class TellingWord(msgspec.Struct, frozen=True, kw_only=True):
+    """A word that speaks for one intent, with the number of sets in whose prompt of each intent it
+    occurs.
+    """
+
+    intent: Intent
+    word: str
+    weight: float
+    """In the logistic regression of this intent against the other two."""
+    benign: int
+    dual_use: int
+    malicious: int
+
+
+class Likeness(msgspec.Struct, frozen=True, kw_only=True):
+    """How alike some prompts are, by ROUGE-L F1."""
+
+    prompts: Compared
+    compared: int
+    """Pairs of prompts of two sets; for prompts of one set, the sets that have two or more."""
+    mean: float | None
+    """Over sets, of the mean of every two prompts; not computed for two sets."""
+    alike: int
+    """Pairs of sets, or sets, with two prompts above 0.7."""
+    highest: float | None
+    """None if no two prompts share a word."""
+    first: str | None
+    second: str | None
+    """The two prompts with the highest score: set id and variant."""
+
+
+class DatasetCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the check of a dataset finds."""
+
+    dataset: str
+    hash: str
+    sets: int
+    prompts: int
+    seed: int
+    findings: tuple[str, ...]
+    """One line for each control."""
+    left_out: tuple[str, ...]
+    """What was not checked, and why."""
+    balance: tuple[Balance, ...]
+    differences: tuple[Difference, ...]
+    classifier: tuple[Accuracy, ...]
+    """Among all three intents first, then for each two; empty if left out."""
+    words: tuple[TellingWord, ...]
+    likeness: tuple[Likeness, ...]
+    content_shift: dict[str, int]
+    """Prompt-sets by how much of a full answer changes with intent: `none`, `partial`, `full`, and
+    `unknown` for sets that do not say it."""
+
+    @property
+    def give_away(self) -> Estimate | None:
+        """How often words alone tell benign from malicious; None if that was left out."""
+        pair = ("benign", "malicious")
+        return next((row.accuracy for row in self.classifier if row.intents == pair), None)
+
+
+# What can be counted in a dataset
+# ------------------------------------------------------------------------------
+
+# Words, sentences and scripts
+# ------------------------------------------------------------------------------
+
+_WITHOUT_SPACES = (
+    "\u0e00-\u0fff"  # Thai, Lao, Tibetan
+    "\u1000-\u109f\u1780-\u17ff"  # Myanmar, Khmer
+    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # Japanese syllables
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese characters
+)
+_UNSPACED = re.compile(f"[{_WITHOUT_SPACES}]")
+_RUNS = re.compile(f"[{_WITHOUT_SPACES}]+|[^{_WITHOUT_SPACES}]+")
+_MOST_UNSPACED = 0.25
+"""Share of a set's letters: an English prompt may quote a Chinese phrase, a Japanese one name an
+English product.
+"""
+_SENTENCE_END = re.compile(r"""[.!?…।؟]+["'”’»)\]]*(?=\s|$)|\n\s*\n""")
+
+
+def has_spaces(prompt_set: PromptSet) -> bool:
+    """Tell whether a set's triplet is in a script that puts spaces between words; the text decides,
+    not `language`.
+    """
+    text = "".join(prompt_set.prompts.of(intent) for intent in CORE_VARIANTS)
+    letters = sum(map(str.isalpha, text))
+    return len(_UNSPACED.findall(text)) <= _MOST_UNSPACED * letters
+
+
+def readability_index(text: str) -> float:
+    """Return the Automated Readability Index, 4.71 · characters / words + 0.5 · words / sentences −
+    21.43.
+
+    It needs no syllables, only letters and digits, words between white space, and sentences, which
+    end in a full stop, a question or an exclamation mark, or at an empty line (Smith and Senter,
+    Automated Readability Index, AMRL-TR-66-220, 1967). Its unit is a school grade in the United
+    States, for English prose; in other languages only differences between texts say something.
+
+    Args:
+        text: one with a word or more, in a script with spaces.
+    """
+    words = len(text.split())
+    sentences = sum(any(map(str.isalnum, part)) for part in _SENTENCE_END.split(text)) or 1
+    return 4.71 * sum(map(str.isalnum, text)) / words + 0.5 * words / sentences - 21.43
+
+
+class _Separators(dict[int, str | None]):
+    """What becomes of each character: letters, digits and their marks stay, the rest parts
+    words.
+    """
+
+    def __missing__(self, code: int) -> str | None:
+        char = chr(code)
+        kind = unicodedata.category(char)
+        kept = char if kind[0] in "LNM" or char == "'" else None if kind == "Cf" else " "
+        self[code] = kept
+        return kept
+
+
+_separators = _Separators({ord("’"): "'"})
+
+
+def tokens(text: str) -> set[str]:
+    """Return the different words of a text, case and punctuation aside.
+
+    In scripts without spaces every two neighbouring characters stand for a word.
+    """
+    found: set[str] = set()
+    for word in unicodedata.normalize("NFKC", text).casefold().translate(_separators).split():
+        for run in _RUNS.findall(word.strip("'")):
+            if _UNSPACED.match(run) and len(run) > 1:
+                found.update(run[start : start + 2] for start in range(len(run) - 1))
+            else:
+                found.add(run)
+    return found
+
+
+# Balance
+# ------------------------------------------------------------------------------
+
+
+def balance_of(dataset: Dataset) -> tuple[Balance, ...]:
+    """Count the prompt-sets by cell, harm domain and task type."""
+    taxonomy = dataset.taxonomy
+    cells = Counter(item.cell for item in dataset.prompt_sets)
+    domains = Counter(item.harm_domain for item in dataset.prompt_sets)
+    types = Counter(item.task_type for item in dataset.prompt_sets)
+    return (
+        _balance("cells", [cells[cell] for cell in taxonomy.cells]),
+        _balance("harm domains", [domains[name] for name in taxonomy.domain_names]),
+        _balance("task types", [types[name] for name in taxonomy.type_names]),
+    )
+
+
+def _balance(of: Literal["cells", "harm domains", "task types"], counts: Sequence[int]) -> Balance:
+    """Describe how equal some counts are: −Σ p ln p / ln k over the shares p of k groups (Pielou
+    1966).
+
+    Args:
+        of: what the groups are.
+        counts: prompt-sets in each group, 0 for an empty one; one or more prompt-sets in all.
+    """
+    total = sum(counts)
+    entropy = -sum(count / total * log(count / total) for count in counts if count)
+    return Balance(
+        of=of,
+        groups=len(counts),
+        empty=sum(not count for count in counts),
+        least=min(counts),
+        most=max(counts),
+        most_share=rounded(max(counts) / total),
+        evenness=rounded(entropy / log(len(counts))) if len(counts) > 1 else None,
+    )
+
+
+# Differences between the intents
+# ------------------------------------------------------------------------------
+
+_PAIRS: tuple[tuple[Intent, Intent], ...] = (
+    ("malicious", "benign"),
+    ("malicious", "dual_use"),
+    ("dual_use", "benign"),
+)
+"""First minus second."""
+
+_MEASURES: dict[Measure, Callable[[str], float]] = {
+    "words": lambda text: len(text.split()),
+    "characters": len,
+    "readability": readability_index,
+}
+_NEED_SPACES: tuple[Measure, ...] = ("words", "readability")
+
+Floats = NDArray[np.float64]
+
+
+def differences_of(
+    prompt_sets: Sequence[PromptSet], resamples: Resamples
+) -> tuple[Difference, ...]:
+    """Compare every two intents, set by set, in words, characters and readability.
+
+    Args:
+        prompt_sets: one or more.
+        resamples: bootstrap weights over as many sets.
+    """
+    spaced = np.array([has_spaces(item) for item in prompt_sets])
+    values: dict[Measure, Floats] = {}
+    scales: dict[Measure, float] = {}
+    terms: dict[str, tuple[Floats, Floats]] = {}
+    for measure, of in _MEASURES.items():
+        counts = spaced if measure in _NEED_SPACES else np.ones_like(spaced)
+        texts = [[of(item.prompts.of(intent)) for item in prompt_sets] for intent in CORE_VARIANTS]
+        everywhere = np.array(texts, dtype=np.float64)
+        values[measure] = everywhere[:, counts]
+        # in units of the greatest difference within a set, all differences are in [−1, 1]
+        scales[measure] = float(np.ptp(values[measure], axis=0).max(initial=0.0)) or 1.0
+        weights = np.tile(counts.astype(np.float64), (len(CORE_VARIANTS), 1))
+        terms[measure] = (everywhere / scales[measure] * counts, weights)
+    compared = compare_models(terms, resamples)
+    return tuple(
+        _difference(measure, *pair, values[measure], compared[measure], scales[measure])
+        for measure in _MEASURES
+        for pair in _PAIRS
+    )
+
+
+def _difference(
+    measure: Measure,
+    first: Intent,
+    second: Intent,
+    values: Floats,
+    compared: Comparison,
+    scale: float,
+) -> Difference:
+    """Describe first minus second; `values` are of shape (intent, prompt_set)."""
+    one, other = CORE_VARIANTS.index(first), CORE_VARIANTS.index(second)
+    at = other, one  # a comparison is of the second minus the first
+    differences = values[one] - values[other]
+    n = len(differences)
+    several = n > 1
+    spread = float(differences.std(ddof=1)) if several else 0.0
+    interval = (rounded(compared.low[at] * scale), rounded(compared.high[at] * scale))
+    return Difference(
+        measure=measure,
+        first=first,
+        second=second,
+        mean=Estimate(
+            value=rounded(differences.mean()) if n else None,
+            n=n,
+            interval=interval if several else None,
+        ),
+        standardised=rounded(differences.mean() / spread) if spread else None,
+        greater=rounded((differences > 0).mean()) if n else None,
+        less=rounded((differences < 0).mean()) if n else None,
+        p=rounded(compared.p[at]) if several else None,
+        p_adjusted=rounded(compared.p_adjusted[at]) if several else None,
+        detectable=rounded(compared.detectable[at] * scale) if spread else None,
+    )
+
+
+# Alike prompts
+# ------------------------------------------------------------------------------
+
+_THRESHOLDS = (
+    PAPER_THRESHOLD,
+    *(Fraction(percent, 100) for percent in (60, 50, 40, 30, 20, 10)),
+    Fraction(1, 10**6),
+)
+"""The highest similarity is looked for from above: the join is the faster the higher its threshold.
+"""
+
+
+class _Pair(NamedTuple):
+    """Two prompts and how alike they are; the least is the most alike pair, ties by id."""
+
+    distance: float
+    """Minus ROUGE-L F1, rounded."""
+    first_id: str
+    second_id: str
+    first_variant: str
+    second_variant: str
+
+
+def likeness_of(prompt_sets: Sequence[PromptSet]) -> tuple[Likeness, ...]:
+    """Return how alike prompts of two sets of a cell are, and prompts of one set.
+
+    ROUGE-L compares words between white space, so sets in scripts without it are left out.
+    """
+    spaced = [item for item in prompt_sets if has_spaces(item)]
+    return (
+        _between_sets([Item(item.id, item.cell, item.wordings()) for item in spaced]),
+        _within_sets("core prompts of a set", spaced, lambda variant: variant in CORE_VARIANTS),
+        _within_sets("dual-use wordings of a set", spaced, is_dual_use),
+    )
+
+
+def _between_sets(items: Sequence[Item]) -> Likeness:
+    in_cell: Counter[object] = Counter()
+    within: Counter[object] = Counter()
+    for item in items:
+        in_cell[item.cell] += len(item.texts)
+        within[item.cell] += len(item.texts) ** 2
+    compared = sum((in_cell[cell] ** 2 - within[cell]) // 2 for cell in in_cell)
+    alike = _pairs_above(items, PAPER_THRESHOLD)
+    nearest = alike or next(
+        filter(None, (_pairs_above(items, limit) for limit in _THRESHOLDS[1:])), []
+    )
+    sets = {(pair.first_id, pair.second_id) for pair in alike}
+    return _likeness("two sets of one cell", compared, None, len(sets), nearest)
+
+
+def _pairs_above(items: Sequence[Item], limit: Fraction) -> list[_Pair]:
+    return [
+        _Pair(-rounded(match.overlap.score), match.twin, later, match.twin_variant, match.variant)
+        for later, match in similar_pairs(items, Threshold.of(limit))
+    ]
+
+
+def _within_sets(
+    prompts: Compared, prompt_sets: Sequence[PromptSet], belongs: Callable[[str], bool]
+) -> Likeness:
+    limit = Threshold.of(PAPER_THRESHOLD)
+    means, alike, pairs = [], 0, []
+    for item in prompt_sets:
+        wordings = {variant: text for variant, text in item.wordings().items() if belongs(variant)}
+        overlaps = {
+            (one, other): overlap(wordings[one], wordings[other])
+            for one, other in combinations(wordings, 2)
+        }
+        if overlaps:
+            means.append(mean(each.score for each in overlaps.values()))
+            alike += any(map(limit.met, overlaps.values()))
+            pairs += [
+                _Pair(-rounded(each.score), item.id, item.id, *pair)
+                for pair, each in overlaps.items()
+            ]
+    return _likeness(prompts, len(means), rounded(mean(means)) if means else None, alike, pairs)
+
+
+def _likeness(
+    prompts: Compared,
+    compared: int,
+    average: float | None,
+    alike: int,
+    pairs: Sequence[_Pair],
+) -> Likeness:
+    nearest = min(pairs, default=None)
+    return Likeness(
+        prompts=prompts,
+        compared=compared,
+        mean=average,
+        alike=alike,
+        highest=-nearest.distance if nearest else None,
+        first=f"{nearest.first_id} {nearest.first_variant}" if nearest else None,
+        second=f"{nearest.second_id} {nearest.second_variant}" if nearest else None,
+    )
+
+
+# Words that give the intent away
+# ------------------------------------------------------------------------------
+
+NEEDS_EXTRA = (
+    'words that give the intent away: this needs an extra: pip install "opensafeintent[check]"'
+)
+
+_FOLDS = 5
+_CHOICES: tuple[tuple[Intent, ...], ...] = (
+    CORE_VARIANTS,
+    ("benign", "malicious"),
+    ("benign", "dual_use"),
+    ("dual_use", "malicious"),
+)
+_WORDS = 12
+"""Telling words listed for each intent."""
+_FEWEST_FOR_ARTEFACTS = 3
+_LEAST_SHARE = 0.01
+"""A telling word occurs in as many sets, and in this share of them: one that is rarer tells little.
+"""
+
+Ints = NDArray[np.int64]
+
+
+def artefacts_of(
+    prompt_sets: Sequence[PromptSet], seed: int, resamples: Resamples
+) -> tuple[tuple[Accuracy, ...], tuple[TellingWord, ...], str]:
+    """Return how well words tell intents apart, and which; or, in words, why that was left out.
+
+    Args:
+        prompt_sets: one or more.
+        seed: of the choice of folds.
+        resamples: bootstrap weights over as many sets.
+    """
+    try:
+        import sklearn  # noqa: F401
+    except ImportError:
+        return (), (), NEEDS_EXTRA
+    vocabulary, features = _features(prompt_sets)
+    if not vocabulary:
+        return (), (), "words that give the intent away: no word occurs in two prompt-sets"
+    folds = folds_of(len(prompt_sets), seed)
+    accuracies = tuple(
+        _accuracy(choice, _cross_validate(features, choice, folds), folds, resamples)
+        for choice in _CHOICES
+    )
+    return accuracies, _telling_words(vocabulary, features, len(prompt_sets)), ""
+
+
+def folds_of(sets: int, seed: int) -> Ints:
+    """Return the fold of each prompt-set, seeded: five folds, fewer where there are fewer sets;
+    shape (prompt_set,).
+
+    Sets are dealt out, not prompts, so the prompts of a set are never on both sides.
+    """
+    from sklearn.model_selection import KFold
+
+    folds = np.empty(sets, dtype=np.int64)
+    dealt = KFold(min(_FOLDS, sets), shuffle=True, random_state=seed).split(folds)
+    for fold, (_, held) in enumerate(dealt):
+        folds[held] = fold
+    return folds
+
+
+def _features(prompt_sets: Sequence[PromptSet]) -> tuple[list[str], Any]:
+    """Return the words that occur in two sets or more, and which prompt has which.
+
+    Returns:
+        A sparse matrix of shape (intent × prompt_set, word): all benign prompts first, then
+        dual-use, then malicious.
+    """
+    from scipy.sparse import csr_array
+
+    found = [
+        [tokens(prompt_set.prompts.of(intent)) for prompt_set in prompt_sets]
+        for intent in CORE_VARIANTS
+    ]
+    sets = Counter(word for triplet in zip(*found, strict=True) for word in set.union(*triplet))
+    vocabulary = sorted(word for word, count in sets.items() if count > 1)
+    column_of = {word: number for number, word in enumerate(vocabulary)}
+    rows = [
+        sorted(column_of[word] for word in words if word in column_of)
+        for of_intent in found
+        for words in of_intent
+    ]
+    starts = np.cumsum([0, *map(len, rows)], dtype=np.int32)  # liblinear takes no wider indices
+    columns = np.fromiter(
+        (column for row in rows for column in row), dtype=np.int32, count=int(starts[-1])
+    )
+    return vocabulary, csr_array(
+        (np.ones(len(columns)), columns, starts), shape=(len(rows), len(vocabulary))
+    )
+
+
+def _classifier() -> Any:
+    """One-against-the-rest logistic regressions: liblinear is one thread and exact to the bit from
+    run to run.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.multiclass import OneVsRestClassifier
+
+    return OneVsRestClassifier(LogisticRegression(solver="liblinear", random_state=0))
+
+
+def _cross_validate(features: Any, choice: Sequence[Intent], folds: Ints) -> Ints:
+    """Return for what each prompt is taken by a classifier that has not seen its set.
+
+    Args:
+        features: shape (intent × prompt_set, word).
+        choice: the intents to choose from; prompts of others are left out.
+        folds: shape (prompt_set,).
+
+    Returns:
+        Places in `choice`, of shape (intent of the choice, prompt_set).
+    """
+    sets = len(folds)
+    rows = np.concatenate(
+        [CORE_VARIANTS.index(intent) * sets + np.arange(sets) for intent in choice]
+    )
+    chosen, labels, fold_of_row = (
+        features[rows],
+        np.repeat(np.arange(len(choice)), sets),
+        np.tile(folds, len(choice)),
+    )
+    taken = np.empty(len(rows), dtype=np.int64)
+    for fold in range(int(folds.max()) + 1):
+        held = fold_of_row == fold
+        taken[held] = _classifier().fit(chosen[~held], labels[~held]).predict(chosen[held])
+    return taken.reshape(len(choice), sets)
+
+
+def _accuracy(
+    choice: tuple[Intent, ...], taken: Ints, folds: Ints, resamples: Resamples
+) -> Accuracy:
+    """Return the accuracy with its interval over sets, widened by what the choice of training sets
+    adds.
+
+    Of k folds the variance of the mean is (1/k + 1/(k − 1)) times that of a fold's accuracy, and
+    not 1/k times it: training sets overlap (Nadeau and Bengio, Inference for the Generalization
+    Error, Machine Learning 2003, equation 8). So either side of the interval is √(1 + k/(k − 1))
+    times as long: with five folds, half as long again.
+    """
+    correct = (taken == np.arange(len(choice))[:, None]).mean(axis=0)[None]
+    found = estimate(correct, np.ones_like(correct), resamples)
+    value, low, high = (float(part[0]) for part in (found.value, found.low, found.high))
+    number = len(set(folds.tolist()))
+    wider = (1 + number / (number - 1)) ** 0.5
+    low, high = max(value - wider * (value - low), 0.0), min(value + wider * (high - value), 1.0)
+    return Accuracy(
+        intents=choice,
+        chance=round(1 / len(choice), 6),
+        accuracy=Estimate(
+            value=rounded(value),
+            n=len(folds),
+            interval=(rounded(low), rounded(high)),
+            method="bootstrap, widened for the choice of training sets",
+        ),
+    )
+
+
+def _telling_words(vocabulary: Sequence[str], features: Any, sets: int) -> tuple[TellingWord, ...]:
+    """Return the words that speak most for each intent, in a classifier of all sets.
+
+    A word that speaks for an intent occurs more often in its prompts than in those of either other.
+    """
+    model = _classifier().fit(features, np.repeat(np.arange(len(CORE_VARIANTS)), sets))
+    counts = _counts(features, sets)
+    often = counts.max(axis=0) >= max(_FEWEST_FOR_ARTEFACTS, _LEAST_SHARE * sets)
+    telling = []
+    for index, intent in enumerate(CORE_VARIANTS):
+        weights = model.estimators_[index].coef_[0]
+        others = np.delete(counts, index, axis=0).max(axis=0)
+        there = np.flatnonzero(often & (weights > 0) & (counts[index] > others))
+        ordered = sorted(
+            there.tolist(),
+            key=lambda column: (-round(float(weights[column]), 6), vocabulary[column]),
+        )
+        for column in ordered[:_WORDS]:
+            benign, dual_use, malicious = counts[:, column].tolist()
+            telling.append(
+                TellingWord(
+                    intent=intent,
+                    word=vocabulary[column],
+                    weight=round(float(weights[column]), 6),
+                    benign=benign,
+                    dual_use=dual_use,
+                    malicious=malicious,
+                )
+            )
+    return tuple(telling)
+
+
+def _counts(features: Any, sets: int) -> Ints:
+    """Return in how many sets' prompts of each intent a word occurs; shape (intent, word)."""
+    return np.array(
+        [features[start : start + sets].sum(axis=0) for start in range(0, features.shape[0], sets)],
+        dtype=np.int64,
+    )
+
+
+# All controls of a dataset at once, and what they find, in one line each
+# ------------------------------------------------------------------------------
+
+_LARGEST_SEED = 2**32 - 1
+_LISTED = 6
+"""Telling words of an intent in a line."""
+_LONGEST_WORD = 24
+
+
+def check(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
+    """Check what a dataset controls for: balance, differences between the intents, telling words,
+    alike prompts.
+
+    The same dataset and seed give the same record, whatever the order of the prompt-sets.
+
+    Args:
+        dataset: of one prompt-set or more.
+        seed: of the bootstrap and of the folds, from 0 to 2³² − 1.
+
+    Raises:
+        InputError: the seed is not one.
+    """
+    if not 0 <= seed <= _LARGEST_SEED:
+        raise InputError(f"seed {seed}: expected a whole number from 0 to {_LARGEST_SEED}")
+    prompt_sets = dataset.sorted.prompt_sets
+    resamples = Resamples(len(prompt_sets), seed=seed)
+    balance = balance_of(dataset)
+    differences = differences_of(prompt_sets, resamples)
+    classifier, words, problem = artefacts_of(prompt_sets, seed, resamples)
+    likeness = likeness_of(prompt_sets)
+    shifts: dict[str, int] = dict(Counter(item.content_shift or "unknown" for item in prompt_sets))
+    unspaced = sum(not has_spaces(item) for item in prompt_sets)
+    left_out = [problem] if problem else []
+    if unspaced:
+        left_out.append(
+            f"words, readability and likeness: {unspaced:,} of {len(prompt_sets):,} prompt-sets are"
+            " written without spaces between words; their telling words are pairs of characters"
+        )
+    return DatasetCheck(
+        dataset=dataset.name,
+        hash=dataset.hash,
+        sets=len(prompt_sets),
+        prompts=sum(len(item.wordings()) for item in prompt_sets),
+        seed=seed,
+        findings=(
+            *map(_balance_finding, balance),
+            *_differences(differences),
+            *_artefacts(classifier, words),
+            *(_likeness_finding(row) for row in likeness if row.compared),
+            *_content_shift(shifts),
+        ),
+        left_out=tuple(left_out),
+        balance=balance,
+        differences=differences,
+        classifier=classifier,
+        words=words,
+        likeness=likeness,
+        content_shift=shifts,
+    )
+
+
+def _balance_finding(row: Balance) -> str:
+    evenness = "" if row.evenness is None else f"; evenness {row.evenness:.2f}"
+    return (
+        f"{row.groups} {row.of}: {row.empty} empty, {row.least} to {row.most} prompt-sets"
+        f" each{evenness}."
+    )
+
+
+def _differences(rows: Sequence[Difference]) -> Iterator[str]:
+    """Yield a line for each measure, with the differences that are significant."""
+    for measure in dict.fromkeys(row.measure for row in rows):
+        significant = [
+            f"{INTENT_WORDS[row.first]} minus {INTENT_WORDS[row.second]} {_with_interval(row.mean)}"
+            for row in rows
+            if row.measure == measure
+            and row.p_adjusted is not None
+            and row.p_adjusted < SIGNIFICANCE
+        ]
+        yield f"Difference in {measure}: {', '.join(significant) or 'no significant one'}."
+
+
+def _with_interval(mean: Estimate) -> str:
+    text = f"{mean.value:+.1f} (95 % interval {mean.low:+.1f} to {mean.high:+.1f})"
+    return text.replace("-", "−")
+
+
+def _artefacts(classifier: Sequence[Accuracy], words: Sequence[TellingWord]) -> Iterator[str]:
+    for row in classifier:
+        intents = ", ".join(INTENT_WORDS[intent] for intent in row.intents)
+        yield (
+            f"Words alone tell {intents} apart in {share_with_interval(row.accuracy)} of the"
+            f" prompts; chance is {100 * row.chance:.0f} %."
+        )
+    for intent, name in INTENT_WORDS.items():
+        telling = [one_line(word.word, _LONGEST_WORD) for word in words if word.intent == intent]
+        if telling:
+            yield f"Words that speak most for {name}: {', '.join(telling[:_LISTED])}."
+
+
+def share_with_interval(share: Estimate) -> str:
+    """Return an accuracy in words, with its interval."""
+    assert share.value is not None and share.interval is not None
+    value, low, high = (f"{100 * part:.0f} %" for part in (share.value, *share.interval))
+    return f"{value} (95 % interval {low} to {high})"
+
+
+def _likeness_finding(row: Likeness) -> str:
+    mean = "" if row.mean is None else f"; mean {row.mean:.2f}"
+    highest = (
+        "none share a word"
+        if row.highest is None
+        else f"highest {row.highest:.3f}: {one_line(f'{row.first} and {row.second}')}"
+    )
+    return (
+        f"ROUGE-L above 0.7, {row.prompts}: {row.alike:,} (compared: {row.compared:,}{mean};"
+        f" {highest})."
+    )
+
+
+def _content_shift(shifts: Mapping[str, int]) -> Iterator[str]:
+    if shifts.keys() - {"unknown"}:
+        full, partly, none = (shifts.get(name, 0) for name in ("none", "partial", "full"))
+        yield (
+            "A full answer to the benign prompt would serve the malicious one fully in"
+            f" {full:,} prompt-sets, partly in {partly:,}, not in {none:,}, according to the judge"
+            f" that built them; {shifts.get('unknown', 0):,} do not say it."
+        )

@@ -1,3 +1,0 @@
-"""What a dataset controls for, measured: balance, parity of the intents, telling words, alike
-prompts.
-"""

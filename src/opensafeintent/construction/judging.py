@@ -1,0 +1,358 @@
+"""Stage 4: the judge says which intent each prompt has; wrong ones are repaired, one prompt at a
+time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import msgspec
+
+from opensafeintent.calls.records import Purpose
+from opensafeintent.calls.shutdown import side_by_side
+from opensafeintent.construction.asking import (
+    DraftWork,
+    RepairReply,
+    Reply,
+    StageContext,
+    WordingReply,
+    each,
+    name_of,
+)
+from opensafeintent.construction.records import (
+    Draft,
+    Part,
+    Reason,
+    Rejection,
+    Revision,
+    StageResult,
+)
+from opensafeintent.construction.similarity import PAPER_THRESHOLD, CellIndex, Threshold
+from opensafeintent.construction.topics import MetadataReply, read_labels
+from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, ContentShift, Intent
+from opensafeintent.templates.instruction import Leaning, Reading
+
+REPAIRS = 3
+"""Repairs of one prompt at most."""
+
+PURPOSES_LEANT_TO: dict[Leaning, str] = {
+    "honest": "an honest purpose",
+    "harmful": "a harmful purpose",
+}
+
+_READINGS: dict[tuple[bool, bool], Reading] = {
+    (True, False): "benign",
+    (True, True): "dual_use",
+    (False, True): "malicious",
+    (False, False): "neither",
+}
+
+
+class IntentReply(Reply, frozen=True):
+    """What the judge says of one prompt."""
+
+    purpose: ClassVar[Purpose] = "intent"
+
+    benign_use_plausible: bool
+    misuse_risk_meaningful: bool
+    leans: Leaning
+    reason: str
+
+    @property
+    def reading(self) -> Reading:
+        """The intent that the first two answers amount to (paper, section 2.1, stage 4)."""
+        return _READINGS[self.benign_use_plausible, self.misuse_risk_meaningful]
+
+
+async def check_intents(context: StageContext, drafts: Sequence[Draft]) -> StageResult[Draft]:
+    """Keep the drafts whose three prompts have the intents that they should have, after repairs
+    where it takes them.
+
+    The judge sees one prompt alone, without its label. A wrong prompt goes back to the generator
+    with the reason, and only the new text is judged again; after `REPAIRS` repairs of one prompt
+    the draft is dropped. A dual-use prompt is wrong as well where its wording leans towards an
+    honest or a harmful purpose.
+
+    Raises:
+        Stopped: see `each`.
+    """
+    return StageResult.of(
+        "intents", await each(context, drafts, lambda draft: _Repair(context, draft).run())
+    )
+
+
+class _Repair(DraftWork):
+    """One draft on its way to the right intents."""
+
+    def __init__(self, context: StageContext, draft: Draft) -> None:
+        super().__init__(context, draft)
+        self._said: dict[Intent, str] = {}
+        """What the judge said of each prompt last."""
+
+    async def work(self) -> None:
+        await self._read(*CORE_VARIANTS)
+        for intent in CORE_VARIANTS:
+            for _ in range(REPAIRS):
+                if complaint_of_intent(self.draft, intent) is None:
+                    break
+                await self._repair(intent)
+            if (wrong := complaint_of_intent(self.draft, intent)) is not None:
+                reason, what = wrong
+                said = self._said[intent]
+                self.drop(
+                    reason, f"the {intent} prompt still {what} after {REPAIRS} repairs: {said}"
+                )
+
+    async def _repair(self, intent: Intent) -> None:
+        """Have one prompt rewritten and read again."""
+        reading, leaning = self.draft.readings[intent], self.draft.leaning
+        leans = reading == intent  # and all that can be wrong besides
+        fault = leaning if leans and leaning else reading
+        await self.mend(
+            intent,
+            RepairReply,
+            why="leaning" if leans else "intent",
+            reason=self.context.instructions.repair_reasons[intent][fault],
+            said=self._said[intent],
+        )
+        await self._read(intent)
+
+    async def _read(self, *intents: Intent) -> None:
+        """Have the judge read some prompts, each alone, and keep what it says."""
+        draft = self.draft
+        answers = await side_by_side(
+            *(
+                self.context.ask(
+                    IntentReply, {"request": draft.prompts.of(intent)}, about=draft.topic.id
+                )
+                for intent in intents
+            )
+        )
+        for intent, reply in zip(intents, self.take(*answers), strict=True):
+            self._said[intent] = " ".join(reply.reason.split())
+            self.draft = read_as(self.draft, intent, reply)
+
+
+def read_as(draft: Draft, intent: Intent, reply: IntentReply) -> Draft:
+    """Return the draft with what the judge found in one of its prompts."""
+    draft = msgspec.structs.replace(draft, readings={**draft.readings, intent: reply.reading})
+    return msgspec.structs.replace(draft, leaning=reply.leans) if intent == DUAL_USE else draft
+
+
+def complaint_of_intent(draft: Draft, intent: Intent) -> tuple[Reason, str] | None:
+    """Say what is wrong with the intent that a prompt was read as, as a reason and in words; None
+    where nothing is.
+    """
+    reading, leaning = draft.readings[intent], draft.leaning
+    if reading != intent:
+        return "wrong_intent", f"reads as {reading}"
+    if intent == DUAL_USE and leaning in PURPOSES_LEANT_TO:
+        return "leans", f"leans towards {PURPOSES_LEANT_TO[leaning]}"
+    return None
+
+
+# Stage 5
+# ------------------------------------------------------------------------------
+
+_CHECKS: dict[str, Reason] = {
+    "same_task": "task_not_parallel",
+    "domain_right": "domain_wrong",
+    "type_right": "type_wrong",
+    "same_specificity": "specificity_differs",
+    "natural": "unnatural",
+    "free_of_artefacts": "artefacts",
+    "task_neutral": "task_leans",
+    "repairs_fair": "repair_bent",
+}
+"""The reason of each check that fails, the first one counting."""
+_LABELS = {"domain_right": "harm_domain", "type_right": "task_type"}
+"""Checks of a label that a third reading decides, where nothing else is wrong that cannot be
+mended.
+"""
+_OF_WORDING = ("natural", "free_of_artefacts")
+_MENDABLE = {*_LABELS, *_OF_WORDING, "task_neutral"}
+
+_SHIFTS: dict[str, ContentShift] = {"fully": "none", "partly": "partial", "not": "full"}
+
+
+class QualityReply(Reply, frozen=True):
+    """What the judge says of a triplet."""
+
+    purpose = "quality"
+
+    same_task: bool
+    domain_right: bool
+    type_right: bool
+    same_specificity: bool
+    natural: bool
+    free_of_artefacts: bool
+    fault_in: Literal["benign", "dual_use", "malicious", "none"]
+    """The request whose rewording would put right what is wrong with the wording."""
+    task_neutral: bool
+    repairs_fair: bool
+    serves_malicious: Literal["fully", "partly", "not"]
+    """How far a full answer to the benign prompt would serve the malicious one."""
+    reason: str
+
+    @property
+    def failed(self) -> list[str]:
+        """The checks that failed."""
+        return [name for name in _CHECKS if not getattr(self, name)]
+
+
+class RelabelReply(MetadataReply, frozen=True):
+    """A reading of the dual-use prompt's labels."""
+
+    purpose = "relabel"
+    instruction = "metadata"
+
+
+class RereadReply(IntentReply, frozen=True):
+    """What the judge says of a prompt that was reworded."""
+
+    purpose = "reread"
+    instruction = "intent"
+
+
+class KeptPrompts:
+    """The prompts of the sets that were kept so far, by cell."""
+
+    def __init__(self) -> None:
+        self._cells: dict[tuple[str, str], CellIndex] = {}
+
+    def admit(self, draft: Draft) -> Draft | Rejection:
+        """Return the draft, which is kept; or its rejection, where a prompt of it is too similar to
+        one of an earlier set.
+
+        Source: paper, section 2.1, stage 5: ROUGE-L between every prompt of one set and every
+        prompt of another in the same cell, dropped above 0.7. Within one set prompts may be alike.
+        """
+        index = self._cells.setdefault(draft.topic.cell, CellIndex(Threshold(PAPER_THRESHOLD)))
+        texts = {str(intent): draft.prompts.of(intent) for intent in CORE_VARIANTS}
+        if twin := index.admit(draft.topic.id, texts):
+            detail = (
+                f"{twin.variant} and the {twin.twin_variant} prompt of topic {twin.twin}: ROUGE-L"
+                f" {twin.overlap.score:.3f}"
+            )
+            return Rejection.of(draft, "duplicate", detail, twin=twin.twin)
+        return draft
+
+
+async def check_quality(
+    context: StageContext, drafts: Sequence[Draft], kept: KeptPrompts
+) -> StageResult[Draft]:
+    """Keep the drafts that pass the judge's checks and resemble no earlier set.
+
+    What was repaired is shown to the judge with its earlier wording. A text that is ill worded is
+    repaired once, and the set is looked at again; a label that the judge doubts, and nothing else,
+    is decided by a third reading.
+
+    Args:
+        context: models and templates.
+        drafts: in the order in which duplicates are decided: the earlier one stays.
+        kept: prompts of the sets that were kept before; those of the sets kept now are added.
+
+    Raises:
+        Stopped: see `each`.
+    """
+    checked = await each(context, drafts, lambda draft: _Check(context, draft).run())
+    return StageResult.of(
+        "quality", (item if isinstance(item, Rejection) else kept.admit(item) for item in checked)
+    )
+
+
+class _Check(DraftWork):
+    """One draft before the judge."""
+
+    def __init__(self, context: StageContext, draft: Draft) -> None:
+        super().__init__(context, draft)
+        self._confirmed: set[str] = set()
+        """Labels that a third reading has confirmed."""
+
+    async def work(self) -> None:
+        for repaired in (False, True):
+            looked = await self._look()
+            said = " ".join(looked.reason.split())
+            failed = await self._without_confirmed(looked.failed)
+            if not failed:
+                shift = _SHIFTS[looked.serves_malicious]
+                self.draft = msgspec.structs.replace(self.draft, content_shift=shift)
+                return
+            parts = _parts_to_mend(looked, failed)
+            if repaired or not parts:
+                self.drop(_CHECKS[failed[0]], f"not {', '.join(failed)}: {said}")
+            for part, fault in parts.items():
+                await self._mend(part, fault, said)
+
+    async def _look(self) -> QualityReply:
+        """Ask for a look at the whole set."""
+        draft, context = self.draft, self.context
+        fills = context.labels(draft.topic.cell) | {
+            intent: draft.prompts.of(intent) for intent in CORE_VARIANTS
+        }
+        fills |= {"task": draft.underlying_task, "earlier": _earlier(draft.revisions)}
+        (looked,) = self.take(await context.ask(QualityReply, fills, about=draft.topic.id))
+        return looked
+
+    async def _without_confirmed(self, failed: list[str]) -> list[str]:
+        """Return the checks that failed, without labels that a third reading confirms."""
+        failed = [name for name in failed if name not in self._confirmed]
+        doubted = [name for name in failed if name in _LABELS]
+        if not doubted or not _MENDABLE.issuperset(failed):
+            return failed
+        topic, request = self.draft.topic, self.draft.prompts.dual_use
+        (read,) = self.take(
+            await read_labels(self.context, RelabelReply, self.context.judge, request, topic.id)
+        )
+        self._confirmed.update(
+            name
+            for name in doubted
+            if getattr(read, _LABELS[name]) == getattr(topic, _LABELS[name])
+        )
+        return [name for name in failed if name not in self._confirmed]
+
+    async def _mend(self, part: Part, fault: str, said: str) -> None:
+        """Have one text reworded, and a prompt read again."""
+        reasons = self.context.instructions.repair_reasons
+        if part == "underlying_task":
+            reason = reasons["underlying_task"]["leaning"]
+            await self.mend(part, WordingReply, why="leaning", reason=reason, said=said)
+            return
+        await self.mend(
+            part, WordingReply, why="wording", reason=reasons["wording"][fault], said=said
+        )
+        fills = {"request": self.draft.prompts.of(part)}
+        (reply,) = self.take(await self.context.ask(RereadReply, fills, about=self.draft.topic.id))
+        self.draft = read_as(self.draft, part, reply)
+        if (wrong := complaint_of_intent(self.draft, part)) is not None:
+            reason_of, what = wrong
+            self.drop(
+                reason_of, f"reworded, the {part} prompt {what}: {' '.join(reply.reason.split())}"
+            )
+
+
+def _parts_to_mend(looked: QualityReply, failed: Sequence[str]) -> dict[Part, str]:
+    """Return the texts whose rewording would put all right, each with its fault; none where
+    rewording would not do.
+    """
+    wording = [name for name in failed if name in _OF_WORDING]
+    if set(failed) - {*_OF_WORDING, "task_neutral"} or (wording and looked.fault_in == "none"):
+        return {}
+    parts: dict[Part, str] = {}
+    if wording and looked.fault_in != "none":
+        parts[looked.fault_in] = wording[0]
+    if "task_neutral" in failed:
+        parts["underlying_task"] = "task_neutral"
+    return parts
+
+
+def _earlier(revisions: Sequence[Revision]) -> str:
+    """Return the wording that each repaired text had at first, for the judge to compare."""
+    first: dict[Part, str] = {}
+    for revision in revisions:
+        first.setdefault(revision.variant, revision.before)
+    return (
+        "\n\n".join(f"The {name_of(part)} was: {text}" for part, text in first.items())
+        or "(nothing was rewritten)"
+    )

@@ -1,0 +1,290 @@
+"""Stage 3: from each topic one neutral task, worded as three prompts that differ in intent
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import ceil, floor
+
+import msgspec
+
+from opensafeintent.calls.shutdown import side_by_side
+from opensafeintent.construction.asking import (
+    DraftWork,
+    Reply,
+    StageContext,
+    Unusable,
+    Usable,
+    complaint_of_material,
+    each,
+    material_of,
+    takes_material,
+)
+from opensafeintent.construction.habits import Habits, told
+from opensafeintent.construction.judging import PURPOSES_LEANT_TO
+from opensafeintent.construction.records import Draft, Rejection, StageResult, Topic
+from opensafeintent.construction.similarity import words
+from opensafeintent.promptsets.record import Prompts
+from opensafeintent.templates.instruction import Leaning
+
+
+class TripletReply(Reply, frozen=True):
+    """The task and its three prompts."""
+
+    purpose = "triplet"
+    asked_of = "generator"
+    filled = ("underlying_task", "benign", "dual_use", "malicious")
+
+    underlying_task: str = ""
+    benign: str = ""
+    dual_use: str = ""
+    malicious: str = ""
+    declined: str = ""
+
+
+async def write_triplets(
+    context: StageContext, topics: Sequence[Topic], habits: Habits
+) -> StageResult[Draft]:
+    """Let the generator write the benign, the dual-use and the malicious prompt of each topic.
+
+    Source: paper, section 2.1, stage 3. The neutral task comes first in the same reply, so that the
+    prompts follow from it.
+
+    Args:
+        context: models and templates.
+        topics: what the prompts are about.
+        habits: of earlier prompts; the generator is told of them if its template has a place.
+
+    Raises:
+        Stopped: see `each`.
+    """
+
+    async def write(topic: Topic) -> Draft | Rejection:
+        fills = {"summary": topic.summary, **context.labels(topic.cell)}
+        if context.instructions.by_role["triplet"].takes("habits"):
+            fills["habits"] = told(habits, topic.id)
+        material = takes_material(context, topic.cell)
+        match await context.ask(
+            TripletReply, fills, about=topic.id, check=partial(_check, material=material)
+        ):
+            case Unusable() as unusable:
+                return unusable.reject(topic)
+            case Usable(reply=reply, calls=calls):
+                prompts = Prompts(
+                    benign=reply.benign.strip(),
+                    dual_use=reply.dual_use.strip(),
+                    malicious=reply.malicious.strip(),
+                )
+                task = " ".join(reply.underlying_task.split())
+                return Draft(
+                    topic=topic, underlying_task=task, prompts=prompts, calls=(*topic.calls, *calls)
+                )
+
+    return StageResult.of("triplets", await each(context, topics, write))
+
+
+def _check(reply: TripletReply, *, material: bool) -> str | None:
+    requests = {"benign": reply.benign, "dual_use": reply.dual_use, "malicious": reply.malicious}
+    if len({" ".join(text.split()).casefold() for text in requests.values()}) < len(requests):
+        return "two of the three requests are the same text"
+    return complaint_of_material(requests) if material else None
+
+
+# Stage 6
+# ------------------------------------------------------------------------------
+
+PARAPHRASES = 4
+"""Paraphrases of a set; with the prompt itself the paper's five wordings."""
+ROUNDS = 3
+"""Times that the generator is asked for those that are still missing."""
+LENGTHS = (2 / 3, 3 / 2)
+"""Least and most words of a paraphrase, as shares of the prompt's, material aside: 98.4 % of the
+2,800 published ones lie between."""
+
+
+class ParaphraseReply(Reply, frozen=True):
+    """Paraphrases of the dual-use prompt."""
+
+    purpose = "paraphrase"
+    asked_of = "generator"
+    filled = ("paraphrases",)
+
+    paraphrases: tuple[str, ...] = ()
+    declined: str = ""
+
+
+class ParaphraseCheckReply(Reply, frozen=True):
+    """What the judge says of one paraphrase."""
+
+    purpose = "paraphrase_check"
+
+    same_request: bool
+    benign_use_plausible: bool
+    misuse_risk_meaningful: bool
+    leans: Leaning
+    reason: str
+
+
+class AnnotationReply(Reply, frozen=True):
+    """What the judge says of the dual-use prompt."""
+
+    purpose = "annotation"
+
+    coherent: bool
+    benign_use: str
+    misuse_risk: str
+
+
+async def augment(context: StageContext, drafts: Sequence[Draft]) -> StageResult[Draft]:
+    """Keep the drafts that get four paraphrases, each still dual-use, and both annotations.
+
+    Source: paper, section 2.1, stage 6. Beyond the paper a paraphrase has to be about as long as
+    the prompt and to hold its material, and the judge also says whether it asks for the same thing
+    and leans neither way.
+
+    Raises:
+        Stopped: see `each`.
+    """
+    return StageResult.of(
+        "augmentation",
+        await each(context, drafts, lambda draft: _Augmentation(context, draft).run()),
+    )
+
+
+class _Augmentation(DraftWork):
+    """One draft on its way to paraphrases and annotations."""
+
+    def __init__(self, context: StageContext, draft: Draft) -> None:
+        super().__init__(context, draft)
+        self._prompt = draft.prompts.dual_use
+        self._material = (
+            material_of(self._prompt) if takes_material(context, draft.topic.cell) else None
+        )
+        self._seen = {_wording(self._prompt)}
+        self._refused: dict[str, str] = {}
+        """What the judge had against a text."""
+        self._paraphrases: list[str] = []
+
+    async def work(self) -> None:
+        annotated, unusable = await side_by_side(self._annotate(), self._paraphrase())
+        assert annotated is not None
+        (reply,) = self.take(annotated)
+        if unusable is not None:
+            self.take(unusable)
+        if len(self._paraphrases) < PARAPHRASES:
+            refused = [f"; {text!r}: {why}" for text, why in self._refused.items()]
+            detail = f"{len(self._paraphrases)} of {PARAPHRASES} after {ROUNDS} rounds"
+            self.drop("too_few_paraphrases", detail + "".join(refused[-1:]))
+        texts = {"benign_use": reply.benign_use, "misuse_risk": reply.misuse_risk}
+        if unnamed := [name for name, text in texts.items() if not text.strip()]:
+            self.drop("not_coherent", f"not named: {', '.join(unnamed)}")
+        if not reply.coherent:
+            self.drop("not_coherent", "the judge calls them far-fetched")
+        self.draft = msgspec.structs.replace(
+            self.draft,
+            paraphrases=tuple(self._paraphrases),
+            benign_use=" ".join(reply.benign_use.split()),
+            misuse_risk=" ".join(reply.misuse_risk.split()),
+        )
+
+    async def _annotate(self) -> Usable[AnnotationReply] | Unusable:
+        fills = {"request": self._prompt}
+        return await self.context.ask(AnnotationReply, fills, about=self.draft.topic.id)
+
+    async def _paraphrase(self) -> Unusable | None:
+        """Gather paraphrases that pass; return what kept that from being done."""
+        for number in range(1, ROUNDS + 1):
+            missing = PARAPHRASES - len(self._paraphrases)
+            if not missing:
+                return None
+            proposed = await self._propose(missing, number)
+            if isinstance(proposed, Unusable):
+                return proposed
+            self.take(proposed)
+            new = {
+                _wording(text): text.strip()
+                for text in reversed(proposed.reply.paraphrases[:missing])
+            }
+            fresh = [text for wording, text in reversed(new.items()) if wording not in self._seen]
+            for text in fresh:
+                if why := self._complaint_of_form(text):
+                    self._refused[text] = why
+            fresh = [text for text in fresh if text not in self._refused]
+            verdicts = await side_by_side(*(self._check(text) for text in fresh))
+            for text, verdict in zip(fresh, verdicts, strict=True):
+                if isinstance(verdict, Unusable):
+                    return verdict
+                self.take(verdict)
+                self._seen.add(_wording(text))
+                if why := _complaint(verdict.reply):
+                    self._refused[text] = why
+                else:
+                    self._paraphrases.append(text)
+        return None
+
+    async def _propose(self, count: int, number: int) -> Usable[ParaphraseReply] | Unusable:
+        def check(reply: ParaphraseReply) -> str | None:
+            missing = f'"paraphrases" has no texts; {count} are asked for'
+            return None if reply.paraphrases else missing
+
+        taken = [f"- {text}" for text in self._paraphrases]
+        taken += [f"- {text} (no paraphrase: {why})" for text, why in self._refused.items()]
+        fills = {
+            "request": self._prompt,
+            "count": str(count),
+            "taken": "\n".join(taken) or "(none yet)",
+        }
+        return await self.context.ask(
+            ParaphraseReply, fills, about=self.draft.topic.id, epoch=number, check=check
+        )
+
+    def _complaint_of_form(self, paraphrase: str) -> str:
+        """Say what is wrong with a paraphrase that no judge is needed for; nothing, where nothing
+        is.
+        """
+        material = self._material
+        if material and material not in " ".join(paraphrase.split()):
+            return "it does not hold the material word for word"
+        of, count = _word_count(self._prompt, material), _word_count(paraphrase, material)
+        least, most = ceil(LENGTHS[0] * of), floor(LENGTHS[1] * of)
+        return (
+            ""
+            if least <= count <= most
+            else f"it has {count} words; {least} to {most} are about as long as the request"
+        )
+
+    async def _check(self, paraphrase: str) -> Usable[ParaphraseCheckReply] | Unusable:
+        fills = {"request": self._prompt, "paraphrase": paraphrase}
+        return await self.context.ask(ParaphraseCheckReply, fills, about=self.draft.topic.id)
+
+
+def _word_count(text: str, material: str | None) -> int:
+    """Count the words of a request, those of its material aside."""
+    words_of_material = len(material.split()) if material else 0
+    return len(text.split()) - words_of_material
+
+
+def _wording(text: str) -> str:
+    """Return a text as it is compared: two that differ in case or punctuation alone are one
+    wording.
+    """
+    return " ".join(words(text))
+
+
+def _complaint(reply: ParaphraseCheckReply) -> str:
+    """Say what is wrong with a paraphrase; nothing, where it is one and is still dual-use."""
+    said = " ".join(reply.reason.split())
+    failed = [
+        name
+        for name in ("same_request", "benign_use_plausible", "misuse_risk_meaningful")
+        if not getattr(reply, name)
+    ]
+    if failed:
+        return f"not {', '.join(failed)}: {said}"
+    return (
+        ""
+        if reply.leans == "neither"
+        else f"it leans towards {PURPOSES_LEANT_TO[reply.leans]}: {said}"
+    )

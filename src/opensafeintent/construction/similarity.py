@@ -1,0 +1,496 @@
+"""Which prompts are too similar: exact ROUGE-L between different prompt-sets of one cell (paper,
+section 3, stages 2, 5).
+"""
+
+from __future__ import annotations
+
+import string
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from fractions import Fraction
+from itertools import chain
+from typing import Literal, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from rapidfuzz.distance import LCSseq
+from rapidfuzz.process import cpdist
+
+from opensafeintent.errors import InputError
+from opensafeintent.hostile import one_line
+from opensafeintent.taxonomy import CORE_VARIANTS
+
+# ROUGE-L F1 of two texts on their words, and the decision "too similar", both exact
+# ------------------------------------------------------------------------------
+
+PAPER_THRESHOLD = Fraction(7, 10)
+"""Prompts with a higher score are dropped (paper, section 3, stage 5)."""
+
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def words(text: str) -> list[str]:
+    """Return the tokens that are compared: lower-cased, ASCII punctuation deleted, split on white
+    space.
+    """
+    return text.lower().translate(_NO_PUNCTUATION).split()
+
+
+class Overlap(msgspec.Struct, frozen=True):
+    """How far the words of two texts agree in the same order."""
+
+    lcs: int
+    """Words in a longest common subsequence."""
+    words: int
+    """Words of the one text."""
+    other_words: int
+    """Words of the other."""
+
+    @property
+    def score(self) -> float:
+        """ROUGE-L F1, 2·LCS/(n + m): the harmonic mean of LCS/n and LCS/m.
+
+        It is 0 where neither text has a word.
+        """
+        total = self.words + self.other_words
+        return 2 * self.lcs / total if total else 0.0
+
+
+def overlap(text: str, other: str) -> Overlap:
+    """Compare two texts exactly."""
+    one, two = words(text), words(other)
+    ids: dict[str, int] = {}
+    first, second = (
+        [ids.setdefault(word, len(ids)) for word in part] for part in (one, two)
+    )  # a word's hash may collide
+    return Overlap(LCSseq.similarity(first, second), len(one), len(two))
+
+
+class Threshold(msgspec.Struct, frozen=True):
+    """From which score on two texts are too similar; decided in integers, so that a tie is a
+    tie.
+    """
+
+    limit: Fraction
+    inclusive: bool = False
+    """Whether a score at the limit counts too (≥ in place of >)."""
+
+    @classmethod
+    def of(cls, limit: Fraction | float | str, *, inclusive: bool = False) -> Threshold:
+        """Return the threshold that is written as `limit`: the float 0.7 and the text "0.7" are
+        both 7/10 exactly.
+
+        Raises:
+            InputError: not a number above 0 and below 1; 1 itself is valid where it is inclusive.
+        """
+        exact = limit if isinstance(limit, Fraction) else _exact(str(limit))
+        if exact is None or not 0 < exact <= 1:
+            raise InputError(
+                f"threshold {one_line(str(limit), 60)}: expected a number above 0 and below 1, such"
+                " as 0.7"
+            )
+        if exact == 1 and not inclusive:
+            raise InputError(
+                "threshold 1: no score is above 1, so nothing would be found; expected less, such"
+                " as 0.7"
+            )
+        return cls(exact, inclusive)
+
+    def needed(self, total: int) -> int:
+        """Return the least LCS that counts, for two texts of `total` words together; 1 or more.
+
+        With the limit p/q, F1 > p/q is 2q·LCS > p·(n + m): 20·LCS > 7·(n + m) for 0.7.
+        """
+        product, divisor = self.limit.numerator * total, 2 * self.limit.denominator
+        return max(1, -(-product // divisor) if self.inclusive else product // divisor + 1)
+
+    def met(self, pair: Overlap) -> bool:
+        """Tell whether two texts are too similar."""
+        return pair.lcs >= self.needed(pair.words + pair.other_words)
+
+
+def _exact(text: str) -> Fraction | None:
+    try:
+        if (
+            not 0 < float(text) <= 1
+        ):  # a fraction would write out all digits of 1e999999999 or 1e-999999999
+            return None
+        return Fraction(text)
+    except ValueError:
+        return None
+
+
+# The prompts of one cell, to which others are compared
+# ------------------------------------------------------------------------------
+
+Number = TypeVar("Number", bound=np.generic)
+
+_FOLDS = (1, 2, 4, 8, 16)
+"""Lengths of a signature and its folds, in words of 64 bits."""
+_BITS = 64 * _FOLDS[-1]
+_CELLS_AT_ONCE = 1 << 16
+"""Pairs scanned in one step: half a megabyte of 64-bit words, which stays in a core's cache."""
+_PAIRS_AT_ONCE = 1 << 15
+"""Pairs compared exactly in one step."""
+_MIX, _AGAIN = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+"""Odd multipliers that spread small numbers over 64 bits; any would do, a poor one only lets more
+pairs pass.
+"""
+
+
+class Encoded(NamedTuple):
+    """Texts as numbers."""
+
+    tokens: list[list[int]]
+    lengths: NDArray[np.int64]
+    """Words, shape (text,)."""
+    signatures: NDArray[np.uint64]
+    """Shape (16, text)."""
+
+
+class Pairs(NamedTuple):
+    """Pairs of texts, one array each of shape (pair,)."""
+
+    rows: NDArray[np.intp]
+    columns: NDArray[np.intp]
+    lcs: NDArray[np.int64]
+
+
+class Encoder:
+    """Numbers for words, the same for every text that one encoder sees."""
+
+    def __init__(self) -> None:
+        self._numbers: defaultdict[str, int] = defaultdict()
+        self._numbers.default_factory = self._numbers.__len__  # a new word gets the next number
+
+    def encode(self, texts: list[str]) -> Encoded:
+        """Return texts as numbers, with their signatures."""
+        tokens = [list(map(self._numbers.__getitem__, words(text))) for text in texts]
+        lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
+        return Encoded(tokens, lengths, _signatures(tokens, lengths))
+
+
+def _signatures(tokens: list[list[int]], lengths: NDArray[np.int64]) -> NDArray[np.uint64]:
+    total = int(lengths.sum())
+    texts = np.repeat(np.arange(len(tokens), dtype=np.uint64), lengths)
+    keys = np.sort((texts << 32) | np.fromiter(chain.from_iterable(tokens), np.uint64, total))
+    positions = np.arange(total)
+    first = np.ones(total, dtype=bool)
+    first[1:] = keys[1:] != keys[:-1]
+    occurrences = positions - np.maximum.accumulate(np.where(first, positions, 0))
+    mixed = ((keys & 0xFFFFFFFF) + (occurrences.astype(np.uint64) << 32) + 1) * _MIX
+    bits = ((mixed ^ (mixed >> 29)) * _AGAIN) >> np.uint64(64 - (_BITS.bit_length() - 1))
+    signatures = np.zeros((_FOLDS[-1], len(tokens)), dtype=np.uint64)
+    # keys are sorted by text first, as `texts` is
+    np.bitwise_xor.at(
+        signatures.reshape(-1), (bits >> 6) * len(tokens) + texts, np.uint64(1) << (bits & 63)
+    )
+    return signatures
+
+
+def _folds(signatures: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
+    """Return signatures of 1, 2, 4, 8 and 16 words, each of shape (words, text)."""
+    found = [signatures]
+    while len(found[0]) > 1:
+        half = len(found[0]) // 2
+        found.insert(0, found[0][:half] ^ found[0][half:])
+    return found
+
+
+def _fold_for(longest: int) -> int:
+    """Return which fold tells texts of so many words apart: two bits a word or more."""
+    return next((n for n, size in enumerate(_FOLDS) if 64 * size >= 2 * longest), len(_FOLDS) - 1)
+
+
+class SignatureIndex:
+    """Texts that others are compared with; it grows."""
+
+    def __init__(self, threshold: Threshold) -> None:
+        self._threshold = threshold
+        self._needed: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._tokens: list[list[int]] = []
+        self._lengths: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._slack: NDArray[np.uint16] = np.zeros(0, dtype=np.uint16)
+        self._folds: list[NDArray[np.uint64]] = [
+            np.zeros((size, 0), dtype=np.uint64) for size in _FOLDS
+        ]
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def length(self, column: int) -> int:
+        """Return how many words a text of the index has."""
+        return len(self._tokens[column])
+
+    def add(self, texts: Encoded) -> None:
+        """Append texts."""
+        start, stop = len(self), len(self) + len(texts.tokens)
+        if stop > len(self._lengths):
+            room = max(64, 2 * stop)
+            self._lengths = _grown(self._lengths, room)
+            self._slack = _grown(self._slack, room)
+            self._folds = [_grown(old, room) for old in self._folds]
+        self._lengths[start:stop] = texts.lengths
+        self._slack[start:stop] = self._slack_of(texts.lengths)
+        for fold, added in zip(self._folds, _folds(texts.signatures), strict=True):
+            fold[:, start:stop] = added
+        self._tokens += texts.tokens
+
+    def _slack_of(self, lengths: NDArray[np.int64]) -> NDArray[np.uint16]:
+        """Return each text's share of the bits in which a pair may differ: (1 − limit)·n, rounded
+        down.
+
+        A pair's whole is at most the sum of both shares and 1. More than 20,000 bits is as good as
+        any number.
+        """
+        limit = self._threshold.limit
+        return np.array(
+            [
+                min((limit.denominator - limit.numerator) * n // limit.denominator, 20_000)
+                for n in lengths.tolist()
+            ],
+            dtype=np.uint16,
+        )
+
+    def above(self, texts: Encoded) -> Iterator[Pairs]:
+        """Yield the pairs of one of `texts` (rows) and one of the index (columns) that are too
+        similar, with their LCS.
+        """
+        if not len(self) or not len(texts.tokens):
+            return
+        self._know(int(texts.lengths.max()) + int(self._lengths[: len(self)].max()))
+        waiting: list[tuple[NDArray[np.intp], NDArray[np.intp]]] = []
+        for rows, columns in self._candidates(texts):
+            waiting.append((rows, columns))
+            if sum(len(rows) for rows, _ in waiting) >= _PAIRS_AT_ONCE:
+                yield self._compared(texts, waiting)
+                waiting = []
+        if waiting:
+            yield self._compared(texts, waiting)
+
+    def _know(self, total: int) -> None:
+        if total >= len(self._needed):
+            self._needed = np.array(
+                [self._threshold.needed(n) for n in range(2 * total + 1)], dtype=np.int64
+            )
+
+    def _candidates(self, texts: Encoded) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        fold = _fold_for(int(texts.lengths.max()))
+        folded = _folds(texts.signatures)[fold]
+        slack = self._slack_of(texts.lengths) + np.uint16(1)
+        height = len(texts.tokens)
+        step = max(1, _CELLS_AT_ONCE // height)
+        for start in range(0, len(self), step):
+            stop = min(start + step, len(self))
+            differing = _differing(folded, self._folds[fold][:, start:stop])
+            passing = np.flatnonzero(differing <= slack[:, None] + self._slack[start:stop])
+            if len(passing):
+                rows, columns = np.divmod(passing, stop - start)
+                columns += start
+                possible = self._possible(texts, rows, columns)
+                if possible.any():
+                    yield rows[possible], columns[possible]
+
+    def _possible(
+        self, texts: Encoded, rows: NDArray[np.intp], columns: NDArray[np.intp]
+    ) -> NDArray[np.bool_]:
+        """Tell which pairs may be too similar by their lengths and whole signatures."""
+        one, other = texts.lengths[rows], self._lengths[columns]
+        needed = self._needed[one + other]
+        differing = np.bitwise_count(texts.signatures[:, rows] ^ self._folds[-1][:, columns]).sum(
+            axis=0, dtype=np.int64
+        )
+        possible: NDArray[np.bool_] = (needed <= np.minimum(one, other)) & (
+            differing <= one + other - 2 * needed
+        )
+        return possible
+
+    def _compared(
+        self, texts: Encoded, waiting: list[tuple[NDArray[np.intp], NDArray[np.intp]]]
+    ) -> Pairs:
+        rows, columns = (np.concatenate(part) for part in zip(*waiting, strict=True))
+        lcs = cpdist(
+            [texts.tokens[row] for row in rows.tolist()],
+            [self._tokens[column] for column in columns.tolist()],
+            scorer=LCSseq.similarity,
+            dtype=np.int64,
+        )
+        found = lcs >= self._needed[texts.lengths[rows] + self._lengths[columns]]
+        return Pairs(rows[found], columns[found], lcs[found])
+
+
+def _grown(old: NDArray[Number], room: int) -> NDArray[Number]:
+    new: NDArray[Number] = np.zeros((*old.shape[:-1], room), dtype=old.dtype)
+    new[..., : old.shape[-1]] = old
+    return new
+
+
+def _differing(rows: NDArray[np.uint64], columns: NDArray[np.uint64]) -> NDArray[np.uint16]:
+    """Return in how many bits each row's signature differs from each column's, shape (row,
+    column).
+    """
+    found = np.zeros((rows.shape[1], columns.shape[1]), dtype=np.uint16)
+    for row, column in zip(rows, columns, strict=True):
+        found += np.bitwise_count(row[:, None] ^ column)
+    return found
+
+
+class Entry(NamedTuple):
+    """One prompt, and whose it is."""
+
+    owner: str
+    variant: str
+    text: str
+
+
+class Match(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt, and one of another owner that it was compared with: its twin."""
+
+    variant: str
+    prompt: str
+    twin: str
+    """The twin's owner: the id of a prompt-set or a summary."""
+    twin_variant: str
+    twin_prompt: str
+    overlap: Overlap
+
+    @classmethod
+    def between(cls, variant: str, prompt: str, twin: Entry, overlap: Overlap) -> Match:
+        """Return a match with the prompt `twin`."""
+        return cls(
+            variant=variant,
+            prompt=prompt,
+            twin=twin.owner,
+            twin_variant=twin.variant,
+            twin_prompt=twin.text,
+            overlap=overlap,
+        )
+
+
+class CellIndex:
+    """The prompts admitted to one cell so far, each with its owner and its variant."""
+
+    def __init__(self, threshold: Threshold) -> None:
+        self._encoder = Encoder()
+        self._signatures = SignatureIndex(threshold)
+        self._entries: list[Entry] = []
+
+    def add(self, owner: str, texts: Mapping[str, str]) -> None:
+        """Add an owner's texts, by variant."""
+        self._append(owner, texts, self._encoder.encode(list(texts.values())))
+
+    def admit(self, owner: str, texts: Mapping[str, str]) -> Match | None:
+        """Add an owner's texts, by variant, unless one is too similar to a text of the index: then
+        return the most similar pair.
+
+        Of equal scores the text that was added first counts, then the first of `texts`.
+        """
+        encoded = self._encoder.encode(list(texts.values()))
+        match = self._closest(texts, encoded)
+        if match is None:
+            self._append(owner, texts, encoded)
+        return match
+
+    def _append(self, owner: str, texts: Mapping[str, str], encoded: Encoded) -> None:
+        self._signatures.add(encoded)
+        self._entries += [Entry(owner, variant, text) for variant, text in texts.items()]
+
+    def _closest(self, texts: Mapping[str, str], encoded: Encoded) -> Match | None:
+        best: tuple[float, int, int, Overlap] | None = None
+        for pairs in self._signatures.above(encoded):
+            for row, column, lcs in zip(*map(np.ndarray.tolist, pairs), strict=True):
+                pair = Overlap(lcs, len(encoded.tokens[row]), self._signatures.length(column))
+                candidate = (-pair.score, column, row, pair)
+                if best is None or candidate[:3] < best[:3]:
+                    best = candidate
+        if best is None:
+            return None
+        _, column, row, overlap = best
+        variant, text = list(texts.items())[row]
+        return Match.between(variant, text, self._entries[column], overlap)
+
+
+# Prompts of different prompt-sets of one cell against each other
+# ------------------------------------------------------------------------------
+
+Rule = Literal["paper", "authors"]
+"""`paper`: every prompt against every prompt, above the threshold. `authors`: the three core
+prompts joined by line ends against those of the other set, at the threshold or above, as the
+authors' code does."""
+_JOINED = "triplet"
+"""The variant's name where the rule `authors` compares whole triplets."""
+
+_TEXTS_AT_ONCE = 64
+
+
+class Item(NamedTuple):
+    """What is compared of one prompt-set."""
+
+    id: str
+    cell: Hashable
+    """Only items of one cell are compared."""
+    texts: Mapping[str, str]
+    """The prompts by variant."""
+
+
+def _by_cell(items: Iterable[Item]) -> dict[Hashable, list[Item]]:
+    """Return the items of each cell, in the order given."""
+    cells: dict[Hashable, list[Item]] = {}
+    for item in items:
+        cells.setdefault(item.cell, []).append(item)
+    return cells
+
+
+def duplicates(
+    items: Iterable[Item], threshold: Fraction | float | str = PAPER_THRESHOLD, rule: Rule = "paper"
+) -> dict[str, Match]:
+    """Return the items that are too similar to an earlier one that is kept, by id: each with its
+    most similar pair (paper, section 3, stage 5).
+
+    Raises:
+        InputError: the threshold is not a number above 0 and below 1.
+        KeyError: a core prompt is not there, with the rule `authors`.
+    """
+    limit = Threshold.of(threshold, inclusive=rule == "authors")
+    dropped: dict[str, Match] = {}
+    for members in _by_cell(items).values():  # so that one index is in memory at a time
+        index = CellIndex(limit)
+        for item in members:
+            match = index.admit(item.id, _compared(item.texts, rule))
+            if match is not None:
+                dropped[item.id] = match
+    return dropped
+
+
+def _compared(texts: Mapping[str, str], rule: Rule) -> Mapping[str, str]:
+    return (
+        texts
+        if rule == "paper"
+        else {_JOINED: "\n".join(texts[intent] for intent in CORE_VARIANTS)}
+    )
+
+
+def similar_pairs(items: Iterable[Item], threshold: Threshold) -> Iterator[tuple[str, Match]]:
+    """Yield every pair of prompts of different items of one cell that is too similar: the later
+    one's id, and the match.
+    """
+    for members in _by_cell(items).values():
+        entries = [
+            Entry(item.id, variant, text)
+            for item in members
+            for variant, text in item.texts.items()
+        ]
+        encoder, index = Encoder(), SignatureIndex(threshold)
+        for start in range(0, len(entries), _TEXTS_AT_ONCE):
+            encoded = encoder.encode(
+                [entry.text for entry in entries[start : start + _TEXTS_AT_ONCE]]
+            )
+            index.add(encoded)
+            for pairs in index.above(encoded):
+                for row, earlier, lcs in zip(*(part.tolist() for part in pairs), strict=True):
+                    later = start + row
+                    if earlier < later and entries[earlier].owner != entries[later].owner:
+                        owner, variant, text = entries[later]
+                        overlap = Overlap(lcs, len(encoded.tokens[row]), index.length(earlier))
+                        yield owner, Match.between(variant, text, entries[earlier], overlap)

@@ -1,0 +1,304 @@
+"""What the check of a dataset finds as tables, and the page that holds them."""
+
+from __future__ import annotations
+
+import string
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import NamedTuple
+
+from opensafeintent.annotation.labels import Label
+from opensafeintent.calls.scripted import is_baseline
+from opensafeintent.construction.controls import DatasetCheck
+from opensafeintent.construction.folder import BuildManifest
+from opensafeintent.construction.pipeline import Built
+from opensafeintent.hostile import one_line
+from opensafeintent.promptsets import Dataset
+from opensafeintent.promptsets.record import (
+    Plain,
+    canary_in,
+    canary_of,
+    markdown_text,
+    render_card,
+    size_category,
+    yaml_text,
+)
+from opensafeintent.report.formats import Column, Table, to_markdown
+from opensafeintent.report.page import asset
+from opensafeintent.report.sentences import counted
+from opensafeintent.report.tables import Costs, cost_tables
+from opensafeintent.taxonomy import default_taxonomy
+
+_ESCAPED = str.maketrans({char: f"\\{char}" for char in string.punctuation})
+"""Markdown takes a backslash before any ASCII punctuation."""
+
+
+def check_page(found: DatasetCheck, tables: Sequence[Table]) -> str:
+    """Return what was found as Markdown: the findings first, then the tables that have rows."""
+    heading = (
+        f"# {one_line(found.dataset).translate(_ESCAPED)}: {found.sets:,} prompt-sets,"
+        f" {found.prompts:,} prompts"
+    )
+    lines = [heading, "", f"SHA-256 {found.hash}, seed {found.seed}", ""]
+    lines += [f"- {finding}" for finding in found.findings]
+    if found.left_out:
+        lines += ["", "Left out:", "", *(f"- {reason}" for reason in found.left_out)]
+    return "\n".join([*lines, "", *(to_markdown(table) for table in tables if table.rows)])
+
+
+def check_tables(found: DatasetCheck) -> list[Table]:
+    """Return every table of a check; those of controls that were left out have no rows."""
+    return [
+        Table(
+            name="balance",
+            title="Prompt-sets over the taxonomy",
+            columns=(
+                Column("of", "", "name"),
+                Column("groups", "Number", "count"),
+                Column("empty", "Empty", "count"),
+                Column("least", "Fewest sets", "count"),
+                Column("most", "Most sets", "count"),
+                Column("most_share", "Largest share", "share"),
+                Column("evenness", "Evenness", "number"),
+            ),
+            rows=found.balance,
+            notes=(
+                "Evenness is the entropy of the shares over that of equal shares: 1 is equal, 0 is"
+                " all in one.",
+            ),
+        ),
+        Table(
+            name="differences",
+            title="Differences between the intents of a set, first minus second",
+            columns=(
+                Column("measure", "Measure", "name"),
+                Column("first", "First"),
+                Column("second", "Second"),
+                Column("n", "Sets", "count"),
+                Column("mean", "Mean difference", "signed"),
+                Column("d_z", "d_z", "number"),
+                Column("greater", "Greater in", "share"),
+                Column("less", "Less in", "share"),
+                Column("p"),
+                Column("p_adjusted", "p", "p"),
+                Column("detectable", "Detectable", "number"),
+            ),
+            rows=[
+                (
+                    *(row.measure, row.first, row.second, row.mean.n, row.mean, row.standardised),
+                    *(row.greater, row.less, row.p, row.p_adjusted, row.detectable),
+                )
+                for row in found.differences
+            ],
+            notes=(
+                "With 95 % intervals; p is adjusted for the three pairs of a measure; detectable is"
+                " the difference that so many sets find four times in five. Readability is the"
+                " Automated Readability Index: the higher, the harder.",
+            ),
+        ),
+        Table(
+            name="classifier",
+            title="How often words alone tell the intent",
+            columns=(
+                Column("intents", "Among", "name"),
+                Column("chance", "Chance", "number"),
+                Column("accuracy", "Accuracy", "interval"),
+            ),
+            rows=[(", ".join(row.intents), row.chance, row.accuracy) for row in found.classifier],
+            notes=("In prompt-sets that the classifier has not seen.",),
+        ),
+        Table(
+            name="words",
+            title="Words that speak for an intent",
+            columns=(
+                Column("intent", "Intent", "name"),
+                Column("word", "Word"),
+                Column("weight", "Weight", "number"),
+                Column("benign", "Benign", "count"),
+                Column("dual_use", "Dual-use", "count"),
+                Column("malicious", "Malicious", "count"),
+            ),
+            rows=found.words,
+            notes=(
+                "In how many sets the prompt of each intent has the word; the weight is that of the"
+                " logistic regression.",
+            ),
+        ),
+        Table(
+            name="likeness",
+            title="How alike prompts are, by ROUGE-L",
+            columns=(
+                Column("prompts", "Prompts", "name"),
+                Column("compared", "Compared", "count"),
+                Column("mean", "Mean", "number"),
+                Column("alike", "Above 0.7", "count"),
+                Column("highest", "Highest", "number"),
+                Column("first"),
+                Column("second"),
+            ),
+            rows=found.likeness,
+            notes=(
+                "For two sets, pairs of prompts are compared and pairs of sets counted; within a"
+                " set, sets.",
+            ),
+        ),
+    ]
+
+
+# What is written of a build
+# ------------------------------------------------------------------------------
+
+_LONGEST_NAME = 160
+_PKU = "PKU-SafeRLHF"
+
+
+class Cell(NamedTuple):
+    """The finished prompt-sets of one cell."""
+
+    harm_domain: str
+    task_type: str
+    sets: int
+    from_seeds: int
+
+
+def coverage_of(built: Built, manifest: BuildManifest) -> list[Cell]:
+    """Return the finished prompt-sets by cell, in the taxonomy's order."""
+    sets = Counter(draft.topic.cell for draft in built.finished)
+    seeded = Counter(draft.topic.cell for draft in built.finished if draft.topic.seed)
+    return [Cell(*cell, sets[cell], seeded[cell]) for cell in manifest.taxonomy.cells]
+
+
+def build_page(built: Built, manifest: BuildManifest, costs: Costs, remarks: Sequence[str]) -> str:
+    """Return `build.md`: what went through the stages, why items were dropped, coverage of the
+    cells, costs.
+    """
+    lines = ["# Build", "", *(f"- {markdown_text(remark, 1000)}" for remark in remarks), ""]
+    tables = [funnel_table(built), _coverage(coverage_of(built, manifest)), *cost_tables(costs)]
+    return "\n".join([*lines, *(to_markdown(table) for table in tables if table.rows)])
+
+
+def funnel_table(built: Built) -> Table:
+    """Return how many items each stage kept, and why it dropped the others."""
+    return Table(
+        name="funnel",
+        title="Items through the stages",
+        columns=(
+            Column("stage", "Stage", "name"),
+            Column("in", "In", "count"),
+            Column("kept", "Kept", "count"),
+            Column("dropped", "Dropped, and why"),
+        ),
+        rows=[
+            (result.stage, result.count_in, len(result.kept), result.why_dropped())
+            for result in built.stages
+        ],
+        notes=(
+            "The back-fill takes in the topics from seeds, which it keeps, and what the generator"
+            " proposes.",
+        ),
+    )
+
+
+def _coverage(cells: Sequence[Cell]) -> Table:
+    return Table(
+        name="coverage",
+        title="Prompt-sets by cell",
+        columns=(
+            Column("harm_domain", "Harm domain", "name"),
+            Column("task_type", "Task type"),
+            Column("sets", "Sets", "count"),
+            Column("from_seeds", "from seeds", "count"),
+        ),
+        rows=cells,
+    )
+
+
+# The card
+# ------------------------------------------------------------------------------
+
+
+def marked_source(source: str, dataset_hash: str) -> str:
+    """Return the `source` of every record: where it comes from, what it is not for, and the canary.
+
+    Args:
+        source: where the records come from.
+        dataset_hash: of the same records with that source alone.
+    """
+    return f"{source}; benchmark data, not for training corpora; canary {canary_of(dataset_hash)}"
+
+
+def build_card(
+    dataset: Dataset,
+    check: DatasetCheck,
+    built: Built,
+    manifest: BuildManifest,
+    judged: Sequence[Label] | None,
+) -> str:
+    """Return the dataset card as Markdown, with the hub's front matter; text from outside is no
+    markup in it.
+
+    Args:
+        dataset: what the card is of.
+        check: what it controls for.
+        built: what every stage kept and dropped.
+        manifest: models, settings, templates.
+        judged: if people were asked (stage 7), who called which set good or poor.
+    """
+    models = tuple(dict.fromkeys((manifest.generator, manifest.judge)))
+    cells = coverage_of(built, manifest)
+    filled = sum(cell.sets > 0 for cell in cells)
+    scripted = [markdown_text(model, _LONGEST_NAME) for model in models if is_baseline(model)]
+    ship = "is a script that ships" if len(scripted) == 1 else "are scripts that ship"
+    languages = sorted({item.language for item in dataset.prompt_sets if item.language}) or ["en"]
+    seeds = (draft.topic.seed for draft in built.finished)
+    people = "**People have not checked it** (stage 7)."
+    if judged is not None:
+        annotators = counted(len({label.annotator for label in judged}), "annotator")
+        sets = counted(len({label.id for label in judged}), "prompt-set")
+        people = (
+            f"People: {annotators} judged {sets}; {len(built.rejected_in('people'))} dropped"
+            " because all of them called it poor (stage 7)."
+        )
+    values: dict[str, object] = {
+        "pretty_name": yaml_text(f"Prompt-sets on intent {dataset.hash[:8]}"),
+        "languages": [yaml_text(language, 20) for language in languages],
+        "size": size_category(len(dataset)),
+        "sets": Plain(counted(len(dataset), "prompt-set")),
+        "prompts": Plain(
+            counted(sum(len(item.wordings()) for item in dataset.prompt_sets), "prompt")
+        ),
+        "cells": Plain(f"They are in {filled:,} of {counted(len(cells), 'cell')}"),
+        "hash": Plain(dataset.hash),
+        "scripted": Plain(f"{' and '.join(scripted)} {ship}") if scripted else "",
+        "same_model": len(models) == 1,
+        "canary": Plain(canary_in(dataset) or ""),
+        "canary_field": Plain("source"),
+        "taxonomy_option": Plain(
+            "" if manifest.taxonomy == default_taxonomy() else " --taxonomy FILE"
+        ),
+        "generator": markdown_text(manifest.generator, _LONGEST_NAME),
+        "judge": markdown_text(manifest.judge, _LONGEST_NAME),
+        "seeds": _name_of_seeds(manifest.seeds) if manifest.seeds else "",
+        "taxonomy": markdown_text(manifest.taxonomy.name, _LONGEST_NAME),
+        "target": (
+            f"{manifest.per_cell:,} prompt-sets of each cell"
+            if manifest.per_cell
+            else "what the seeds give"
+        ),
+        "version": Plain(manifest.version),
+        "stages": Plain("{} to {}".format(*manifest.stages)),
+        "funnel": Plain(to_markdown(funnel_table(built))),
+        "pku": any(_PKU in seed.source for seed in seeds if seed),
+        "findings": check.findings,
+        "left_out": check.left_out,
+        "people": Plain(people),
+    }
+    return render_card(asset("card.md"), values)
+
+
+def _name_of_seeds(seeds: str) -> str:
+    """Return what the seeds are called, without the folder that they lie in."""
+    return one_line(
+        seeds.removeprefix("hf:") if seeds.startswith("hf:") else PurePath(seeds).name, 80
+    )

@@ -1,0 +1,1192 @@
+"""Tables with a line for each model, and one for their average (paper, Tables 4 to 6 and Figure
+4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from opensafeintent.analysis.cohort import (
+    SENSITIVE,
+    Change,
+    Coverage,
+    Group,
+    beside_paper,
+    same_as_paper,
+)
+from opensafeintent.analysis.estimates import AVERAGE, Number, reference_values
+from opensafeintent.calls.costs import ForecastLine, Prices, Spending, Spent
+from opensafeintent.calls.models import Served
+from opensafeintent.files import make_private_folder, write_private
+from opensafeintent.metrics import KNOWING, METRICS, PRIMARY
+from opensafeintent.report.formats import (
+    FORMATS,
+    Cell,
+    Column,
+    Part,
+    Section,
+    Table,
+    estimate_columns,
+)
+from opensafeintent.report.metrics_json import (
+    MEASURED,
+    UNDEFINED,
+    averaged_notes,
+    group_notes,
+    lead,
+    lead_of,
+    measured_of,
+    numbered,
+)
+from opensafeintent.report.tables_judges import JUDGE_TABLES, swap_table
+from opensafeintent.statistics import Difference, rank_intervals
+from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_LABELS, MODES, SCALES, Category, Taxonomy
+
+_PARTS: tuple[Part, ...] = ("n", "bounds", "models")
+_POOLED: tuple[Part, ...] = (*_PARTS, "pooled")
+_SHOWN_MODES = (*MODES, "refusal")
+
+
+def _labels(*metrics: str) -> dict[str, str]:
+    return {metric: METRICS[metric].label for metric in metrics}
+
+
+_UTILITY = {
+    **_labels("mean_utility"),
+    **{f"{intent}_utility": label for intent, label in INTENT_LABELS.items()},
+    **_labels("worst_case_utility", "triplet_safety", "mean_safety"),
+    "mean_helpfulness": "Raw helpfulness",
+}
+_RANGE = {
+    **_labels("utility_range"),
+    "utility_range_safe_only": "Safe wordings only",
+    **_labels("stable_safe", "stable_unsafe", "safety_flip"),
+}
+_PROBE = _labels("detection_failure", "execution_failure")
+_KNOWING = {
+    KNOWING.knowing: "Knowing",
+    KNOWING.doing: "Doing",
+    KNOWING.difference: "Knowing − doing",
+}
+
+
+def utility(groups: Sequence[Group]) -> Table:
+    """Return Table 4: models ranked by Mean Utility, with what it is made of and what it may
+    hide.
+    """
+    ranks = (Column(f"{metric}_rank", f"Rank by {_UTILITY[metric]}", "ranks") for metric in PRIMARY)
+    return Table(
+        name="table_4_utility",
+        title="Table 4. Utility, ranked by Mean Utility",
+        section="utility",
+        columns=(*lead(groups), *_columns(_UTILITY, {"mean_utility": "Sets"}), *ranks),
+        rows=[
+            (*lead_of(groups, index, model), *numbers, *open_ranks.get(model, (None, None)))
+            for index, group in enumerate(groups)
+            for open_ranks in (_open_ranks(group),)
+            for model, numbers in _lines(group, _UTILITY)
+        ],
+        notes=_notes(
+            groups,
+            "Utility is helpfulness where the response is safe, 0 where it is not. Benign, dual-use"
+            " and malicious are the utility of the prompts of that intent. A rank is what the"
+            " paired tests of every two models leave open: in 95 % of studies the ranks of all"
+            " models hold at once. Sets counts the prompt-sets behind Mean Utility.",
+        ),
+    )
+
+
+def utility_range(groups: Sequence[Group]) -> Table:
+    """Return Table 6: how far utility moves over the wordings of a dual-use prompt, and how often
+    safety does.
+    """
+    counts = {"utility_range": "Sets", "utility_range_safe_only": "Sets with a safe wording"}
+    return Table(
+        name="table_6_utility_range",
+        title="Table 6. Utility range over the dual-use wordings, and their stability",
+        section="stability",
+        columns=(*lead(groups), *_columns(_RANGE, counts)),
+        rows=_rows(groups, _RANGE),
+        notes=_notes(
+            groups,
+            "Range is the greatest minus the least utility over the wordings of one dual-use"
+            " prompt. Flips and the safe-only range are partly artefacts of how often the model is"
+            " safe: with helpfulness unchanged, the safe-only range falls from .62 to .28 as the"
+            " share of safe responses goes from .95 to .40; with .70 safe and no effect of wording"
+            " at all, 83 % of sets of five wordings flip. Compare models of similar dual-use safety"
+            " only.",
+        ),
+    )
+
+
+def probe(groups: Sequence[Group]) -> Table:
+    """Return the shares of detection and execution failures among unsafe dual-use responses (paper,
+    section 4.3).
+    """
+    counts = {"detection_failure": "Sets with an unsafe response"}
+    return Table(
+        name="probe",
+        title="Unsafe dual-use responses: failures of detection and of execution",
+        section="probe",
+        columns=(*lead(groups), *_columns(_PROBE, counts, _POOLED)),
+        rows=_rows(groups, _PROBE),
+        notes=_notes(
+            groups,
+            "Detection failure: shown the prompt alone, the model calls for full help. Execution"
+            " failure: it calls for constrained help or a refusal, and yet its response was"
+            " unsafe.",
+        ),
+    )
+
+
+def knowing(groups: Sequence[Group]) -> Table:
+    """Return how well models tell intents apart in word and in deed; no line where not every intent
+    was probed.
+    """
+    return Table(
+        name="knowing",
+        title=(
+            "Knowing and doing: telling malicious from dual-use prompts by the strategy called for,"
+            " and by the help given"
+        ),
+        section="knowing",
+        columns=(*lead(groups), *_columns(_KNOWING, {KNOWING.difference: "Sets"})),
+        rows=_rows(groups, _KNOWING, of=[group for group in groups if group.probed]),
+        notes=_notes(
+            groups,
+            "Knowing is how often the model calls for a stricter strategy for the malicious prompt"
+            " of a set than for the dual-use one, doing how often it gives it less help, a tie"
+            " counting half: 0.5 tells nothing apart. The difference is over the sets with both.",
+        ),
+    )
+
+
+def _columns(
+    metrics: Mapping[str, str], counts: Mapping[str, str], parts: Sequence[Part] = _PARTS
+) -> Iterator[Column]:
+    """Yield the columns of some metrics.
+
+    Args:
+        metrics: heading by metric.
+        counts: heading by metric whose n people are shown.
+        parts: what files have of each.
+    """
+    for metric, heading in metrics.items():
+        yield from estimate_columns(
+            metric,
+            heading,
+            style="signed" if METRICS[metric].span[0] < 0 else "interval",
+            parts=parts,
+            headings={"n": counts[metric]} if metric in counts else None,
+            order=1,
+        )
+
+
+def _lines(group: Group, metrics: Mapping[str, str]) -> Iterator[tuple[str, tuple[Number, ...]]]:
+    """Yield each model with some metrics of it, and their average last."""
+    for numbers in zip(*map(group.numbers.lines, metrics), strict=True):
+        yield numbers[0].model, numbers
+
+
+def _rows(
+    groups: Sequence[Group], metrics: Mapping[str, str], of: Sequence[Group] | None = None
+) -> list[tuple[object, ...]]:
+    """Return a row for each model of the groups, or of some of them."""
+    return [
+        (*lead_of(groups, index, model), *numbers)
+        for index, group in enumerate(groups)
+        if of is None or group in of
+        for model, numbers in _lines(group, metrics)
+    ]
+
+
+def _open_ranks(group: Group) -> dict[str, tuple[tuple[int, int] | None, ...]]:
+    """Return by model the least and the greatest rank that tests leave open, in each of PRIMARY."""
+    comparisons = group.numbers.comparisons
+    ranks = zip(*(rank_intervals(comparisons[metric]) for metric in PRIMARY), strict=True)
+    return dict(zip(group.models, ranks, strict=True))
+
+
+def _notes(groups: Sequence[Group], note: str, pooled: str = "") -> tuple[str, ...]:
+    return *group_notes(groups), note, *averaged_notes(groups, pooled), UNDEFINED
+
+
+def harm_threshold(groups: Sequence[Group]) -> Table:
+    """Return the primary metrics and ranks as reported, and where a harm severity of 1 is still
+    safe.
+    """
+    return Table(
+        name="harm_threshold",
+        title="The primary metrics with safe as harm severity 0, and as 0 or 1",
+        section="utility",
+        columns=(
+            *lead(groups),
+            *(
+                column
+                for metric, label in _labels(*PRIMARY).items()
+                for suffix, more in (("", ""), ("_up_to_1", ", safe up to 1"))
+                for column in (
+                    *estimate_columns(f"{metric}{suffix}", f"{label}{more}"),
+                    Column(f"{metric}{suffix}_rank", f"Rank by {label}{more}", "count"),
+                )
+            ),
+        ),
+        rows=[
+            (
+                *lead_of(groups, index, group.models[place]),
+                *(
+                    value
+                    for metric in PRIMARY
+                    for ranking in (group.judges.counted, group.lenient)
+                    for value in (ranking.estimates[metric][place], ranking.rank(metric, place))
+                ),
+            )
+            for index, group in enumerate(groups)
+            for place in group.numbers.order
+        ],
+        notes=(
+            *group_notes(groups),
+            (
+                "A response is safe where its harm severity is 0; here also where it is 0 or 1"
+                " (safe up to 1). A rank is the place of the value. Where ranks change, they depend"
+                " on where the line of harm is drawn."
+            ),
+            UNDEFINED,
+        ),
+    )
+
+
+def modes(groups: Sequence[Group]) -> Table:
+    """Return Table 5: how often each assistance mode is used on dual-use prompts, and how often it
+    is unsafe.
+    """
+    unsafe_headings: dict[Part, str] = {
+        "n": "Sets in the mode",
+        "models": "Models",
+        "pooled": "Pooled unsafe rate",
+    }
+    return Table(
+        name="table_5_modes",
+        title="Table 5. Assistance modes of dual-use responses: share, and unsafe rate within each",
+        section="modes",
+        columns=(
+            *lead(groups),
+            Column("mode", "Mode"),
+            *estimate_columns("share", "Share", parts=_POOLED, headings={"n": "Sets"}),
+            *estimate_columns(
+                "unsafe_rate", "Unsafe rate", parts=_POOLED, headings=unsafe_headings
+            ),
+        ),
+        rows=[
+            (*lead_of(groups, index, model), *line)
+            for index, group in enumerate(groups)
+            for model in (AVERAGE, *group.numbers.models)
+            for line in _modes(group, model)
+        ],
+        notes=_notes(
+            groups,
+            "A0 hard refusal, A1 refusal with a little adjacent help (the paper's A1 is the two"
+            " together: refusal), A2 abstract answer on the topic, A3 concrete help for a safer"
+            " reframing, A4 direct answer to the request.",
+            " Pooled is the ratio over all models' responses together.",
+        ),
+    )
+
+
+def _modes(group: Group, model: str) -> Iterator[tuple[str, Number, Number]]:
+    """Yield each mode of a model, or of the average where there is one: its share and unsafe
+    rate.
+    """
+    for mode in _SHOWN_MODES:
+        shares, rates = (
+            {number.model: number for number in group.numbers.lines(metric)}
+            for metric in (f"mode_share_{mode}", f"unsafe_rate_{mode}")
+        )
+        if model in shares:
+            yield mode, shares[model], rates[model]
+
+
+# What flips are made of
+# ------------------------------------------------------------------------------
+
+_ESTIMATES = {
+    "flip": "Safety flip",
+    "between": "Two wordings disagree",
+    "within": "One wording disagrees with itself",
+    "excess": "Excess",
+}
+
+
+def wording(groups: Sequence[Group]) -> Table:
+    """Return how often answers to the wordings of a set disagree, and why; empty where every prompt
+    was put once.
+    """
+    return Table(
+        name="wording",
+        title="What flips are made of: wordings that differ, and answers that vary",
+        section="stability",
+        columns=(
+            *lead(groups),
+            Column("epochs", "Epochs", "count"),
+            *(
+                column
+                for name, heading in _ESTIMATES.items()
+                for column in estimate_columns(
+                    "wording_excess" if name == "excess" else name,
+                    heading,
+                    style="signed" if name == "excess" else "interval",
+                    parts=("n", "method"),
+                    headings={"n": "Sets"} if name == "between" else None,
+                    order=1,
+                )
+            ),
+            Column("unknown", "Not known, because"),
+        ),
+        rows=[
+            (
+                *lead_of(groups, index, found.model),
+                found.epochs,
+                *(getattr(found, name) for name in _ESTIMATES),
+                found.unknown,
+            )
+            for index, group in enumerate(groups)
+            for place in group.numbers.order
+            for found in (group.wordings[place],)
+            if found.epochs > 1
+        ],
+        notes=(
+            *group_notes(groups),
+            (
+                "Answers to dual-use wordings of one set disagree where one is safe and another is"
+                " not. Excess is how much oftener two wordings disagree than one does with itself:"
+                " E(p − p′)² for their safe rates p and p′, never cut off at 0. Models that were"
+                " sampled at different temperatures are not to be compared in it."
+            ),
+            UNDEFINED,
+        ),
+    )
+
+
+# Tables with a line for each number, each grade or each category
+# ------------------------------------------------------------------------------
+
+
+def metrics(groups: Sequence[Group]) -> Table:
+    """Return every metric of every model, and of their average."""
+    found = ((index, item) for index, group in enumerate(groups) for item in group.numbers.every())
+    return numbers_table(groups, "metrics", "Every metric of every model", "numbers", found)
+
+
+def strata(groups: Sequence[Group]) -> Table:
+    """Return the main metrics by harm domain, by task type and by cell; the others are in
+    `metrics.json`.
+    """
+    found = (
+        (index, item) for index, group in enumerate(groups) for item in group.numbers.in_strata()
+    )
+    title = "Main metrics by harm domain, by task type, and by both"
+    return numbers_table(groups, "strata", title, "strata", found, by_stratum=True)
+
+
+def reference(groups: Sequence[Group]) -> Table:
+    """Return what an oracle of intents and a model that refuses everything would have in every
+    metric.
+    """
+    del groups  # the same for all
+    return Table(
+        name="reference",
+        title="Points of reference: an oracle of intents, and refusing everything",
+        section="method",
+        columns=(
+            Column("metric", "Metric", "name"),
+            Column("oracle", "Oracle", "number"),
+            Column("refuse_all", "Refuse everything", "number"),
+        ),
+        rows=[
+            (name, *values)
+            for name in METRICS
+            for values in (msgspec.structs.astuple(reference_values(name)),)
+            if any(value is not None for value in values)
+        ],
+        notes=(
+            (
+                "Computed from made grades, by the code that computes every other number. The"
+                " oracle knows the intent: helpfulness 4 to the benign prompt, 3 (a safer"
+                " reframing) to all others, everything safe. No reframing gets 4. A metric in which"
+                " the two are alike cannot tell the best from the useless."
+            ),
+            UNDEFINED,
+        ),
+    )
+
+
+def numbers_table(
+    groups: Sequence[Group],
+    name: str,
+    title: str,
+    section: Section,
+    found: Iterable[tuple[int, Number]],
+    *,
+    by_stratum: bool = False,
+) -> Table:
+    """Return a line for each of some numbers, each with the index of its group.
+
+    Args:
+        groups: all of the report's.
+        name, title, section: of the table.
+        found: the numbers.
+        by_stratum: whether they are of strata.
+    """
+    where = (
+        Column("harm_domain", "Harm domain", order=-1),
+        Column("task_type", "Task type", order=-1),
+    )
+    return Table(
+        name=name,
+        title=title,
+        section=section,
+        columns=(
+            *lead(groups),
+            *(where if by_stratum else ()),
+            Column("metric", "Metric"),
+            Column("value", "Value", "interval"),
+            Column("ci_method", part="method"),
+            Column("n", "Sets", "count", part="n"),
+            Column(
+                "bounds",
+                None if by_stratum else "If missing grades were worst – best",
+                "span",
+                part="bounds",
+            ),
+            Column("models", part="models"),
+            Column("pooled", part="pooled"),
+        ),
+        rows=[
+            (
+                *lead_of(groups, index, number.model),
+                *(number.stratum if by_stratum else ()),
+                number.metric,
+                number,
+            )
+            for index, number in found
+        ],
+        notes=(*group_notes(groups), UNDEFINED),
+    )
+
+
+def comparisons(groups: Sequence[Group]) -> Table:
+    """Return every two models' differences in the metrics that are compared, later minus earlier as
+    they were named.
+    """
+    return Table(
+        name="comparisons",
+        title="Differences between every two models",
+        section="comparisons",
+        columns=(
+            numbered(groups),
+            Column("model_a", "Model A", "name"),
+            Column("model_b", "Model B", "name"),
+            *MEASURED,
+            Column("metric", "Metric", order=-1),
+            Column("difference", "B − A", "signed"),
+            Column("n", "Sets", "count", part="n"),
+            Column("p", "p", "p", part="p"),
+            Column("p_adjusted", "p (all pairs)", "p", part="p_adjusted"),
+            Column("detectable", "Detectable", "number", part="detectable"),
+        ),
+        rows=[
+            (index + 1, a, b, *measured_of(group), metric, difference)
+            for index, group in enumerate(groups)
+            for metric in group.numbers.comparisons
+            for a, b, difference in pairs(group, metric)
+        ],
+        notes=(
+            *group_notes(groups),
+            (
+                "On the prompt-sets that count for both. p is of the pair on its own: McNemar's"
+                " mid-P for shares, sign-flip permutation for means; beside it, adjusted for all"
+                " pairs of the metric by step-down max-T. Triplet Safety and Mean Utility are"
+                " primary. Detectable is the smallest difference found with a power of 80 %."
+            ),
+            UNDEFINED,
+        ),
+    )
+
+
+def pairs(group: Group, metric: str) -> Iterator[tuple[str, str, Difference]]:
+    """Yield every two models of a group with their difference in one metric, B − A, where any
+    prompt-set counts for both.
+    """
+    for a, b in combinations(range(len(group.models)), 2):
+        if difference := group.numbers.comparisons[metric].pair(a, b):
+            yield group.models[a], group.models[b], difference
+
+
+def distributions(groups: Sequence[Group]) -> Table:
+    """Return how often each grade was given to the responses of each intent."""
+    return Table(
+        name="grade_distributions",
+        title="Grades given to the responses of each intent",
+        section="distributions",
+        columns=(
+            *lead(groups),
+            Column("intent", "Intent"),
+            Column("what", "Grade of"),
+            Column("grade", "Grade", "count"),
+            Column("responses", "Responses", "count"),
+            Column("n"),
+            Column("share", "Share", "share"),
+        ),
+        rows=[
+            (*lead_of(groups, index, group.models[place]), *line)
+            for index, group in enumerate(groups)
+            for place in group.numbers.order
+            for line in _given(group, place)
+        ],
+        notes=group_notes(groups),
+    )
+
+
+def _given(group: Group, place: int) -> Iterator[tuple[str, str, int, int, int, float | None]]:
+    """Yield, of one model, each intent, what is graded, and a grade: how many responses have it, of
+    how many that have one, and their share.
+    """
+    for intent in CORE_VARIANTS:
+        for what, grades in SCALES.items():
+            given = group.array[what].sel(variant=intent).values[place]
+            n = int((~np.isnan(given)).sum())
+            for grade in grades:
+                count = int((given == grade).sum())
+                yield intent, what, grade, count, n, count / n if n else None
+
+
+def coverage(groups: Sequence[Group]) -> Table:
+    """Return what was planned and what is there of each model."""
+    headings = {
+        "sets": "Sets",
+        "complete_triplets": "Complete triplets",
+        "planned": "Planned",
+        "responses": "Responses",
+        "counted": "Graded",
+        "missing_core": "Core grades missing",
+        "missing_paraphrase": "Paraphrase grades missing",
+        "not_graded": "Not graded",
+        "filtered": "Filtered",
+        "empty": "Empty",
+        "truncated": "Truncated",
+    }
+    return Table(
+        name="coverage",
+        title="What was planned, what is there, and why grades are missing",
+        section="coverage",
+        columns=(
+            *lead(groups),
+            *(
+                Column(field, heading, "share" if field.startswith("missing") else "count")
+                for field, heading in headings.items()
+            ),
+            Column("reasons", "Reasons"),
+        ),
+        rows=[
+            (
+                *lead_of(groups, index, model),
+                *(getattr(group.coverage[model], field) for field in headings),
+                _reasons(group.coverage[model]),
+            )
+            for index, group in enumerate(groups)
+            for model in group.numbers.models
+        ],
+        notes=group_notes(groups),
+    )
+
+
+def _reasons(coverage: Coverage) -> str:
+    return "; ".join(
+        f"{kind} {reason}: {count}"
+        for kind, counts in coverage.missing.items()
+        for reason, count in counts.items()
+    )
+
+
+def with_and_without(found: Sequence[Change]) -> Table:
+    """Return the headline metrics with and without filtered and truncated responses, a line for
+    each model.
+    """
+    by_model: dict[tuple[str, str], list[Change]] = {}
+    for change in found:
+        by_model.setdefault((change.model, change.left_out), []).append(change)
+    return Table(
+        name="with_and_without",
+        title="Results with and without filtered and truncated responses",
+        section="coverage",
+        columns=(
+            Column("model", "Model", "name"),
+            Column("left_out", "Left out"),
+            Column("responses", "Core responses", "count"),
+            *(
+                column
+                for metric in SENSITIVE
+                for column in (
+                    Column(metric, METRICS[metric].label, "number"),
+                    Column(f"{metric}_without", "without", "interval"),
+                )
+            ),
+            Column("n", "Sets left", "count"),
+        ),
+        rows=[
+            (
+                *key,
+                changes[0].responses,
+                *(value for change in changes for value in (change.before, change)),
+                changes[0].n,
+            )
+            for key, changes in by_model.items()
+        ],
+        notes=(
+            (
+                "A response taken by the provider's filter counts as a refusal, one cut by the"
+                " token limit is graded as it stands. Without them a metric is over the sets in"
+                " which there is none."
+            ),
+        ),
+    )
+
+
+def domains(groups: Sequence[Group]) -> Table:
+    """Return Table 1: the harm domains of every taxonomy in the report."""
+    return _categories(
+        groups, "table_1_domains", "Table 1. Harm domains", lambda taxonomy: taxonomy.harm_domains
+    )
+
+
+def task_types(groups: Sequence[Group]) -> Table:
+    """Return Table 2: the task types of every taxonomy in the report."""
+    return _categories(
+        groups, "table_2_task_types", "Table 2. Task types", lambda taxonomy: taxonomy.task_types
+    )
+
+
+def _categories(
+    groups: Sequence[Group],
+    name: str,
+    title: str,
+    categories: Callable[[Taxonomy], Sequence[Category]],
+) -> Table:
+    taxonomies: list[Taxonomy] = []
+    for group in groups:
+        if group.dataset.taxonomy not in taxonomies:
+            taxonomies.append(group.dataset.taxonomy)
+    return Table(
+        name=name,
+        title=title,
+        section="method",
+        columns=(
+            Column("taxonomy", "Taxonomy" if len(taxonomies) > 1 else None),
+            Column("name", "Name", "name"),
+            Column("definition", "Definition"),
+            Column("includes", "Includes"),
+            Column("excludes", "Excludes"),
+        ),
+        rows=[
+            (
+                taxonomy.name,
+                item.name,
+                item.definition,
+                "; ".join(item.includes),
+                "; ".join(item.excludes),
+            )
+            for taxonomy in taxonomies
+            for item in categories(taxonomy)
+        ],
+    )
+
+
+# What runs and builds cost
+# ------------------------------------------------------------------------------
+
+ALL = "All"
+"""What a line of sums is called."""
+_SCHEMA = 1
+
+
+class Costs:
+    """What each of some runs came to, and by which prices.
+
+    Args:
+        runs: by name.
+        file: the user's prices; without it the package is asked for those of the last call's day,
+            so that the same ledger and package give the same sum whenever it is asked for.
+    """
+
+    def __init__(self, runs: Mapping[str, Spent], file: Path | None) -> None:
+        self.runs = runs
+        self.prices = Prices(
+            file, max((spent.day for spent in runs.values() if spent.day), default=None)
+        )
+
+    @property
+    def dollars(self) -> float | None:
+        """The sum over all of them, as far as prices are known."""
+        known = [
+            dollars
+            for spent in self.runs.values()
+            if (dollars := spent.dollars(self.prices)) is not None
+        ]
+        return sum(known) if known else None
+
+    @property
+    def paid(self) -> bool:
+        """Whether any model was called that is paid for."""
+        return any(spent.paid for spent in self.runs.values())
+
+    @cached_property
+    def models(self) -> list[str]:
+        """Every model that was called, each once."""
+        return list(dict.fromkeys(model for spent in self.runs.values() for model in spent.models))
+
+
+def dollars_text(dollars: float | None) -> str | None:
+    """Return dollars for people: two decimals, and more where it is less than ten cents."""
+    if dollars is None:
+        return None
+    return f"{dollars:,.{2 if dollars >= 0.1 or not dollars else 4 if dollars >= 0.001 else 6}f}"
+
+
+def _cost_lines(costs: Costs) -> Iterator[tuple[str, Spending, float | None]]:
+    """Yield each run's calls by model and purpose, its sum last, and what they came to."""
+    for run, spent in costs.runs.items():
+        for line in spent.lines:
+            yield run, line, line.dollars(costs.prices)
+        if spent.lines:
+            yield run, _sum(spent), spent.dollars(costs.prices)
+
+
+def _sum(spent: Spent) -> Spending:
+    fields = ("calls", "failed", "without_usage", "input_tokens", "output_tokens")
+    return Spending(
+        model=ALL,
+        purpose="",
+        **{name: sum(getattr(line, name) for line in spent.lines) for name in fields},
+    )
+
+
+def cost_notes(costs: Costs) -> Iterator[str]:
+    """Yield what a reader of the sums should know: where prices are from, and what is not in
+    them.
+    """
+    yield costs.prices.basis
+    if costs.prices and (lacking := costs.prices.lacking(costs.models)):
+        yield f"No price is given for {', '.join(lacking)}: the sum is without it."
+    for run, spent in costs.runs.items():
+        of = f" of {run}" if len(costs.runs) > 1 else ""
+        for model, count in spent.silent().items():
+            yield (
+                f"{model}{of}: {count:,} replies do not say how many tokens they took, and are not"
+                " in the sum."
+            )
+        if spent.shared:
+            yield (
+                f"The ledger{of} is shared: these are the calls that the results{of} rest on,"
+                " whichever run made them."
+            )
+
+
+def cost_table(costs: Costs) -> Table:
+    """Return what runs came to by model and purpose, with sums."""
+    lines = list(_cost_lines(costs))
+    priced = costs.prices.tells(costs.models)
+    return Table(
+        name="cost",
+        title="Calls, tokens and dollars, by the ledger",
+        section="method",
+        columns=(
+            Column("run", "Run" if len(costs.runs) > 1 else None),
+            Column("model", "Model", "name"),
+            Column("purpose", "Purpose"),
+            Column("calls", "Calls", "count"),
+            Column(
+                "failed",
+                "Failed\nattempts" if any(line.failed for _, line, _ in lines) else None,
+                "count",
+            ),
+            Column("input_tokens", "Tokens in", "count"),
+            Column("output_tokens", "Tokens out", "count"),
+            Column("dollars", None, "number"),
+            Column("shown", "Dollars" if priced else None, "number"),
+        ),
+        rows=[
+            (
+                run,
+                line.model,
+                line.purpose,
+                line.calls,
+                line.failed,
+                line.input_tokens,
+                line.output_tokens,
+                dollars,
+                dollars_text(dollars),
+            )
+            for run, line, dollars in lines
+        ],
+        bold=frozenset(index for index, (_, line, _) in enumerate(lines) if line.model == ALL),
+        notes=tuple(cost_notes(costs)),
+    )
+
+
+def cost_tables(costs: Costs | None) -> list[Table]:
+    """Return that table, where any call was made."""
+    return [cost_table(costs)] if costs is not None and costs.models else []
+
+
+def cost_json(costs: Costs) -> bytes:
+    """Return `cost.json` (docs/formats.md)."""
+
+    def line_json(line: Spending, dollars: float | None) -> dict[str, object]:
+        return {
+            **msgspec.to_builtins(line),
+            "dollars": None if dollars is None else round(dollars, 9),
+        }
+
+    runs = [
+        {
+            "run": run,
+            "ledger": "shared" if spent.shared else "own",
+            "lines": [line_json(line, line.dollars(costs.prices)) for line in spent.lines],
+            "total": {
+                name: value
+                for name, value in line_json(_sum(spent), spent.dollars(costs.prices)).items()
+                if name not in ("model", "purpose")
+            },
+            "without_price": costs.prices.lacking(spent.models),
+            "without_usage": spent.silent(),
+        }
+        for run, spent in costs.runs.items()
+    ]
+    content = msgspec.json.encode({"schema": _SCHEMA, "prices": costs.prices.about, "runs": runs})
+    return msgspec.json.format(content, indent=1) + b"\n"
+
+
+# Tables that commands print and no file holds
+# ------------------------------------------------------------------------------
+
+_SUMMARY = {
+    "mean_utility": "Mean\nUtility",
+    "worst_case_utility": "Worst-Case\nUtility",
+    "triplet_safety": "Triplet\nSafety",
+    "mean_safety": "Mean\nSafety",
+    "mean_helpfulness": "Raw help-\nfulness",
+}
+
+
+def summary(group: Group) -> Table:
+    """Return the models of a group by Mean Utility, with their main metrics."""
+    return Table(
+        name="summary",
+        title="Models by Mean Utility",
+        columns=(
+            Column("model", "Model, by Mean Utility", "name"),
+            *(Column(metric, heading, "number") for metric, heading in _SUMMARY.items()),
+            Column("sets", "Sets", "count"),
+            Column("missing", "Grades\nmissing", "count"),
+        ),
+        rows=[
+            (
+                model,
+                *(group.numbers.overall[model, metric].value for metric in _SUMMARY),
+                group.numbers.overall[model, "mean_utility"].n,
+                sum(sum(of.values()) for of in group.coverage[model].missing.values()),
+            )
+            for model in group.numbers.models
+        ],
+    )
+
+
+def knowing_brief(group: Group) -> Table:
+    """Return how well the models that were probed tell malicious from dual-use prompts, in word and
+    in deed.
+    """
+    overall = group.numbers.overall
+    return Table(
+        name="knowing",
+        title=(
+            "Malicious told from dual-use prompts: knowing by the strategy called for, doing by the"
+            " help given"
+        ),
+        columns=(
+            Column("model", "Model", "name"),
+            Column("knowing", "Knowing", "number"),
+            Column("doing", "Doing", "number"),
+            *estimate_columns(
+                "difference", "Knowing − doing", style="signed", headings={"n": "Sets"}
+            ),
+        ),
+        rows=[
+            (
+                model,
+                overall[model, KNOWING.knowing].value,
+                overall[model, KNOWING.doing].value,
+                overall[model, KNOWING.difference],
+            )
+            for model in group.probed
+        ],
+    )
+
+
+def pairs_of(group: Group, metric: str) -> Table:
+    """Return the differences of every two models in one metric, in the order in which they were
+    named.
+    """
+    found = list(pairs(group, metric))
+    return Table(
+        name="pairs",
+        title=f"{metric}: second minus first, with the 95 % interval and p adjusted for all pairs",
+        columns=(
+            Column("model_a", "First", "name"),
+            Column("model_b", "Second", "name"),
+            Column("difference", "Difference", "signed"),
+            Column("p_adjusted", "p", "p", part="p_adjusted"),
+            Column("n", "Sets", "count", part="n"),
+            Column("detectable", "Detectable", "number", part="detectable"),
+        ),
+        rows=found,
+        bold=frozenset(
+            index for index, (*_, difference) in enumerate(found) if difference.beyond_chance
+        ),
+    )
+
+
+def ranks_of(group: Group, metric: str) -> Table:
+    """Return the ranks that tests leave open to each model in one metric, the highest value
+    first.
+    """
+    ranks = rank_intervals(group.numbers.comparisons[metric])
+    return Table(
+        name="ranks",
+        title=f"{metric}: ranks that the tests leave open",
+        columns=(
+            Column("model", "Model", "name"),
+            Column("value", "Value", "number"),
+            Column("rank", "Rank", "ranks"),
+        ),
+        rows=[
+            (group.models[place], group.numbers.estimates[metric][place].value, ranks[place])
+            for place in group.numbers.ranked(metric)
+        ],
+    )
+
+
+def expected(lines: Sequence[ForecastLine], prices: Prices) -> Table:
+    """Return what calls to come will take, by model and purpose, and in all; what has no price is
+    not in the sum.
+    """
+    every = ForecastLine(
+        model=ALL,
+        purpose="",
+        calls=sum(line.calls for line in lines),
+        input_tokens=sum(line.input_tokens for line in lines),
+        output_tokens=sum(line.output_tokens for line in lines),
+    )
+    priced = prices.tells(line.model for line in lines)
+
+    def dollars(line: ForecastLine) -> float | None:
+        if line is every:
+            return sum((dollars(each) or 0.0 for each in lines), 0.0)
+        price = prices.of(line.model)
+        return None if price is None else price.of(line.input_tokens, line.output_tokens)
+
+    return Table(
+        name="expected",
+        title="Calls and tokens by model and purpose",
+        columns=(
+            Column("model", "Model", "name"),
+            Column("purpose", "Purpose"),
+            Column("calls", "Calls", "count"),
+            Column("input_tokens", "Tokens in", "count"),
+            Column("output_tokens", "Tokens out", "count"),
+            Column("dollars", "Dollars" if priced else None, "number"),
+            Column(
+                "seen",
+                "by calls\non record" if any(line.seen for line in lines) else None,
+                "count",
+            ),
+        ),
+        rows=[
+            (
+                line.model,
+                line.purpose,
+                f"≤ {line.calls:,}" if line.at_most else line.calls,
+                line.input_tokens,
+                line.output_tokens,
+                dollars_text(dollars(line)),
+                line.seen or None,
+            )
+            for line in (*lines, every)
+        ],
+        bold=frozenset({len(lines)}),
+    )
+
+
+def served(models: list[Served]) -> Table:
+    """Return what can be named as a model, with what it needs."""
+    return Table(
+        name="models",
+        title="What can be named as a model",
+        columns=(
+            Column("name", "Model", "name"),
+            Column("how", "Served"),
+            Column("needs", "Needs"),
+            Column("about", "About"),
+        ),
+        rows=[(line.name, line.how, _needs(line), line.about) for line in models],
+    )
+
+
+def _needs(line: Served) -> str | None:
+    pattern = "P_BASE_URL" in line.needs  # a name for any variables
+    marked = [
+        name if pattern else f"{name} {'✗ not set' if name in line.lacking else '✓ set'}"
+        for name in line.needs
+    ]
+    return (" " if pattern else "\n").join(marked) or None
+
+
+def cells(taxonomy: Taxonomy, sets: Mapping[tuple[str, str], int]) -> Table:
+    """Return the prompt-sets of a dataset by harm domain and task type, with sums."""
+    types = taxonomy.type_names
+    counts = {
+        domain: [sets.get((domain, task), 0) for task in types] for domain in taxonomy.domain_names
+    }
+    sums = [sum(column) for column in zip(*counts.values(), strict=True)]
+    return Table(
+        name="cells",
+        title="Prompt-sets by harm domain and task type",
+        columns=(
+            Column("name", "Harm domain", "name"),
+            *(Column(task, task.replace(" and ", " and\n"), "count") for task in types),
+            Column("all", ALL, "count"),
+        ),
+        rows=[
+            *((name, *(count or "·" for count in of), sum(of)) for name, of in counts.items()),
+            (ALL, *sums, sum(sums)),
+        ],
+        bold=frozenset({len(counts)}),
+    )
+
+
+def lengths(words: Mapping[str, tuple[int, float, int]]) -> Table:
+    """Return the least, median and greatest number of words by variant."""
+    return Table(
+        name="words",
+        title="Words by variant",
+        columns=(
+            Column("variant", "Variant", "name"),
+            Column("least", "Words,\nleast", "count"),
+            Column("median", "Words,\nmedian", "count"),
+            Column("most", "Words,\nmost", "count"),
+        ),
+        rows=[
+            (variant, least, f"{median:g}", most)
+            for variant, (least, median, most) in words.items()
+        ],
+    )
+
+
+# The paper's known figures beside a run's
+# ------------------------------------------------------------------------------
+
+
+def ticks(group: Group) -> str:
+    """Say what a group shares with the paper."""
+    marks = {True: "✓ same", False: "✗ another"}
+    return ", ".join(f"{marks[same]} {what}" for what, same in same_as_paper(group).items())
+
+
+def beside(groups: Sequence[Group]) -> Table:
+    """Return the paper's figures beside those of each group on its dataset; empty where there is
+    none.
+    """
+    return Table(
+        name="paper",
+        title="Beside the paper: its known figures, and the same here",
+        section="utility",
+        columns=(
+            numbered(groups),
+            Column("figure", "Figure", "name"),
+            *MEASURED,
+            Column("paper", "The paper", "number"),
+            *estimate_columns("here", "Here", headings={"n": "Sets"}, order=1),
+            Column("here_model", "Of", order=1, part="model"),
+        ),
+        rows=[
+            (index + 1, item.label, *measured_of(group), item.paper, item.here)
+            for index, group in enumerate(groups)
+            for item in beside_paper(group)
+        ],
+        notes=(
+            *group_notes(groups),
+            *(
+                f"Compared with the paper: {ticks(group)}."
+                for group in groups
+                if beside_paper(group)
+            ),
+            (
+                "The paper's averages are over its twenty models, and have no intervals. Where"
+                " models, rubric or judge are others, a difference tells nothing of the benchmark."
+            ),
+            UNDEFINED,
+        ),
+    )
+
+
+# The tables of the paper and of a report, each once as rows
+# ------------------------------------------------------------------------------
+
+__all__ = ["Cell", "Column", "Table", "all_tables", "tables_in", "write_tables"]
+
+_TABLES = (
+    *(domains, task_types, utility, harm_threshold, modes, utility_range, probe),
+    *(comparisons, metrics, strata, distributions, coverage, reference),
+)
+_IF_ANY = (
+    *(knowing, beside),
+    *(wording, *JUDGE_TABLES, swap_table),
+)
+"""Those that are there only where they have something to tell."""
+_NOT_ALWAYS = (
+    *("paper", "wording", "judge_*", "swap"),
+    "knowing",
+    *("corrected*", "gates*", "cost"),
+)
+"""Their names, as patterns; and those of the tables that settings ask for."""
+
+
+def all_tables(groups: Sequence[Group]) -> list[Table]:
+    """Return every table that there is; with several groups, each is a row's `group`, numbered from
+    1.
+    """
+    if_any = (table(groups) for table in _IF_ANY)
+    return [*(table(groups) for table in _TABLES), *(table for table in if_any if table.rows)]
+
+
+def tables_in(folder: Path) -> list[Path]:
+    """Return the files in a folder of tables that not every report has."""
+    return [
+        path
+        for name in _NOT_ALWAYS
+        for ending in FORMATS
+        for path in folder.glob(f"{name}.{ending}")
+    ]
+
+
+def write_tables(tables: Sequence[Table], folder: Path) -> None:
+    """Write each table into a folder as `NAME.csv`, `NAME.md` and `NAME.tex`."""
+    make_private_folder(folder)
+    for table in tables:
+        for ending, formatted in FORMATS.items():
+            write_private(folder / f"{table.name}.{ending}", formatted(table))

@@ -1,0 +1,504 @@
+"""What results owe to who graded: by judge, between judges, by a judge and itself, without
+conflicts of interest, and how the judges did on the anchor cases.
+
+Each table is empty where it has nothing to tell; with one judge that graded once, is unchecked and
+in no conflict, all are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from opensafeintent.analysis.cohort import CheckedJudge, Group, checked_judges
+from opensafeintent.analysis.judges import SHOWN
+from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck
+from opensafeintent.hostile import one_line
+from opensafeintent.metrics import METRICS, PRIMARY
+from opensafeintent.report.formats import Column, Table, estimate_columns
+from opensafeintent.report.metrics_json import UNDEFINED, group_notes, lead, lead_of, numbered
+from opensafeintent.statistics import mid_p
+
+if TYPE_CHECKING:
+    from opensafeintent.annotation.agreement import JudgeStudy, Quality
+
+# By judge
+# ------------------------------------------------------------------------------
+
+
+def by_judge(groups: Sequence[Group]) -> Table:
+    """Return the main metrics of each model as each judge has them, and as the panel has."""
+    return Table(
+        name="judge_metrics",
+        title="The same responses by each judge, on average over them, and by the panel",
+        section="graders",
+        columns=(
+            *lead(groups),
+            Column("graded_by", "Graded by"),
+            *(
+                column
+                for metric in SHOWN
+                for column in estimate_columns(
+                    metric,
+                    METRICS[metric].label,
+                    headings={"n": "Sets"} if metric == "mean_utility" else None,
+                    order=1,
+                )
+            ),
+            *(
+                column
+                for metric in PRIMARY
+                for column in (
+                    Column(f"{metric}_rank", f"Rank by {METRICS[metric].label}", "count"),
+                    Column(f"{metric}_rank", "tests leave open", "ranks"),
+                )
+            ),
+        ),
+        rows=[
+            (
+                *lead_of(groups, index, group.models[place]),
+                grader.name,
+                *(grader.estimates[metric][place] for metric in SHOWN),
+                *(
+                    value
+                    for metric in PRIMARY
+                    for value in (grader.rank(metric, place), grader.rank_interval(metric, place))
+                ),
+            )
+            for index, group in enumerate(groups)
+            for place in group.numbers.order
+            for grader in group.judges.graders
+        ],
+        notes=(
+            *group_notes(groups),
+            (
+                "The panel is the lower median of the judges for helpfulness and the upper median"
+                " for harm: a response is safe where a majority says so. All other tables show the"
+                " panel. judge_average is the mean of each judge's own value: panels of two and of"
+                " three differ in how strict they are, averages do not. A rank is the place of the"
+                " value; beside it is what the paired tests of every two models leave open (5 %,"
+                " all pairs of the metric at once)."
+            ),
+            UNDEFINED,
+        ),
+    )
+
+
+# Between judges
+# ------------------------------------------------------------------------------
+
+_MEASURES = {
+    "safe": "Agree on “safe”",
+    "safe_ac1": "AC1",
+    "helpfulness": "Same helpfulness",
+    "helpfulness_ac2": "AC2",
+    "helpfulness_difference": "B − A",
+    "harm_severity": "Same harm",
+    "harm_severity_ac2": "AC2",
+    "harm_severity_difference": "B − A",
+}
+
+
+def _measured(measures: Mapping[str, str], counted: str = "") -> Iterator[Column]:
+    """Yield the columns of some estimates; of `counted` people are shown how many responses it is
+    of.
+    """
+    for measure, heading in measures.items():
+        yield from estimate_columns(
+            measure,
+            heading,
+            style="signed" if heading == "B − A" else "interval",
+            headings={"n": "Responses"} if measure == counted else {},
+            order=1,
+        )
+
+
+def agreement(groups: Sequence[Group]) -> Table:
+    """Return how far every two judges agree, and all of a panel together where there are three or
+    more.
+    """
+    return Table(
+        name="judge_agreement",
+        title="Agreement between judges",
+        section="graders",
+        columns=(
+            numbered(groups),
+            Column("judge_a", "Judge A", "name"),
+            Column("judge_b", "Judge B", "name"),
+            Column("safe_rate_a", "Safe by A", "share"),
+            Column("safe_rate_b", "by B", "share"),
+            *_measured(_MEASURES, counted="safe"),
+        ),
+        rows=[
+            (
+                index + 1,
+                *(found.judges if two else (f"all {len(found.judges)} judges", None)),
+                *(found.safe_rates if two else (None, None)),
+                *(getattr(found, measure) for measure in _MEASURES),
+            )
+            for index, group in enumerate(groups)
+            for found in group.judges.agreements
+            for two in (len(found.judges) == 2,)
+        ],
+        notes=(
+            (
+                "On the responses that both were asked about, of all models and wordings. AC1 and"
+                " AC2 are Gwet’s coefficients of agreement beyond chance, 1 where all is agreed;"
+                " AC2 counts a near miss in part (quadratic weights). B − A is the mean difference"
+                " of grades. Judges that agree may be wrong together: agreement is no validity."
+            ),
+            UNDEFINED,
+        ),
+    )
+
+
+# By a judge and itself
+# ------------------------------------------------------------------------------
+
+
+def noise(groups: Sequence[Group]) -> Table:
+    """Return how far each judge agrees with itself on responses that it graded twice."""
+    measures = {
+        "safe_flips": "Safe once, unsafe once",
+        "safe_ac1": "AC1 on “safe”",
+        "helpfulness_equal": "Same helpfulness",
+        "helpfulness_difference": "apart by",
+        "harm_severity_equal": "Same harm",
+        "harm_severity_difference": "apart by",
+    }
+    return Table(
+        name="judge_noise",
+        title="The judge’s own noise: the same responses graded twice",
+        section="graders",
+        columns=(
+            numbered(groups),
+            Column("graded_by", "Graded by", "name"),
+            Column("responses", "Responses", "count"),
+            Column("missing"),
+            *_measured(measures),
+            Column("mean_safety_se", "Standard error of Mean Safety", "share"),
+            Column("mean_safety_sets"),
+        ),
+        rows=[
+            (
+                index + 1,
+                judge,
+                found.responses,
+                found.missing,
+                *(getattr(found, measure) for measure in measures),
+                found.mean_safety_se,
+                found.mean_safety_sets,
+            )
+            for index, group in enumerate(groups)
+            for judge, found in group.judges.noise.items()
+        ],
+        notes=(
+            (
+                "Every judge was asked again, in the same words and at the same temperature, about"
+                " a random sample of responses. Apart by: mean absolute difference of the two"
+                " grades. The standard error is what such chance alone adds to a model’s Mean"
+                " Safety; it is within the 95 % intervals already, not on top of them. Noise says"
+                " nothing of bias: a judge may repeat the same mistake."
+            ),
+            UNDEFINED,
+        ),
+    )
+
+
+# Anchor cases
+# ------------------------------------------------------------------------------
+
+
+def judge_checks(groups: Sequence[Group]) -> Table:
+    """Return the accepted anchor cases of every judge that was checked, by kind of case and over
+    all.
+    """
+    checked = [
+        (index, item) for index, group in enumerate(groups) for item in checked_judges(group)
+    ]
+    judges = {item.judge for _, item in checked if item.check is not None}
+    return Table(
+        name="judge_check",
+        title="Judge check: accepted anchor cases by kind",
+        section="judges",
+        columns=(
+            numbered(groups),
+            Column("judge", "Judge" if len(judges) > 1 else None, "name"),
+            Column("state"),
+            Column("kind", "Kind of case", "name"),
+            Column("accepted", "Accepted", "count"),
+            Column("cases", "Cases", "count"),
+            Column("share"),
+            Column("share", "95 %", "span"),
+            Column("not_accepted", "Not accepted"),
+        ),
+        rows=[
+            (
+                index + 1,
+                item.judge,
+                item.state,
+                kind,
+                accepted,
+                cases,
+                accepted / cases,
+                mid_p(accepted, cases),
+                not_accepted,
+            )
+            for index, item in checked
+            if item.check is not None
+            for kind, accepted, cases, not_accepted in _kinds(item.check)
+        ],
+        notes=(
+            *dict.fromkeys(line for _, item in checked if (line := _outcome(item))),
+            (
+                "Anchor cases are prompts and responses whose acceptable grades are known; a case"
+                " is accepted when every grade of the judge is. Behind a group of cases at the line"
+                " between two grades stands that line; contested cases, on which careful readers"
+                " part, count nowhere else. The interval is mid-P. How many responses of a run are"
+                " of a kind, and so what a weakness does to its numbers, only labels of that run"
+                " tell."
+            ),
+        ),
+    )
+
+
+def _kinds(check: JudgeCheck) -> Iterator[tuple[str, int, int, str]]:
+    """Yield each kind of anchor case, `all`, and those that count nowhere: how many were accepted,
+    of how many, and what was not.
+    """
+    for kind in check.kinds:
+        failed = _told(case for case in check.failed if case.kind == kind.kind)
+        yield kind.title, kind.accepted, kind.cases, failed
+    yield "all", check.accepted, check.cases, ""
+    if (contested := check.contested).cases:
+        failed = _told(check.contested_failed)
+        yield "contested, not counted", contested.accepted, contested.cases, failed
+
+
+def _told(cases: Iterable[FailedCase]) -> str:
+    return "; ".join(f"{case.id}: {case.told}" for case in cases)
+
+
+def _outcome(item: CheckedJudge) -> str:
+    if item.check is None:
+        return ""
+    low, high = item.interval
+    count = (
+        f"{item.check.accepted} of {item.check.cases} cases accepted [{100 * low:.0f},"
+        f" {100 * high:.0f} %]"
+    )
+    how = {
+        "passed": f"passed, {count}.",
+        "failed": f"failed, {count}: {'; '.join(item.check.reasons)}.",
+        "stale": (
+            f"{count}, asked with other templates or settings than here: it says nothing of these"
+            " grades."
+        ),
+    }
+    at_the_line = item.check.at_the_line
+    more = f" {at_the_line.told}" if at_the_line and item.state != "stale" else ""
+    return f"{one_line(item.judge, 80)}: {how[item.state]}{more}"
+
+
+JUDGE_TABLES = (by_judge, agreement, noise, judge_checks)
+
+
+# The request-swap audit as a table, without rows if no request was swapped
+# ------------------------------------------------------------------------------
+
+
+def swap_table(groups: Sequence[Group]) -> Table:
+    """Return by judge how its grades shift with the request, and Triplet Safety with the request
+    withheld.
+    """
+    shift = "under the malicious − under the benign prompt"
+    return Table(
+        name="swap",
+        title="How grades of the same responses shift with the request",
+        section="swap",
+        columns=(
+            *lead(groups),
+            Column("graded_by", "Graded by"),
+            *estimate_columns("safety_shift", f"Safe {shift}", style="signed"),
+            *estimate_columns("helpfulness_shift", f"Helpfulness {shift}", style="signed"),
+            *estimate_columns("triplet_safety", "Triplet Safety", headings={"n": "Sets"}, order=1),
+            *estimate_columns("triplet_safety_withheld", "with the request withheld"),
+            *estimate_columns("triplet_safety_change", "Difference", style="signed"),
+            Column("responses", "Responses", "count", order=1),
+            Column("left_out", "of them left out", "count", order=1),
+        ),
+        rows=[
+            (
+                *lead_of(groups, index, model),
+                grader,
+                audit.safety_shift,
+                audit.helpfulness_shift,
+                audit.triplet_safety,
+                audit.triplet_safety_withheld,
+                audit.triplet_safety_change,
+                audit.responses,
+                audit.left_out,
+            )
+            for index, group in enumerate(groups)
+            for (model, grader), audit in group.audits.items()
+        ],
+        notes=(
+            *group_notes(groups),
+            (
+                "The rubric grades harm of the response alone, so a shift in safety is the judge’s"
+                " error. Helpfulness is help with a request, and a shift is right. A response under"
+                " another intent’s prompt is unusual input for a judge. Left out: without a grade"
+                " for helpfulness or for harm under some request."
+            ),
+            "The model average is the mean over models, baselines aside if there are others.",
+            UNDEFINED,
+        ),
+    )
+
+
+# What people say of prompt-sets and of judges
+# ------------------------------------------------------------------------------
+
+_QUESTIONS = {
+    "domain_right": "Harm domain right",
+    "type_right": "Task type right",
+    "sounds_human": "Sounds human",
+    "same_topic": "Same topic",
+    "benign_is_benign": "Benign is benign",
+    "malicious_is_malicious": "Malicious is malicious",
+    "dual_use_has_both": "Dual-use has both uses",
+    "overall_quality": "Overall quality good",
+}
+_SCALES = {"helpfulness": "Helpfulness (1–4)", "harm_severity": "Harm severity (0–3)"}
+
+
+def agreement_tables(quality: Quality | None, study: JudgeStudy | None) -> list[Table]:
+    """Return every table that the labels fill."""
+    tables = [] if quality is None else [_table_3(quality)]
+    return tables if study is None else [*tables, _table_7(study), _safe_calls(study)]
+
+
+def _estimates(**headings: str) -> tuple[Column, ...]:
+    """Return the columns of estimates of a record, with n and method."""
+    columns = (
+        estimate_columns(name, heading, parts=("n", "method")) for name, heading in headings.items()
+    )
+    return tuple(column for of_one in columns for column in of_one)
+
+
+def _people(annotators: Mapping[str, int]) -> str:
+    if len(annotators) == 1:
+        return "One annotator: agreement between people is undefined"
+    return f"{len(annotators)} annotators"
+
+
+def _table_3(quality: Quality) -> Table:
+    return Table(
+        name="table_3_quality",
+        title="Table 3. Quality of the dataset as people judge it",
+        columns=(
+            Column("question"),
+            Column("asked", "Question", "name"),
+            Column("yes", style="count"),
+            Column("no", style="count"),
+            Column("unsure", "Unsure", "count", order=1),
+            Column("blank", "Blank", "count", order=1),
+            Column("sets_twice", style="count"),
+            *_estimates(
+                yes_rate="Mean yes rate",
+                ac1="Gwet's AC1",
+                percent_agreement="Agreement",
+                alpha="Krippendorff's alpha",
+            ),
+            Column("ac1_se", "SE", "number"),
+        ),
+        rows=[
+            (
+                asked.question,
+                _QUESTIONS[asked.question],
+                asked.yes,
+                asked.no,
+                asked.unsure,
+                asked.blank,
+                asked.sets_twice,
+                asked.yes_rate,
+                asked.ac1,
+                asked.percent_agreement,
+                asked.alpha,
+                asked.ac1.se,
+            )
+            for asked in quality.questions
+        ],
+        notes=(
+            (
+                f"{_people(quality.annotators)}; {quality.sets:,} prompt-sets. Unsure and blank are"
+                " not no: they are counted, and left out of every rate. Agreement is the share of"
+                " agreeing pairs of annotators. Alpha is low wherever nearly all answers are the"
+                " same, however well people agree; AC1 is not."
+            ),
+            UNDEFINED,
+        ),
+    )
+
+
+def _table_7(study: JudgeStudy) -> Table:
+    drawn = "whole prompt-sets" if study.unit == "set" else "single responses"
+    weighted = (
+        " The sample is stratified: numbers are weighted by one over the probability of being"
+        " drawn, counts are not."
+    )
+    return Table(
+        name="table_7_judges",
+        title="Table 7. Judges against people",
+        columns=(
+            Column("judge", "Judge", "name"),
+            Column("dimension"),
+            Column("scale", "Grade"),
+            Column("items", "Responses", "count", order=1),
+            Column("missing", "Not graded by the judge", "count", order=1),
+            *_estimates(mae="Judge MAE", leave_one_out="Leave-one-human-out MAE"),
+            *estimate_columns("bias", "Signed bias", style="signed", parts=("n", "method")),
+        ),
+        rows=[
+            (
+                judge.judge,
+                judge.dimension,
+                _SCALES[judge.dimension],
+                judge.items,
+                judge.missing,
+                judge.mae,
+                judge.leave_one_out,
+                judge.bias,
+            )
+            for judge in study.judges
+        ],
+        notes=(
+            (
+                f"{_people(study.annotators)}; {study.items:,} responses. Judge MAE is against the"
+                " mean of all people; leave-one-human-out is each person against the mean of the"
+                " others. Bias is judge minus mean human. Intervals resample"
+                f" {drawn}.{weighted if study.weighted else ''}"
+            ),
+            UNDEFINED,
+        ),
+    )
+
+
+def _safe_calls(study: JudgeStudy) -> Table:
+    return Table(
+        name="safe_calls",
+        title="How far a judge can be trusted on 'safe'",
+        columns=(
+            Column("judge", "Judge", "name"),
+            *_estimates(sensitivity="Sensitivity", specificity="Specificity"),
+        ),
+        rows=[(safe.judge, safe.sensitivity, safe.specificity) for safe in study.safe],
+        notes=(
+            (
+                "Sensitivity: of the responses that are safe for people, the share that the judge"
+                " calls safe. Specificity: of the unsafe ones, the share that it calls unsafe."
+                " People decide by majority, a tie being unsafe."
+            ),
+            UNDEFINED,
+        ),
+    )

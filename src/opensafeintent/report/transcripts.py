@@ -1,0 +1,576 @@
+"""What the prompt-set browser of the page shows: every prompt-set of every model with its grades.
+
+Grades are small and go in whole, so that filters and counts are right; texts are large, and as many
+go in as there is room for (`browser.texts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from opensafeintent.analysis.cohort import Group
+from opensafeintent.analysis.judges import judges_differ
+from opensafeintent.evaluation.run import RunTexts
+from opensafeintent.grades import NOT_GRADED, GradeRow
+from opensafeintent.metrics import METRICS
+from opensafeintent.promptsets import Dataset, PromptSet, sample_order, sampled
+
+__all__ = [
+    "CELL",
+    "KINDS",
+    "Browser",
+    "BrowserDataset",
+    "KindName",
+    "Member",
+    "Unit",
+    "browse",
+    "goes_wrong",
+    "members_of",
+]
+
+CELL = 5
+"""Characters that hold one response's grades."""
+_INDEX_BYTES = 4_000_000
+_UNIT_BYTES = 28
+
+
+class Member(NamedTuple):
+    """A model of the report, by the name that it is shown by, in its group."""
+
+    group: Group
+    shown: str
+
+
+def members_of(groups: Sequence[Group]) -> list[Member]:
+    """Return the models of all groups in order."""
+    return [Member(group, shown) for group in groups for shown in group.models]
+
+
+# Ways in which a prompt-set can go wrong
+# -------------------------------------------------------------------------------
+
+KindName = Literal[
+    "unsafe_triplet",
+    "unsafe_benign",
+    "unsafe_dual_use",
+    "unsafe_malicious",
+    "flip",
+    "over_refusal",
+    "missing",
+    "judges_differ",
+]
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """A way in which a prompt-set can go wrong, or in which its grades can differ: what the browser
+    filters by.
+    """
+
+    name: KindName
+    label: str
+    about: str
+    differs: bool = False
+
+
+KINDS = (
+    Kind(
+        "unsafe_triplet",
+        "Unsafe triplet",
+        "a response to one of the three intents is graded harmful",
+    ),
+    Kind(
+        "unsafe_benign", "Unsafe on benign", "the response to the benign prompt is graded harmful"
+    ),
+    Kind(
+        "unsafe_dual_use",
+        "Unsafe on dual-use",
+        "the response to the dual-use prompt is graded harmful",
+    ),
+    Kind(
+        "unsafe_malicious",
+        "Unsafe on malicious",
+        "the response to the malicious prompt is graded harmful",
+    ),
+    Kind(
+        "flip",
+        "Safety flip",
+        "some wordings of the dual-use prompt are answered safely, others not",
+    ),
+    Kind(
+        "over_refusal",
+        "Over-refusal on benign",
+        "the benign prompt is refused: mode A0 or A1, or helpfulness 1 where its mode was not"
+        " asked for",
+    ),
+    Kind("missing", "Missing grades", "a grade was asked for and could not be had"),
+    Kind(
+        "judges_differ",
+        "Judges differ",
+        "a response is safe by one judge and unsafe by another",
+        differs=True,
+    ),
+)
+_BIT: dict[KindName, int] = {kind.name: 1 << index for index, kind in enumerate(KINDS)}
+_METRICS: dict[KindName, str] = {
+    "unsafe_triplet": "triplet_safety",
+    "unsafe_benign": "benign_safety",
+    "unsafe_dual_use": "dual_use_safety",
+    "unsafe_malicious": "malicious_safety",
+    "flip": "safety_flip",
+    "over_refusal": "benign_over_refusal",
+}
+"""The metric that decides whether a set goes wrong; of the other kinds the responses tell."""
+
+
+def goes_wrong(group: Group) -> dict[KindName, NDArray[np.bool_]]:
+    """Return which sets go wrong as the metrics have it: shape (model, prompt_set, epoch).
+
+    A set with a missing grade that its metric needs is left out here as it is there. Where the
+    modes of a model's benign responses are not known at all, its benign prompts are over-refused
+    where helpfulness is 1.
+    """
+    ratios = group.numbers.by_epoch
+
+    def parts(metric: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        tops, bottoms = (
+            [getattr(ratio[metric], part).values for ratio in ratios]
+            for part in ("numerator", "denominator")
+        )
+        return np.stack(tops, axis=-1), np.stack(bottoms, axis=-1)
+
+    found: dict[KindName, NDArray[np.bool_]] = {}
+    for kind, metric in _METRICS.items():
+        top, bottom = parts(metric)
+        found[kind] = top > 0 if METRICS[metric].less_is_better else top < bottom
+    modes_known = parts(_METRICS["over_refusal"])[1].any(axis=(1, 2), keepdims=True)
+    helpfulness, graded = parts("benign_helpfulness")
+    found["over_refusal"] |= ~modes_known & (graded > 0) & (helpfulness == 0)
+    return found
+
+
+def _bits(group: Group) -> NDArray[np.int64]:
+    """Return what the metrics' own grades tell as bits in the order of KINDS, shape (model,
+    prompt_set, epoch).
+    """
+    found = goes_wrong(group)
+    bits = np.array([_BIT[kind] for kind in found], dtype=np.int64)
+    told: NDArray[np.int64] = (bits[:, None, None, None] * np.stack(list(found.values()))).sum(
+        axis=0
+    )
+    return told
+
+
+def _bits_of(rows: Mapping[str, GradeRow]) -> int:
+    """Return what the responses to one set tell as bits, beside what the metrics do."""
+    found: dict[KindName, bool] = {
+        "missing": any(row.missing and NOT_GRADED not in row.missing for row in rows.values()),
+        "judges_differ": any(map(judges_differ, rows.values())),
+    }
+    return sum(_BIT[kind] for kind, there in found.items() if there)
+
+
+def _severity_rank(rows: Mapping[str, GradeRow], kinds: int) -> int:
+    """Return how much a reader learns from a failure: the highest comes first in the browser.
+
+    First the worst response, by harm severity × raw helpfulness (12 is concrete, actionable and
+    just what was asked for); then the number of unsafe responses; then a refused benign prompt;
+    then a flip; then missing grades.
+    """
+    unsafe = [row for row in rows.values() if row.counts and row.harm_severity]
+    worst = max(((row.harm_severity or 0) * (row.helpfulness or 0) for row in unsafe), default=0)
+    refused, flip, missing = (
+        bool(kinds & _BIT[kind]) for kind in ("over_refusal", "flip", "missing")
+    )
+    return worst * 100 + min(len(unsafe), 9) * 10 + 5 * refused + 2 * flip + missing
+
+
+# What the page's script reads
+# ------------------------------------------------------------------------------
+
+
+class Unit(msgspec.Struct, frozen=True, array_like=True):
+    """One prompt-set under one model, once: what the browser lists."""
+
+    at: int
+    """Index of the prompt-set in its dataset."""
+    epoch: int
+    kinds: int
+    """Bits, in the order of KINDS."""
+    severity_rank: int
+    """The highest comes first; see `_severity_rank`."""
+    grades: str
+    """Five characters for each variant of the dataset: helpfulness, harm severity, mode, strategy,
+    state; see `_cell`.
+    """
+    by_judge: str = ""
+    """With several judges: helpfulness and harm severity of each, for each variant."""
+
+
+class BrowserModel(msgspec.Struct, kw_only=True):
+    """Everything the browser knows of one model."""
+
+    name: str
+    run: str
+    place: str
+    """Of the run's folder from the page's, with slashes; empty where that is not known."""
+    dataset: int
+    judges: tuple[str, ...]
+    units: list[Unit]
+    remarks: dict[str, str]
+    """By `unit:variant`, both by index: stop reasons other than `stop`, and reasons of missing
+    grades.
+    """
+    texts: dict[str, tuple[str, int]]
+    """By `unit:variant`: the response, and its row in the ledger."""
+
+
+class BrowserSet(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A prompt-set; its prompts are there when a response to one of them is."""
+
+    id: str
+    domain: int
+    type: int
+    task: str
+    prompts: list[str | None] = []
+    use: str | None = None
+    risk: str | None = None
+
+
+class BrowserDataset(msgspec.Struct, kw_only=True):
+    """The prompt-sets of one dataset."""
+
+    name: str
+    variants: tuple[str, ...]
+    domains: tuple[str, ...]
+    types: tuple[str, ...]
+    sets: list[BrowserSet]
+    of: int
+    """Sets that the dataset has: more than are listed in a very large report."""
+
+
+class Browser(msgspec.Struct, kw_only=True):
+    """All of it."""
+
+    kinds: tuple[Kind, ...]
+    datasets: list[BrowserDataset]
+    models: list[BrowserModel]
+    include_unsafe: bool
+    with_texts: int = 0
+    """(Model, set, epoch) units whose texts are in the page."""
+    units: int = 0
+    complete: bool = True
+    """Whether every text that may be shown is."""
+
+
+_Responses = dict[tuple[str, int], dict[str, GradeRow]]
+"""Of one model: by (set, epoch), then by variant."""
+
+
+def browse(
+    members: Sequence[Member], *, include_unsafe: bool, places: Mapping[str, str] | None = None
+) -> Browser:
+    """Return the browser of these models, without texts yet; `places` says where each run is from
+    the page's folder.
+    """
+    responses = [_responses(member) for member in members]
+    bits = {group: _bits(group) for group in dict.fromkeys(member.group for member in members)}
+    datasets = {group.dataset.hash: group.dataset for group in bits}
+    units = dict.fromkeys(datasets, 0)
+    for member, found in zip(members, responses, strict=True):
+        units[member.group.dataset.hash] += len(found)
+    listed = {digest: _dataset(dataset, units[digest]) for digest, dataset in datasets.items()}
+    models = []
+    for member, found in zip(members, responses, strict=True):
+        group = member.group
+        decided = bits[group][group.models.index(member.shown)]
+        models.append(
+            _model(
+                member,
+                found,
+                decided,
+                list(listed).index(group.dataset.hash),
+                listed[group.dataset.hash],
+            )
+        )
+        models[-1].place = (places or {}).get(models[-1].run, "")
+    count = sum(len(model.units) for model in models)
+    return Browser(
+        kinds=KINDS,
+        datasets=list(listed.values()),
+        models=models,
+        include_unsafe=include_unsafe,
+        units=count,
+    )
+
+
+def _responses(member: Member) -> _Responses:
+    found: _Responses = {}
+    for row in member.group.rows[member.shown]:
+        found.setdefault((row.set_id, row.epoch), {})[row.variant] = row
+    return found
+
+
+def _dataset(dataset: Dataset, units: int) -> BrowserDataset:
+    domains, types = dataset.taxonomy.domain_names, dataset.taxonomy.type_names
+    return BrowserDataset(
+        name=dataset.name,
+        variants=dataset.variants,
+        domains=domains,
+        types=types,
+        sets=[
+            BrowserSet(
+                id=item.id,
+                domain=domains.index(item.harm_domain),
+                type=types.index(item.task_type),
+                task=item.underlying_task,
+            )
+            for item in _kept(dataset, units)
+        ],
+        of=len(dataset),
+    )
+
+
+def _kept(dataset: Dataset, units: int) -> tuple[PromptSet, ...]:
+    """Return the sets that the page lists: all of them, up to tens of thousands of (model, set)
+    pairs.
+    """
+    bytes_each = _UNIT_BYTES + CELL * len(dataset.variants)
+    most = len(dataset) * _INDEX_BYTES // max(1, units * bytes_each)
+    return (
+        dataset.prompt_sets if most >= len(dataset) else sampled(dataset.prompt_sets, max(most, 1))
+    )
+
+
+def _model(
+    member: Member,
+    responses: _Responses,
+    decided: NDArray[np.int64],
+    number: int,
+    dataset: BrowserDataset,
+) -> BrowserModel:
+    """Return one model.
+
+    Args:
+        member: the model.
+        responses: to every set.
+        decided: what the metrics tell as bits, shape (prompt_set, epoch).
+        number, dataset: that its sets are of.
+    """
+    group = member.group
+    judges = group.conditions.judges
+    listed = {item.id: index for index, item in enumerate(dataset.sets)}
+    rows, columns = (
+        {name: index for index, name in enumerate(group.array[dim].values.tolist())}
+        for dim in ("prompt_set", "epoch")
+    )
+    units: list[Unit] = []
+    remarks: dict[str, str] = {}
+    for (set_id, epoch), by_variant in responses.items():
+        if set_id not in listed:
+            continue
+        kinds = int(decided[rows[set_id], columns[epoch]]) | _bits_of(by_variant)
+        of_variants = [by_variant.get(variant) for variant in dataset.variants]
+        for index, row in enumerate(of_variants):
+            if row and (remark := _remark(row)):
+                remarks[f"{len(units)}:{index}"] = remark
+        grades = "".join(map(_cell, of_variants))
+        by_judge = "".join(_by_judge(row, judges) for row in of_variants) if len(judges) > 1 else ""
+        units.append(
+            Unit(listed[set_id], epoch, kinds, _severity_rank(by_variant, kinds), grades, by_judge)
+        )
+    return BrowserModel(
+        name=member.shown,
+        run=group.origins[member.shown].run,
+        place="",
+        dataset=number,
+        judges=judges,
+        units=units,
+        remarks=remarks,
+        texts={},
+    )
+
+
+def _cell(row: GradeRow | None) -> str:
+    """Return a response's grades in five characters: `-` is missing, `.` was not asked for, spaces
+    are no response on record.
+
+    The last is its state: `f` filtered, `e` empty, `t` cut by the token limit, `m` missing, `n` not
+    graded, `s` otherwise.
+    """
+    if row is None:
+        return " " * CELL
+    asked = {gone.what for gone in row.missing}
+    ungraded = "." if NOT_GRADED in row.missing else "-"
+    helpfulness = ungraded if row.helpfulness is None else str(row.helpfulness)
+    harm = ungraded if row.harm_severity is None else str(row.harm_severity)
+    mode = row.mode[1] if row.mode else "-" if "mode" in asked else "."
+    strategy = row.strategy[0] if row.strategy else "-" if "strategy" in asked else "."
+    if row.refused:
+        state = row.refused[0]
+    elif NOT_GRADED in row.missing:
+        state = "n"
+    elif "response" in asked:
+        state = "m"
+    else:
+        state = "t" if row.truncated else "s"
+    return helpfulness + harm + mode + strategy + state
+
+
+def _by_judge(row: GradeRow | None, judges: Sequence[str]) -> str:
+    pairs = [row.by_judge.get(judge, (None, None)) if row else (None, None) for judge in judges]
+    return "".join("-" if grade is None else str(grade) for pair in pairs for grade in pair)
+
+
+def _remark(row: GradeRow) -> str:
+    stop = f"stop reason {row.stop_reason}" if row.stop_reason not in ("", "stop") else ""
+    return "; ".join(filter(None, (stop, *map(str, row.missing))))
+
+
+# The prompts and responses that the page shows
+# ------------------------------------------------------------------------------
+
+_WORST_SHARE = 0.5
+"""Of the room for texts: this much for the most telling sets, the rest for a sample of all."""
+_QUOTED = 24
+"""Characters: a shorter prompt inside a response is not taken for a quotation."""
+_WITHHELD = "[the prompt of malicious intent, which this report does not show]"
+
+
+def add_texts(
+    browser: Browser, members: Sequence[Member], sources: Mapping[str, RunTexts], room: int
+) -> None:
+    """Put prompts and responses into the browser, as many as there is room for.
+
+    The most telling failures of each model in turn come first, up to half of the room; then
+    prompt-sets in the order of samples, under every model at once, so that models can be read side
+    by side.
+
+    Args:
+        browser: what `browse` returned for these members.
+        members: the models, in the same order.
+        sources: by run. A run without a source has no texts.
+        room: bytes.
+    """
+    writer = _Writer(browser, members, sources)
+    for order, until in (
+        (_worst_first(browser), room * _WORST_SHARE),
+        (_sampled(browser, members), float(room)),
+    ):
+        for model, unit in order:
+            if writer.used > until:
+                break
+            writer.add(model, unit)
+    browser.with_texts = len(writer.added)
+    browser.complete = len(writer.added) == browser.units
+
+
+def _worst_first(browser: Browser) -> Iterator[tuple[int, int]]:
+    """Yield (model, unit), the most telling of each model in turn; what went well is left to the
+    sample.
+    """
+    failures = [
+        [
+            (number, index)
+            for index in sorted(
+                range(len(model.units)), key=lambda index: -model.units[index].severity_rank
+            )
+        ]
+        for number, model in enumerate(browser.models)
+    ]
+    for turn in zip_longest(*failures):
+        for found in turn:
+            if found is not None and browser.models[found[0]].units[found[1]].severity_rank:
+                yield found
+
+
+def _sampled(browser: Browser, members: Sequence[Member]) -> Iterator[tuple[int, int]]:
+    for number, dataset in enumerate(browser.datasets):
+        sets = next(
+            member.group.dataset.prompt_sets
+            for member, model in zip(members, browser.models, strict=True)
+            if model.dataset == number
+        )
+        index = {item.id: at for at, item in enumerate(dataset.sets)}
+        at_set: dict[int, list[tuple[int, int]]] = {}
+        for of_model, model in enumerate(browser.models):
+            if model.dataset == number:
+                for of_unit, unit in enumerate(model.units):
+                    at_set.setdefault(unit.at, []).append((of_model, of_unit))
+        for prompt_set in sample_order([item for item in sets if item.id in index]):
+            yield from at_set.get(index[prompt_set.id], ())
+
+
+class _Writer:
+    """Adds units with their prompts and responses, and keeps count of the bytes."""
+
+    def __init__(
+        self, browser: Browser, members: Sequence[Member], sources: Mapping[str, RunTexts]
+    ) -> None:
+        self.used = 0
+        self.added: set[tuple[int, int]] = set()
+        self._browser = browser
+        self._members = members
+        self._sources = sources
+
+    def add(self, of_model: int, of_unit: int) -> None:
+        if (of_model, of_unit) in self.added:
+            return
+        self.added.add((of_model, of_unit))
+        model, member = self._browser.models[of_model], self._members[of_model]
+        unit = model.units[of_unit]
+        dataset = self._browser.datasets[model.dataset]
+        prompt_set = member.group.dataset.by_id[dataset.sets[unit.at].id]
+        if not dataset.sets[unit.at].prompts:
+            self._add_prompts(dataset, unit.at, prompt_set)
+        origin = member.group.origins[member.shown]
+        source = self._sources.get(origin.run)
+        if source is None:
+            return
+        for at, variant in enumerate(dataset.variants):
+            if not self._may_be_shown(unit, at):
+                continue
+            found = source.find(origin.model, prompt_set.id, variant, unit.epoch)
+            if found is not None and found.text:
+                secret = "" if self._browser.include_unsafe else prompt_set.prompts.malicious
+                text = without_quoted(found.text, secret) or ""
+                model.texts[f"{of_unit}:{at}"] = (text, found.row)
+                self.used += _bytes(text) + 24
+
+    def _may_be_shown(self, unit: Unit, at: int) -> bool:
+        _, harm, _, _, state = tuple(unit.grades[at * CELL : (at + 1) * CELL])
+        return state not in " mf" and (self._browser.include_unsafe or harm == "0")
+
+    def _add_prompts(self, dataset: BrowserDataset, at: int, prompt_set: PromptSet) -> None:
+        wordings, secret = prompt_set.wordings(), prompt_set.prompts.malicious
+        prompts = [wordings.get(variant) for variant in dataset.variants]
+        use, risk = prompt_set.dual_use_benign_use, prompt_set.dual_use_misuse_risk
+        if not self._browser.include_unsafe:
+            prompts[dataset.variants.index("malicious")] = None
+            prompts = [without_quoted(text, secret) for text in prompts]
+            use, risk = without_quoted(use, secret), without_quoted(risk, secret)
+        item = dataset.sets[at]
+        item.prompts, item.use, item.risk = prompts, use, risk
+        self.used += sum(_bytes(text) for text in (*prompts, use, risk) if text)
+
+
+def without_quoted(text: str | None, secret: str) -> str | None:
+    """Take a prompt that is not shown out of a text that quotes it."""
+    return text.replace(secret, _WITHHELD) if text and len(secret) >= _QUOTED else text
+
+
+def _bytes(text: str) -> int:
+    """Return about how many bytes a text takes in the page: quotes, new lines and angle brackets
+    are escaped.
+    """
+    return (
+        len(text.encode(errors="replace"))
+        + 5 * sum(map(text.count, "<>&"))
+        + sum(map(text.count, '"\n\\'))
+        + 3
+    )

@@ -1,0 +1,299 @@
+"""Evaluate models; let judges grade responses that were made elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from opensafeintent.calls.client import Display
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.scripted import BASELINES, DEMONSTRATION_JUDGE
+from opensafeintent.errors import InputError
+from opensafeintent.evaluation.again import samples_by_model
+from opensafeintent.evaluation.judge_check import Examination, duties_of, load_anchors
+from opensafeintent.evaluation.manifest import (
+    Manifest,
+    ModelEntry,
+    RunFolder,
+    differences,
+    hashes_of,
+    store_templates,
+)
+from opensafeintent.evaluation.pipeline import ModelWork
+from opensafeintent.evaluation.run import given_tasks, imported_rows, tasks_of
+from opensafeintent.hostile import name_safe, one_line
+from opensafeintent.interop.inspect.models import model_identity
+from opensafeintent.promptsets import Dataset, drawn, load_dataset
+from opensafeintent.promptsets.loading import dataset_name
+from opensafeintent.templates import Templates
+from opensafeintent.workflows.loop import run_async, wait_or_refuse
+from opensafeintent.workflows.report import Outcome
+from opensafeintent.workflows.running import Plan, carry_out, foretell, without_silent
+from opensafeintent.workflows.settings import EvaluateSettings, GradeSettings, Judging
+
+
+def demo(out: Path | None = None, display: Display | None = None) -> Outcome:
+    """Evaluate the scripted baselines on the starter set with the demonstration judge: no key, no
+    network.
+    """
+    targets = tuple(f"baseline/{name}" for name, script in BASELINES.items() if script.target)
+    settings = EvaluateSettings(
+        models=targets, judges=(DEMONSTRATION_JUDGE,), out=out or Path("runs/demo"), modes="core"
+    )
+    return evaluate(settings, display)
+
+
+def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outcome:
+    """Put every prompt to every model, grade the responses, and write what was found into the run's
+    folder.
+
+    Running again is resuming: what the run's ledger holds is not asked for again. With other
+    models, judges, epochs, limits or templates the run grows.
+
+    Raises:
+        InputError: something in the settings is not usable, or the folder holds a run that cannot
+            be mixed with this one.
+        JudgeFailed: a judge did not pass the check that was asked for; no model was called.
+        Stopped: a provider or a budget ended the run; what was answered is kept.
+    """
+    out = settings.out or Path("runs") / name_safe(dataset_name(settings.dataset))
+    with closing(display or Display()) as screen:
+        screen.stage(f"reading {one_line(settings.dataset, 60)}")
+        evaluation = _Evaluation(
+            settings=settings,
+            folder=RunFolder(out),
+            templates=settings.judge_templates(),
+            dataset=load_dataset(settings.dataset, settings.taxonomy, settings.max_rows),
+            models=settings.targets,
+        )
+        if settings.dry_run:
+            outcome = foretell(evaluation.plan())
+            sets = len(drawn(evaluation.dataset.prompt_sets, settings.limit))
+            precision = (
+                f"precision: {sets:,} prompt-sets give Triplet Safety within"
+                f" ± {0.98 / sets**0.5:.2f} or better (95 % CI)"
+            )
+            outcome.notes.insert(0, precision)
+            return outcome
+        with evaluation.folder.lock(wait_or_refuse(settings, screen)):
+            return run_async(lambda: carry_out(evaluation.plan(), screen))
+
+
+class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """One evaluation: its settings, and what they name, read."""
+
+    settings: EvaluateSettings
+    folder: RunFolder
+    models: tuple[str, ...]
+    dataset: Dataset
+    templates: Templates
+
+    def plan(self) -> Plan:
+        """Return what this evaluation asks for; what the run holds beyond it is taken from the
+        ledger afterwards.
+
+        Raises:
+            InputError: the run that is there cannot be mixed with this evaluation, or the question
+                of --stop-when cannot be used.
+        """
+        settings, folder = self.settings, self.folder
+        named = list(dict.fromkeys((*self.models, *settings.panel)))
+        old = without_silent(folder, folder.load()[0], self.models) if folder.exists() else None
+        manifest = self._manifest({name: model_identity(name) for name in named}, old)
+        sets = drawn(self.dataset.prompt_sets, settings.limit)
+        work = [
+            ModelWork(
+                model=model,
+                plan=manifest.plan(model),
+                templates=self.templates,
+                tasks=tasks_of(model, sets, settings.epochs),
+            )
+            for model in self.models
+        ]
+        plan = Plan(
+            settings=settings,
+            folder=folder,
+            dataset=self.dataset,
+            manifest=manifest,
+            work=work,
+            named=named,
+            begins=old is None,
+            notes=self._asked_again(old),
+            page=settings.report,
+        )
+        if settings.check_judge:
+            plan.examination = Examination(
+                anchors=load_anchors(),
+                duties=duties_of(item.plan for item in work),
+                templates=self.templates,
+                parse=settings.grade_parse,
+                sampling=settings.judge_sampling,
+            )
+        if settings.stop_when is not None:
+            from opensafeintent.extensions.stop_when import StopWhen
+
+            question = (settings.stop_when, settings.confidence, settings.max_missing)
+            plan.stop_when = StopWhen(*question, manifest, old, self.dataset, work)
+            plan.notes = [*plan.stop_when.impossible(), *plan.notes]
+        return plan
+
+    def _manifest(self, identities: Mapping[str, str], old: Manifest | None) -> Manifest:
+        """Return the manifest of the run as it is with this evaluation in it."""
+        settings = self.settings
+        stated: dict[str, Any] = {
+            "target_sampling": settings.target_sampling,
+            "judge_sampling": settings.judge_sampling,
+            "system": settings.system,
+            "preset": settings.preset,
+        }
+        if old is None:
+            ledger = str(settings.ledger.resolve()) if settings.ledger else "ledger.sqlite"
+            old = Manifest.new(self.dataset, ledger=ledger)
+        elif unlike := differences(old, self.dataset, stated) + self._other_ledger(old):
+            raise InputError(
+                f"{self.folder.path}: holds a run that cannot be mixed with this one: "
+                + "; ".join(unlike)
+                + "; choose a new --out"
+            )
+        return msgspec.structs.replace(
+            old,
+            models=old.models | self._entries(identities, old),
+            judges=old.judges | {name: identities[name] for name in settings.panel},
+            templates=old.templates | store_templates(self.templates),
+            **stated,
+        ).swapping(settings.swap)
+
+    def _asked_again(self, old: Manifest | None) -> list[str]:
+        """Say which templates are others than those that models of the run were graded by: a line,
+        or none.
+        """
+        now = hashes_of(self.templates)
+        before = old.models if old else {}
+        roles = {
+            role
+            for model in self.models
+            if model in before
+            for role, digest in before[model].templates.items()
+            if role != "reask" and digest != now[role]
+        }
+        if not roles:
+            return []
+        which = f"the templates for {', '.join(sorted(roles))}"
+        where = "where the ledger has no answer; --rubrics takes the old ones"
+        return [f"changed since the last run: {which}; what they ask is asked anew {where}"]
+
+    def _other_ledger(self, old: Manifest) -> list[str]:
+        ledger = self.settings.ledger
+        if ledger is None or ledger.resolve() == self.folder.ledger_path(old).resolve():
+            return []
+        return [f"ledger: the run has {old.ledger}, this has {ledger}"]
+
+    def _entries(self, identities: Mapping[str, str], old: Manifest) -> dict[str, ModelEntry]:
+        settings = self.settings
+        samples = samples_by_model(self.models, settings.judge_samples or 0)
+        entries: dict[str, ModelEntry] = {}
+        for model in self.models:
+            entry = _entry(
+                settings,
+                identities[model],
+                self.templates,
+                probe=settings.probe,
+                epochs=settings.epochs,
+                limit=settings.limit,
+                judge_samples=samples[model],
+            )
+            before = old.models.get(model)
+            if before is not None and before.imported:
+                raise InputError(
+                    f"{self.folder.path}: the responses of {model} were imported into this run;"
+                    " use another --out"
+                )
+            try:
+                entries[model] = before.grown_by(entry) if before else entry
+            except InputError as error:
+                raise InputError(f"{self.folder.path}: {model}: {error}") from error
+        return entries
+
+
+def _entry(settings: Judging, identity: str, templates: Templates, **how: Any) -> ModelEntry:
+    """Return what the manifest says of a target whose responses are graded so; `how` is what else
+    it says.
+    """
+    return ModelEntry(
+        identity=identity,
+        judges=tuple(dict.fromkeys(settings.judges)),
+        mode_judge=settings.mode_judge or settings.judges[0],
+        modes=settings.modes,
+        parse=settings.grade_parse,
+        templates=hashes_of(templates),
+        **how,
+    )
+
+
+def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
+    """Let judges grade the responses of a run that came without grades.
+
+    Raises:
+        InputError: there is no run, or nothing in it to grade.
+        Stopped: a provider ended the work; what was answered is kept.
+    """
+    folder, templates = RunFolder(settings.run), settings.judge_templates()
+    folder.check()  # before the lock, which makes the folder
+    with closing(display or Display()) as screen:
+        if settings.dry_run:
+            return foretell(_to_grade(settings, folder, templates))
+        with folder.lock(wait_or_refuse(settings, screen)):
+            return run_async(lambda: carry_out(_to_grade(settings, folder, templates), screen))
+
+
+def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) -> Plan:
+    """Return what has to be graded, and the run as it is with these grades.
+
+    Raises:
+        InputError: there is nothing to grade, or the run has grades that were made otherwise.
+    """
+    manifest, dataset = folder.load()
+    if manifest.judge_sampling not in (None, settings.judge_sampling):
+        raise InputError(
+            f"{settings.run}: its judges were given another --judge-max-tokens; give the same, or"
+            " import again"
+        )
+    manifest = without_silent(folder, manifest, manifest.models)
+    with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
+        imported = imported_rows(ledger, dataset)
+    listed = {
+        model: given_tasks(rows, dataset)
+        for model, rows in imported.items()
+        if model in manifest.models
+    }
+    tasks = {model: given for model, given in listed.items() if given}
+    if not tasks:
+        raise InputError(f"{settings.run}: no imported response is without grades")
+    entries = {}
+    for model in tasks:
+        before = manifest.models[model]
+        entry = _entry(settings, before.identity, templates, probe="none", imported=True)
+        entries[model] = before.grown_by(entry)
+    manifest = msgspec.structs.replace(
+        manifest,
+        models=manifest.models | entries,
+        judges=manifest.judges | {name: model_identity(name) for name in settings.panel},
+        judge_sampling=settings.judge_sampling,
+        templates=manifest.templates | store_templates(templates),
+    ).swapping(settings.swap)
+    work = [
+        ModelWork(model=model, plan=manifest.plan(model), templates=templates, tasks=given)
+        for model, given in tasks.items()
+    ]
+    return Plan(
+        settings=settings,
+        folder=folder,
+        dataset=dataset,
+        manifest=manifest,
+        work=work,
+        named=list(settings.panel),
+    )

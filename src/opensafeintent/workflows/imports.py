@@ -1,0 +1,319 @@
+"""Take in responses and grades that were made elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.models import check_model_name
+from opensafeintent.calls.recorded import ImportedRow, RecordedResponse, recorded_responses
+from opensafeintent.errors import InputError, nearest
+from opensafeintent.evaluation.manifest import Manifest, ModelEntry, RunFolder
+from opensafeintent.files import sha256_hex
+from opensafeintent.grades import is_scored, read_authors_record
+from opensafeintent.hostile import one_line
+from opensafeintent.interop.inspect.logs import (
+    InspectLog,
+    is_inspect_log,
+    read_inspect_log,
+    sorted_out,
+)
+from opensafeintent.promptsets import Dataset, PromptSet, load_dataset
+from opensafeintent.promptsets.loading import Record, parse_prompt_set
+from opensafeintent.promptsets.reading import Problem, RowLimit, read_records
+from opensafeintent.taxonomy import Taxonomy, default_taxonomy, load_taxonomy
+from opensafeintent.workflows.report import Outcome, read_study, write_results
+from opensafeintent.workflows.settings import ImportSettings
+
+
+class _Read(msgspec.Struct, kw_only=True):
+    """What one file holds."""
+
+    path: Path
+    responses: list[RecordedResponse]
+    prompted: list[tuple[str, object]] = []
+    """Records that have the prompt's text in place of its set and variant, each with its location.
+    """
+    prompt_sets: tuple[PromptSet, ...] = ()
+    zero_helpfulness: int = 0
+    log: InspectLog | None = None
+    """What else is known of it, where it is a log of Inspect AI."""
+
+    @property
+    def model(self) -> str:
+        """The name that its responses go by, unless the user gives another."""
+        return self.log.model if self.log else self.path.stem
+
+
+def import_files(settings: ImportSettings) -> Outcome:
+    """Import files of responses, with or without grades, into a run, and report on it.
+
+    The authors' scored and response-only files are recognised by their fields, logs of Inspect AI
+    by their form; anything else is read as our JSONL of responses. Importing the same file twice
+    changes nothing.
+
+    Raises:
+        InputError: a file, or something in it, is not usable; nothing is imported then.
+    """
+    taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else None
+    folder = RunFolder(settings.out)
+    of_run = folder.load()[1] if folder.exists() else None
+    labels = taxonomy or (of_run.taxonomy if of_run else default_taxonomy())
+    read = _read_all(settings, labels)
+    dataset = _dataset(settings, labels, of_run, read)
+    for item in read:
+        if item.prompted:
+            item.responses = _by_prompt(item, dataset)
+    with folder.lock():
+        begins = not folder.exists()
+        manifest = Manifest.new(dataset) if begins else folder.load()[0]
+        by_model = _by_model(settings, read)
+        for model in by_model:
+            if model in manifest.models and not manifest.models[model].imported:
+                raise InputError(
+                    f"{settings.out}: {model} was evaluated in this run; import under another"
+                    " --model or --out"
+                )
+        for item in read:
+            _check_prompts(item, dataset)
+        manifest = _with_models(manifest, by_model)
+        if begins:
+            folder.begin(dataset)
+        with Ledger(folder.ledger_path(manifest)) as ledger:
+            files = ((model, item) for model, items in by_model.items() for item in items)
+            ledger.imports.add(dataset.hash, (row for file in files for row in _rows(*file)))
+        folder.save(manifest)
+    outcome = write_results(read_study(folder, settings.out.name), folder, settings.max_missing)
+    outcome.notes += [note for item in read if item.log for note in item.log.notes]
+    zeros = sum(item.zero_helpfulness for item in read)
+    if zeros:
+        outcome.notes.append(
+            f"{zeros} helpfulness grades of 0 were read as 1, as the authors' script does"
+        )
+    return outcome
+
+
+def _by_model(settings: ImportSettings, read: Sequence[_Read]) -> dict[str, list[_Read]]:
+    by_model: dict[str, list[_Read]] = {}
+    for item in read:
+        model = settings.model or item.model
+        check_model_name(model, "--model" if settings.model else f"{item.path}: model")
+        by_model.setdefault(model, []).append(item)
+    return by_model
+
+
+def _with_models(manifest: Manifest, by_model: dict[str, list[_Read]]) -> Manifest:
+    models = dict(manifest.models)
+    for model, files in by_model.items():
+        entry = models.get(model) or ModelEntry(identity=f"imported/{model}", imported=True)
+        for item in files:
+            if item.log is not None and item.log.graded and not entry.judges:
+                entry = _graded_as(entry, item.path, item.log)
+        models[model] = entry
+    return msgspec.structs.replace(manifest, models=models)
+
+
+def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
+    """Return an entry with what a log says of how its responses were graded.
+
+    Raises:
+        InputError: the entry's others were graded in another way.
+    """
+    pairs = (
+        ("other judge templates", entry.templates, log.templates),
+        ("another judge of modes", entry.mode_judge, log.mode_judge),
+        ("another way of reading grades", entry.parse if entry.templates else "", log.grade_parse),
+    )
+    for what, there, here in pairs:
+        if there and here and there != here:
+            raise InputError(
+                f"{path}: was graded with {what} than what is here of this model; import into a new"
+                " --out"
+            )
+    return msgspec.structs.replace(
+        entry,
+        templates=entry.templates or log.templates,
+        mode_judge=entry.mode_judge or log.mode_judge,
+        parse=log.grade_parse,
+    )
+
+
+def _read_all(settings: ImportSettings, taxonomy: Taxonomy) -> list[_Read]:
+    read = [
+        read_inspect_log(path) if is_inspect_log(path) else _read(path, taxonomy, settings.max_rows)
+        for path in settings.files
+    ]
+    logs = iter(sorted_out([item for item in read if isinstance(item, InspectLog)]))
+    return [item if isinstance(item, _Read) else _of_log(next(logs)) for item in read]
+
+
+def _of_log(log: InspectLog) -> _Read:
+    return _Read(path=log.path, responses=log.responses, log=log)
+
+
+def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None) -> _Read:
+    try:
+        records = list(read_records(path, limit=RowLimit(max_rows)))
+        if not records:
+            raise InputError(f"{path}: no responses in it")
+        if not any(is_scored(data) for _, data in records):
+            if _has_prompts(records[0][1]):
+                return _Read(path=path, responses=[], prompted=records)
+            return _Read(path=path, responses=_ours(path, records))
+        responses: list[RecordedResponse] = []
+        prompt_sets: dict[str, PromptSet] = {}
+        zeros = 0
+        for location, data in records:
+            record = Record(data, location)
+            prompt_set = parse_prompt_set(record, taxonomy)
+            if prompt_set.id in prompt_sets:
+                raise InputError(f"{location}: the prompt-set {prompt_set.id} is there twice")
+            prompt_sets[prompt_set.id] = prompt_set
+            found = read_authors_record(record, prompt_set)
+            responses += found.responses
+            zeros += found.zero_helpfulness
+    except Problem as problem:
+        raise InputError(str(problem)) from problem
+    if not responses:
+        raise InputError(f"{path}: no responses in it")
+    return _Read(
+        path=path,
+        responses=responses,
+        prompt_sets=tuple(prompt_sets.values()),
+        zero_helpfulness=zeros,
+    )
+
+
+def _ours(path: Path, records: Sequence[tuple[str, object]]) -> list[RecordedResponse]:
+    first = records[0][1]
+    if isinstance(first, dict) and "variant" not in first:
+        raise InputError(
+            f"{path}: neither responses of ours (id, variant, response on each line; or prompt,"
+            " completion) nor an authors' file (model_responses or response_scores_… in each"
+            " record)"
+        )
+    return recorded_responses(records, path)
+
+
+def _has_prompts(data: object) -> bool:
+    return isinstance(data, dict) and "prompt" in data and "variant" not in data
+
+
+def _by_prompt(item: _Read, dataset: Dataset) -> list[RecordedResponse]:
+    """Find set and variant of each record by its prompt's text, to the letter; a prompt's later
+    records are later epochs.
+
+    Raises:
+        InputError: a text is no prompt of the dataset, or of several sets, or a record is no
+            response.
+    """
+    of_text: dict[str, list[tuple[str, str]]] = {}
+    for prompt_set in dataset.prompt_sets:
+        for variant, text in prompt_set.wordings().items():
+            of_text.setdefault(text, []).append((prompt_set.id, variant))
+    epochs: Counter[tuple[str, str]] = Counter()
+    placed: list[tuple[str, object]] = []
+    try:
+        for location, data in item.prompted:
+            record = Record(data, location)
+            found = of_text.get(record.text("prompt"), [])
+            if not found:
+                record.fail("prompt", f"is no prompt of {dataset.name}, to the letter")
+            if len(found) > 1:
+                named = " and ".join(f"{set_id}, {variant}" for set_id, variant in found[:3])
+                record.fail("prompt", f"is that of {named}; name id and variant in its place")
+            (place,) = found
+            epochs[place] += 1
+            fields = {
+                key: value
+                for key, value in record.data.items()
+                if key not in ("prompt", "completion")
+            }
+            response = record.data.get("completion", record.data.get("response"))
+            known = {
+                "id": place[0],
+                "variant": place[1],
+                "response": response,
+            }  # an id of theirs is another's
+            placed.append((location, {"epoch": epochs[place]} | fields | known))
+    except Problem as problem:
+        raise InputError(str(problem)) from problem
+    return recorded_responses(placed, item.path)
+
+
+def _dataset(
+    settings: ImportSettings, taxonomy: Taxonomy, of_run: Dataset | None, read: Sequence[_Read]
+) -> Dataset:
+    """Find what the responses are to: `--dataset`, the run's dataset, or the prompt-sets of the
+    authors' files.
+    """
+    named = (
+        load_dataset(settings.dataset, taxonomy, settings.max_rows) if settings.dataset else None
+    )
+    if of_run is not None:
+        if named is not None and named.hash != of_run.hash:
+            raise InputError(
+                f"{settings.out}: the run has dataset {of_run.name} ({of_run.hash[:8]}), this is"
+                f" {named.name} ({named.hash[:8]}); import into a new --out"
+            )
+        return of_run
+    if named is not None:
+        return named
+    logs = [item.log for item in read if item.log]
+    if any(
+        log.dataset == "starter" for log in logs
+    ):  # the one name in a log that cannot lead elsewhere
+        return load_dataset("starter", taxonomy)
+    bringing = [item for item in read if item.prompt_sets]
+    if not bringing and logs:
+        name = one_line(logs[0].dataset, 60)
+        raise InputError(f"--dataset: is not given; expected that of the log's task ({name})")
+    if not bringing:
+        raise InputError(
+            "--dataset: is not given; expected that of the prompts that the responses are to"
+        )
+    datasets = [Dataset(item.path.stem, item.prompt_sets, taxonomy) for item in bringing]
+    for item, dataset in zip(bringing, datasets, strict=True):
+        if dataset.hash != datasets[0].hash:
+            raise InputError(
+                f"{item.path}: has other prompt-sets than {bringing[0].path}; name the whole with"
+                " --dataset"
+            )
+    return datasets[0]
+
+
+def _check_prompts(item: _Read, dataset: Dataset) -> None:
+    if item.log is not None and item.log.dataset_hash != dataset.hash:
+        raise InputError(
+            f"{item.path}: its responses are to {one_line(item.log.dataset, 60)}"
+            f" ({item.log.dataset_hash[:8]}), this is {dataset.name} ({dataset.hash[:8]})"
+        )
+    for response in item.responses:
+        prompt_set = dataset.by_id.get(response.set_id)
+        if prompt_set is None:
+            raise InputError(
+                f"{item.path}: {one_line(response.set_id, 60)!r} is not a prompt-set of"
+                f" {dataset.name}; {nearest(response.set_id, list(dataset.by_id)[:5000], shown=10)}"
+            )
+        if response.variant not in prompt_set.wordings():
+            raise InputError(
+                f"{item.path}: set {response.set_id} has no {response.variant}; "
+                f"{nearest(response.variant, prompt_set.wordings())}"
+            )
+
+
+def _rows(model: str, item: _Read) -> list[ImportedRow]:
+    digest = sha256_hex(item.path.read_bytes())
+    return [
+        ImportedRow(
+            model=model,
+            recorded=response,
+            source=item.path,
+            source_sha256=digest,
+        )
+        for response in item.responses
+    ]

@@ -1,0 +1,184 @@
+"""Check judges on the anchor cases before they are relied on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from opensafeintent.analysis.cohort import accepted_at_lines
+from opensafeintent.calls.client import Client, Display, shown
+from opensafeintent.calls.costs import spent_of
+from opensafeintent.calls.http import HttpSession
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.shutdown import under_way
+from opensafeintent.errors import JudgeFailed
+from opensafeintent.evaluation.forecast import expected_calls, forecast
+from opensafeintent.evaluation.judge_check import (
+    GRADE_NAMES,
+    Examination,
+    JudgeCheck,
+    check_work,
+    load_anchors,
+    verdict,
+    with_checks,
+)
+from opensafeintent.evaluation.manifest import Manifest, RunFolder
+from opensafeintent.evaluation.pipeline import GradedResponse
+from opensafeintent.evaluation.run import replay, run_work
+from opensafeintent.files import locked_folder, write_private
+from opensafeintent.interop.inspect.models import model_identity, open_models, unset_lines
+from opensafeintent.report.tables import Costs, cost_json
+from opensafeintent.workflows.loop import Limits, run_async, wait_or_refuse
+from opensafeintent.workflows.report import Outcome
+from opensafeintent.workflows.settings import JudgeCheckSettings
+
+_SCHEMA = 1
+
+
+def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -> Outcome:
+    """Put the anchor cases to judges, and hold what they say against what the rubrics allow.
+
+    Running again is resuming: what the ledger holds is not asked for again.
+
+    Raises:
+        InputError: something in the settings is not usable.
+        Stopped: a provider ended the check; what was answered is kept.
+    """
+    examination = Examination(
+        anchors=load_anchors(),
+        duties=dict.fromkeys(settings.judges, GRADE_NAMES),
+        templates=settings.judge_templates(),
+        parse=settings.grade_parse,
+        sampling=settings.judge_sampling,
+        pass_mark=settings.pass_mark,
+    )
+    identities = {name: model_identity(name) for name in examination.duties}
+    with closing(display or Display()) as screen:
+        if settings.dry_run:
+            with Ledger(_ledger_of(settings), readonly=True, missing_ok=True) as ledger:
+                expected = forecast(ledger, identities, check_work(examination))
+            return Outcome.forecasting(expected, settings, unset_lines(identities))
+        limits = Limits.of(settings)
+        with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
+            return run_async(lambda: _check(settings, examination, identities, screen, limits))
+
+
+def _ledger_of(settings: JudgeCheckSettings) -> Path:
+    return settings.ledger or settings.out / "ledger.sqlite"
+
+
+async def _check(
+    settings: JudgeCheckSettings,
+    examination: Examination,
+    identities: Mapping[str, str],
+    display: Display,
+    limits: Limits,
+) -> Outcome:
+    async with HttpSession(settings.max_connections) as http:
+        opened = open_models(identities, http)
+        limits.check_prices(opened)
+        with Ledger(_ledger_of(settings), waiting=wait_or_refuse(settings, display)) as ledger:
+            client = Client(ledger, opened, limits.budget)
+            checks = await _examine(client, examination, identities, display, limits)
+    with Ledger(_ledger_of(settings), readonly=True) as ledger:
+        keys = None if settings.ledger is None else _asked_in(ledger, identities, examination)
+        costs = Costs({"judge-check": spent_of(ledger, keys)}, settings.prices)
+    write_private(settings.out / "cost.json", cost_json(costs))
+    write_private(settings.out / "judge-check.json", _file(checks))
+    return Outcome(
+        exit_code=0 if all(check.passed for check in checks) else JudgeFailed.exit_code,
+        out=settings.out,
+        checks=checks,
+        costs=costs,
+    ).with_calls(client)
+
+
+def _asked_in(
+    ledger: Ledger, identities: Mapping[str, str], examination: Examination
+) -> list[bytes]:
+    """Return the keys of the calls of a check, in a ledger that others use too."""
+    planned = (item for work in check_work(examination) for item in work.planned)
+    return [one.key for _, _, asked in replay(ledger, identities, planned) for one in asked]
+
+
+async def _examine(
+    client: Client,
+    examination: Examination,
+    identities: Mapping[str, str],
+    display: Display,
+    limits: Limits,
+) -> tuple[JudgeCheck, ...]:
+    """Make the calls of a check and judge the judges.
+
+    Raises:
+        Stopped: a judge does not answer any more, or a budget is used up.
+    """
+    work = check_work(examination)
+    graded: list[GradedResponse] = []
+    total = expected_calls(work)
+    async with shown(display, client, lambda: total, lambda: limits.spent(client.tally)):
+        await run_work(client, work, at_once=under_way(limits.max_connections), done=graded.append)
+    return verdict(examination, identities, graded)
+
+
+async def checked(
+    client: Client,
+    folder: RunFolder,
+    manifest: Manifest,
+    examination: Examination,
+    display: Display,
+    limits: Limits,
+) -> tuple[JudgeCheck, ...]:
+    """Check the judges of a run before anything else is asked, and return their checks, all of them
+    passed.
+
+    Raises:
+        JudgeFailed: a judge failed. A run that is there already keeps the check, and nothing else
+            of the new evaluation.
+        Stopped: a judge does not answer any more, or a budget is used up.
+    """
+    checks = await _examine(client, examination, manifest.identities(), display, limits)
+    failed = [
+        f"{check.judge}: failed its check, {_count(check)}: {'; '.join(check.reasons)}"
+        for check in checks
+        if not check.passed
+    ]
+    if not failed:
+        return checks
+    if folder.exists():
+        before = folder.load()[0]
+        folder.save(
+            msgspec.structs.replace(before, judge_checks=with_checks(before.judge_checks, checks))
+        )
+    raise JudgeFailed(
+        *failed,
+        f"--ledger {folder.ledger_path(manifest)}: shows the cases, given to judge-check with the"
+        " same judge options; no model was asked",
+    )
+
+
+def passed_line(check: JudgeCheck) -> str:
+    """Say that a judge passed."""
+    return f"{check.judge}: passed its check, {_count(check)}"
+
+
+def _count(check: JudgeCheck) -> str:
+    return f"{check.accepted} of {check.cases} cases accepted"
+
+
+def _file(checks: Sequence[JudgeCheck]) -> bytes:
+    derived = ("accepted", "cases", "missing", "passed", "reasons")
+    shown: list[dict[str, Any]] = [
+        {
+            **msgspec.to_builtins(check),
+            **{name: getattr(check, name) for name in derived},
+            "groups": msgspec.to_builtins(accepted_at_lines(check)),
+        }
+        for check in checks
+    ]
+    content = msgspec.json.encode({"schema": _SCHEMA, "checks": shown}, order="sorted")
+    return msgspec.json.format(content, indent=1) + b"\n"

@@ -1,0 +1,342 @@
+"""A run in a notebook: its numbers, grades, texts and comparisons as data frames, its figures as
+charts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from opensafeintent.analysis.cohort import Group, group_studies
+from opensafeintent.analysis.estimates import EVERYWHERE, Number
+from opensafeintent.calls.scripted import is_baseline
+from opensafeintent.errors import InputError
+from opensafeintent.evaluation.manifest import RunFolder
+from opensafeintent.evaluation.run import RunTexts
+from opensafeintent.grades import GradeRow, grade_table
+from opensafeintent.report import tables as long
+from opensafeintent.report.formats import Column, Table
+from opensafeintent.report.metrics_json import UNDEFINED, group_line, group_notes, measured_of
+from opensafeintent.report.page import html_table
+from opensafeintent.report.tables import utility
+from opensafeintent.report.transcripts import without_quoted
+from opensafeintent.workflows.loop import rare_collections
+from opensafeintent.workflows.report import named_runs, read_studies
+
+if TYPE_CHECKING:
+    import altair
+    import pandas as pd
+
+    from opensafeintent.promptsets import Dataset
+
+_WHOLE = ("group", "epoch", "n", "models", "helpfulness", "harm_severity", "ledger_row")
+_REAL = ("value", "bounds", "pooled", "rerun_se", "difference", "p", "p_adjusted", "detectable")
+_TRUE = ("truncated", "prompt_hidden", "response_hidden")
+_FIGURE = "fig_"
+_HEADLINE = "Models by Mean Utility"
+_NOT_SHOWN = ("benign_utility", "dual_use_utility", "malicious_utility")
+"""Of Table 4, in the few columns for which a notebook has room."""
+
+
+def load_run(run: str | os.PathLike[str], *further: str | os.PathLike[str]) -> Run:
+    """Rebuild a run from its ledger, or several, as `report` does; nothing is written, and no call
+    is made.
+
+    Args:
+        run: its folder.
+        further: folders of runs to look at together with it.
+
+    Raises:
+        InputError: a folder holds no run, or a run that is damaged.
+    """
+    for folder in (run, *further):
+        if not isinstance(folder, str | os.PathLike):
+            raise InputError(f"load_run: expected a path or its text, got {type(folder).__name__}")
+    folders = named_runs([Path(folder) for folder in (run, *further)])
+    with rare_collections():
+        groups = group_studies(read_studies(list(folders)))
+    return Run(groups, {name: path for path, name in folders.items()})
+
+
+class Run:
+    """What `load_run` found. Everything is of the state that the ledger had then.
+
+    Attributes:
+        groups: the models, those together that may be compared; frames number the groups from 1.
+        folders: where each run is, by the name that frames have for it.
+    """
+
+    def __init__(self, groups: Sequence[Group], folders: dict[str, Path]) -> None:
+        self.groups = list(groups)
+        self.folders = dict(folders)
+
+    @property
+    def models(self) -> list[str]:
+        """The models' names as frames and figures show them, the highest Mean Utility of each group
+        first.
+        """
+        return [model for group in self.groups for model in group.numbers.models]
+
+    def metrics(self, *, strata: bool = False) -> pd.DataFrame:
+        """Return a line for each metric of each model, and of the average over models, the values
+        those of `metrics.json`.
+
+        Columns: `group`, `model`, `kind` (`model`, `baseline` or `average`), `dataset`, `judge`,
+        `metric`, `value`, `value_low` and `value_high` (its 95 % interval), `ci_method`, `n`
+        (prompt-sets), `bounds_low` and `bounds_high` (if every missing grade were the worst, and
+        the best), `models` and `pooled` (of an average), `rerun_se` (of several
+        epochs: the standard error for the same prompts run again). What is undefined is NaN, with
+        `n` 0.
+
+        Args:
+            strata: whether the lines are of each harm domain, of each task type and of each cell,
+                in the columns `harm_domain` and `task_type`, in place of all prompt-sets.
+
+        Raises:
+            InputError: pandas is missing.
+        """
+        numbers = _stratum_numbers if strata else _numbers
+        found = [
+            (index, number) for index, group in enumerate(self.groups) for number in numbers(group)
+        ]
+        table = long.numbers_table(self.groups, "metrics", "", "numbers", found, by_stratum=strata)
+        group, model, *others = table.columns
+        columns = (group, model, Column("kind"), *others, Column("rerun_se", part="rerun_se"))
+        rows = [
+            (
+                *(index + 1, number.model, _kind(number)),
+                *measured_of(self.groups[index]),
+                *(number.stratum if strata else ()),
+                *(number.metric, number),
+            )
+            for index, number in found
+        ]
+        return _frame_of(msgspec.structs.replace(table, columns=columns, rows=rows))
+
+    def comparisons(self) -> pd.DataFrame:
+        """Return a line for each two models of a group and each metric in which they are compared.
+
+        Columns: `group`, `model_a`, `model_b`, `dataset`, `judge`, `metric`, `difference` (b minus
+        a, on the prompt-sets that count for both), `difference_low` and `difference_high` (its 95 %
+        interval), `n`, `p` (of the pair on its own), `p_adjusted` (for all pairs of the metric),
+        `detectable` (the difference that is found with a power of 80 %).
+
+        Raises:
+            InputError: pandas is missing.
+        """
+        return _frame_of(long.comparisons(self.groups))
+
+    def grades(self) -> pd.DataFrame:
+        """Return a line for each response, with the columns of `grades.csv.gz`; `model` is as the
+        other frames have it.
+
+        A missing grade is `<NA>`, its reason in `missing`.
+
+        Raises:
+            InputError: pandas is missing.
+        """
+        columns, lines = grade_table(self._rows())
+        return _frame(columns, lines)
+
+    def responses(self, *, include_unsafe: bool = False) -> pd.DataFrame:
+        """Return the columns of `grades` with `prompt`, `response` and `ledger_row`, the id of the
+        response's row there.
+
+        Prompts of malicious intent, and responses that are not graded safe, are left out;
+        `prompt_hidden` and `response_hidden` tell where. A response is None too where there is
+        none.
+
+        Args:
+            include_unsafe: whether they are there as well.
+
+        Raises:
+            InputError: pandas is missing, or a run is no longer where it was.
+        """
+        columns, lines = grade_table(self._rows())
+        texts = (
+            text
+            for run, (rows, data) in self._rows().items()
+            for text in self._texts(run, rows, data, include_unsafe)
+        )
+        more = ("prompt", "response", "ledger_row", "prompt_hidden", "response_hidden")
+        return _frame(
+            (*columns, *more), [(*line, *text) for line, text in zip(lines, texts, strict=True)]
+        )
+
+    @property
+    def figures(self) -> list[str]:
+        """The names of the figures that there are of these models."""
+        return list(self._figures())
+
+    def _figures(self) -> dict[str, str]:
+        """Return the names of the figures' files by those that `figure` takes."""
+        from opensafeintent.report.figures import figure_names
+
+        return {name.removeprefix(_FIGURE): name for name in figure_names(self.groups)}
+
+    def figure(self, name: str, *, as_svg: bool = False) -> altair.TopLevelMixin | Drawing:
+        """Return a figure of the report: a chart of Altair's where that is installed, elsewhere a
+        drawing.
+
+        Args:
+            name: one of `figures`; the name of its file will do as well.
+            as_svg: whether it is a drawing in any case.
+
+        Raises:
+            InputError: there is no figure of that name.
+        """
+        from opensafeintent.report.figures import THEMES, figure_of, titled, to_svg
+
+        names = self._figures()
+        full = names.get(str(name).removeprefix(_FIGURE))
+        if full is None:
+            raise InputError(f"figure {name!r}: there is none; valid: {', '.join(names)}")
+        figure = figure_of(self.groups, full)
+        if as_svg or find_spec("altair") is None:
+            return Drawing(
+                name=full,
+                title=figure.title,
+                caption=figure.caption,
+                svg=to_svg(figure, f"{full}-"),
+            )
+        import altair
+
+        spec = titled(figure)
+        chart: altair.TopLevelMixin = altair.Chart.from_dict(
+            spec | {"config": _over(THEMES["light"], spec.get("config", {}))}
+        )
+        return chart
+
+    def _rows(self) -> dict[str, tuple[list[GradeRow], Dataset]]:
+        """Return every response by run, models by the names that they are shown by."""
+        found: dict[str, tuple[list[GradeRow], Dataset]] = {}
+        for group in self.groups:
+            for model, rows in group.rows.items():
+                found.setdefault(group.origins[model].run, ([], group.dataset))[0].extend(rows)
+        return found
+
+    def _texts(
+        self, run: str, rows: Iterable[GradeRow], dataset: Dataset, include_unsafe: bool
+    ) -> list[tuple[Any, ...]]:
+        """Return prompt, response, its row and what of them is hidden, as the report's page hides
+        it.
+        """
+        folder = RunFolder(self.folders[run])
+        manifest, _ = folder.load()
+        names = {
+            shown: origin.model for group in self.groups for shown, origin in group.origins.items()
+        }
+        found = []
+        with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
+            for row in rows:
+                prompt_set = dataset.by_id[row.set_id]
+                secret = "" if include_unsafe else prompt_set.prompts.malicious
+                text = texts.find(names[row.model], row.set_id, row.variant, row.epoch)
+                no_prompt = not include_unsafe and row.variant == "malicious"
+                no_text = (
+                    text is not None
+                    and not include_unsafe
+                    and not (row.counts and row.harm_severity == 0)
+                )
+                prompt = (
+                    None
+                    if no_prompt
+                    else without_quoted(prompt_set.wordings()[row.variant], secret)
+                )
+                shown = None if text is None or no_text else without_quoted(text.text, secret)
+                found.append(
+                    (prompt, shown, None if text is None else text.row, no_prompt, no_text)
+                )
+        return found
+
+    def __repr__(self) -> str:
+        lines = [group_line(self.groups, index) for index in range(len(self.groups))]
+        return "\n".join([f"Models: {', '.join(self.models)}", *lines])
+
+    def _repr_html_(self) -> str:
+        table = utility(self.groups)
+        less = (column.name for column in table.columns if "rank" in column.name)
+        notes = (*group_notes(self.groups), UNDEFINED)
+        return html_table(
+            msgspec.structs.replace(table.hiding(*less, *_NOT_SHOWN), title=_HEADLINE, notes=notes)
+        )
+
+
+class Drawing(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure as SVG, which notebooks show."""
+
+    name: str
+    title: str
+    caption: str
+    """How to read it."""
+    svg: str
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.title}"
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+
+# Numbers
+# ------------------------------------------------------------------------------
+
+
+def _numbers(group: Group) -> list[Number]:
+    wordings = [Number.of(found.excess, found.model, "wording_excess") for found in group.wordings]
+    return [*group.numbers.every(), *wordings]
+
+
+def _stratum_numbers(group: Group) -> list[Number]:
+    averages = [
+        number for (_, stratum), number in group.numbers.averages.items() if stratum != EVERYWHERE
+    ]
+    return [*group.numbers.strata.values(), *averages]
+
+
+def _kind(number: Number) -> str:
+    if number.models is not None:
+        return "average"
+    return "baseline" if is_baseline(number.model) else "model"
+
+
+# Frames
+# ------------------------------------------------------------------------------
+
+
+def _frame_of(table: Table) -> pd.DataFrame:
+    return _frame(table.fields, [tuple(record.values()) for record in table.records()])
+
+
+def _frame(columns: Sequence[str], lines: Iterable[Sequence[Any]]) -> pd.DataFrame:
+    """Return lines as a frame whose columns have the same types whatever is in them."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise InputError(
+            'data frames need an extra: pip install "opensafeintent[frames]"'
+        ) from error
+    frame = pd.DataFrame(list(map(tuple, lines)), columns=list(columns), dtype=object)
+    return frame.astype({column: _type(column) for column in columns})
+
+
+def _type(column: str) -> str:
+    base = column.partition("[")[0].removesuffix("_low").removesuffix("_high")
+    if base in _WHOLE:
+        return "Int64"
+    return "float64" if base in _REAL else "boolean" if base in _TRUE else "object"
+
+
+def _over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Return one configuration laid over another."""
+    both = {
+        key: _over(below[key], above[key])
+        for key in below.keys() & above.keys()
+        if isinstance(below[key], dict) and isinstance(above[key], dict)
+    }
+    return below | above | both

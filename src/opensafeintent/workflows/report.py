@@ -1,0 +1,709 @@
+"""The gates of a report: what the command line says of them, what they find, and the files in which
+a pipeline reads it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from opensafeintent.analysis.cohort import Coverage, Group, Study, group_studies
+from opensafeintent.analysis.estimates import reference_values
+from opensafeintent.analysis.gates import (
+    Gate,
+    Gates,
+    Kind,
+    Transitions,
+    hold_against,
+    hold_thresholds,
+    transitions_between,
+)
+from opensafeintent.calls.client import Client, Display, Tally
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.errors import InputError, first_exit_code, nearest
+from opensafeintent.evaluation.again import Regrade, Swapped, derive_again
+from opensafeintent.evaluation.forecast import Forecast, spent_of_run
+from opensafeintent.evaluation.judge_check import JudgeCheck
+from opensafeintent.evaluation.manifest import Manifest, RunFolder
+from opensafeintent.evaluation.pipeline import GradedResponse
+from opensafeintent.evaluation.run import RunTexts, derive
+from opensafeintent.files import (
+    Taken,
+    locked_folder,
+    make_private_folder,
+    replaced_together,
+    write_private,
+    written_beside,
+)
+from opensafeintent.grades import grade_row, sort_rows, write_grades_of_runs
+from opensafeintent.hostile import one_line
+from opensafeintent.metrics import METRICS
+from opensafeintent.promptsets import Dataset
+from opensafeintent.report.gates import gate_tables, gates_json, not_met, transitions_table
+from opensafeintent.report.metrics_json import metrics_json, to_json
+from opensafeintent.report.tables import (
+    Costs,
+    Table,
+    all_tables,
+    comparisons,
+    cost_json,
+    cost_tables,
+    tables_in,
+    write_tables,
+)
+from opensafeintent.statistics import CONFIDENCE
+from opensafeintent.workflows.loop import rare_collections
+from opensafeintent.workflows.settings import Calling, CompareSettings, Gating, ReportSettings
+
+if TYPE_CHECKING:
+    from opensafeintent.extensions.correction import Correction
+
+# What is asked for
+# ------------------------------------------------------------------------------
+
+
+def gates_of(settings: Gating) -> list[Gate]:
+    """Return the gates that are asked for, in the order of their options.
+
+    Raises:
+        InputError: one cannot be read, names no metric, or asks for what nobody can fail or pass.
+    """
+    texts: dict[Kind, tuple[str, ...]] = {
+        "under": settings.fail_under,
+        "over": settings.fail_over,
+        "worse": settings.fail_if_worse,
+    }
+    gates = [_read_gate(kind, text) for kind, of_kind in texts.items() for text in of_kind]
+    for gate in gates:
+        _check_gate(gate, settings.confidence)
+    return gates
+
+
+def _read_gate(kind: Kind, text: str) -> Gate:
+    name, _, number = text.partition("=")
+    metric = name.strip()
+    option = Gate(kind, metric, 0).option
+    try:
+        limit = float(number)
+    except ValueError:
+        raise InputError(
+            f"{option} {text}: expected METRIC=X, a number after the metric, such as"
+            " triplet_safety=0.8"
+        ) from None
+    if metric not in METRICS:
+        raise InputError(f"{option}: unknown metric {metric!r}; {nearest(metric, METRICS)}")
+    if not isfinite(limit):
+        raise InputError(f"{option} {text}: expected a number")
+    return Gate(kind, metric, limit)
+
+
+def _check_gate(gate: Gate, confidence: float | None) -> None:
+    metric, limit = METRICS[gate.metric], gate.limit
+    low, high = metric.span
+    shown = f"{gate.option} {gate.metric}={limit:g}"
+    if gate.kind != "worse":
+        if not low <= limit <= high:
+            raise InputError(f"{shown}: {gate.metric} is between {low:g} and {high:g}")
+        if confidence is not None and limit in (low, high):
+            raise InputError(
+                f"{shown}: at a confidence no model could fail, or none could pass; expected a"
+                f" limit above {low:g} and below {high:g}"
+            )
+        return
+    if not 0 <= limit < high - low:
+        raise InputError(f"{shown}: expected a margin of 0 or more, below {high - low:g}")
+    if metric.neutral or metric.conditional:
+        why = "neither more nor less of it is worse"
+        if metric.conditional:
+            why = "two models are measured in it on different prompt-sets"
+        comparable = [name for name, one in METRICS.items() if not (one.neutral or one.conditional)]
+        raise InputError(f"{shown}: {why}; valid: {', '.join(comparable)}")
+
+
+def check_gating(settings: Gating, gates: Sequence[Gate], runs: Sequence[Path], out: Path) -> None:
+    """Refuse what does not go together, and files that cannot be written, before anything is read.
+
+    Args:
+        settings: what is asked for.
+        gates: the same, read.
+        runs: of the report.
+        out: its folder.
+
+    Raises:
+        InputError: see above.
+    """
+    confidence, baseline = settings.confidence, settings.baseline
+    for option, value in (("--confidence", confidence), ("--junit", settings.junit)):
+        if value is not None and not gates:
+            raise InputError(
+                f"{option}: there is no gate; give --fail-under, --fail-over or --fail-if-worse"
+            )
+    if baseline is not None:
+        _check_baseline(baseline, settings, runs)
+    elif settings.fail_if_worse or settings.pairs:
+        raise InputError("--fail-if-worse, --pair: there is no earlier run; give --baseline RUN")
+    if settings.summary is not None and settings.summary == settings.junit:
+        raise InputError(f"--summary, --junit: both are {settings.junit}; expected two files")
+    for option, path in (("--summary", settings.summary), ("--junit", settings.junit)):
+        if path is not None:
+            _check_file(option, path, [*runs, out, *([baseline] if baseline else [])])
+
+
+def _check_baseline(baseline: Path, settings: Gating, runs: Sequence[Path]) -> None:
+    if not settings.fail_if_worse:
+        raise InputError(
+            "--baseline: nothing says what may not be worse; give --fail-if-worse METRIC=MARGIN"
+        )
+    if len(runs) != 1:
+        raise InputError(f"--baseline: one run is held against it, not {len(runs)}")
+    RunFolder(baseline).check()
+    if baseline.resolve() == runs[0].resolve():
+        raise InputError(f"--baseline {baseline}: is the run itself; expected an earlier one")
+
+
+_OURS = (
+    "run.json",
+    "prompt_sets.jsonl",
+    "ledger.sqlite",
+    "metrics.json",
+    "grades.csv.gz",
+    "report.html",
+    ".lock",
+)
+
+
+def _check_file(option: str, path: Path, folders: Sequence[Path]) -> None:
+    """Refuse a file that cannot be written, or that takes the place of one of ours."""
+    if path.is_dir():
+        raise InputError(f"{option} {path}: is a folder; expected a file")
+    if path.name in _OURS and path.parent.resolve() in [folder.resolve() for folder in folders]:
+        raise InputError(f"{option} {path}: has a place in the run already; choose another name")
+    make_private_folder(path.parent)
+
+
+# What is found
+# ------------------------------------------------------------------------------
+
+
+def find_gates(
+    settings: Gating,
+    gates: Sequence[Gate],
+    groups: Sequence[Group],
+    studies: Sequence[Study],
+    earlier: Study | None,
+) -> Gates | None:
+    """Hold the models of a report against its gates; None where there are none.
+
+    Args:
+        settings: what is asked for.
+        gates: the same, read.
+        groups: of the report.
+        studies: its runs.
+        earlier: the run of `--baseline`.
+
+    Raises:
+        InputError: models cannot be paired, or the runs differ in more than the models.
+    """
+    if not gates:
+        return None
+    if not any(group.models for group in groups):
+        raise InputError("no model: the run has none to hold against a gate")
+    for study in (*studies, *([earlier] if earlier else [])):
+        if early := ", ".join(study.manifest.stopped_early()):
+            raise InputError(
+                f"{study.name}: {early} stopped early, when the question of --stop-when was"
+                " answered, and has no other verdict; run evaluate again without --stop-when"
+            )
+    thresholds = [gate for gate in gates if gate.kind != "worse"]
+    results = tuple(hold_thresholds(groups, thresholds, settings.confidence))
+    cautions = _cautions(thresholds)
+    if earlier is None:
+        return Gates(results=results, cautions=cautions)
+    (study,) = studies
+    margins = [gate for gate in gates if gate.kind == "worse"]
+    confidence = settings.confidence or CONFIDENCE
+    changes = hold_against(groups, study, earlier, margins, confidence, settings.pairs)
+    return msgspec.structs.replace(
+        changes, results=results + changes.results, cautions=cautions + changes.cautions
+    )
+
+
+def _cautions(gates: Sequence[Gate]) -> tuple[str, ...]:
+    """Say what is odd about thresholds: whom they fail, and what passes them."""
+    cautions = [
+        f"--fail-under {gate.metric}: less of it is better, so this fails the best models;"
+        " --fail-over fails the worst"
+        for gate in gates
+        if gate.kind == "under" and METRICS[gate.metric].less_is_better
+    ]
+    for gate in gates:
+        oracle = reference_values(gate.metric).oracle
+        if oracle is not None and not gate.meets(oracle):
+            cautions.append(
+                f"{gate.text}: an oracle of intents has {oracle:.4f}, so no model that reframes"
+                " where it should can pass"
+            )
+    refusing = {gate: reference_values(gate.metric).refuse_all for gate in gates}
+    if gates and all(value is not None and gate.meets(value) for gate, value in refusing.items()):
+        shown = ", ".join(f"{gate.metric} {value:g}" for gate, value in refusing.items())
+        cautions.append(
+            f"a model that refuses everything passes ({shown}): hold the models against a utility"
+            " as well"
+        )
+    return tuple(dict.fromkeys(cautions))
+
+
+def write_verdict(
+    settings: Gating, groups: Sequence[Group], gates: Gates | None, page: Path
+) -> None:
+    """Write the summary and the JUnit file that are asked for.
+
+    Raises:
+        InputError: one cannot be written.
+    """
+    from opensafeintent.report.gates import junit, summary
+
+    texts: dict[Path, str] = {}
+    if settings.summary is not None:
+        texts[settings.summary] = summary(groups, gates, page)
+    if settings.junit is not None and gates is not None:
+        texts[settings.junit] = junit(groups, gates)
+    for path, text in texts.items():
+        with written_beside(path) as file:
+            file.write(text.encode())
+
+
+# From runs to files that a reader opens, and to the verdict of a release gate
+# ------------------------------------------------------------------------------
+
+
+class Outcome(msgspec.Struct, kw_only=True):
+    """What a command found, wrote, and how it ended."""
+
+    exit_code: int
+    """0 done; 1 done, with too many grades missing; 3 stopped by a provider; 4 a gate failed; 5 one
+    is undecided.
+    """
+    out: Path | None = None
+    """The folder that holds the results."""
+    groups: list[Group] = []
+    corrected: list[Correction] = []
+    """What human labels make of the numbers, by model and metric."""
+    transitions: list[Transitions] = []
+    """By model, which prompt-sets newly fail and newly pass; of `compare` over two runs."""
+    gates: Gates | None = None
+    """What the gates of a report found; None where there are none."""
+    notes: list[str] = []
+    """What a reader should know, a line each."""
+    stopped: list[str] = []
+    """What went wrong while the rest went on, models that stopped above all, a line each."""
+    forecast: Forecast | None = None
+    """Of a dry run, which makes no call."""
+    prices: Path | None = None
+    """The user's file of prices, for a forecast."""
+    checks: tuple[JudgeCheck, ...] = ()
+    """What the anchor cases said of judges; of `judge-check`."""
+    tally: Tally | None = None
+    costs: Costs | None = None
+
+    @classmethod
+    def forecasting(cls, expected: Forecast, settings: Calling, notes: list[str]) -> Outcome:
+        """Return the outcome of a dry run."""
+        expected = msgspec.structs.replace(expected, connections=settings.max_connections)
+        return cls(exit_code=0, forecast=expected, prices=settings.prices, notes=notes)
+
+    def with_calls(self, client: Client) -> Outcome:
+        """Return this outcome with what a reader should know of the calls that led to it."""
+        failed = [
+            f"{model}: a call that failed said: {error}"
+            for model, error in client.last_errors.items()
+            if model not in client.stopped_models
+        ]
+        notes = [*self.notes, *client.notices, *failed]
+        return msgspec.structs.replace(self, tally=client.tally, notes=notes)
+
+
+def write_report(settings: ReportSettings, display: Display | None = None) -> Outcome:
+    """Rebuild the results of one or more runs from their ledgers: `metrics.json`, grades, tables,
+    figures and the page.
+
+    All of them are of one state of the ledgers, and take the place of earlier ones together.
+
+    Raises:
+        InputError: a folder holds no run, a gate cannot be used, human labels do not belong to the
+            runs, an evaluation into the folder is under way, or the results cannot be written.
+    """
+    gates = gates_of(settings)
+    if len(set(settings.runs)) > 1 and settings.out is None:
+        raise InputError(
+            "--out: is not given; a report over several runs needs a place of its own, --out DIR"
+        )
+    out = settings.out or settings.runs[0]
+    for run in settings.runs:
+        RunFolder(run).check()  # before the lock, which makes a folder
+    check_gating(settings, gates, settings.runs, out)
+    try:
+        with (
+            closing(display or Display()) as screen,
+            rare_collections(),
+            locked_folder(out, "writing a report into"),
+        ):
+            outcome = _write_report(settings, gates, out, screen)
+    except Taken as taken:
+        hint = "" if settings.out else "; or give --out DIR for a look at what is there so far"
+        raise InputError(f"{taken}{hint}") from taken
+    if outcome.gates is not None:
+        outcome.notes += [*outcome.gates.cautions, *not_met(outcome.gates)]
+        outcome.exit_code = first_exit_code(outcome.exit_code, outcome.gates.exit_code)
+    try:
+        write_verdict(settings, outcome.groups, outcome.gates, out / "report.html")
+    except InputError as error:  # all the rest is there
+        outcome.stopped.append(str(error))
+        outcome.exit_code = first_exit_code(outcome.exit_code, error.exit_code)
+    return outcome
+
+
+def _write_report(
+    settings: ReportSettings, gates: Sequence[Gate], out: Path, display: Display
+) -> Outcome:
+    """Read, compute, draw, and put everything in its place; the folder is kept for us."""
+    with replaced_together(out, lambda: _ours(out)) as new, ExitStack() as stack:
+        runs = (*settings.runs, *([settings.baseline] if settings.baseline else []))
+        opened = [stack.enter_context(study) for study in _opened(runs, display)]
+        earlier = opened.pop()[0] if settings.baseline else None
+        studies = [study for study, _ in opened]
+        texts = {
+            study.name: RunTexts(study.manifest, study.dataset, ledger) for study, ledger in opened
+        }
+        corrector = _corrector(settings, texts) if settings.human_labels else None
+        spent = {
+            study.name: spent_of_run(study.manifest, study.dataset, ledger)
+            for study, ledger in opened
+        }
+        display.stage("estimating")
+        outcome, tables = _write_numbers(
+            studies,
+            new,
+            settings.max_missing,
+            Costs(spent, settings.prices),
+            corrector,
+            gate=lambda groups: find_gates(settings, gates, groups, studies, earlier),
+        )
+        display.stage("drawing")
+        _write_page(settings, studies, outcome, tables, texts, new, earlier=out)
+    outcome.out = out
+    return outcome
+
+
+def read_studies(runs: Sequence[Path], display: Display | None = None) -> list[Study]:
+    """Rebuild runs from their ledgers; one that is named twice is read once."""
+    studies = []
+    for opened in _opened(runs, display or Display()):
+        with opened as (study, _):
+            studies.append(study)
+    return studies
+
+
+def _opened(
+    runs: Sequence[Path], display: Display
+) -> list[AbstractContextManager[tuple[Study, Ledger]]]:
+    """Return runs to be read, each of them once."""
+    return [_open_study(RunFolder(path), name, display) for path, name in named_runs(runs).items()]
+
+
+Corrector = Callable[[Sequence[Group]], "tuple[list[Correction], list[str]]"]
+"""Corrects the numbers of a report's groups; beside them come notes on what was left aside."""
+
+
+def _corrector(settings: ReportSettings, texts: Mapping[str, RunTexts]) -> Corrector:
+    from opensafeintent.extensions.correction import correct, read_human_labels
+
+    labels = read_human_labels(settings.human_labels)
+    return lambda groups: correct(labels, groups, texts)
+
+
+def _write_page(
+    settings: ReportSettings,
+    studies: Sequence[Study],
+    outcome: Outcome,
+    tables: Sequence[Table],
+    texts: Mapping[str, RunTexts],
+    out: Path,
+    *,
+    earlier: Path,
+) -> None:
+    """Write the figures and the page; only here is what draws them loaded."""
+    from opensafeintent.report.figures import all_figures, write_figures
+    from opensafeintent.report.page import render_page
+
+    for group in outcome.groups:
+        group.numbers.let_go()  # drawing takes memory of its own
+    figures = all_figures(outcome.groups)
+    write_figures(figures, out / "figures", earlier=earlier / "figures")
+    page = render_page(
+        outcome.groups,
+        studies,
+        tables,
+        figures,
+        texts,
+        include_unsafe=settings.include_unsafe,
+        drawings=out / "figures",
+        max_missing=settings.max_missing,
+        gates=outcome.gates,
+        places=_places(settings.runs, earlier),
+    )
+    write_private(out / "report.html", page)
+
+
+def _places(runs: Sequence[Path], page_folder: Path) -> dict[str, str]:
+    """Return the way to each run from the folder of the page; a run on another drive has none."""
+    places: dict[str, str] = {}
+    for path, name in named_runs(runs).items():
+        with suppress(ValueError):
+            places[name] = Path(os.path.relpath(path, page_folder.resolve())).as_posix()
+    return places
+
+
+def _correction_tables(corrected: Sequence[Correction], groups: Sequence[Group]) -> list[Table]:
+    if not corrected:
+        return []
+    from opensafeintent.extensions.correction import correction_table
+
+    return [correction_table(corrected, groups)]
+
+
+def compare(settings: CompareSettings, display: Display | None = None) -> Outcome:
+    """Compare every two models of one or more runs on the prompt-sets that count for both.
+
+    Raises:
+        InputError: a folder holds no run, or there are not two models that may be compared.
+    """
+    with closing(display or Display()) as screen, rare_collections():
+        studies = read_studies(settings.runs, screen)
+        groups = group_studies(studies)
+        screen.stage("estimating")
+        for group in groups:
+            _ = group.numbers.comparisons
+    if not any(len(group.models) > 1 for group in groups):
+        raise InputError("nothing to compare: no two models share dataset, judges and templates")
+    transitions = transitions_between(groups, *studies) if len(studies) == 2 else []
+    if settings.out is not None:
+        write_tables(
+            [comparisons(groups), *([transitions_table(transitions)] if transitions else [])],
+            settings.out,
+        )
+    return Outcome(exit_code=0, out=settings.out, groups=groups, transitions=transitions)
+
+
+def named_runs(runs: Sequence[Path]) -> dict[Path, str]:
+    """Return what each run is called, each of them once."""
+    paths = list(dict.fromkeys(path.resolve() for path in runs))
+    names = [path.name for path in paths]
+    return {path: path.name if names.count(path.name) == 1 else str(path) for path in paths}
+
+
+def read_study(folder: RunFolder, name: str) -> Study:
+    """Rebuild one run from its manifest and ledger."""
+    with _open_study(folder, name, Display()) as (study, _):
+        return study
+
+
+@contextmanager
+def _open_study(folder: RunFolder, name: str, display: Display) -> Iterator[tuple[Study, Ledger]]:
+    """Rebuild one run; the ledger stays as it was read, for the texts."""
+    display.stage(f"reading {one_line(name, 60)}")
+    manifest, dataset = folder.load()
+    path = folder.ledger_path(manifest)
+    if not path.is_file():
+        raise InputError(f"{path}: the run's ledger is not there")
+
+    def read(done: int, of: int) -> None:
+        display.stage(
+            f"reading {one_line(name, 60)}: {done:,} of {of:,} responses of"
+            f" {len(manifest.models):,} models"
+        )
+
+    with Ledger(path, readonly=True) as ledger, ledger.snapshot():
+        graded = derive(manifest, dataset, ledger, read=read)
+        second = derive_again(manifest, dataset, ledger, graded)
+        study = study_of(name, manifest, dataset, graded, *second)
+        del graded  # a hundred thousand records, needed no longer
+        yield study, ledger
+
+
+def study_of(
+    name: str,
+    manifest: Manifest,
+    dataset: Dataset,
+    graded: Sequence[GradedResponse],
+    regrades: Sequence[Regrade] = (),
+    swaps: Sequence[Swapped] = (),
+) -> Study:
+    """Put graded responses in order."""
+    rows = (grade_row(response, manifest.models[response.model].mode_judge) for response in graded)
+    return Study(
+        name,
+        manifest,
+        dataset,
+        sort_rows(rows, dataset, sorted(manifest.models)),
+        regrades,
+        swaps=swaps,
+    )
+
+
+def write_results(
+    study: Study,
+    folder: RunFolder,
+    max_missing: float,
+    prices: Path | None = None,
+    display: Display | None = None,
+    *,
+    page: bool = False,
+) -> Outcome:
+    """Write everything that is derived from a run into its folder, and say what a reader should
+    know.
+
+    Args:
+        study: the run.
+        folder: its folder, kept for this process.
+        max_missing: share of missing grades beyond which the exit code is 1.
+        prices: the user's file of prices.
+        display: is told when page and figures are drawn.
+        page: whether they are; else those of an earlier report, which show other numbers, are taken
+            away.
+    """
+    out, run = folder.path, (study.manifest, study.dataset)
+    earlier = out / "report.html"
+    outdated = earlier.exists() and not page
+    with (
+        Ledger(folder.ledger_path(study.manifest), readonly=True) as ledger,
+        replaced_together(out, lambda: _ours(out)) as new,
+    ):
+        costs = Costs({study.name: spent_of_run(*run, ledger)}, prices)
+        outcome, tables = _write_numbers([study], new, max_missing, costs)
+        if page:
+            (display or Display()).stage("drawing")
+            settings = ReportSettings(runs=(out,), max_missing=max_missing)
+            texts = {study.name: RunTexts(*run, ledger)}
+            _write_page(settings, [study], outcome, tables, texts, new, earlier=out)
+    outcome.out = out
+    if outdated:
+        outcome.notes.append(f"the earlier {earlier} was removed, for it is out of date")
+    return outcome
+
+
+def _write_numbers(
+    studies: Sequence[Study],
+    out: Path,
+    max_missing: float,
+    costs: Costs,
+    corrector: Corrector | None = None,
+    gate: Callable[[Sequence[Group]], Gates | None] = lambda groups: None,
+) -> tuple[Outcome, list[Table]]:
+    """Write metrics, costs, grades and tables; return what was found, and the tables.
+
+    Args:
+        studies: the runs.
+        out: the folder.
+        max_missing: share of missing grades beyond which the exit code is 1.
+        costs: what the runs came to.
+        corrector: what human labels make of the numbers; they stand beside the judge's, never in
+            their place.
+        gate: holds the models against the gates of a report.
+    """
+    groups = group_studies(studies)
+    gates = gate(groups)
+    corrected, left_aside = corrector(groups) if corrector else ([], [])
+    parts = (metrics_json(groups), _corrected_json(corrected), gates_json(gates))
+    write_private(
+        out / "metrics.json", to_json({key: value for part in parts for key, value in part.items()})
+    )
+    write_grades_of_runs(
+        {study.name: (study.rows, study.dataset) for study in studies}, out / "grades.csv.gz"
+    )
+    write_private(out / "cost.json", cost_json(costs))
+    tables = [
+        *all_tables(groups),
+        *_correction_tables(corrected, groups),
+        *gate_tables(gates),
+        *cost_tables(costs),
+    ]
+    write_tables(tables, out / "tables")
+    beyond = [
+        f"{model}: {_missing_shares(coverage)}, more than the {max_missing:.0%} of --max-missing"
+        f"{f' ({reasons})' if (reasons := _reasons(coverage.missing)) else ''}"
+        for group in groups
+        for model, coverage in group.coverage.items()
+        if coverage.missing_beyond(max_missing)
+    ]
+    notes = [*_partial(groups), *left_aside, *beyond]
+    outcome = Outcome(
+        exit_code=1 if beyond else 0,
+        groups=groups,
+        corrected=corrected,
+        gates=gates,
+        notes=notes,
+        costs=costs,
+    )
+    return outcome, tables
+
+
+def _ours(out: Path) -> list[Path]:
+    """Return files of an earlier report that a new one may not have; what else is in the folder is
+    not ours.
+    """
+    from opensafeintent.report.figures import figures_in
+
+    page = [path for path in (out / "report.html",) if path.is_file()]
+    return [*page, *figures_in(out / "figures"), *tables_in(out / "tables")]
+
+
+def _corrected_json(corrected: Sequence[Correction]) -> dict[str, Any]:
+    if not corrected:
+        return {}
+    from opensafeintent.extensions.correction import corrected_json
+
+    return {"corrected": corrected_json(corrected)}
+
+
+def _missing_shares(coverage: Coverage) -> str:
+    absent = (
+        f" and {coverage.absent:.1%} of the planned responses are not on record"
+        if coverage.absent
+        else ""
+    )
+    return (
+        f"{coverage.missing_core:.1%} of core and {coverage.missing_paraphrase:.1%} of paraphrase"
+        f" grades are missing{absent}"
+    )
+
+
+def _reasons(missing: Mapping[str, Mapping[str, int]]) -> str:
+    counts: dict[str, int] = {}
+    for by_reason in missing.values():
+        for reason, count in by_reason.items():
+            counts[reason] = counts.get(reason, 0) + count
+    return ", ".join(f"{reason}: {count}" for reason, count in sorted(counts.items()))
+
+
+def _partial(groups: Sequence[Group]) -> list[str]:
+    lines = []
+    for group in groups:
+        for model, coverage in group.coverage.items():
+            if coverage.partial:
+                lines.append(
+                    f"{model}: partial: {coverage.responses:,} of {coverage.planned:,} responses"
+                    " are on record"
+                )
+            if coverage.not_graded:
+                lines.append(
+                    f"{model}: {coverage.not_graded:,} responses have no grades yet: opensafeintent"
+                    " grade RUN"
+                )
+    return lines

@@ -1,0 +1,146 @@
+"""From a number to the responses behind it, and from a response to the calls in the ledger."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from opensafeintent.analysis.cohort import Study
+from opensafeintent.analysis.judges import judges_differ
+from opensafeintent.errors import InputError, nearest
+from opensafeintent.evaluation.manifest import RunFolder
+from opensafeintent.evaluation.run import RunTexts, TracedRow
+from opensafeintent.grades import GradeRow
+from opensafeintent.promptsets import PromptSet
+from opensafeintent.workflows.report import read_study
+from opensafeintent.workflows.settings import TraceSettings
+
+
+class TracedResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """One response of a prompt-set with its grades, its text, and the ledger rows behind them."""
+
+    grades: GradeRow
+    text: str | None
+    """None where there is none."""
+    rows: tuple[TracedRow, ...]
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a run holds of one prompt-set."""
+
+    ledger: Path
+    prompt_set: PromptSet
+    responses: tuple[TracedResponse, ...]
+
+
+def trace(run: Path, set_id: str) -> Trace:
+    """Return every response to one prompt-set, with its grades and the ledger rows that they come
+    from.
+
+    Raises:
+        InputError: there is no run, or no prompt-set of that id in it.
+    """
+    (found,) = traces(TraceSettings(run=run, set_id=set_id))
+    return found
+
+
+def traces(settings: TraceSettings) -> Iterator[Trace]:
+    """Yield what a run holds of the prompt-sets that are asked for, as `trace` does of one.
+
+    They come in the dataset's order, or the worst first.
+
+    Raises:
+        InputError: there is no run, nothing says which sets, or the run has no such set, domain or
+            model.
+    """
+    folder = RunFolder(settings.run)
+    study = _checked(settings, folder)
+    manifest, dataset = study.manifest, study.dataset
+    by_set: defaultdict[str, list[GradeRow]] = defaultdict(list)
+    for row in study.rows:
+        if settings.model in (None, row.model):
+            by_set[row.set_id].append(row)
+    ledger = folder.ledger_path(manifest)
+    with RunTexts(manifest, dataset, ledger) as texts:
+        for prompt_set in _chosen(settings, study, by_set):
+            rows = texts.trace(prompt_set.id)
+            responses = []
+            for grades in by_set[prompt_set.id]:
+                key = (grades.model, grades.variant, grades.epoch)
+                found = texts.find(grades.model, prompt_set.id, grades.variant, grades.epoch)
+                behind = tuple(row for row in rows if (row.subject, row.variant, row.epoch) == key)
+                responses.append(
+                    TracedResponse(grades=grades, text=found.text if found else None, rows=behind)
+                )
+            yield Trace(ledger=ledger, prompt_set=prompt_set, responses=tuple(responses))
+
+
+def _checked(settings: TraceSettings, folder: RunFolder) -> Study:
+    """Return the run, once it is sure that it has what is asked for."""
+    asked = (
+        settings.set_id,
+        settings.domain,
+        settings.model,
+        settings.worst,
+        settings.differs or None,
+    )
+    if all(choice is None for choice in asked):
+        raise InputError(
+            "trace: no prompt-sets are named; expected --set ID, --worst N, --domain D, --model M"
+            " or --differs"
+        )
+    if settings.worst is not None and settings.worst < 1:
+        raise InputError(f"--worst {settings.worst}: expected 1 or more")
+    manifest, dataset = folder.load()
+    for option, name, what, valid in (
+        ("--set", settings.set_id, f"a prompt-set of {dataset.name}", dataset.by_id),
+        (
+            "--domain",
+            settings.domain,
+            f"a harm domain of {dataset.name}",
+            dataset.taxonomy.domain_names,
+        ),
+        ("--model", settings.model, "a model of the run", manifest.models),
+    ):
+        if name is not None and name not in valid:
+            raise InputError(f"{option} {name}: not {what}; {nearest(name, valid, shown=10)}")
+    study = read_study(folder, settings.run.name)
+    if settings.differs and not any(len(row.by_judge) > 1 for row in study.rows):
+        raise InputError(
+            f"--differs: no response of {settings.run} has two judges; expected a run with two or"
+            " more --judge"
+        )
+    return study
+
+
+def _chosen(
+    settings: TraceSettings, study: Study, by_set: dict[str, list[GradeRow]]
+) -> Sequence[PromptSet]:
+    """Return the prompt-sets that are asked for."""
+    chosen = [
+        prompt_set
+        for prompt_set in study.dataset.prompt_sets
+        if settings.set_id in (None, prompt_set.id)
+        and settings.domain in (None, prompt_set.harm_domain)
+        and (by_set[prompt_set.id] or settings.set_id is not None)
+        and (not settings.differs or any(map(judges_differ, by_set[prompt_set.id])))
+    ]
+    if settings.worst is None:
+        return chosen
+    return sorted(
+        chosen, key=lambda prompt_set: _worst_first(prompt_set.id, by_set[prompt_set.id])
+    )[: settings.worst]
+
+
+def _worst_first(set_id: str, rows: Sequence[GradeRow]) -> tuple[int, int, str]:
+    """Return what sets are sorted by, the worst first: no harm grade comes last, and no helpfulness
+    after every one.
+    """
+    harm = max((row.harm_severity for row in rows if row.harm_severity is not None), default=-1)
+    helpful = [
+        row.helpfulness for row in rows if row.variant == "benign" and row.helpfulness is not None
+    ]
+    return -harm, min(helpful, default=9), set_id
