@@ -26,7 +26,13 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from opensafeintent import load_dataset
-from opensafeintent.construction.similarity import Item, Threshold, duplicates, similar_pairs, words
+from opensafeintent.construction.similarity import (
+    ComparedSet,
+    Threshold,
+    duplicates,
+    similar_pairs,
+    words,
+)
 
 T = TypeVar("T")
 PUBLISHED = Path(__file__).resolve().parents[2] / "shared" / "data" / "opensafeintent-700.json"
@@ -73,7 +79,9 @@ def plain_lcs(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def published(path: Path, sample: int) -> None:
-    items = [Item(one.id, one.cell, one.wordings()) for one in load_dataset(str(path)).prompt_sets]
+    items = [
+        ComparedSet(one.id, one.cell, one.wordings()) for one in load_dataset(str(path)).prompt_sets
+    ]
     above = Threshold.of("0.000001")
     runs = [timed_twice(lambda: list(similar_pairs(items, above))) for _ in range(REPEATS)]
     seconds, cpu = (median(taken[kind] for taken, _ in runs) for kind in ("seconds", "cpu"))
@@ -145,7 +153,7 @@ def made_up(count: int, seed: int) -> Planted:
 def join(cells: list[Planted], *, inclusive: bool) -> dict[str, Any]:
     """Find all pairs; each prompt is a set of its own."""
     items = (
-        Item(f"{cell} {n}", cell, {"prompt": text})
+        ComparedSet(f"{cell} {n}", cell, {"prompt": text})
         for cell, planted in enumerate(cells)
         for n, text in enumerate(planted.texts)
     )
@@ -177,11 +185,11 @@ def join(cells: list[Planted], *, inclusive: bool) -> dict[str, Any]:
 def dedup(cells: list[Planted]) -> dict[str, Any]:
     """Find which sets of seven prompts to drop."""
 
-    def items() -> Iterator[Item]:
+    def items() -> Iterator[ComparedSet]:
         for cell, planted in enumerate(cells):
             for start in range(0, len(planted.texts), PROMPTS_OF_A_SET):
                 texts = planted.texts[start : start + PROMPTS_OF_A_SET]
-                yield Item(
+                yield ComparedSet(
                     f"{cell} {start}", cell, {f"prompt {n}": text for n, text in enumerate(texts)}
                 )
 

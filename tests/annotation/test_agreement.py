@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from opensafeintent.annotation.agreement import (
+    AgreementQuestion,
     JudgeStudy,
-    Question,
     consensus,
     dataset_quality,
     judge_study,
@@ -62,7 +62,7 @@ def told(tmp_path: Path, kind: LabelKind, labels: Sequence[Label]) -> Answers:
 # ------------------------------------------------------------------------------
 
 
-def quality_of(tmp_path: Path, rows: dict[str, str]) -> Question:
+def quality_of(tmp_path: Path, rows: dict[str, str]) -> AgreementQuestion:
     """Return what letters say of one question, one letter for each annotator a, b, c …: y, n,
     u(nsure), `_` blank, space not returned.
     """

@@ -15,7 +15,7 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Attempt, Call, Refused, Replied, Sampling
 from opensafeintent.calls.scripted import respond_as_generator, respond_as_judge
 from opensafeintent.construction.asking import ModelRole, StageContext
-from opensafeintent.construction.pipeline import Built, Plan, Watcher, build_sets
+from opensafeintent.construction.pipeline import BuildPlan, Built, Watcher, build_sets
 from opensafeintent.construction.records import Seed, StageResult
 from opensafeintent.files import canonical_json
 from opensafeintent.taxonomy import Category, Taxonomy
@@ -101,7 +101,7 @@ class Bench:
             for n, text in enumerate(prompts, start=1)
         )
         seeds = StageResult(stage="seeds", kept=kept, rejected=())
-        plan = Plan(per_cell=per_cell, last_stage=last)
+        plan = BuildPlan(per_cell=per_cell, last_stage=last)
 
         async def run() -> Built:
             with Ledger(self._folder / "ledger.sqlite") as ledger:

@@ -10,7 +10,7 @@ import pytest
 from construction.control_sets import a_dataset, a_set, a_taxonomy
 from opensafeintent.construction.controls import (
     DatasetCheck,
-    Difference,
+    IntentDifference,
     Likeness,
     check,
     readability_index,
@@ -25,7 +25,7 @@ ELSEWHERE = ("Fraud and Deception", "Planning and Procedure")
 
 def difference(
     found: DatasetCheck, measure: str, first: str = "malicious", second: str = "benign"
-) -> Difference:
+) -> IntentDifference:
     pair = (measure, first, second)
     return next(row for row in found.differences if (row.measure, row.first, row.second) == pair)
 

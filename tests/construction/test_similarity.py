@@ -17,8 +17,8 @@ from hypothesis import given, settings, strategies as st
 from opensafeintent import load_dataset
 from opensafeintent.construction.similarity import (
     CellIndex,
-    Entry,
-    Item,
+    ComparedSet,
+    IndexEntry,
     Match,
     Overlap,
     Threshold,
@@ -60,12 +60,12 @@ def text_of(common: int, own: str, length: int) -> str:
     )
 
 
-def item(set_id: str, *texts: str, cell: object = CELL) -> Item:
-    return Item(set_id, cell, {f"v{n}": text for n, text in enumerate(texts)})
+def item(set_id: str, *texts: str, cell: object = CELL) -> ComparedSet:
+    return ComparedSet(set_id, cell, {f"v{n}": text for n, text in enumerate(texts)})
 
 
-def triplet(set_id: str, *texts: str, **paraphrases: str) -> Item:
-    return Item(set_id, CELL, dict(zip(CORE_VARIANTS, texts, strict=True)) | paraphrases)
+def triplet(set_id: str, *texts: str, **paraphrases: str) -> ComparedSet:
+    return ComparedSet(set_id, CELL, dict(zip(CORE_VARIANTS, texts, strict=True)) | paraphrases)
 
 
 WORDS = st.sampled_from(
@@ -207,7 +207,7 @@ def test_the_threshold_one_finds_equal_texts_or_nothing() -> None:
 # ------------------------------------------------------------------------------
 
 
-def plain_pairs(sets: Sequence[Item], threshold: Threshold) -> list[tuple[str, Match]]:
+def plain_pairs(sets: Sequence[ComparedSet], threshold: Threshold) -> list[tuple[str, Match]]:
     """Every pair, one by one."""
     found = []
     for one, other in combinations(sets, 2):
@@ -215,13 +215,13 @@ def plain_pairs(sets: Sequence[Item], threshold: Threshold) -> list[tuple[str, M
             for later, later_text in other.texts.items():
                 pair = plain_overlap(later_text, text)
                 if one.cell == other.cell and threshold.met(pair):
-                    twin = Entry(one.id, variant, text)
+                    twin = IndexEntry(one.id, variant, text)
                     found.append((other.id, Match.between(later, later_text, twin, pair)))
     return found
 
 
-def plain_duplicates(sets: Sequence[Item], threshold: Threshold) -> dict[str, Match]:
-    kept: list[Item] = []
+def plain_duplicates(sets: Sequence[ComparedSet], threshold: Threshold) -> dict[str, Match]:
+    kept: list[ComparedSet] = []
     dropped: dict[str, Match] = {}
     for candidate in sets:
         pairs = plain_pairs([*kept, candidate], threshold)
@@ -242,7 +242,7 @@ SETS = st.lists(
 
 @given(SETS, THRESHOLDS)
 def test_the_join_finds_what_comparing_every_pair_finds(
-    sets: list[Item], threshold: Threshold
+    sets: list[ComparedSet], threshold: Threshold
 ) -> None:
     found = sorted(similar_pairs(sets, threshold), key=repr)
     assert found == sorted(plain_pairs(sets, threshold), key=repr)
@@ -327,7 +327,7 @@ def test_prompts_of_one_set_or_of_different_cells_are_not_compared() -> None:
 
 @given(SETS, THRESHOLDS.filter(lambda threshold: not threshold.inclusive))
 def test_duplicates_are_those_of_comparing_one_by_one(
-    sets: list[Item], threshold: Threshold
+    sets: list[ComparedSet], threshold: Threshold
 ) -> None:
     found = duplicates(sets, threshold.limit)
     assert found == plain_duplicates(sets, threshold)
@@ -351,7 +351,7 @@ def test_the_twin_is_the_most_similar_then_the_earliest() -> None:
     for name, text in ten.items():
         index.add(name, {"benign": text, "malicious": "nothing alike"})
     match = index.admit("new", {"dual_use": "quite another thing", "benign": asked})
-    twin = Entry("y", "benign", ten["y"])
+    twin = IndexEntry("y", "benign", ten["y"])
     assert match == Match.between("benign", asked, twin, Overlap(9, 10, 10))
     assert match.overlap.score == 0.9
     assert index.admit("again", {"benign": asked}) == match  # what is refused is not added
@@ -376,7 +376,7 @@ def test_paraphrases_count_by_the_papers_rule_and_not_by_the_authors() -> None:
 @pytest.mark.slow
 def test_different_published_sets_are_at_most_0_583_alike(published: Path) -> None:
     sets = [
-        Item(one.id, one.cell, one.wordings())
+        ComparedSet(one.id, one.cell, one.wordings())
         for one in load_dataset(str(published / "opensafeintent-700.json")).prompt_sets
     ]
     assert duplicates(sets) == {}

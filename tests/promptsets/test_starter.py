@@ -11,7 +11,7 @@ from statistics import mean
 import pytest
 
 from opensafeintent import PromptSet, load_dataset
-from opensafeintent.construction.similarity import Item, Threshold, similar_pairs
+from opensafeintent.construction.similarity import ComparedSet, Threshold, similar_pairs
 from opensafeintent.promptsets import Prompts
 
 SETS = load_dataset("starter").prompt_sets
@@ -63,5 +63,5 @@ def test_the_three_intents_are_about_as_long(prompt_set: PromptSet) -> None:
 
 def test_no_two_sets_are_worded_alike() -> None:
     # exact: `construction/test_similarity.py` compares it with plain dynamic programming
-    items = [Item(item.id, "one cell", item.wordings()) for item in SETS]
+    items = [ComparedSet(item.id, "one cell", item.wordings()) for item in SETS]
     assert list(similar_pairs(items, Threshold.of("0.5"))) == []

@@ -14,11 +14,11 @@ import pytest
 from opensafeintent.analysis.cohort import Group, Study, checked_judges, group_studies
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.judge_check import (
+    AnchorSetting,
     AtTheLine,
     FailedCase,
     JudgeCheck,
     KindCount,
-    Setting,
     WrongGrade,
 )
 from opensafeintent.report.metrics_json import checks_json, metrics_json
@@ -52,7 +52,7 @@ def check(accepted: int = 9, **fields: Any) -> JudgeCheck:
     defaults: dict[str, Any] = {
         "judge": JUDGE,
         "identity": f"{JUDGE}@1",
-        "setting": Setting(
+        "setting": AnchorSetting(
             templates=roles, parse="strict", sampling=Sampling(max_tokens=9, temperature=0)
         ),  # type: ignore[arg-type]
         "anchors": "a",
@@ -126,7 +126,7 @@ def test_a_failed_check_is_said_with_its_reasons() -> None:
     )
 
 
-OTHER = Setting(
+OTHER = AnchorSetting(
     templates={**HASHES, "harm": "new"},
     parse="strict",
     sampling=Sampling(max_tokens=9, temperature=0),

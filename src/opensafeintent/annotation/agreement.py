@@ -32,7 +32,7 @@ _WIDEST = float(max(grades[-1] - grades[0] for grades in SCALES.values()))
 """Greatest difference of two grades, on any scale."""
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class AgreementQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """One question on dataset quality: a row of Table 3."""
 
     question: str
@@ -56,7 +56,7 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     annotators: dict[str, int]
     """Prompt-sets that each returned."""
     sets: int
-    questions: tuple[Question, ...]
+    questions: tuple[AgreementQuestion, ...]
 
 
 class Dimension(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,11 +122,11 @@ def dataset_quality(answers: Answers, *, seed: int = SEED) -> Quality:
     )
 
 
-def _question(answers: Answers, question: str, sample: Sample) -> Question:
+def _question(answers: Answers, question: str, sample: Sample) -> AgreementQuestion:
     counts = RatingCounts.of(answers.array(question, _YES), (0.0, 1.0))
     undefined = answers.undefined()
     no, yes = counts.counts.T
-    return Question(
+    return AgreementQuestion(
         question=question,
         yes=int(yes.sum()),
         no=int(no.sum()),

@@ -98,7 +98,7 @@ class Label(KeyItem, frozen=True, kw_only=True, omit_defaults=True):
                 raise ValueError(f"{question} is {answer!r}; valid: {choices}")
 
 
-class Item(NamedTuple):
+class AnnotatedItem(NamedTuple):
     """What a label is about."""
 
     dataset: str
@@ -123,10 +123,10 @@ class SourcedLabel(NamedTuple):
     label: Label
 
     @property
-    def item(self) -> Item:
+    def item(self) -> AnnotatedItem:
         """What it is about."""
         label = self.label
-        return Item(label.dataset, label.id, label.variant, label.model, label.epoch)
+        return AnnotatedItem(label.dataset, label.id, label.variant, label.model, label.epoch)
 
     def check_drawn_like(self, first: SourcedLabel) -> None:
         """Refuse another label of the same response that says it was drawn in another way.
@@ -192,7 +192,7 @@ class Answers:
     """
 
     def __init__(self, kind: LabelKind, sourced: Iterable[SourcedLabel]) -> None:
-        self.labels: dict[tuple[Item, str], SourcedLabel] = {}
+        self.labels: dict[tuple[AnnotatedItem, str], SourcedLabel] = {}
         for one in sourced:
             key = (one.item, one.label.annotator)
             if one.label.kind != kind:
@@ -206,7 +206,7 @@ class Answers:
         self.items = sorted({item for item, _ in self.labels})
         self.annotators = sorted({annotator for _, annotator in self.labels})
 
-    def of(self, item: Item) -> list[SourcedLabel]:
+    def of(self, item: AnnotatedItem) -> list[SourcedLabel]:
         """Return the labels of an item, in the order of the annotators."""
         return [self.labels[item, name] for name in self.annotators if (item, name) in self.labels]
 

@@ -55,7 +55,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     meaning: str
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class FormQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """One question with its valid answers."""
 
     name: str
@@ -102,7 +102,7 @@ class Guide(msgspec.Struct, frozen=True, kw_only=True):
     warning: str
     intro: tuple[str, ...]
     rules: tuple[str, ...]
-    questions: tuple[Question, ...]
+    questions: tuple[FormQuestion, ...]
     examples: tuple[Example, ...]
     calibration: tuple[Example, ...]
     """Practice items, which come before the others on the page."""
@@ -152,7 +152,7 @@ def guide_of(kind: LabelKind) -> Guide:
     return msgspec.convert(tomllib.loads(_asset(f"guides/{kind}.toml")), Guide)
 
 
-def questions_of(kind: LabelKind) -> dict[str, Question]:
+def questions_of(kind: LabelKind) -> dict[str, FormQuestion]:
     """Return everything that is asked about an item, by field, in order."""
     by_name = {question.name: question for question in guide_of(kind).questions}
     return {ask.field: by_name[ask.question] for slot in SLOTS[kind] for ask in slot.asks}
@@ -335,7 +335,7 @@ def allocate(sizes: Mapping[str, int], sample: int) -> dict[str, int]:
 # ------------------------------------------------------------------------------
 
 
-class Subject(NamedTuple):
+class AnnotatedText(NamedTuple):
     """Something to annotate."""
 
     item: KeyItem
@@ -343,7 +343,7 @@ class Subject(NamedTuple):
     """The three prompts and the labels; or prompt and response."""
 
 
-def quality_subject(prompt_set: PromptSet, taxonomy: Taxonomy) -> Subject:
+def quality_subject(prompt_set: PromptSet, taxonomy: Taxonomy) -> AnnotatedText:
     """Return a prompt-set as its quality is judged: its triplet, and its two labels with their
     definitions.
     """
@@ -360,19 +360,19 @@ def quality_subject(prompt_set: PromptSet, taxonomy: Taxonomy) -> Subject:
         )
     )
     prompts = (prompt_set.prompts.of(variant) for variant in CORE_VARIANTS)
-    return Subject(KeyItem(id=prompt_set.id), (*prompts, labels))
+    return AnnotatedText(KeyItem(id=prompt_set.id), (*prompts, labels))
 
 
-def response_subject(item: KeyItem, prompt: str, response: str) -> Subject:
+def response_subject(item: KeyItem, prompt: str, response: str) -> AnnotatedText:
     """Return a response as it is judged: with its prompt, and the hash of its text in the item."""
     item = msgspec.structs.replace(item, response_sha256=text_hash(response))
-    return Subject(item, (prompt, response))
+    return AnnotatedText(item, (prompt, response))
 
 
 def lay_out(
     kind: LabelKind,
     dataset: Dataset,
-    subjects: Sequence[Subject],
+    subjects: Sequence[AnnotatedText],
     annotators: Sequence[str],
     *,
     seed: int = 0,
@@ -434,7 +434,7 @@ def checked_names(annotators: Sequence[str]) -> list[str]:
 
 
 def _shown(
-    kind: LabelKind, subjects: Sequence[Subject], study: str, annotator: str
+    kind: LabelKind, subjects: Sequence[AnnotatedText], study: str, annotator: str
 ) -> list[tuple[Showing, tuple[str, ...]]]:
     """Return the items in the annotator's own order, each as the key has it and as it is seen."""
     random = Random(f"{study}\0{annotator}")

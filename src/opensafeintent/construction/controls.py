@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.construction.similarity import (
     PAPER_THRESHOLD,
-    Item,
+    ComparedSet,
     Threshold,
     overlap,
     similar_pairs,
@@ -64,7 +64,7 @@ class Balance(msgspec.Struct, frozen=True, kw_only=True):
     (Pielou 1966). None if there is only one group."""
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
+class IntentDifference(msgspec.Struct, frozen=True, kw_only=True):
     """A measure of the first minus the second intent's prompt within each prompt-set; None if there
     are too few sets for the number.
     """
@@ -143,7 +143,7 @@ class DatasetCheck(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[str, ...]
     """What was not checked, and why."""
     balance: tuple[Balance, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[IntentDifference, ...]
     classifier: tuple[Accuracy, ...]
     """Among all three intents first, then for each two; empty if left out."""
     words: tuple[TellingWord, ...]
@@ -297,7 +297,7 @@ Floats = NDArray[np.float64]
 
 def differences_of(
     prompt_sets: Sequence[PromptSet], resamples: Resamples
-) -> tuple[Difference, ...]:
+) -> tuple[IntentDifference, ...]:
     """Compare every two intents, set by set, in words, characters and readability.
 
     Args:
@@ -332,7 +332,7 @@ def _difference(
     values: Floats,
     compared: Comparison,
     scale: float,
-) -> Difference:
+) -> IntentDifference:
     """Describe first minus second; `values` are of shape (intent, prompt_set)."""
     one, other = CORE_VARIANTS.index(first), CORE_VARIANTS.index(second)
     at = other, one  # a comparison is of the second minus the first
@@ -341,7 +341,7 @@ def _difference(
     several = n > 1
     spread = float(differences.std(ddof=1)) if several else 0.0
     interval = (rounded(compared.low[at] * scale), rounded(compared.high[at] * scale))
-    return Difference(
+    return IntentDifference(
         measure=measure,
         first=first,
         second=second,
@@ -389,13 +389,13 @@ def likeness_of(prompt_sets: Sequence[PromptSet]) -> tuple[Likeness, ...]:
     """
     spaced = [item for item in prompt_sets if has_spaces(item)]
     return (
-        _between_sets([Item(item.id, item.cell, item.wordings()) for item in spaced]),
+        _between_sets([ComparedSet(item.id, item.cell, item.wordings()) for item in spaced]),
         _within_sets("core prompts of a set", spaced, lambda variant: variant in CORE_VARIANTS),
         _within_sets("dual-use wordings of a set", spaced, is_dual_use),
     )
 
 
-def _between_sets(items: Sequence[Item]) -> Likeness:
+def _between_sets(items: Sequence[ComparedSet]) -> Likeness:
     in_cell: Counter[object] = Counter()
     within: Counter[object] = Counter()
     for item in items:
@@ -410,7 +410,7 @@ def _between_sets(items: Sequence[Item]) -> Likeness:
     return _likeness("two sets of one cell", compared, None, len(sets), nearest)
 
 
-def _pairs_above(items: Sequence[Item], limit: Fraction) -> list[_Pair]:
+def _pairs_above(items: Sequence[ComparedSet], limit: Fraction) -> list[_Pair]:
     return [
         _Pair(-rounded(match.overlap.score), match.twin, later, match.twin_variant, match.variant)
         for later, match in similar_pairs(items, Threshold.of(limit))
@@ -726,7 +726,7 @@ def _balance_finding(row: Balance) -> str:
     )
 
 
-def _differences(rows: Sequence[Difference]) -> Iterator[str]:
+def _differences(rows: Sequence[IntentDifference]) -> Iterator[str]:
     """Yield a line for each measure, with the differences that are significant."""
     for measure in dict.fromkeys(row.measure for row in rows):
         significant = [

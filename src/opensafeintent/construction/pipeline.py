@@ -106,7 +106,7 @@ PASSES = 3
 """Times that sparse cells are filled up: what a later stage drops is proposed again."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class BuildPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What to build."""
 
     per_cell: int | None = None
@@ -182,7 +182,7 @@ class Watcher:
 async def build_sets(
     context: StageContext,
     seeds: StageResult[Seed],
-    plan: Plan,
+    plan: BuildPlan,
     watcher: Watcher,
     rounds: Rounds | None = None,
 ) -> Built:
@@ -227,7 +227,9 @@ _OF_DRAFTS: tuple[Stage, ...] = ("triplets", "intents", "quality", "augmentation
 class _Build:
     """A build on its way, and its log."""
 
-    def __init__(self, context: StageContext, plan: Plan, watcher: Watcher, rounds: Rounds) -> None:
+    def __init__(
+        self, context: StageContext, plan: BuildPlan, watcher: Watcher, rounds: Rounds
+    ) -> None:
         self._context = context
         self._plan = plan
         self._watcher = watcher
@@ -391,7 +393,7 @@ class ExpectedCalls(NamedTuple):
     calls: int
 
 
-def forecast_build(built: Built, plan: Plan, taxonomy: Taxonomy) -> list[ExpectedCalls]:
+def forecast_build(built: Built, plan: BuildPlan, taxonomy: Taxonomy) -> list[ExpectedCalls]:
     """Count the calls that a build still needs, stage by stage.
 
     Every item that is not known yet is taken to pass every stage, without repairs and re-asks;
@@ -420,7 +422,7 @@ def forecast_build(built: Built, plan: Plan, taxonomy: Taxonomy) -> list[Expecte
     return [line for line in expected if line.calls]
 
 
-def _lacking(built: Built, plan: Plan, taxonomy: Taxonomy) -> list[int]:
+def _lacking(built: Built, plan: BuildPlan, taxonomy: Taxonomy) -> list[int]:
     """Return how many topics each cell lacks that lacks any."""
     if plan.per_cell is None:
         return []

@@ -336,7 +336,7 @@ def _differing(rows: NDArray[np.uint64], columns: NDArray[np.uint64]) -> NDArray
     return found
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """One prompt, and whose it is."""
 
     owner: str
@@ -356,7 +356,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
     overlap: Overlap
 
     @classmethod
-    def between(cls, variant: str, prompt: str, twin: Entry, overlap: Overlap) -> Match:
+    def between(cls, variant: str, prompt: str, twin: IndexEntry, overlap: Overlap) -> Match:
         """Return a match with the prompt `twin`."""
         return cls(
             variant=variant,
@@ -374,7 +374,7 @@ class CellIndex:
     def __init__(self, threshold: Threshold) -> None:
         self._encoder = Encoder()
         self._signatures = SignatureIndex(threshold)
-        self._entries: list[Entry] = []
+        self._entries: list[IndexEntry] = []
 
     def add(self, owner: str, texts: Mapping[str, str]) -> None:
         """Add an owner's texts, by variant."""
@@ -394,7 +394,7 @@ class CellIndex:
 
     def _append(self, owner: str, texts: Mapping[str, str], encoded: Encoded) -> None:
         self._signatures.add(encoded)
-        self._entries += [Entry(owner, variant, text) for variant, text in texts.items()]
+        self._entries += [IndexEntry(owner, variant, text) for variant, text in texts.items()]
 
     def _closest(self, texts: Mapping[str, str], encoded: Encoded) -> Match | None:
         best: tuple[float, int, int, Overlap] | None = None
@@ -424,7 +424,7 @@ _JOINED = "triplet"
 _TEXTS_AT_ONCE = 64
 
 
-class Item(NamedTuple):
+class ComparedSet(NamedTuple):
     """What is compared of one prompt-set."""
 
     id: str
@@ -434,16 +434,18 @@ class Item(NamedTuple):
     """The prompts by variant."""
 
 
-def _by_cell(items: Iterable[Item]) -> dict[Hashable, list[Item]]:
+def _by_cell(items: Iterable[ComparedSet]) -> dict[Hashable, list[ComparedSet]]:
     """Return the items of each cell, in the order given."""
-    cells: dict[Hashable, list[Item]] = {}
+    cells: dict[Hashable, list[ComparedSet]] = {}
     for item in items:
         cells.setdefault(item.cell, []).append(item)
     return cells
 
 
 def duplicates(
-    items: Iterable[Item], threshold: Fraction | float | str = PAPER_THRESHOLD, rule: Rule = "paper"
+    items: Iterable[ComparedSet],
+    threshold: Fraction | float | str = PAPER_THRESHOLD,
+    rule: Rule = "paper",
 ) -> dict[str, Match]:
     """Return the items that are too similar to an earlier one that is kept, by id: each with its
     most similar pair (paper, section 3, stage 5).
@@ -471,13 +473,15 @@ def _compared(texts: Mapping[str, str], rule: Rule) -> Mapping[str, str]:
     )
 
 
-def similar_pairs(items: Iterable[Item], threshold: Threshold) -> Iterator[tuple[str, Match]]:
+def similar_pairs(
+    items: Iterable[ComparedSet], threshold: Threshold
+) -> Iterator[tuple[str, Match]]:
     """Yield every pair of prompts of different items of one cell that is too similar: the later
     one's id, and the match.
     """
     for members in _by_cell(items).values():
         entries = [
-            Entry(item.id, variant, text)
+            IndexEntry(item.id, variant, text)
             for item in members
             for variant, text in item.texts.items()
         ]

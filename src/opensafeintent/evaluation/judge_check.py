@@ -106,7 +106,7 @@ _ROLES: Mapping[GradeName, Role] = {
 }
 
 
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
+class AnchorSetting(msgspec.Struct, frozen=True, kw_only=True):
     """How a judge is asked: a check holds for one setting only."""
 
     templates: dict[Role, str]
@@ -206,7 +206,7 @@ class JudgeCheck(msgspec.Struct, frozen=True, kw_only=True):
 
     judge: str
     identity: str
-    setting: Setting
+    setting: AnchorSetting
     anchors: str
     """Hash of the anchor cases."""
     pass_mark: float
@@ -367,7 +367,7 @@ def _check(
     return JudgeCheck(
         judge=judge,
         identity=identity,
-        setting=Setting(
+        setting=AnchorSetting(
             templates=templates, parse=examination.parse, sampling=examination.sampling
         ),
         anchors=anchors.hash,

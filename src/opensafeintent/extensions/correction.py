@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from opensafeintent.analysis.cohort import Group, ModelOrigin
 from opensafeintent.annotation.labels import (
+    AnnotatedItem,
     Answers,
-    Item,
     Label,
     SourcedLabel,
     read_labels,
@@ -42,7 +42,7 @@ from opensafeintent.taxonomy import CORE_VARIANTS, Graded
 class Truth(NamedTuple):
     """What people say of one response."""
 
-    item: Item
+    item: AnnotatedItem
     safe: bool
     """Whether most say that it does no harm; a tie is unsafe."""
     utility: float
@@ -85,7 +85,7 @@ def read_human_labels(paths: Sequence[Path]) -> HumanLabels:
     return HumanLabels(truths, len(every) - len(truths))
 
 
-def _truth(item: Item, labels: Sequence[SourcedLabel]) -> Truth | None:
+def _truth(item: AnnotatedItem, labels: Sequence[SourcedLabel]) -> Truth | None:
     """Return what the labels of one response say; None if nobody graded its harm."""
     first, *others = labels
     for one in others:
@@ -111,7 +111,7 @@ def _grades(labels: Sequence[SourcedLabel], question: Graded) -> dict[str, int]:
 # ------------------------------------------------------------------------------
 
 
-class Match(NamedTuple):
+class LabelMatch(NamedTuple):
     """Labels by the response that they are of."""
 
     truths: dict[str, list[Truth]]
@@ -120,7 +120,9 @@ class Match(NamedTuple):
     """Labelled responses of models that are not in the report."""
 
 
-def match(labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, RunTexts]) -> Match:
+def match(
+    labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, RunTexts]
+) -> LabelMatch:
     """Find the response of each label.
 
     One response may be in several parts of a report, graded by different judges: its label counts
@@ -138,13 +140,13 @@ def match(labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, RunT
     """
     datasets = {group.dataset.hash: group.dataset.name for group in groups}
     models: set[tuple[str, str]] = set()
-    responses: defaultdict[Item, list[tuple[str, ModelOrigin]]] = defaultdict(list)
+    responses: defaultdict[AnnotatedItem, list[tuple[str, ModelOrigin]]] = defaultdict(list)
     for group in groups:
         digest = group.dataset.hash
         for name, origin in group.origins.items():
             models.add((digest, origin.model))
             for row in group.rows[name]:
-                item = Item(digest, row.set_id, row.variant, origin.model, row.epoch)
+                item = AnnotatedItem(digest, row.set_id, row.variant, origin.model, row.epoch)
                 responses[item].append((name, origin))
     truths: defaultdict[str, list[Truth]] = defaultdict(list)
     aside: Counter[str] = Counter()
@@ -174,7 +176,7 @@ def match(labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, RunT
         raise InputError(
             f"--human-labels: the labels are of {names}, and the report is of none of them"
         )
-    return Match(truths, dict(aside))
+    return LabelMatch(truths, dict(aside))
 
 
 def _is_its_text(truth: Truth, origin: ModelOrigin, texts: Mapping[str, RunTexts]) -> bool:

@@ -31,7 +31,7 @@ _NOT_ASKED = {"benign_mode": "--modes core", "probes": "--probe all"}
 """Which option asks for the grades that some metrics need."""
 
 
-class Question(NamedTuple):
+class StoppingRule(NamedTuple):
     """A question, asked of each model by itself, or of one model and each of the others."""
 
     text: str
@@ -64,7 +64,7 @@ class Question(NamedTuple):
         return low, high
 
 
-def read_question(text: str, models: Sequence[str]) -> Question:
+def read_question(text: str, models: Sequence[str]) -> StoppingRule:
     """Read `METRIC >= X`, `METRIC <= X` or `MODEL better METRIC`. Baselines are asked about only if
     there is nothing else.
 
@@ -91,7 +91,7 @@ def read_question(text: str, models: Sequence[str]) -> Question:
         )
         if not low < threshold < high:
             raise InputError(f"{said}: {number} is no number above {low:g} and below {high:g}")
-        return Question(
+        return StoppingRule(
             text,
             metric,
             1 if sign == ">=" else -1,
@@ -104,7 +104,7 @@ def read_question(text: str, models: Sequence[str]) -> Question:
         raise InputError(f"{said}: {better} is not evaluated; {nearest(better, models)}")
     if not (others := contenders(model for model in models if model != better)):
         raise InputError(f"{said}: there is no other model to compare with; name one more")
-    return Question(
+    return StoppingRule(
         text,
         metric,
         -1 if metric.less_is_better else 1,
@@ -113,11 +113,11 @@ def read_question(text: str, models: Sequence[str]) -> Question:
     )
 
 
-class _Test:
+class _SequentialTest:
     """The evidence for one verdict."""
 
     def __init__(
-        self, question: Question, models: Sequence[str], error: float, stored: StopAnswer | None
+        self, question: StoppingRule, models: Sequence[str], error: float, stored: StopAnswer | None
     ) -> None:
         self.models = models
         self.evidence = Evidence(question.scaled(question.threshold), error)
@@ -188,7 +188,7 @@ class StopWhen:
             self._asked = before
         self._error = (1 - confidence) / len(question.subjects)
         self._tests = {
-            name: _Test(question, models, self._error / 2, self._asked.answers.get(name))
+            name: _SequentialTest(question, models, self._error / 2, self._asked.answers.get(name))
             for name, models in question.subjects.items()
         }
 
@@ -241,7 +241,7 @@ class StopWhen:
             if graded.model in test.models:
                 self._advance(test)
 
-    def _tests_of(self, model: str) -> list[_Test]:
+    def _tests_of(self, model: str) -> list[_SequentialTest]:
         """Return the tests that a model takes part in; a baseline beside the models goes on until
         all of them have ended.
         """
@@ -254,7 +254,7 @@ class StopWhen:
             test.answer is None or place < test.answer.sets for test in self._tests_of(task.model)
         )
 
-    def _advance(self, test: _Test) -> None:
+    def _advance(self, test: _SequentialTest) -> None:
         """Take up the prompt-sets that follow and whose calls have all ended."""
         while test.answer is None and test.sets < len(self._order):
             set_id = self._order[test.sets]
@@ -283,7 +283,7 @@ class StopWhen:
             self.question.metric.of_sets(Grades(to_array(rows, one, [model]))).value.values[0]
         )
 
-    def _answer(self, test: _Test, verdict: StopVerdict) -> StopAnswer:
+    def _answer(self, test: _SequentialTest, verdict: StopVerdict) -> StopAnswer:
         return StopAnswer(
             verdict=verdict,
             sets=test.sets,

@@ -106,7 +106,7 @@ def step_down(paired: Paired, flips: int = FLIPS) -> Flipped:
     exact. Time grows with pairs × flips; in memory are 64 × flips numbers, fewer flips at a time
     where sets are many.
     """
-    test = _Test(paired, flips)
+    test = _FlipTest(paired, flips)
     pairs = len(paired.first)
     alone, among_all = np.zeros(pairs, dtype=np.int64), np.zeros(pairs, dtype=np.int64)
     taken = 0
@@ -132,7 +132,7 @@ def step_down(paired: Paired, flips: int = FLIPS) -> Flipped:
     return Flipped(square(share(alone)), square(share(among_all)))
 
 
-class _Test:
+class _FlipTest:
     """What is observed of every pair, and what flips make of it.
 
     Attributes:

@@ -109,7 +109,7 @@ _REASONS_BESIDES = {
 """Reasons for repair besides those for a wrong intent."""
 
 
-class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _InstructionHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
     version: int
     contract: str
@@ -204,7 +204,7 @@ def parse_instructions(sources: Mapping[str, str]) -> Instructions:
 
 
 def _parse(role: InstructionRole, file: str, source: str) -> Instruction:
-    header, body = split_header(file, source, _Header)
+    header, body = split_header(file, source, _InstructionHeader)
     needed, named = _NEEDED[role], set(_PLACEHOLDER.findall(body + header.contract))
     check_placeholders(file, needed, named)
     needed |= _OPTIONAL.get(role, frozenset())

@@ -18,9 +18,9 @@ from opensafeintent.annotation.agreement import (
 )
 from opensafeintent.annotation.importing import ImportedLabels, import_returns
 from opensafeintent.annotation.labels import (
+    AnnotatedItem,
     AnnotationKey,
     Answers,
-    Item,
     KeyItem,
     LabelKind,
     Unit,
@@ -31,7 +31,7 @@ from opensafeintent.annotation.labels import (
     write_labels,
 )
 from opensafeintent.annotation.study import (
-    Subject,
+    AnnotatedText,
     checked_names,
     draw,
     lay_out,
@@ -138,7 +138,7 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
     return msgspec.structs.replace(study, left_out=left_out)
 
 
-def _response(item: KeyItem, dataset: Dataset, texts: RunTexts) -> Subject:
+def _response(item: KeyItem, dataset: Dataset, texts: RunTexts) -> AnnotatedText:
     text = texts.find(item.model, item.id, item.variant, item.epoch)
     if text is None:
         raise InputError(
@@ -153,7 +153,7 @@ def _export(
     settings: AnnotateDatasetSettings | AnnotateRunSettings,
     kind: LabelKind,
     dataset: Dataset,
-    subjects: Sequence[Subject],
+    subjects: Sequence[AnnotatedText],
     unit: Unit = "response",
 ) -> ExportedStudy:
     """Write the key, and a page and a sheet for each annotator."""
@@ -260,7 +260,7 @@ def _judges_of(answers: Answers, run: Path) -> Mapping[str, JudgeGrades]:
     manifest, dataset = folder.load()
     digest = manifest.dataset.hash
     rows = {
-        Item(digest, row.set_id, row.variant, row.model, row.epoch): row
+        AnnotatedItem(digest, row.set_id, row.variant, row.model, row.epoch): row
         for row in read_study(folder, run.name).rows
     }
     with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:

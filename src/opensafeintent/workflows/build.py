@@ -25,9 +25,9 @@ from opensafeintent.construction.folder import (
     spent_of_build,
 )
 from opensafeintent.construction.pipeline import (
+    BuildPlan,
     Built,
     ExpectedCalls,
-    Plan,
     Watcher,
     build_sets,
     forecast_build,
@@ -170,7 +170,7 @@ def build(settings: BuildSettings, display: Display | None = None) -> BuildOutco
         InputError: something in the settings is not usable, or the folder holds another build.
         Stopped: a provider or a budget ended the build; what was answered is kept.
     """
-    work = _Build(settings)
+    work = _BuildRun(settings)
     if settings.dry_run:
         return run_async(work.forecast)
     work.folder.load()  # before the lock, which makes the folder
@@ -179,7 +179,7 @@ def build(settings: BuildSettings, display: Display | None = None) -> BuildOutco
         return run_async(lambda: work.run(shown))
 
 
-class _Build:
+class _BuildRun:
     """One build: what it is made of, and how it is run."""
 
     def __init__(self, settings: BuildSettings) -> None:
@@ -193,7 +193,7 @@ class _Build:
         self._seeds: StageResult[Seed] = StageResult(stage="seeds", kept=(), rejected=())
         if settings.seeds:
             self._seeds = read_seeds(settings.seeds, settings.limit, settings.max_rows)
-        self._plan = Plan(per_cell=settings.per_cell, last_stage=settings.stages[1])
+        self._plan = BuildPlan(per_cell=settings.per_cell, last_stage=settings.stages[1])
 
     async def run(self, display: Display) -> BuildOutcome:
         """Make the calls, and write what came of them."""

@@ -185,7 +185,7 @@ def dedup_dataset(
         InputError: the dataset is not valid, the threshold or the rule is none, or a file cannot be
             written or is the input.
     """
-    from opensafeintent.construction.similarity import Item, Rule, duplicates
+    from opensafeintent.construction.similarity import ComparedSet, Rule, duplicates
 
     if rule not in get_args(Rule):
         raise InputError(f"rule {one_line(rule, 60)!r}: {nearest(rule, get_args(Rule))}")
@@ -193,7 +193,7 @@ def dedup_dataset(
     _refuse_overwriting(name, out, report, taxonomy)
     dataset = load_dataset(name, taxonomy, max_rows)
     items = [
-        Item(prompt_set.id, prompt_set.cell, prompt_set.wordings())
+        ComparedSet(prompt_set.id, prompt_set.cell, prompt_set.wordings())
         for prompt_set in dataset.prompt_sets
     ]
     found = duplicates(items, threshold, rule)

@@ -32,7 +32,7 @@ from opensafeintent.promptsets.loading import dataset_name
 from opensafeintent.templates import Templates
 from opensafeintent.workflows.loop import run_async, wait_or_refuse
 from opensafeintent.workflows.report import Outcome
-from opensafeintent.workflows.running import Plan, carry_out, foretell, without_silent
+from opensafeintent.workflows.running import EvaluationPlan, carry_out, foretell, without_silent
 from opensafeintent.workflows.settings import EvaluateSettings, GradeSettings, Judging
 
 
@@ -92,7 +92,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     dataset: Dataset
     templates: Templates
 
-    def plan(self) -> Plan:
+    def plan(self) -> EvaluationPlan:
         """Return what this evaluation asks for; what the run holds beyond it is taken from the
         ledger afterwards.
 
@@ -114,7 +114,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             )
             for model in self.models
         ]
-        plan = Plan(
+        plan = EvaluationPlan(
             settings=settings,
             folder=folder,
             dataset=self.dataset,
@@ -250,7 +250,7 @@ def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
             return run_async(lambda: carry_out(_to_grade(settings, folder, templates), screen))
 
 
-def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) -> Plan:
+def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) -> EvaluationPlan:
     """Return what has to be graded, and the run as it is with these grades.
 
     Raises:
@@ -289,7 +289,7 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) 
         ModelWork(model=model, plan=manifest.plan(model), templates=templates, tasks=given)
         for model, given in tasks.items()
     ]
-    return Plan(
+    return EvaluationPlan(
         settings=settings,
         folder=folder,
         dataset=dataset,

@@ -83,7 +83,7 @@ def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]
     return msgspec.structs.replace(manifest, models=models)
 
 
-class Plan(msgspec.Struct, kw_only=True):
+class EvaluationPlan(msgspec.Struct, kw_only=True):
     """What a command asks of a run: the run as it will be, and the calls that lead there."""
 
     settings: Distributed
@@ -112,7 +112,7 @@ class Plan(msgspec.Struct, kw_only=True):
         return [*self.named, *sorted(panels - set(self.named))]
 
 
-def foretell(plan: Plan) -> Outcome:
+def foretell(plan: EvaluationPlan) -> Outcome:
     """Count the calls of a plan that the ledger does not hold, and make none."""
     manifest, dataset = plan.manifest, plan.dataset
     checks = check_work(plan.examination) if plan.examination else []
@@ -124,7 +124,7 @@ def foretell(plan: Plan) -> Outcome:
     return Outcome.forecasting(expected, plan.settings, [*plan.notes, *unset_lines(plan.asked)])
 
 
-async def carry_out(plan: Plan, display: Display) -> Outcome:
+async def carry_out(plan: EvaluationPlan, display: Display) -> Outcome:
     """Make the calls of a plan, and write the results into the run's folder, which is kept for this
     process.
 
@@ -170,7 +170,9 @@ class _Calls:
         limits: how much at once.
     """
 
-    def __init__(self, plan: Plan, client: Client, display: Display, limits: Limits) -> None:
+    def __init__(
+        self, plan: EvaluationPlan, client: Client, display: Display, limits: Limits
+    ) -> None:
         self.client = client
         self.known: dict[ResponseKey, GradedResponse] = {}
         """Responses that need not be looked up again."""
@@ -236,7 +238,7 @@ class _Calls:
 
 
 async def _run_calls(
-    plan: Plan, manifest: Manifest, client: Client, display: Display, limits: Limits
+    plan: EvaluationPlan, manifest: Manifest, client: Client, display: Display, limits: Limits
 ) -> tuple[Study, list[str]]:
     """Make every call that a plan asks for, then those of re-grades and the swap audit; return all
     that the run holds, and what a reader should know of a cluster.
@@ -281,7 +283,11 @@ def _taken_up(folder: RunFolder, ledger: Ledger, display: Display) -> list[str]:
 
 
 async def _spread(
-    plan: Plan, client: Client, work: Sequence[ModelWork], display: Display, limits: Limits
+    plan: EvaluationPlan,
+    client: Client,
+    work: Sequence[ModelWork],
+    display: Display,
+    limits: Limits,
 ) -> list[str]:
     """Make the calls of some work on a cluster; return what a reader of the results should know, a
     line each.
@@ -310,7 +316,7 @@ async def _spread(
     return [*shards.notices, *([twice] if shards.duplicates else [])]
 
 
-def _finish(plan: Plan, study: Study, client: Client, display: Display) -> Outcome:
+def _finish(plan: EvaluationPlan, study: Study, client: Client, display: Display) -> Outcome:
     """Write the results of a run, and say what the calls came to."""
     display.stage("estimating")
     settings = plan.settings

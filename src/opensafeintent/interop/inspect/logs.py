@@ -41,7 +41,7 @@ _MOST_TEXT = 30_000_000
 _BUFFER = 2**22
 
 
-class _Header(msgspec.Struct, frozen=True, kw_only=True):
+class _LogHeader(msgspec.Struct, frozen=True, kw_only=True):
     """What our task writes into the header of a log."""
 
     dataset: str
@@ -52,7 +52,7 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True):
     grade_parse: ParseRule = "strict"
 
 
-class _Prompt(msgspec.Struct, frozen=True):
+class _LoggedPrompt(msgspec.Struct, frozen=True):
     """What our task writes into the metadata of a sample."""
 
     set_id: str
@@ -60,7 +60,7 @@ class _Prompt(msgspec.Struct, frozen=True):
     wordings: int
 
 
-class InspectLog(_Header, frozen=True, kw_only=True):
+class InspectLog(_LogHeader, frozen=True, kw_only=True):
     """What a log of our task holds."""
 
     path: Path
@@ -106,7 +106,7 @@ def read_inspect_log(path: Path) -> InspectLog:
     require_inspect(f"{path}: a log of Inspect AI")
     log = _read(path)
     with _refused(f"{path}: is not a log of our task opensafeintent: its metadata"):
-        header = msgspec.convert(log.eval.metadata or {}, _Header)
+        header = msgspec.convert(log.eval.metadata or {}, _LogHeader)
     responses: list[RecordedResponse] = []
     wordings: dict[str, int] = {}
     broken = absent = again = 0
@@ -117,7 +117,7 @@ def read_inspect_log(path: Path) -> InspectLog:
             continue
         location = f"{path}, sample {one_line(str(sample.id), 60)}"
         with _refused(f"{location}: its metadata"):
-            prompt = msgspec.convert(sample.metadata, _Prompt)
+            prompt = msgspec.convert(sample.metadata, _LoggedPrompt)
         wordings[prompt.set_id] = prompt.wordings
         gradings = _gradings(sample)
         again += len(gradings) > 1
@@ -255,7 +255,7 @@ def _gradings(sample: EvalSample) -> list[Score]:
     return [scores[numbers[number]] for number in sorted(numbers)]
 
 
-def _ungraded(sample: EvalSample, prompt: _Prompt) -> RecordedResponse:
+def _ungraded(sample: EvalSample, prompt: _LoggedPrompt) -> RecordedResponse:
     failed = complaint_in(sample.output) is not None
     stop = sample.output.stop_reason
     return RecordedResponse(
@@ -268,7 +268,9 @@ def _ungraded(sample: EvalSample, prompt: _Prompt) -> RecordedResponse:
     )
 
 
-def _graded(sample: EvalSample, score: Score, prompt: _Prompt, location: str) -> RecordedResponse:
+def _graded(
+    sample: EvalSample, score: Score, prompt: _LoggedPrompt, location: str
+) -> RecordedResponse:
     labels = {"model": "", "set_id": prompt.set_id, "variant": prompt.variant}
     with _refused(f"{location}: the score {_SETS}"):
         row = row_of((score.metadata or {}) | labels)
