@@ -21,7 +21,7 @@ from opensafeintent.calls.recorded import (
     check_score,
 )
 from opensafeintent.errors import nearest
-from opensafeintent.evaluation.pipeline import GradedResponse, Missing
+from opensafeintent.evaluation.pipeline import AboutResponse, GradedResponse, Missing
 from opensafeintent.files import write_private
 from opensafeintent.hostile import cell_safe, one_line
 from opensafeintent.promptsets import Dataset
@@ -42,34 +42,15 @@ from opensafeintent.taxonomy import (
 if TYPE_CHECKING:
     from opensafeintent.labelled import LabelledSet
 
-__all__ = [
-    "NOT_GRADED",
-    "GradeRow",
-    "grade_row",
-    "grade_table",
-    "median_grade",
-    "panel_grade",
-    "record_of",
-    "row_of",
-    "sort_rows",
-    "to_array",
-    "write_grades_of_runs",
-]
-
 T = TypeVar("T")
-
 
 NOT_GRADED = MissingGrade("grades", "not_graded")
 """Of a response that no judge was asked about."""
 
 
-class GradeRow(msgspec.Struct, frozen=True, kw_only=True):
+class GradeRow(AboutResponse, frozen=True, kw_only=True):
     """One response and the grades that count: with several judges, the panel's."""
 
-    model: str
-    set_id: str
-    variant: str
-    epoch: int
     helpfulness: int | None
     harm_severity: int | None
     mode: str | None
@@ -115,10 +96,7 @@ def grade_row(response: GradedResponse, mode_judge: str = "") -> GradeRow:
     if isinstance(response.strategy, Missing):
         missing.append(MissingGrade("strategy", response.strategy.reason))
     return GradeRow(
-        model=response.model,
-        set_id=response.set_id,
-        variant=response.variant,
-        epoch=response.epoch,
+        **response.key._asdict(),
         helpfulness=panel["helpfulness"],
         harm_severity=panel["harm_severity"],
         mode=_known(response.mode),

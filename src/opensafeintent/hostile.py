@@ -31,13 +31,13 @@ def terminal_safe(text: str) -> str:
     if text.isprintable():  # most texts, and none of those characters is
         return text
     return "".join(
-        (
-            char
-            if char == "\n" or not (unicodedata.category(char) in _UNSEEN or _is_unprintable(char))
-            else f"\\u{ord(char):04x}"
-        )
-        for char in text
+        (char if char == "\n" or not is_unseen(char) else f"\\u{ord(char):04x}") for char in text
     )
+
+
+def is_unseen(char: str) -> bool:
+    """Tell whether nothing is seen of a character, or another sign than what it is."""
+    return unicodedata.category(char) in _UNSEEN or _is_unprintable(char)
 
 
 def unprintable(text: str) -> str | None:
@@ -54,8 +54,6 @@ def unprintable(text: str) -> str | None:
 
 def visible(text: str) -> str:
     """Return a text with such characters, tabs and new lines aside, as visible escapes."""
-    if unprintable(text) is None:
-        return text
     return "".join(
         f"\\u{ord(char):04x}" if _is_unprintable(char) and char not in "\n\t" else char
         for char in text

@@ -161,7 +161,6 @@ def _parse(text: str, place: str) -> Taxonomy:
                     f"{place}: {field}: the name {one_line(name, 60)!r} holds {held}; expected a"
                     " printable name"
                 )
-        twice = {name for name in names if names.count(name) > 1}
-        if twice:
-            raise InputError(f"{place}: {field} names {sorted(twice)} twice")
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise InputError(f"{place}: {field} names {twice} twice")
     return taxonomy

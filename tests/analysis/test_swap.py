@@ -34,6 +34,7 @@ def swaps(judges: Mapping[str, Judge], sets: Iterable[str], model: str = "m") ->
             model=model,
             set_id=set_id,
             variant=intent,
+            epoch=1,
             grades={
                 column: {
                     name: grades(judge(set_id, intent, column)) for name, judge in judges.items()
@@ -103,15 +104,11 @@ def test_a_response_counts_where_all_that_a_number_needs_is_graded() -> None:
 
 def test_responses_that_are_not_there_are_left_out_and_counted() -> None:
     whole = swaps({"j": of_prompt}, list("ab"))
-    without = [
-        Swapped(model="m", set_id=one.set_id, variant=one.variant, grades={}) for one in whole[:3]
-    ] + whole[3:]
+    without = [Swapped(**one.key._asdict(), grades={}) for one in whole[:3]] + whole[3:]
     found = audits_of({"m": without})["m", "j"]
     assert (found.responses, found.left_out) == (6, 3)
     assert found.triplet_safety.n == 1
-    nothing = [
-        Swapped(model="m", set_id=one.set_id, variant=one.variant, grades={}) for one in whole
-    ]
+    nothing = [Swapped(**one.key._asdict(), grades={}) for one in whole]
     assert audits_of({"m": nothing}) == {}
     assert audits_of({"m": []}) == {}
 

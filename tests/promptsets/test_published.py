@@ -16,7 +16,7 @@ import pytest
 from opensafeintent import EvaluateSettings, evaluate
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError
-from opensafeintent.evaluation.manifest import RunFolder, preset_sampling
+from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.promptsets import load_dataset, sources as module
 from opensafeintent.promptsets.sources import PUBLISHED, published_dataset, published_rubrics
 from samples import dataset_file, made_dataset, prompt_set
@@ -160,10 +160,9 @@ def test_as_the_paper(mirror: type[Mirror], tmp_path: Path) -> None:
 
 def test_the_paper_samples_by_where_a_model_runs() -> None:
     given = Sampling(max_tokens=4096)
-    assert preset_sampling("paper", "openai/gpt-5.4", given) == given
-    assert preset_sampling("paper", "vllm/some/model", given) == Sampling(
-        max_tokens=1000, temperature=0
-    )
+    manifest = Manifest.new(made_dataset(prompt_set("s")), preset="paper", target_sampling=given)
+    assert manifest.sampling_of("openai/gpt-5.4") == given
+    assert manifest.sampling_of("vllm/some/model") == Sampling(max_tokens=1000, temperature=0)
 
 
 def test_as_paper_has_a_judge_and_refuses_what_differs() -> None:

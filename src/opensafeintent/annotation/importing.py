@@ -141,7 +141,7 @@ def _read_sheet(path: Path, key: AnnotationKey) -> _Saved:
     Raises:
         InputError: it is no CSV, has other columns, or rows of several annotators.
     """
-    columns = sheet_columns(key.kind)
+    columns, questions = sheet_columns(key.kind), questions_of(key.kind)
     owners: set[tuple[str, str]] = set()
     items: list[_SavedItem] = []
     try:
@@ -154,22 +154,20 @@ def _read_sheet(path: Path, key: AnnotationKey) -> _Saved:
                 )
             if any(cells.values()):
                 owners.add((cells["study"].strip(), cells["annotator"].strip()))
-                items.append(_saved_row(cells, key.kind))
+                items.append(
+                    _SavedItem(
+                        code=cells["item"].strip(),
+                        words=words_hash([cells[slot.label] for slot in SLOTS[key.kind]]),
+                        answers={name: cells[name] for name in questions if cells[name].strip()},
+                        note=cells["note"],
+                    )
+                )
     except Problem as problem:
         raise InputError(str(problem)) from problem
     if len(owners) != 1:
         raise InputError(f"{path}: expected the rows of one annotator in one study")
     ((study, annotator),) = owners
     return _Saved(study=study, annotator=annotator, items=items)
-
-
-def _saved_row(cells: dict[str, str], kind: LabelKind) -> _SavedItem:
-    return _SavedItem(
-        code=cells["item"].strip(),
-        words=words_hash([cells[slot.label] for slot in SLOTS[kind]]),
-        answers={field: cells[field] for field in questions_of(kind) if cells[field].strip()},
-        note=cells["note"],
-    )
 
 
 def _checked(

@@ -33,6 +33,7 @@ from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import (
     cell_safe,
+    is_unseen,
     json_for_html,
     name_safe,
     one_line,
@@ -126,13 +127,15 @@ def _asked(*questions: str) -> tuple[Ask, ...]:
     return tuple(Ask(name, name) for name in questions)
 
 
-_ON_SETS = ("domain_right", "type_right", "sounds_human", "same_topic", "overall_quality")
 SLOTS: dict[LabelKind, tuple[Slot, ...]] = {
     "dataset_quality": (
         Slot("Prompt A", (Ask("intent_a", "intent"),)),
         Slot("Prompt B", (Ask("intent_b", "intent"),)),
         Slot("Prompt C", (Ask("intent_c", "intent"),)),
-        Slot("Labels", _asked(*_ON_SETS)),
+        Slot(
+            "Labels",
+            _asked("domain_right", "type_right", "sounds_human", "same_topic", "overall_quality"),
+        ),
     ),
     "judge_validation": (
         Slot("Prompt"),
@@ -463,13 +466,5 @@ def readable(text: str) -> str:
     """
     text = _NEW_LINE.sub("\n", text).replace("\t", "    ")
     return "".join(
-        f"[U+{ord(char):04X}]" if _is_unseen(char) and char not in _KEPT else char for char in text
-    )
-
-
-def _is_unseen(char: str) -> bool:
-    return (
-        unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co")
-        or ord(char) & 0xFFFE == 0xFFFE
-        or "\ufdd0" <= char <= "\ufdef"
+        f"[U+{ord(char):04X}]" if is_unseen(char) and char not in _KEPT else char for char in text
     )

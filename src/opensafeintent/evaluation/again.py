@@ -13,13 +13,12 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.shutdown import for_each
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import (
+    AboutResponse,
     Asking,
     GradedResponse,
     JudgeGrades,
@@ -49,24 +48,17 @@ _Columns = dict[str, dict[str, JudgeGrades]]
 """Grades by column, then judge."""
 
 
-class Regrade(msgspec.Struct, frozen=True, kw_only=True):
+class Regrade(AboutResponse, frozen=True, kw_only=True):
     """One response that every judge was asked about twice."""
 
-    model: str
-    set_id: str
-    variant: str
-    epoch: int
     first: dict[str, JudgeGrades]
     """By judge: the grades that count."""
     again: dict[str, JudgeGrades]
 
 
-class Swapped(msgspec.Struct, frozen=True, kw_only=True):
+class Swapped(AboutResponse, frozen=True, kw_only=True):
     """One core response as judges grade it under every column."""
 
-    model: str
-    set_id: str
-    variant: str
     grades: _Columns
     """Its own prompt's are those that count. Empty where there is no graded response."""
 
@@ -150,10 +142,9 @@ def due(
     """
     retested: list[Planned] = []
     for model, entry in manifest.models.items():
-        own = sample((key for key in keys if key.model == model), entry.judge_samples)
         tasks = [
             Task(**key._asdict(), prompt=dataset.by_id[key.set_id].wordings()[key.variant])
-            for key in own
+            for key in sample((key for key in keys if key.model == model), entry.judge_samples)
         ]
         retested += manifest.planned(model, tasks)
     swapped = [item for item in audit if item.task.key in keys]
@@ -183,7 +174,7 @@ async def ask_again(
     audit = audited(manifest, dataset, client.ledger)
     results: list[dict[ResponseKey, _Columns]] = []
     for again, planned in due(manifest, dataset, _judged(graded), audit):
-        askings = [Asking(client, *item) for item in planned]
+        askings = [Asking(client.ask, *item) for item in planned]
         replies = await for_each(client, askings, again.ask, at_once=at_once)
         results.append({item.task.key: reply for item, reply in zip(planned, replies, strict=True)})
     return _second(graded, audit, results)
@@ -225,16 +216,12 @@ def _second(
             return dict.fromkeys(COLUMNS, response.grades)
         return {key.variant: response.grades} | swaps.get(key, {})
 
-    keys = [item.task.key for item in audit]
     return Second(
         [
             Regrade(**key._asdict(), first=known[key].grades, again=again.get(key.variant, {}))
             for key, again in retests.items()
         ],
-        [
-            Swapped(model=key.model, set_id=key.set_id, variant=key.variant, grades=columns(key))
-            for key in keys
-        ],
+        [Swapped(**item.task.key._asdict(), grades=columns(item.task.key)) for item in audit],
     )
 
 

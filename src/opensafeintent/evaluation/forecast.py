@@ -21,7 +21,14 @@ from opensafeintent.evaluation.pipeline import (
     ResponseKey,
     Task,
 )
-from opensafeintent.evaluation.run import imported_rows, judged_tasks, replay, replayed, was_judged
+from opensafeintent.evaluation.run import (
+    Replayed,
+    imported_rows,
+    judged_tasks,
+    replay,
+    replayed,
+    was_judged,
+)
 from opensafeintent.promptsets import Dataset
 from opensafeintent.templates import IntegerContract, Template, Templates
 
@@ -30,17 +37,24 @@ def calls_of(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Iterator[b
     """Yield the key of every call that a run's results rest on, as far as its ledger holds what
     they depend on.
     """
-    imported, identities = imported_rows(ledger, dataset), manifest.identities()
-    graded: list[GradedResponse] = []
+    judged: set[ResponseKey] = set()
+    for _, response, asked in _responses(manifest, dataset, ledger):
+        if was_judged(response):
+            judged.add(response.key)
+        yield from (one.key for one in asked)
+    for again, planned in due(manifest, dataset, judged, audited(manifest, dataset, ledger)):
+        for _, _, asked in replayed(ledger, manifest.identities(), planned, again.ask):
+            yield from (one.key for one in asked)
+
+
+def _responses(
+    manifest: Manifest, dataset: Dataset, ledger: Ledger
+) -> Iterator[Replayed[GradedResponse]]:
+    """Yield what a ledger makes of every response of a run that judges are asked about."""
+    imported = imported_rows(ledger, dataset)
     for model in manifest.models:
         tasks = judged_tasks(manifest, dataset, model, imported.get(model, ()))
-        for _, response, asked in replay(ledger, identities, manifest.planned(model, tasks)):
-            graded.append(response)
-            yield from (one.key for one in asked)
-    keys = {response.key for response in graded if was_judged(response)}
-    for again, planned in due(manifest, dataset, keys, audited(manifest, dataset, ledger)):
-        for _, _, asked in replayed(ledger, identities, planned, again.ask):
-            yield from (one.key for one in asked)
+        yield from replay(ledger, manifest.identities(), manifest.planned(model, tasks))
 
 
 def spent_of_run(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Spent:
@@ -111,22 +125,20 @@ def forecast_again(
     """
     if not expected_again(manifest, dataset):
         return ()
-    imported, identities = imported_rows(ledger, dataset), manifest.identities()
     judged: dict[ResponseKey, bool] = {}
-    for model in manifest.models:
-        tasks = judged_tasks(manifest, dataset, model, imported.get(model, ()))
-        for task, response, _ in replay(ledger, identities, manifest.planned(model, tasks)):
-            # a response without words takes no judge
-            unknown = response.missing_response not in ("", "truncated")
-            if was_judged(response) or (unknown and task.given is None):
-                judged[response.key] = not unknown
+    for task, response, _ in _responses(manifest, dataset, ledger):
+        # a response without words takes no judge
+        unknown = response.missing_response not in ("", "truncated")
+        if was_judged(response) or (unknown and task.given is None):
+            judged[response.key] = not unknown
     lines: tuple[ForecastLine, ...] = ()
     audit = audited(manifest, dataset, ledger)
     for again, planned in due(manifest, dataset, judged.keys(), audit):
         counter = CallCounter()
         known = [item for item in planned if judged[item.task.key]]
         replies = {
-            task.key: reply for task, reply, _ in replayed(ledger, identities, known, again.ask)
+            task.key: reply
+            for task, reply, _ in replayed(ledger, manifest.identities(), known, again.ask)
         }
         for task, plan, templates in planned:
             for column, request in again.requests(task).items():

@@ -44,7 +44,6 @@ LINES: Mapping[str, str] = {
     "offers": "helpfulness, mode",
 }
 """Groups of cases (`Boundary`) that lie at a line between two grades, and which line that is."""
-_SAFE_OR_NOT: tuple[Boundary, ...] = ("knowledge", "analysis")
 
 
 class AnchorCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -423,9 +422,9 @@ def _at_the_line(
     cases: Iterable[AnchorCase], harm: Mapping[str, int | Missing]
 ) -> AtTheLine | None:
     calls = Counter(
-        (case.harm_severity == {0}, said == 0)
+        (case.harm_severity == {0}, harm[case.id] == 0)
         for case in cases
-        if case.group in _SAFE_OR_NOT and not isinstance(said := harm[case.id], Missing)
+        if case.group in ("knowledge", "analysis") and not isinstance(harm[case.id], Missing)
     )
     if not calls:
         return None
@@ -450,8 +449,9 @@ def _wrong(
     for name in grades:
         value, acceptable = said[name], tuple(sorted(case.accepted(name), key=str))
         if isinstance(value, Missing):
-            reason = value.reason
-            found.append(WrongGrade(grade=name, said=None, missing=reason, acceptable=acceptable))
+            found.append(
+                WrongGrade(grade=name, said=None, missing=value.reason, acceptable=acceptable)
+            )
         elif value not in acceptable:
             found.append(WrongGrade(grade=name, said=value, acceptable=acceptable))
     return tuple(found)

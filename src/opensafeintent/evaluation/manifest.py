@@ -28,16 +28,7 @@ from opensafeintent.templates import Role, Templates, parse_template
 
 _SCHEMA = 1
 _SHORT = 1000
-
-
-def preset_sampling(preset: Preset | None, model: str, sampling: Sampling) -> Sampling:
-    """Return how a target is sampled under a preset."""
-    if preset is None:
-        return sampling
-    local = is_local(model)
-    temperature = 0.0 if local and sampling.temperature is None else sampling.temperature
-    max_tokens = _SHORT if local or preset == "paper-code" else sampling.max_tokens
-    return msgspec.structs.replace(sampling, max_tokens=max_tokens, temperature=temperature)
+"""Tokens of a response that a preset keeps short."""
 
 
 class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,13 +78,6 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
             probe=max(self.probe, new.probe, key=("none", "unsafe", "all").index),
             judge_samples=max(self.judge_samples, new.judge_samples),
         )
-
-
-def _withheld() -> str:
-    """Return what stands in the request's place where a judge is not shown it."""
-    source = resources.files("opensafeintent.templates").joinpath("withheld.toml")
-    text: str = tomllib.loads(source.read_text("utf-8"))["text"]
-    return text
 
 
 class SwapPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,7 +176,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """
         if sets is None:
             return self
-        old = self.swap or SwapPlan(sets=sets, withheld=_withheld())
+        source = resources.files("opensafeintent.templates").joinpath("withheld.toml")
+        withheld = tomllib.loads(source.read_text("utf-8"))["text"]
+        old = self.swap or SwapPlan(sets=sets, withheld=withheld)
         plan = msgspec.structs.replace(old, sets=max(sets, old.sets))
         return msgspec.structs.replace(self, swap=plan)
 
@@ -205,8 +191,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return [name for name, entry in self.models.items() if entry.limit in ends]
 
     def sampling_of(self, model: str) -> Sampling:
-        """Return how a model is sampled, as far as that is known."""
-        return preset_sampling(self.preset, model, self.target_sampling or Sampling())
+        """Return how a model is sampled under the preset, as far as that is known."""
+        sampling = self.target_sampling or Sampling()
+        if self.preset is None:
+            return sampling
+        local = is_local(model)
+        temperature = 0.0 if local and sampling.temperature is None else sampling.temperature
+        max_tokens = _SHORT if local or self.preset == "paper-code" else sampling.max_tokens
+        return msgspec.structs.replace(sampling, max_tokens=max_tokens, temperature=temperature)
 
     def templates_of(self, model: str) -> Templates:
         """Return the templates in force for a model, from the manifest's own copy."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -46,6 +46,20 @@ class ResponseKey(NamedTuple):
     epoch: int
 
 
+class AboutResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """A record about one response of a run."""
+
+    model: str
+    set_id: str
+    variant: str
+    epoch: int
+
+    @property
+    def key(self) -> ResponseKey:
+        """Which response it is about."""
+        return ResponseKey(self.model, self.set_id, self.variant, self.epoch)
+
+
 class Missing(msgspec.Struct, frozen=True, tag="missing"):
     """A grade that could not be had. Never a number."""
 
@@ -62,15 +76,11 @@ class JudgeGrades(msgspec.Struct, frozen=True, kw_only=True):
     """0 to 3, raw."""
 
 
-class GradedResponse(msgspec.Struct, frozen=True, kw_only=True):
+class GradedResponse(AboutResponse, frozen=True, kw_only=True):
     """What a target wrote for one prompt, as far as metrics need it: the text itself stays in the
     ledger.
     """
 
-    model: str
-    set_id: str
-    variant: str
-    epoch: int
     stop_reason: str = ""
     """As the provider gave it; `content_filter` for a filtered response, empty where there is none.
     """
@@ -86,11 +96,6 @@ class GradedResponse(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode | Missing | None = None
     """None where it was not asked for."""
     strategy: Strategy | Missing | None = None
-
-    @property
-    def key(self) -> ResponseKey:
-        """Which response it is."""
-        return ResponseKey(self.model, self.set_id, self.variant, self.epoch)
 
 
 class Grading(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,16 +146,6 @@ The first grading has 0, 1 and 2.
 _Question = Coroutine[Any, Any, int | str | Missing]
 
 
-class Asks(Protocol):
-    """What calls are put to: the client with its ledger, or whatever stands in its place inside
-    another program.
-    """
-
-    async def ask(self, call: Call) -> Outcome:
-        """Return a call's outcome."""
-        ...
-
-
 class Given(msgspec.Struct, frozen=True, kw_only=True):
     """A response that is there already, from elsewhere."""
 
@@ -158,21 +153,12 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     stop_reason: str = "stop"
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class Task(AboutResponse, frozen=True, kw_only=True):
     """One prompt to be put to one target, once."""
 
-    model: str
-    set_id: str
-    variant: str
-    epoch: int
     prompt: str
     given: Given | None = None
     """The response, where it need not be generated."""
-
-    @property
-    def key(self) -> ResponseKey:
-        """Which response it asks for."""
-        return ResponseKey(self.model, self.set_id, self.variant, self.epoch)
 
     @property
     def subject(self) -> Subject:
@@ -232,7 +218,8 @@ class Asking:
     answered before is in the ledger.
     """
 
-    client: Asks
+    ask: Callable[[Call], Awaitable[Outcome]]
+    """Returns a call's outcome: the client with its ledger, or whatever stands in its place."""
     task: Task
     plan: JudgePlan
     templates: Templates
@@ -268,14 +255,21 @@ class Asking:
         Returns:
             By the request's name, the grades of each judge; empty where there is no text to grade.
         """
-        text = await self._text()
-        if not text:
+        response = await self._response()
+        if not isinstance(response, Answered) or not response.text:
             return {}
-        tasks = [msgspec.structs.replace(self.task, prompt=other) for other in requests.values()]
         askings = [
-            replace(self, task=task, first_attempt=attempt, purpose=purpose) for task in tasks
+            replace(
+                self,
+                task=msgspec.structs.replace(self.task, prompt=other),
+                first_attempt=attempt,
+                purpose=purpose,
+            )
+            for other in requests.values()
         ]
-        replies = await self.together(*(one for each in askings for one in each._judges(text)))
+        replies = await self.together(
+            *(question for asking in askings for question in asking._judges(response.text))
+        )
         each = 2 * len(self.plan.judges)
         return {
             name: self._by_judge(replies[n * each : (n + 1) * each])
@@ -288,19 +282,11 @@ class Asking:
     async def _response(self) -> Answered | Refused | Failed:
         task, given = self.task, self.task.given
         if given is None:
-            return await self.client.ask(generation_call(task, self.plan))
+            return await self.ask(generation_call(task, self.plan))
         try:
             return outcome_of(given.text, given.stop_reason)
         except NotAnAnswer as wrong:
             return Failed(kind=wrong.kind, error=str(wrong))
-
-    async def _text(self) -> str:
-        """Return the text that judges grade; empty where there is none."""
-        match await self._response():
-            case Answered(text=text):
-                return text
-            case _:
-                return ""
 
     async def _refusal(
         self, stop_reason: str, refused: Literal["filter", "empty"]
@@ -418,7 +404,7 @@ class Asking:
             subject=self.task.subject,
         )
         reply: int | str | Unparsed | Refused | Failed = await ask_until_parsed(
-            self.client.ask, call, parse
+            self.ask, call, parse
         )
         match reply:
             case Refused():

@@ -36,7 +36,6 @@ from opensafeintent.evaluation.pipeline import (
     Given,
     GradedResponse,
     JudgeGrades,
-    JudgePlan,
     Missing,
     ModelWork,
     Planned,
@@ -127,7 +126,7 @@ async def _run_model(
         if work.wanted is not None and not work.wanted(task):
             return
         try:
-            graded = await Asking(client, task, work.plan, work.templates).run()
+            graded = await Asking(client.ask, task, work.plan, work.templates).run()
         except ModelStopped as stopped:
             if stopped.model != work.model:
                 raise
@@ -242,7 +241,7 @@ def replayed(
     while some := list(islice(rest, _AT_ONCE)):
         prompts = [_Prompt(ledger, identities) for _ in some]
         steps = [
-            ask(Asking(prompt, *item, together=_one_by_one))
+            ask(Asking(prompt.ask, *item, together=_one_by_one))
             for prompt, item in zip(prompts, some, strict=True)
         ]
         results = _driven(ledger, steps)
@@ -539,7 +538,6 @@ class RunTexts:
         self._dataset = dataset
         self._ours = isinstance(ledger, Path)
         self._ledger = Ledger(ledger, readonly=True) if isinstance(ledger, Path) else ledger
-        self._plans: dict[str, JudgePlan] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -560,10 +558,10 @@ class RunTexts:
                 return None
             text = without_thinking(imported.recorded.response).strip()
             return ResponseText(text, imported.text_row)
-        plan = self._plans.setdefault(model, self._manifest.plan(model))
         prompt = self._dataset.by_id[set_id].wordings()[variant]
         task = Task(model=model, set_id=set_id, variant=variant, epoch=epoch, prompt=prompt)
-        key = call_key(generation_call(task, plan), self._manifest.models[model].identity)
+        call = generation_call(task, self._manifest.plan(model))
+        key = call_key(call, self._manifest.models[model].identity)
         found = self._ledger.find_all([key]).get(key)
         return (
             ResponseText(found.outcome.text, found.row)

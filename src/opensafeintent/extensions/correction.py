@@ -111,18 +111,9 @@ def _grades(labels: Sequence[SourcedLabel], question: Graded) -> dict[str, int]:
 # ------------------------------------------------------------------------------
 
 
-class LabelMatch(NamedTuple):
-    """Labels by the response that they are of."""
-
-    truths: dict[str, list[Truth]]
-    """By model, as the report shows it."""
-    aside: dict[str, int]
-    """Labelled responses of models that are not in the report."""
-
-
 def match(
     labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, RunTexts]
-) -> LabelMatch:
+) -> tuple[dict[str, list[Truth]], dict[str, int]]:
     """Find the response of each label.
 
     One response may be in several parts of a report, graded by different judges: its label counts
@@ -134,19 +125,25 @@ def match(
         texts: by run; a label of a text that is not the response's is found out where the run is
             there.
 
+    Returns:
+        What is true by model, as the report shows it; and how many labelled responses there are of
+        each model that is not in the report.
+
     Raises:
         InputError: a label is of another dataset, of a response that is not there, or of another
             text; or no label is of a model in the report.
     """
     datasets = {group.dataset.hash: group.dataset.name for group in groups}
-    models: set[tuple[str, str]] = set()
+    models = {
+        (group.dataset.hash, item.model) for group in groups for item in group.origins.values()
+    }
     responses: defaultdict[AnnotatedItem, list[tuple[str, ModelOrigin]]] = defaultdict(list)
     for group in groups:
-        digest = group.dataset.hash
         for name, origin in group.origins.items():
-            models.add((digest, origin.model))
             for row in group.rows[name]:
-                item = AnnotatedItem(digest, row.set_id, row.variant, origin.model, row.epoch)
+                item = AnnotatedItem(
+                    group.dataset.hash, row.set_id, row.variant, origin.model, row.epoch
+                )
                 responses[item].append((name, origin))
     truths: defaultdict[str, list[Truth]] = defaultdict(list)
     aside: Counter[str] = Counter()
@@ -176,7 +173,7 @@ def match(
         raise InputError(
             f"--human-labels: the labels are of {names}, and the report is of none of them"
         )
-    return LabelMatch(truths, dict(aside))
+    return truths, aside
 
 
 def _is_its_text(truth: Truth, origin: ModelOrigin, texts: Mapping[str, RunTexts]) -> bool:
@@ -239,12 +236,12 @@ class _Responses:
             {name: place for place, name in enumerate(group.array[dim].values.tolist())}
             for dim in ("prompt_set", "epoch")
         )
-        labels = []
-        for truth in truths:
-            item = truth.item
-            if item.variant in CORE_VARIANTS:
-                place = sets[item.id], CORE_VARIANTS.index(item.variant), epochs[item.epoch]
-                labels.append(_Label(place, truth))
+        intents: dict[str, int] = {intent: place for place, intent in enumerate(CORE_VARIANTS)}
+        labels = [
+            _Label((sets[item.id], intents[item.variant], epochs[item.epoch]), truth)
+            for truth in truths
+            if (item := truth.item).variant in intents
+        ]
         self.ungraded = sum(bool(np.isnan(self.safety[label.place])) for label in labels)
         self.labels = [label for label in labels if complete[label.place[0], label.place[2]]]
 
@@ -345,20 +342,17 @@ def correct(
 def _corrected(metric: str, responses: _Responses, number: int, group: Group) -> Correction:
     sample, labels = CORRECTED[metric](responses)
     units, n = UNITS[metric], sample.n
-    corrected, refused = None, None
-    if n >= FEWEST_LABELS:
-        corrected = prediction_powered(sample, group.numbers.resamples)
-    else:
-        refused = f"needs {FEWEST_LABELS} labelled {units} of this model, has {n or 'none'}"
+    few = f"needs {FEWEST_LABELS} labelled {units} of this model, has {n or 'none'}"
+    enough = n >= FEWEST_LABELS
     return Correction(
         group=number,
         model=responses.model,
         metric=metric,
         raw=group.numbers.overall[responses.model, metric],
-        corrected=corrected,
+        corrected=prediction_powered(sample, group.numbers.resamples) if enough else None,
         units=units,
         annotators=len({name for label in labels for name in label.truth.annotators}),
-        refused=refused,
+        refused=None if enough else few,
     )
 
 

@@ -58,11 +58,9 @@ class RatingCounts:
         """Count ratings of shape (item, rater), NaN where a rater did not rate an item.
 
         Raises:
-            ValueError: fewer than two categories, or a rating that is none of them.
+            ValueError: a rating is none of the categories.
         """
         valid = np.asarray(categories, dtype=np.float64)
-        if len(valid) < 2:
-            raise ValueError("agreement needs two categories or more")
         if not (np.isnan(ratings) | np.isin(ratings, valid)).all():
             raise ValueError("a rating is none of the categories")
         return cls((ratings[:, :, None] == valid).sum(axis=1).astype(np.float64), valid)
@@ -108,11 +106,10 @@ class RatingCounts:
         """Each item's ratings as shares; zeros where there are none."""
         return self.counts / np.maximum(self.raters, 1)[:, None]
 
-    def observed(self, drawn: Drawn | None = None, scheme: Scheme = "identity") -> Floats:
+    def observed(self, drawn: Drawn, scheme: Scheme = "identity") -> Floats:
         """Return p_a, the mean of a_i over the items with two ratings or more: shape
         (resample,).
         """
-        drawn = self.once if drawn is None else drawn
         pairwise = self.pairwise(scheme)
         twice = ~np.isnan(pairwise)
         return _ratio(_sums(drawn, np.where(twice, pairwise, 0.0)), _sums(drawn, twice))
@@ -124,18 +121,18 @@ class RatingCounts:
         rated = _sums(drawn, self.raters > 0)
         return _ratio(_sums(drawn, self._shares), rated[:, None])
 
-    def expected(self, drawn: Drawn | None = None, scheme: Scheme = "identity") -> Floats:
+    def expected(self, drawn: Drawn, scheme: Scheme = "identity") -> Floats:
         """Return Gwet's chance agreement p_e = T / (q (q − 1)) · Σ_k π_k (1 − π_k), T = Σ w_kl:
         shape (resample,).
         """
-        prevalence = self._prevalence(self.once if drawn is None else drawn)
+        prevalence = self._prevalence(drawn)
         return np.asarray(self._chance(scheme) * (prevalence * (1 - prevalence)).sum(axis=1))
 
     def _chance(self, scheme: Scheme) -> float:
         size = len(self.categories)
         return float(self.worth(scheme).sum()) / (size * (size - 1))
 
-    def gwet(self, drawn: Drawn | None = None, scheme: Scheme = "identity") -> Floats:
+    def gwet(self, drawn: Drawn, scheme: Scheme = "identity") -> Floats:
         """Return Gwet's coefficient (p_a − p_e) / (1 − p_e), AC1 with `identity` and AC2 otherwise:
         shape (resample,).
 
@@ -155,7 +152,8 @@ class RatingCounts:
         p_e), its first part 0 where an item has one rating, and e_i = T / (q (q − 1)) · Σ_k (1 −
         π_k) r_ik / r_i.
         """
-        value, expected = float(self.gwet(None, scheme)[0]), float(self.expected(None, scheme)[0])
+        value = float(self.gwet(self.once, scheme)[0])
+        expected = float(self.expected(self.once, scheme)[0])
         rated = self.raters > 0
         items = int(rated.sum())
         if items < 2 or np.isnan(value):
@@ -167,7 +165,7 @@ class RatingCounts:
         parts = (own - 2 * (1 - value) * (chance - expected)) / (1 - expected)
         return float(np.sqrt(((parts - value) ** 2).sum() / (items * (items - 1))))
 
-    def alpha(self, drawn: Drawn | None = None) -> Floats:
+    def alpha(self, drawn: Drawn) -> Floats:
         """Return Krippendorff's alpha for nominal data: shape (resample,).
 
         α = 1 − (n − 1) Σ o_kl δ_kl / Σ n_k n_l δ_kl, with o_kl the coincidences Σ_i (pairs k, l in
@@ -176,7 +174,6 @@ class RatingCounts:
         2011). It is NaN where all ratings are the same: there is no disagreement by chance to
         compare with.
         """
-        drawn = self.once if drawn is None else drawn
         size = len(self.categories)
         same = np.eye(size)
         pairs = self.counts[:, :, None] * self.counts[:, None, :] - self.counts[:, :, None] * same
@@ -365,10 +362,8 @@ class Sample:
         pairwise = counts.pairwise(scheme)
         if len(np.unique(self.unit[pairwise < 1])) >= _FEWEST_DEVIATING:
             patterns, drawn = self._drawn(counts)
-            limits, method = (
-                percentiles(patterns.gwet(drawn, scheme), self._units_twice(counts)),
-                "bootstrap",
-            )
+            limits = percentiles(patterns.gwet(drawn, scheme), self._units_twice(counts))
+            method = "bootstrap"
         else:
             chance, observed = (
                 float(of(once, scheme)[0]) for of in (counts.expected, counts.observed)

@@ -466,7 +466,7 @@ def _in_order(paired: Paired, resamples: Resamples, *, binary: bool) -> Comparis
     pairs = len(paired.first)
     value, low, high, error, mid = (np.full(pairs, np.nan) for _ in range(5))
     n, differ = np.zeros(pairs, dtype=np.int64), np.zeros(pairs)
-    alike = not exact and bool((paired.weights == paired.weights[:1]).all())
+    alike = not exact and paired.alike.all()
     of_models = resamples.sums(paired.weights * paired.values) if alike else None
     for rows in paired.blocks():
         weighted, weights = paired.differences(rows)
@@ -481,7 +481,10 @@ def _in_order(paired: Paired, resamples: Resamples, *, binary: bool) -> Comparis
             _standard_error(weighted, weights, got.value),
             weighted.any(axis=1),
         )
-        mid[rows] = _of_pairs(weighted) if exact else np.nan
+        if exact:
+            better, worse = (weighted > 0).sum(axis=1), (weighted < 0).sum(axis=1)
+            kinds = zip(better.tolist(), worse.tolist(), strict=True)
+            mid[rows] = [mcnemar(more, less) for more, less in kinds]
     flipped = step_down(paired)
     p = np.where(np.isnan(paired.square(mid, mid)), flipped.p, paired.square(mid, mid))
     p[np.isnan(flipped.p)] = np.nan
@@ -523,17 +526,6 @@ def _standard_error(weighted: Floats, weights: Floats, mean: Floats) -> Floats:
 
 # 0 or 1
 # ------------------------------------------------------------------------------
-
-
-def _of_pairs(weighted: Floats) -> Floats:
-    """Return McNemar's two-sided mid-P of each pair, NaN where no set differs: shape (pair,
-    prompt_set).
-    """
-    better, worse = (weighted > 0).sum(axis=1), (weighted < 0).sum(axis=1)
-    return np.array(
-        [mcnemar(int(more), int(less)) for more, less in zip(better, worse, strict=True)],
-        dtype=np.float64,
-    )
 
 
 def mcnemar(better: int, worse: int) -> float:

@@ -40,9 +40,6 @@ def mid_p(events: int, n: int, confidence: float = CONFIDENCE) -> tuple[float, f
     tail = (1 - confidence) / 2
     if events == 0:
         return 0.0, no_event(n, confidence)
-    if 2 * events == n:
-        low = _share_at(events, n, tail)
-        return low, 1.0 - low
     return _share_at(events, n, tail), 1.0 - _share_at(n - events, n, tail)
 
 

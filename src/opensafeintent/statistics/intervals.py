@@ -323,11 +323,9 @@ def kish(weights: Floats) -> float:
     return round(float(weights.sum() ** 2 / (weights @ weights)), 9)
 
 
-def percentiles(
-    drawn: NDArray[np.floating[Any]], n: int, confidence: float = CONFIDENCE
-) -> tuple[float, float] | None:
-    """Return the percentile interval of `n` units from their resamples, at levels widened for few
-    units.
+def percentiles(drawn: NDArray[np.floating[Any]], n: int) -> tuple[float, float] | None:
+    """Return the 95 % percentile interval of `n` units from their resamples, at levels widened for
+    few units.
 
     A percentile interval is too narrow by about √((n−1)/n), and by the normal instead of the t
     quantile (Hesterberg, What Teachers Should Know About the Bootstrap, 2015, section 5.3).
@@ -335,19 +333,16 @@ def percentiles(
     Args:
         drawn: a value of each resample, NaN where it is undefined: shape (resample,).
         n: units behind them.
-        confidence: above 0 and below 1.
 
     Returns:
         The limits; None with fewer than two units, or with more than 1 % of the resamples
         undefined.
     """
-    undefined = int(np.isnan(drawn).sum())
-    defined = len(drawn) - undefined
-    if n < 2 or defined < (1 - _MOST_UNDEFINED) * len(drawn):
+    defined = drawn[~np.isnan(drawn)]
+    if n < 2 or len(defined) < (1 - _MOST_UNDEFINED) * len(drawn):
         return None
-    tail = _normal_tail(t_quantile(0.5 + confidence / 2, n - 1) * sqrt(n / (n - 1)))
-    there = drawn[~np.isnan(drawn)] if undefined else drawn
-    return _quantile(there, tail), _quantile(there, 1 - tail)
+    tail = _normal_tail(t_quantile(0.5 + CONFIDENCE / 2, n - 1) * sqrt(n / (n - 1)))
+    return _quantile(defined, tail), _quantile(defined, 1 - tail)
 
 
 @lru_cache(maxsize=4096)
@@ -520,7 +515,6 @@ _COUNTED = 1e-9
 same.
 """
 _SAME_BOUND: list[_Triple] = [(grades,) * 3 for grades in _GRADES]
-_BY_INTENT: list[_Triple] = list(product(_GRADES, repeat=3))
 _MODES: list[_Codes] = [(place, None) for place in range(len(MODES))]
 _Codes = tuple[int | None, tuple[int, ...] | None]
 _OPTIONS: dict[Needs, tuple[list[_Triple], list[_Codes]]] = {
@@ -532,7 +526,7 @@ _OPTIONS: dict[Needs, tuple[list[_Triple], list[_Codes]]] = {
     "mode": (_SAME_BOUND[:1], _MODES),
     "mode_and_grades": (_SAME_BOUND, _MODES),
     "strategy": (_SAME_BOUND, [(None, (place,) * 3) for place in range(len(STRATEGIES))]),
-    "probes": (_BY_INTENT, [(None, (0, 1, 2)), (None, (2, 1, 0))]),
+    "probes": (list(product(_GRADES, repeat=3)), [(None, (0, 1, 2)), (None, (2, 1, 0))]),
     "benign_mode": (_SAME_BOUND[:1], _MODES),
 }
 """What is filled in, by what a metric needs: grades of each intent or wording; mode and strategy of
@@ -578,9 +572,8 @@ def extreme_ratios(
     for needs, family in groupby(
         sorted(names, key=lambda name: METRICS[name].needs), key=lambda name: METRICS[name].needs
     ):
-        metrics = list(family)
         completed = [Grades(done) for done in _completions(array, needs)]
-        for name in metrics:
+        for name in family:
             every = [METRICS[name].of_sets(grades) for grades in completed] or [ratios[name]]
             parts = tuple(
                 np.stack([getattr(one, part).values for one in every]) for part in Ratio._fields

@@ -389,7 +389,7 @@ async def grades_of(state: TaskState, settings: ScorerSettings) -> GradeRow:
         judges = graders()
         plan = settings.plan(tuple(judges))
         asking = pipeline.Asking(
-            _Answers(state.output, judges),
+            _Answers(state.output, judges).ask,
             pipeline.Task(
                 model=str(state.model),
                 set_id=state.metadata["set_id"],
