@@ -12,7 +12,14 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from opensafeintent.analysis.estimates import EVERYWHERE, Number, Numbers, Wording, wordings_of
+from opensafeintent.analysis.estimates import (
+    EVERYWHERE,
+    Number,
+    Numbers,
+    Wording,
+    estimates_of,
+    wordings_of,
+)
 from opensafeintent.analysis.judges import (
     Audit,
     JudgeResults,
@@ -34,7 +41,7 @@ from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import KNOWING, METRICS, Grades
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.sources import PAPER_DATASET_HASH, RUBRIC_HASHES
-from opensafeintent.statistics import Estimate, estimate, mid_p, rounded
+from opensafeintent.statistics import Estimate, mid_p, rounded
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.templates import Role, load_templates
 
@@ -182,27 +189,19 @@ def _without(
     if not gone:
         return []
     grades = Grades(_taken_out(array, gone))
-    found: list[Change] = []
-    for metric in SENSITIVE:
-        ratio = METRICS[metric].of_sets(grades)
-        got = estimate(
-            ratio.numerator.values,
-            ratio.denominator.values,
-            numbers.resamples,
-            binary=METRICS[metric].binary,
+    ratios = {metric: METRICS[metric].of_sets(grades) for metric in SENSITIVE}
+    return [
+        Change(
+            model=model,
+            left_out=left_out,
+            responses=len(gone[model]),
+            metric=metric,
+            before=numbers.overall[model, metric].value,
+            **msgspec.structs.asdict(now),
         )
-        for model, now in zip(gone, got.records(), strict=True):
-            found.append(
-                Change(
-                    model=model,
-                    left_out=left_out,
-                    responses=len(gone[model]),
-                    metric=metric,
-                    before=numbers.overall[model, metric].value,
-                    **msgspec.structs.asdict(now),
-                )
-            )
-    return found
+        for metric, of_models in estimates_of(ratios, numbers.resamples).items()
+        for model, now in zip(gone, of_models, strict=True)
+    ]
 
 
 def _taken_out(every: LabelledSet, gone: Mapping[str, Sequence[GradeRow]]) -> LabelledSet:
@@ -253,6 +252,9 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     dataset: str
     """Hash."""
     judges: tuple[str, ...]
+    """Those that were named, and whoever graded what was imported; sorted, as a panel is the same
+    in whatever order its judges were named.
+    """
     mode_judge: str
     parse: str
     templates: tuple[tuple[str, str], ...]
@@ -287,32 +289,40 @@ class Group:
         self.manifests = list(
             {study.name: study.manifest for study, _ in members.values()}.values()
         )
-        self.coverage: dict[str, Coverage] = {}
-        self.rows: dict[str, list[GradeRow]] = {}
-        self.regrades: dict[str, list[Regrade]] = {}
-        self._swaps: dict[str, list[Swapped]] = {}
         self.stopped_early = [
             shown
             for shown, (study, model) in members.items()
             if model in study.manifest.stopped_early()
         ]
-        self.temperatures: dict[str, float | None] = {}
-        for shown, (study, model) in members.items():
-            rows = [row for row in study.rows if row.model == model]
-            self.rows[shown] = (
-                rows
-                if shown == model
-                else [msgspec.structs.replace(row, model=shown) for row in rows]
-            )
-            self.regrades[shown] = [item for item in study.regrades if item.model == model]
-            self._swaps[shown] = [item for item in study.swaps if item.model == model]
-            self.coverage[shown] = coverage_of(model, study.manifest, dataset, rows)
-            self.temperatures[shown] = study.manifest.sampling_of(model).temperature
-        by_id = (
-            dataset.sorted
-        )  # so that intervals, which are of seeded draws, do not hang on the order of a file
-        every = (row for rows in self.rows.values() for row in rows)
-        self.array = to_array(every, by_id, self.models)
+        self.rows = {
+            shown: [
+                row if shown == model else msgspec.structs.replace(row, model=shown)
+                for row in study.rows
+                if row.model == model
+            ]
+            for shown, (study, model) in members.items()
+        }
+        self.regrades = {
+            shown: [item for item in study.regrades if item.model == model]
+            for shown, (study, model) in members.items()
+        }
+        self._swaps = {
+            shown: [item for item in study.swaps if item.model == model]
+            for shown, (study, model) in members.items()
+        }
+        self.coverage = {
+            shown: coverage_of(model, study.manifest, dataset, self.rows[shown])
+            for shown, (study, model) in members.items()
+        }
+        self.temperatures = {
+            shown: study.manifest.sampling_of(model).temperature
+            for shown, (study, model) in members.items()
+        }
+        # so that intervals, which are of seeded draws, do not hang on the order of a file
+        by_id = dataset.sorted
+        self.array = to_array(
+            (row for rows in self.rows.values() for row in rows), by_id, self.models
+        )
         self.numbers = Numbers(self.array, by_id)
         self.judges = JudgeResults(self.numbers, by_id, self.rows, self.regrades)
 
@@ -326,8 +336,7 @@ class Group:
         """What requests lend to grades, by (model or AVERAGE, judge or panel); empty where no
         request was swapped.
         """
-        swaps = {model: self._swaps[model] for model in self.numbers.models}
-        return audits_of(swaps)
+        return audits_of({model: self._swaps[model] for model in self.numbers.models})
 
     @cached_property
     def lenient(self) -> Ranking:
@@ -390,12 +399,12 @@ class Group:
             for manifest in self.manifests
             for digest, item in manifest.templates.items()
         }
-        used = [
-            stored[digest]
+        return [
+            f"{stored[digest].id}/{stored[digest].version}"
             for role, digest in self.conditions.templates
             if role in ("helpfulness", "harm") and digest in stored
+            if sha256_hex(stored[digest].source) not in ours
         ]
-        return [f"{item.id}/{item.version}" for item in used if sha256_hex(item.source) not in ours]
 
     @property
     def by_our_line(self) -> bool:
@@ -437,24 +446,14 @@ def group_studies(studies: Sequence[Study]) -> list[Group]:
 def conditions_of(study: Study, model: str) -> Conditions:
     """Return under which conditions a model of a run was evaluated."""
     entry = study.manifest.models[model]
+    graded = {judge for row in study.rows if row.model == model for judge in row.by_judge}
     return Conditions(
         dataset=study.manifest.dataset.hash,
-        judges=_judges(study, model),
+        judges=tuple(sorted({*entry.judges, *graded})),
         mode_judge=entry.mode_judge,
         parse=entry.parse,
         templates=tuple(sorted(entry.templates.items())),
     )
-
-
-def _judges(study: Study, model: str) -> tuple[str, ...]:
-    """Return who graded a model: the judges that were named, and whoever graded what was
-    imported.
-    """
-    named = study.manifest.models[model].judges
-    graded = {judge for row in study.rows if row.model == model for judge in row.by_judge}
-    return tuple(
-        sorted({*named, *graded})
-    )  # a panel is the same in whatever order its judges were named
 
 
 def _shown_names(members: Sequence[tuple[Study, str]]) -> dict[tuple[str, str], str]:
@@ -546,15 +545,13 @@ def _checked(judge: str, group: Group) -> CheckedJudge:
         for check in manifest.judge_checks
         if check.judge == judge
     ]
+    if not checks:
+        return CheckedJudge(judge=judge, state="unchecked")
     holding = [check for check in checks if _holds(check, group.conditions, group.manifests)]
-    if holding:
-        return CheckedJudge(
-            judge=judge, state="passed" if holding[-1].passed else "failed", check=holding[-1]
-        )
-    return (
-        CheckedJudge(judge=judge, state="stale", check=checks[-1])
-        if checks
-        else CheckedJudge(judge=judge, state="unchecked")
+    if not holding:
+        return CheckedJudge(judge=judge, state="stale", check=checks[-1])
+    return CheckedJudge(
+        judge=judge, state="passed" if holding[-1].passed else "failed", check=holding[-1]
     )
 
 
@@ -562,7 +559,11 @@ def _holds(check: JudgeCheck, conditions: Conditions, manifests: Sequence[Manife
     """Tell whether a judge was checked as it was asked for the grades of a group, in every run of
     it.
     """
-    due = _due(check.judge, conditions)
+    due: list[GradeName] = []
+    if check.judge in conditions.judges:
+        due += ["helpfulness", "harm_severity"]
+    if check.judge == conditions.mode_judge:
+        due.append("mode")
     in_force = dict(conditions.templates)
     asked: dict[Role, str] = {role: check.setting.templates.get(role, "") for role in roles_of(due)}
     return (
@@ -572,13 +573,6 @@ def _holds(check: JudgeCheck, conditions: Conditions, manifests: Sequence[Manife
         and all(manifest.judges.get(check.judge) == check.identity for manifest in manifests)
         and all(manifest.judge_sampling == check.setting.sampling for manifest in manifests)
     )
-
-
-def _due(judge: str, conditions: Conditions) -> tuple[GradeName, ...]:
-    grades: tuple[GradeName, ...] = (
-        ("helpfulness", "harm_severity") if judge in conditions.judges else ()
-    )
-    return (*grades, "mode") if judge == conditions.mode_judge else grades
 
 
 # The paper's known figures beside those of a run on its dataset (arXiv 2607.02047v1, sections 3.1

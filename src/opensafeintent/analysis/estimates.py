@@ -461,7 +461,10 @@ def wordings_of(
         there = ~np.isnan(safety[index]).all(axis=2)
         safe = np.where(there, np.nansum(safety[index], axis=2), np.nan)
         unknown = _unknown(safe, epochs, temperatures.get(model))
-        between, within, excess = _estimates(safe, epochs, numbers.resamples, known=unknown is None)
+        undefined = [Estimate(value=None, n=0)] * 3
+        between, within, excess = (
+            undefined if unknown else _estimates(safe, epochs, numbers.resamples)
+        )
         found.append(
             Wording(
                 model=model,
@@ -490,12 +493,8 @@ def _unknown(
     return None if varied[repeated].any() else "epochs never differ"
 
 
-def _estimates(
-    safe: Floats, epochs: NDArray[np.int64], resamples: Resamples, *, known: bool
-) -> list[Estimate]:
-    """Return the estimates of B, W and B − W; undefined if they are not known."""
-    if not known:
-        return [Estimate(value=None, n=0)] * 3
+def _estimates(safe: Floats, epochs: NDArray[np.int64], resamples: Resamples) -> list[Estimate]:
+    """Return the estimates of B, W and B − W."""
     found = disagreement(safe, epochs)
     counted = ~np.isnan(found.between)
     ones = counted.astype(np.float64)
@@ -558,22 +557,16 @@ def _references() -> dict[str, Reference]:
     """Compute every metric from made grades of one prompt-set, by the code that computes it from a
     judge's.
     """
-    import numpy as np
-
-    from opensafeintent.labelled import LabelledSet
-    from opensafeintent.metrics import compute
-
     made = [
         [model[intent_of(variant)] for variant in _VARIANTS] for model in (_ORACLE, _REFUSE_ALL)
     ]
     helpfulness = np.array([[[[float(grade)] for grade, _ in model]] for model in made])
     mode = np.array([[[[float(MODES.index(mode))] for _, mode in model]] for model in made])
-    nothing = np.full(helpfulness.shape, np.nan)
     fields = {
         "helpfulness": helpfulness,
         "harm_severity": np.zeros(helpfulness.shape),
         "mode": mode,
-        "strategy": nothing,
+        "strategy": np.full(helpfulness.shape, np.nan),
     }
     array = LabelledSet(
         {
@@ -588,8 +581,7 @@ def _references() -> dict[str, Reference]:
             "epoch": [1],
         },
     )
-    values = {name: ratio.value.values.tolist() for name, ratio in compute(array).items()}
     return {
-        name: Reference(*(None if isnan(value) else value for value in of))
-        for name, of in values.items()
+        name: Reference(*(None if isnan(value) else value for value in ratio.value.values.tolist()))
+        for name, ratio in compute(array).items()
     }

@@ -4,7 +4,7 @@ earlier version.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import isnan
 from typing import Literal
 
@@ -71,17 +71,19 @@ def earlier_versions(
 def _same(old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
     """Return the earlier version of each model for which it is plain."""
     known = {name: name for name in new if name in old}
-    tested = [name for name in new if not is_baseline(name)]
-    before = [name for name in old if not is_baseline(name)]
-    if len(tested) == len(before) == 1:
-        known[tested[0]] = before[0]
+    later, earlier = ([name for name in names if not is_baseline(name)] for names in (new, old))
+    if len(later) == len(earlier) == 1:
+        known[later[0]] = earlier[0]
     return known
 
 
 def _read_pair(text: str, old: Sequence[str], new: Sequence[str]) -> tuple[str, str]:
     """Return the later and the earlier model of `NEW=OLD`."""
-    ways = [(text[:at], text[at + 1 :]) for at, char in enumerate(text) if char == "="]
-    fitting = [(later, earlier) for later, earlier in ways if later in new and earlier in old]
+    fitting = [
+        (text[:at], text[at + 1 :])
+        for at, char in enumerate(text)
+        if char == "=" and text[:at] in new and text[at + 1 :] in old
+    ]
     if len(fitting) != 1:
         raise InputError(
             f"--pair {text}: expected NEW=OLD in one reading, a model of the later run"
@@ -119,10 +121,11 @@ def what_changed(old: Study, new: Study, earlier: str, later: str) -> list[str]:
         ("preset", was.preset, now.preset),
         ("judge sampling", was.judge_sampling, now.judge_sampling),
     ]
-    for judge in dict.fromkeys((*before.judges, before.mode_judge)):
-        if judge in was.judges and judge in now.judges:
-            name = f"who serves {one_line(judge, 80)}"
-            facts.append((name, was.judges[judge], now.judges[judge]))
+    facts += [
+        (f"who serves {one_line(judge, 80)}", was.judges[judge], now.judges[judge])
+        for judge in dict.fromkeys((*before.judges, before.mode_judge))
+        if judge in was.judges and judge in now.judges
+    ]
     changes = [
         f"{name}: {_shown(first)}, now {_shown(second)}"
         for name, first, second in facts
@@ -197,10 +200,9 @@ def transitions_of(group: Group, later: int, earlier: int) -> Transitions:
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = np.asarray(safe / counts)
     both = ~np.isnan(shares[[later, earlier]]).any(axis=0)
-    ids = [str(name) for name in group.array.labels["prompt_set"]]
     changed = [
         Transition(
-            set_id=ids[place],
+            set_id=str(group.array.labels["prompt_set"][place]),
             before=rounded(shares[earlier, place]),
             after=rounded(shares[later, place]),
         )
@@ -218,6 +220,8 @@ def transitions_of(group: Group, later: int, earlier: int) -> Transitions:
 
 # Which gates the models of a report pass
 # ------------------------------------------------------------------------------
+
+_SEVERITY: tuple[Verdict, ...] = ("pass", "undecided", "fail")
 
 Kind = Literal["under", "over", "worse"]
 _OPTIONS: dict[Kind, str] = {
@@ -301,16 +305,12 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def verdict(self) -> Verdict:
         """What all of them come to: failed where one is, else undecided where one is."""
-        verdicts = {result.verdict for result in self.results}
-        if "fail" in verdicts:
-            return "fail"
-        return "undecided" if "undecided" in verdicts else "pass"
+        return max((result.verdict for result in self.results), key=_SEVERITY.index, default="pass")
 
     @property
     def exit_code(self) -> int:
         """4 where one failed, else 5 where one is undecided."""
-        codes: dict[Verdict, int] = {"fail": 4, "undecided": 5, "pass": 0}
-        return codes[self.verdict]
+        return {"fail": 4, "undecided": 5, "pass": 0}[self.verdict]
 
 
 class _Metrics:
@@ -366,11 +366,10 @@ class _Metrics:
             )
             for pair in pairs
         ]
-        estimate = changes[0].estimate
-        if not metric.less_is_better:
-            known, *extremes = (change.negative for change in changes)
-            changes = [known, *reversed(extremes)]
-        return changes, estimate
+        if metric.less_is_better:
+            return changes, changes[0].estimate
+        known, *extremes = (change.negative for change in changes)
+        return [known, *reversed(extremes)], changes[0].estimate
 
 
 def _result(
@@ -396,11 +395,10 @@ def _result(
         group, model, estimate, against: of the result.
     """
     known, *extremes = bounds
-    verdicts = [verdict_of(each, gate.limit, gate.side) for each in bounds]
-    verdict = verdicts[0]
+    verdict, *others = (verdict_of(each, gate.limit, gate.side) for each in bounds)
     if isnan(known.value):
         verdict = "fail"
-    elif confidence is not None and len(set(verdicts)) > 1:
+    elif confidence is not None and any(other != verdict for other in others):
         verdict = "undecided"
     worst_case = None
     if extremes and not isnan(extremes[0].low + extremes[1].high):
@@ -429,9 +427,7 @@ def _reason(
     if isnan(known.value):
         return f"is undefined; {limit}"
     at = "" if confidence is None else f" at {100 * confidence:g} %"
-    missing = ""
-    if worst_case is not None:
-        missing = f"; {_between(*worst_case)} whatever the missing grades are"
+    missing = f"; {_between(*worst_case)} whatever the missing grades are" if worst_case else ""
     return f"{verb} {_between(known.low, known.high)}{at}{missing}; {limit}"
 
 
@@ -457,25 +453,15 @@ def hold_thresholds(
             counts.
     """
     tested = contenders(model for group in groups for model in group.models)
-    results = []
-    for number, group in enumerate(groups):
-        metrics = _Metrics(group, gates)
-        for place, model in enumerate(group.models):
-            if model not in tested:
-                continue
-            for gate in gates:
-                bounds = metrics.bounds(gate, place, confidence)
-                results.append(
-                    _result(
-                        gate,
-                        bounds,
-                        confidence,
-                        group=number,
-                        model=model,
-                        estimate=bounds[0].estimate,
-                    )
-                )
-    return results
+    measured = [_Metrics(group, gates) for group in groups]
+    return [
+        _result(gate, bounds, confidence, group=number, model=model, estimate=bounds[0].estimate)
+        for number, metrics in enumerate(measured)
+        for place, model in enumerate(metrics.group.models)
+        if model in tested
+        for gate in gates
+        for bounds in (metrics.bounds(gate, place, confidence),)
+    ]
 
 
 # Against an earlier run
@@ -505,7 +491,17 @@ def hold_against(
     """
     paired = earlier_versions(list(old.manifest.models), list(new.manifest.models), pairs)
     tested = contenders(new.manifest.models)
-    _refuse_changes(old, new, {name: paired[name] for name in tested if name in paired})
+    changes = [
+        change
+        for name in tested
+        if name in paired
+        for change in what_changed(old, new, paired[name], name)
+    ]
+    if changes:
+        raise InputError(
+            f"--baseline {old.name}: the runs differ in more than the models, and a change may be"
+            f" owed to that: {'; '.join(dict.fromkeys(changes))}"
+        )
     shown = {
         origin: (number, name)
         for number, group in enumerate(groups)
@@ -528,16 +524,17 @@ def hold_against(
         _, earlier = places[ModelOrigin(old.name, paired[name])]
         for gate in gates:
             bounds, change = metrics.worsening(gate, later, earlier, confidence)
-            result = _result(
-                gate,
-                bounds,
-                confidence,
-                group=number,
-                model=model,
-                estimate=change,
-                against=paired[name],
+            results.append(
+                _result(
+                    gate,
+                    bounds,
+                    confidence,
+                    group=number,
+                    model=model,
+                    estimate=change,
+                    against=paired[name],
+                )
             )
-            results.append(result)
         transitions.append(transitions_of(metrics.group, later, earlier))
     return Gates(
         results=tuple(results),
@@ -545,20 +542,6 @@ def hold_against(
         cautions=_unchecked([metrics.group for metrics in both]),
         transitions=tuple(transitions),
     )
-
-
-def _refuse_changes(old: Study, new: Study, paired: Mapping[str, str]) -> None:
-    """See that nothing but the model differs between the two versions of each."""
-    changes = [
-        change
-        for later, earlier in paired.items()
-        for change in what_changed(old, new, earlier, later)
-    ]
-    if changes:
-        raise InputError(
-            f"--baseline {old.name}: the runs differ in more than the models, and a change may be"
-            f" owed to that: {'; '.join(dict.fromkeys(changes))}"
-        )
 
 
 def _unpaired(gate: Gate, group: int, model: str, old: Study, confidence: float) -> GateResult:
@@ -575,11 +558,11 @@ def _unpaired(gate: Gate, group: int, model: str, old: Study, confidence: float)
 
 def _unchecked(groups: Sequence[Group]) -> tuple[str, ...]:
     """Say which judges are not known to see that a model became worse."""
-    lines = [
+    lines = (
         f"{one_line(item.judge, 100)} {CHECK_WORDS[item.state]} (evaluate --check-judge): whether"
         " it would see that a model became worse is not known"
         for group in groups
         for item in checked_judges(group)
         if item.state != "passed"
-    ]
+    )
     return tuple(dict.fromkeys(lines))

@@ -80,13 +80,13 @@ class Ratings:
             categories: every rating that there can be, in order.
             absolute: whether the sign is left out.
         """
-        differences, greatest = (
-            self.ratings[:, 1] - self.ratings[:, 0],
-            float(categories[-1] - categories[0]),
+        greatest = float(categories[-1] - categories[0])
+        differences = self.ratings[:, 1] - self.ratings[:, 0]
+        return plain_estimate(
+            self._sample.mean(np.abs(differences), "score", greatest)
+            if absolute
+            else self._sample.mean(differences, "difference", greatest)
         )
-        if absolute:
-            return plain_estimate(self._sample.mean(np.abs(differences), "score", greatest))
-        return plain_estimate(self._sample.mean(differences, "difference", greatest))
 
 
 def plain_estimate(found: Estimate) -> Estimate:
@@ -619,13 +619,20 @@ def audits_of(swaps: Mapping[str, Sequence[Swapped]]) -> dict[tuple[str, str], A
     asked = np.array(
         [[set_id in {one.set_id for one in own} for set_id in sets] for own in audited.values()]
     )
-    found: dict[tuple[str, str], Audit] = {}
-    for grader in (*judges, *([PANEL] if len(judges) > 1 else [])):
-        graded = np.array([_graded(own, sets, grader) for own in audited.values()])
-        for model, audit in _audits(list(audited), graded, asked).items():
-            found[model, grader] = audit
-    order = [*audited, AVERAGE]
-    return dict(sorted(found.items(), key=lambda item: order.index(item[0][0])))
+    by_grader = {
+        grader: _audits(
+            list(audited),
+            np.array([_graded(own, sets, grader) for own in audited.values()]),
+            asked,
+        )
+        for grader in (*judges, *([PANEL] if len(judges) > 1 else []))
+    }
+    return {
+        (model, grader): audits[model]
+        for model in (*audited, AVERAGE)
+        for grader, audits in by_grader.items()
+        if model in audits
+    }
 
 
 def headline_audits(audits: Mapping[tuple[str, str], Audit]) -> dict[str, Audit]:
@@ -708,21 +715,19 @@ def _estimates(
     numbers: Mapping[str, tuple[Floats, Floats]], members: Sequence[int], resamples: Resamples
 ) -> dict[str, Estimate]:
     """Estimate every number of one model, or its mean over several."""
-    tops, bottoms = [], []
-    for top, bottom in numbers.values():
-        averaged = over_models(top[members], bottom[members]) if len(members) > 1 else None
-        tops.append(averaged.numerator if averaged else top[members[0]])
-        bottoms.append(averaged.denominator if averaged else bottom[members[0]])
-    spans, binary = zip(*(_NUMBERS[name] for name in numbers), strict=True)
     alone = len(members) == 1
+    parts = [
+        (top[members[0]], bottom[members[0]])
+        if alone
+        else over_models(top[members], bottom[members])
+        for top, bottom in numbers.values()
+    ]
+    spans, binary = zip(*(_NUMBERS[name] for name in numbers), strict=True)
     records = estimate(
-        np.array(tops),
-        np.array(bottoms),
+        np.array([part[0] for part in parts]),
+        np.array([part[1] for part in parts]),
         resamples,
         span=np.array(spans),
         binary=np.array(binary) & alone,
     ).records()
-    return {
-        name: one if one.value is None else msgspec.structs.replace(one, value=rounded(one.value))
-        for name, one in zip(numbers, records, strict=True)
-    }
+    return dict(zip(numbers, map(plain_estimate, records), strict=True))
