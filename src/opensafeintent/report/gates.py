@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
+import msgspec
+
 from opensafeintent import __version__
 from opensafeintent.analysis.cohort import CHECK_WORDS, Group, checked_judges
 from opensafeintent.analysis.estimates import Reference, reference_values
@@ -19,7 +21,7 @@ from opensafeintent.report.formats import (
     markdown_text,
     to_markdown,
 )
-from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE, Json, estimate_json, group_line
+from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE, Json, group_line
 from opensafeintent.report.tables import summary as summary_table
 from opensafeintent.statistics.thresholds import Verdict
 
@@ -70,9 +72,7 @@ def gate_tables(gates: Gates | None) -> list[Table]:
         return []
     thresholds = [result for result in _in_order(gates) if result.gate.kind != "worse"]
     changes = [result for result in _in_order(gates) if result.gate.kind == "worse"]
-    tables = []
-    if thresholds:
-        tables.append(_thresholds(thresholds, notes=(*gates.cautions, ABOUT)))
+    tables = [_thresholds(thresholds, notes=(*gates.cautions, ABOUT))] if thresholds else []
     if changes:
         notes = () if thresholds else gates.cautions
         tables += [_changes(changes, gates, notes), transitions_table(gates.transitions)]
@@ -216,9 +216,8 @@ def gates_json(gates: Gates | None) -> Json:
 
 
 def _result_json(result: GateResult) -> Json:
-    reference = Reference(oracle=None, refuse_all=None)
-    if result.gate.kind != "worse":
-        reference = reference_values(result.gate.metric)
+    worse = result.gate.kind == "worse"
+    reference = Reference(None, None) if worse else reference_values(result.gate.metric)
     return {
         "option": result.gate.option,
         "gate": result.gate.text,
@@ -228,7 +227,7 @@ def _result_json(result: GateResult) -> Json:
         "metric": result.gate.metric,
         "limit": result.gate.limit,
         "verdict": result.verdict,
-        **estimate_json(result.estimate),
+        **msgspec.to_builtins(result.estimate),
         "worst_case": result.worst_case,
         "oracle": reference.oracle,
         "refuse_all": reference.refuse_all,
@@ -237,9 +236,6 @@ def _result_json(result: GateResult) -> Json:
 
 
 # The verdict of a report for a pull request and for a CI service
-# ------------------------------------------------------------------------------
-
-# Markdown
 # ------------------------------------------------------------------------------
 
 
@@ -295,6 +291,9 @@ def _behind(groups: Sequence[Group], number: int) -> list[str]:
 # JUnit
 # ------------------------------------------------------------------------------
 
+_LONGEST = 2000
+"""Characters of a text, which `one_line` rids of those that XML cannot hold."""
+
 
 def junit(groups: Sequence[Group], gates: Gates) -> str:
     """Return the verdict as JUnit's XML: a suite for each group of the report, a test for each gate
@@ -308,7 +307,7 @@ def junit(groups: Sequence[Group], gates: Gates) -> str:
         results = [result for result in gates.results if result.group == number]
         if not results:
             continue
-        counts = _counts(_plain(group_line(groups, number)), results)
+        counts = _counts(one_line(group_line(groups, number), _LONGEST), results)
         suite = ElementTree.SubElement(root, "testsuite", counts)
         properties = ElementTree.SubElement(suite, "properties")
         about = {"opensafeintent": __version__, "dataset": group.dataset.hash}
@@ -328,21 +327,16 @@ def _counts(name: str, results: Sequence[GateResult]) -> dict[str, str]:
 
 
 def _add_test(suite: ElementTree.Element, result: GateResult) -> None:
-    name = f"{result.gate.option} {result.gate.text}"
-    test = ElementTree.SubElement(
-        suite, "testcase", {"classname": _plain(result.model), "name": name, "time": "0"}
-    )
-    reason = _plain(f"{result.gate.metric} {result.reason}")
+    about = {
+        "classname": one_line(result.model, _LONGEST),
+        "name": f"{result.gate.option} {result.gate.text}",
+        "time": "0",
+    }
+    test = ElementTree.SubElement(suite, "testcase", about)
+    reason = one_line(f"{result.gate.metric} {result.reason}", _LONGEST)
     if result.verdict == "pass":
         ElementTree.SubElement(test, "system-out").text = reason
         return
     kind = "failed" if result.verdict == "fail" else "undecided"
     message = f"{verdict_word(result)}: {reason}"
     ElementTree.SubElement(test, "failure", {"type": kind, "message": message})
-
-
-def _plain(text: str) -> str:
-    """Return a text on one line, without characters that XML cannot hold or that turn a line
-    around.
-    """
-    return one_line(text, 2000)

@@ -14,7 +14,7 @@ from opensafeintent.calls.scripted import is_baseline
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.formats import Column
-from opensafeintent.statistics import Estimate, rank_intervals
+from opensafeintent.statistics import rank_intervals
 
 DEMONSTRATION_NOTE = (
     "Graded by baseline/judge, a rule-based judge for demonstrations: these numbers say nothing"
@@ -78,7 +78,7 @@ def _models_json(group: Group) -> dict[str, Json]:
         found.model: {
             **{metric: _entry(overall[found.model, metric]) for metric in METRICS},
             "wording_excess": {  # no sum over sets alone, and so without bounds
-                **estimate_json(found.excess),
+                **msgspec.to_builtins(found.excess),
                 "bounds": None,
                 "between": found.between.value,
                 "within": found.within.value,
@@ -90,12 +90,12 @@ def _models_json(group: Group) -> dict[str, Json]:
 
 
 def _entry(number: Number) -> Json:
-    entry = estimate_json(number) | {"bounds": number.bounds}
-    return entry if number.rerun_se is None else entry | {"rerun_se": number.rerun_se}
+    rerun = {} if number.rerun_se is None else {"rerun_se": number.rerun_se}
+    return _estimate_json(number) | {"bounds": number.bounds} | rerun
 
 
-def estimate_json(found: Estimate) -> Json:
-    """Return what `metrics.json` has of every number with an interval."""
+def _estimate_json(found: Number) -> Json:
+    """Return what a number has as any estimate."""
     return {"value": found.value, "n": found.n, "ci": found.interval, "ci_method": found.method}
 
 
@@ -106,7 +106,7 @@ def _averages(group: Group) -> Json:
     averages = group.numbers.averages
     none = Number(value=None, n=0, model=AVERAGE, metric="", models=0)
     return {
-        metric: estimate_json(average) | {"models": average.models, "pooled": average.pooled}
+        metric: _estimate_json(average) | {"models": average.models, "pooled": average.pooled}
         for metric in METRICS
         for average in (averages.get((metric, EVERYWHERE), none),)
     }
@@ -160,9 +160,9 @@ def checks_json(group: Group) -> dict[str, Json]:
 
 
 def _check_json(item: CheckedJudge) -> Json:
-    if item.check is None:
-        return {"state": item.state}
     check = item.check
+    if check is None:
+        return {"state": item.state}
     low, high = item.interval
     return {
         "state": item.state,
