@@ -90,7 +90,7 @@ def group(*studies: Study) -> Group:
 
 
 def distrusted(of: Group) -> list[str]:
-    return [sentence.text for sentence in cautions(of, [])]
+    return [sentence.text for sentence in cautions(of)]
 
 
 def state(*studies: Study) -> str:

@@ -391,9 +391,7 @@ def test_a_panel_of_two_says_what_its_ties_cost(swapped: Group) -> None:
     # and 1/2 by B, 3/4 on average, and 1/2 by the panel; second likewise. Mean Utility: by A first
     # is 2/3 in both sets, by B 1/3 and 2/3, so 2/3 and 1/2, 7/12 on average; by the panel it is
     # 1/2.
-    (text,) = [
-        sentence.text for sentence in cautions(swapped, []) if "panel of two" in sentence.text
-    ]
+    (text,) = [sentence.text for sentence in cautions(swapped) if "panel of two" in sentence.text]
     facts = ("16.7\u00a0% of the 12", "Safety up to 25.0 points (first)", "up to 0.08 (first)")
     assert all(fact in text for fact in facts)
 
@@ -401,7 +399,7 @@ def test_a_panel_of_two_says_what_its_ties_cost(swapped: Group) -> None:
 def test_a_panel_of_three_and_one_that_agrees_say_nothing_of_ties(partisan: Group) -> None:
     agreed = group_of(panel_study(rows_by(TWO, {"m": {A: SAFE_, B: SAFE_}}), TWO))
     for group in (partisan, agreed):
-        assert not [sentence for sentence in cautions(group, []) if "panel of two" in sentence.text]
+        assert not [sentence for sentence in cautions(group) if "panel of two" in sentence.text]
 
 
 # Tables, figures, sentences

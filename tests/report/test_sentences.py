@@ -47,7 +47,7 @@ def found(group: Group) -> dict[str, str]:
 
 
 def distrusted(group: Group) -> list[str]:
-    return [sentence.text.replace("\u00a0", " ") for sentence in cautions(group, group.changes)]
+    return [sentence.text.replace("\u00a0", " ") for sentence in cautions(group)]
 
 
 def test_best_and_worst_with_intervals_and_ranks() -> None:
@@ -128,7 +128,7 @@ def test_grades_missing_beyond_the_limit_of_the_run_are_warned_of(
     }
     group = group_with(SETS, rows_of("m", SETS, pairs))  # two grades of each of 120 responses
     assert group.coverage["m"].missing_core == 30 / 240
-    strengths = [item.strength for item in cautions(group, [], max_missing=most) if named(item)]
+    strengths = [item.strength for item in cautions(group, max_missing=most) if named(item)]
     assert strengths == [strength]
 
 
@@ -180,7 +180,7 @@ def test_a_judge_of_the_targets_own_maker_is_named() -> None:
 
 def test_a_demonstration_judge_is_told_first_and_loud_and_another_was_not_checked() -> None:
     group = group_with(SETS, rows_of("m", SETS, ALL_SAFE), judge=DEMONSTRATION_JUDGE)
-    first = cautions(group, [])[0]
+    first = cautions(group)[0]
     assert first.loud and "rule-based judge for demonstrations" in first.text
     assert not any("not checked against people" in text for text in distrusted(group))
     assert any("some/judge was not checked against" in text for text in distrusted(graded(m=36)))
@@ -189,7 +189,7 @@ def test_a_demonstration_judge_is_told_first_and_loud_and_another_was_not_checke
 def test_responses_and_grades_that_are_still_to_come() -> None:
     rows = rows_of("m", SETS, ALL_SAFE)
     (group,) = group_studies([study_with(rows[:90], SETS, ["m"], judge="some/judge")])
-    (partial,) = (sentence for sentence in cautions(group, []) if sentence.loud)
+    (partial,) = (sentence for sentence in cautions(group) if sentence.loud)
     assert partial.text.startswith("Partial: of m 90 of 120 planned responses are on record")
     rows[0] = grade_line("m", rows[0].set_id, "benign", "--", missing=("grades:not_graded",))
     assert "1 response has no grades yet, of m." in distrusted(group_with(SETS, rows))

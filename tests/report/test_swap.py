@@ -47,7 +47,7 @@ def study(
 def said(made: Study) -> list[str]:
     """Return every caution."""
     (group,) = group_studies([made])
-    return [sentence.text.replace("\u00a0", " ") for sentence in cautions(group, group.changes)]
+    return [sentence.text.replace("\u00a0", " ") for sentence in cautions(group)]
 
 
 def tables_of(made: Study) -> dict[str, Table]:

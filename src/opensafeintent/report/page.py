@@ -17,9 +17,10 @@ from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
+from markupsafe import Markup
 
 from opensafeintent import __version__
 from opensafeintent.analysis.cohort import CheckedJudge, Group, Study, checked_judges
@@ -27,6 +28,8 @@ from opensafeintent.analysis.estimates import AVERAGE
 from opensafeintent.analysis.gates import Gates
 from opensafeintent.evaluation.run import IMPORTED_JUDGE, RunTexts
 from opensafeintent.hostile import json_for_html, one_line, page_script, security_policy
+from opensafeintent.report.figures import THEMES, Figure, all_figures
+from opensafeintent.report.figures.kit import drawing
 from opensafeintent.report.formats import DASH, TEXTS, Cell, Column, Section, Table, text, to_csv
 from opensafeintent.report.gates import headline
 from opensafeintent.report.metrics_json import UNDEFINED, group_notes
@@ -41,11 +44,6 @@ from opensafeintent.report.sentences import (
 from opensafeintent.report.tables import with_and_without
 from opensafeintent.report.transcripts import Browser, add_texts, browse, members_of
 from opensafeintent.taxonomy import MAX_MISSING, MODES
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
-
-    from opensafeintent.report.figures import Figure
 
 _MOST_ROWS = 25_000
 """A table with more is shown in part; the whole is in its CSV file."""
@@ -64,24 +62,16 @@ def asset(name: str) -> str:
 
 _BUNDLE = """
 import sys, vl_convert
-sys.stdout.buffer.write(vl_convert.javascript_bundle(sys.argv[1]).encode())
+sys.stdout.buffer.write(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").encode())
 """
+"""Runs in a process of its own: the bundler takes 100 MB, and keeps them."""
 
 
 @lru_cache(maxsize=1)
 def vega_script() -> str:
     """Return Vega, Vega-Lite and vega-embed as one script, from the copy that vl-convert ships."""
-    script = "window.vegaEmbed = vegaEmbed;"
-    if sys.executable:  # a process of its own: the bundler takes 100 MB, and keeps them
-        bundled = subprocess.run(
-            [sys.executable, "-c", _BUNDLE, script], stdout=subprocess.PIPE, check=True
-        )
-        bundle = bundled.stdout.decode()
-    else:
-        import vl_convert
-
-        bundle = vl_convert.javascript_bundle(script)
-    return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    bundled = subprocess.run([sys.executable, "-c", _BUNDLE], stdout=subprocess.PIPE, check=True)
+    return bundled.stdout.decode().replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 # Tables
@@ -102,15 +92,12 @@ def data_table(table: Table) -> tuple[str, str]:
         if not rows or any(cell is not None for row in rows for cell in row[index][:1])
     ]
     title = html.escape(table.title)
-    head = "".join(map(_head, (column for _, column in shown)))
-    lines = ["".join(_cell(column, row[index]) for index, column in shown) for row in rows]
-    averages = [
-        any(row[index][0] == AVERAGE for index, column in shown if column.style == "name")
-        for row in rows
-    ]
+    head = "".join(_head(column) for _, column in shown)
+    names = [index for index, column in shown if column.style == "name"]
     body = [
-        f"<tr{' class=average' * average}>{line}"
-        for line, average in zip(lines, averages, strict=True)
+        f"<tr{' class=average' * any(row[index][0] == AVERAGE for index in names)}>"
+        + "".join(_cell(column, row[index]) for index, column in shown)
+        for row in rows
     ]
     first, further = "\n".join(body[:_AT_ONCE]), "\n".join(body[_AT_ONCE:])
     told = (
@@ -154,8 +141,10 @@ def _cell(column: Column, cells: tuple[Cell, ...]) -> str:
         return f"<td class=number{behind}>{html.escape(number)}{interval}"
     raw = value if isinstance(value, str) else seen
     label = _labels().get(raw, raw)
+    # with the line ends and the NUL that a parser of HTML would make of it
+    parsed = raw.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
     behind = (
-        f' data-v="{html.escape(_attribute(raw))}"'
+        f' data-v="{html.escape(parsed)}"'
         if label != raw or not raw.isprintable() or value == DASH
         else ""
     )
@@ -173,11 +162,6 @@ def _labels() -> dict[str, str]:
 _BREAKS = re.compile(r"(?<=[/_.:-])")
 
 
-def _attribute(text: str) -> str:
-    """Return a text with the line ends and the NUL that a parser of HTML would make of it."""
-    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
-
-
 def shown_text(text: str) -> str:
     """Return a text as HTML; what cannot be seen is shown as its code point."""
     if text.isprintable():
@@ -186,7 +170,7 @@ def shown_text(text: str) -> str:
         (
             html.escape(char)
             if char in _WHITE or unicodedata.category(char) not in _UNSEEN
-            else _invisible(char)
+            else f'<span class="invisible" title="an invisible character">U+{ord(char):04X}</span>'
         )
         for char in text.replace("\r\n", "\n")
     )
@@ -194,10 +178,6 @@ def shown_text(text: str) -> str:
 
 _WHITE = "\n\t\u200c\u200d"
 _UNSEEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
-
-
-def _invisible(char: str) -> str:
-    return f'<span class="invisible" title="an invisible character">U+{ord(char):04X}</span>'
 
 
 def _packed(texts: Mapping[str, str]) -> bytes:
@@ -241,8 +221,6 @@ class Page:
 
     def put(self, data: bytes | str) -> Markup:
         """Return what stands for some bytes in a template."""
-        from markupsafe import Markup
-
         self._parts.append(data if isinstance(data, bytes) else data.encode(errors="replace"))
         return Markup(f"{self._mark}{len(self._parts) - 1}{self._mark}")
 
@@ -256,9 +234,9 @@ class Page:
         tables: Iterable[Table],
         figures: Iterable[Figure],
         *,
-        prefix: str = "",
-        said: Iterable[str] = (),
-        drawings: Mapping[str, str] | None = None,
+        prefix: str,
+        said: Iterable[str],
+        drawings: Mapping[str, str],
     ) -> dict[Section, list[Shown]]:
         """Put figures and tables into their sections; a table that names none has no place on the
         page.
@@ -275,7 +253,7 @@ class Page:
             caption = figure.caption
             for note in said:
                 caption = caption.replace(note, "")
-            drawing = (drawings or {}).get(figure.name)
+            drawn = drawings.get(figure.name)
             found.setdefault(figure.section, []).append(
                 Shown(
                     kind="figure",
@@ -284,7 +262,7 @@ class Page:
                     title=figure.title,
                     notes=(caption.strip(),),
                     table=self._put_table(f"{prefix}numbers-{figure.name}", figure.table),
-                    drawing=self.put(drawing) if drawing else None,
+                    drawing=self.put(drawn) if drawn else None,
                 )
             )
         for table in tables:
@@ -409,28 +387,30 @@ def render_page(
         places: by the study's name, the way to its run from the page's folder, for the command that
             traces a set.
     """
-    bundling = Thread(
-        target=vega_script
-    )  # two seconds of another thread's time, the first time in a process
+    # two seconds of another thread's time, the first time in a process
+    bundling = Thread(target=vega_script)
     bundling.start()
     page, members = Page(), members_of(groups)
-    by_group = [_figures(groups, index, figures) for index in range(len(groups))]
+    # of several groups, the figures have all in one drawing
+    by_group = [figures if len(groups) == 1 else all_figures([group]) for group in groups]
+    drawn = {
+        figure.name: drawing(figure.name, drawings)
+        for figure in by_group[0]
+        if drawings and (drawings / f"{figure.name}.svg").is_file()
+    }
     parts = [
-        _part(
-            page,
-            groups,
-            index,
-            studies,
-            tables,
-            own,
-            {} if index else _drawn(own, drawings),
-            max_missing,
-        )
+        _part(page, groups, index, studies, tables, own, {} if index else drawn, max_missing)
         for index, own in enumerate(by_group)
     ]
-    shared = page.sections([table for table in tables if _GROUP not in table.fields], ())
+    alike = [table for table in tables if _GROUP not in table.fields]
+    shared = page.sections(alike, (), prefix="", said=(), drawings={})
+    specifications = {
+        f"{part.prefix}figure-{one.name}": one.spec
+        for part, own in zip(parts, by_group, strict=True)
+        for one in own
+    }
     browser = browse(members, include_unsafe=include_unsafe, places=places)
-    data_figures = page.put(_specifications(parts, by_group))
+    data_figures = page.put(json_for_html({"theme": THEMES["light"], "figures": specifications}))
     bundling.join()
     fixed = page.size + len(vega_script()) + len(json_for_html(browser)) + 200_000
     add_texts(browser, members, texts, max(PAGE_BYTES - fixed, 0))
@@ -456,35 +436,6 @@ def render_page(
     )
 
 
-def _specifications(parts: Sequence[_Part], by_group: Sequence[Sequence[Figure]]) -> bytes:
-    """Return the figures' specifications, by the id of their place on the page."""
-    from opensafeintent.report.figures import THEMES
-
-    specs = {
-        f"{part.prefix}figure-{one.name}": one.spec
-        for part, own in zip(parts, by_group, strict=True)
-        for one in own
-    }
-    return json_for_html({"theme": THEMES["light"], "figures": specs})
-
-
-def _figures(groups: Sequence[Group], index: int, figures: Sequence[Figure]) -> Sequence[Figure]:
-    """Return the figures of one group: those of several have all groups in one drawing."""
-    from opensafeintent.report.figures import all_figures
-
-    return figures if len(groups) == 1 else all_figures([groups[index]])
-
-
-def _drawn(figures: Sequence[Figure], folder: Path | None) -> dict[str, str]:
-    from opensafeintent.report.figures.kit import drawing
-
-    return {
-        figure.name: drawing(figure.name, folder)
-        for figure in figures
-        if folder and (folder / f"{figure.name}.svg").is_file()
-    }
-
-
 def _part(
     page: Page,
     groups: Sequence[Group],
@@ -497,14 +448,13 @@ def _part(
 ) -> _Part:
     """Return what the page says of one group."""
     group, alone = groups[index], len(groups) == 1
-    sensitivity = group.changes
     drawn = {figure.name for figure in figures}  # the numbers of a figure are below it
     own = [
         table if alone else _of_group(table, index) for table in tables if _GROUP in table.fields
     ]
     shown = [
         table
-        for table in (*own, with_and_without(sensitivity))
+        for table in (*own, with_and_without(group.changes))
         if table.rows and table.name not in drawn
     ]
     said = sorted({*group_notes(groups), *group_notes([group]), UNDEFINED})
@@ -515,7 +465,7 @@ def _part(
         apart=_apart_because(groups[0], group) if index else "",
         facts=_facts(group, studies),
         findings=findings(group),
-        cautions=cautions(group, sensitivity, corrected=_corrected(own), max_missing=max_missing),
+        cautions=cautions(group, corrected=_corrected(own), max_missing=max_missing),
         content=page.sections(shown, figures, prefix=prefix, said=said, drawings=drawings),
     )
 
@@ -531,8 +481,12 @@ def _of_group(table: Table, index: int) -> Table:
 
 def _corrected(tables: Sequence[Table]) -> bool:
     """Tell whether human labels have corrected any of the numbers."""
-    records = (table.records() for table in tables if table.name == "corrected")
-    return any(record["corrected"] is not None for of_table in records for record in of_table)
+    return any(
+        record["corrected"] is not None
+        for table in tables
+        if table.name == "corrected"
+        for record in table.records()
+    )
 
 
 def _sampled(browser: Browser) -> str:
@@ -629,8 +583,7 @@ def _facts(group: Group, studies: Sequence[Study]) -> list[tuple[str, str]]:
         facts.append(("Grades read as", conditions.parse))
     if group.array.sizes["epoch"] > 1:
         facts.append(("Repeats", f"{group.array.sizes['epoch']} of each prompt"))
-    facts += _sampling(group, studies)
-    return facts
+    return [*facts, *_sampling(group, studies)]
 
 
 def _checks(checked: Sequence[CheckedJudge]) -> str:
@@ -651,15 +604,12 @@ def _checks(checked: Sequence[CheckedJudge]) -> str:
 
 
 def _templates(templates: Sequence[tuple[str, str]], studies: Sequence[Study]) -> str:
-    stored = {
-        digest: item for study in studies for digest, item in study.manifest.templates.items()
+    names = {
+        digest: f"{item.id} v{item.version}"
+        for study in studies
+        for digest, item in study.manifest.templates.items()
     }
-    texts = []
-    for role, digest in templates:
-        item = stored.get(digest)
-        texts.append(
-            f"{item.id} v{item.version} ({digest[:8]})" if item else f"{role} ({digest[:8]})"
-        )
+    texts = (f"{names.get(digest, role)} ({digest[:8]})" for role, digest in templates)
     return one_line(", ".join(texts), 400)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import numpy as np
 
-from opensafeintent.analysis.cohort import Change, Group, checked_judges
+from opensafeintent.analysis.cohort import Group, checked_judges
 from opensafeintent.analysis.judges import PANEL, headline_audits, same_maker
 from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE, is_baseline
 from opensafeintent.evaluation.run import IMPORTED_JUDGE
@@ -436,7 +436,6 @@ def _order(group: Group, metric: str) -> dict[str, object] | None:
 
 def cautions(
     group: Group,
-    sensitivity: Sequence[Change],
     *,
     corrected: bool = False,
     max_missing: float = MAX_MISSING,
@@ -445,7 +444,6 @@ def cautions(
 
     Args:
         group: the models.
-        sensitivity: how results change without filtered and truncated responses.
         corrected: whether the report has numbers corrected by human labels.
         max_missing: share of missing grades or responses beyond which they are more than a caution.
     """
@@ -453,7 +451,7 @@ def cautions(
         *_of_coverage(group, max_missing),
         *_strict_panel(group),
         *_of_judges(group, corrected=corrected),
-        *_left_out(group, sensitivity),
+        *_left_out(group),
         *_of_prompts(group),
     ]
 
@@ -540,14 +538,14 @@ def _of_judges(group: Group, *, corrected: bool) -> Iterator[Sentence]:
         yield _distrust("swap_error", found=found, points=points)
 
 
-def _left_out(group: Group, sensitivity: Sequence[Change]) -> Iterator[Sentence]:
+def _left_out(group: Group) -> Iterator[Sentence]:
     """Say how results change without responses that were filtered or cut."""
     filtered = sum(coverage.filtered for coverage in group.coverage.values())
     truncated = sum(coverage.truncated for coverage in group.coverage.values())
     if not filtered and not truncated:
         return
     change = None
-    largest = max(sensitivity, key=lambda change: change.size, default=None)
+    largest = max(group.changes, key=lambda change: change.size, default=None)
     if largest is not None and largest.before is not None and largest.value is not None:
         shown = score if "utility" in largest.metric else percent
         label = METRICS[largest.metric].label
