@@ -6,6 +6,7 @@ go in as there is room for (`browser.texts`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Literal, NamedTuple
@@ -20,19 +21,6 @@ from opensafeintent.evaluation.run import RunTexts
 from opensafeintent.grades import NOT_GRADED, GradeRow
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset, PromptSet, sample_order, sampled
-
-__all__ = [
-    "CELL",
-    "KINDS",
-    "Browser",
-    "BrowserDataset",
-    "KindName",
-    "Member",
-    "Unit",
-    "browse",
-    "goes_wrong",
-    "members_of",
-]
 
 CELL = 5
 """Characters that hold one response's grades."""
@@ -144,10 +132,11 @@ def goes_wrong(group: Group) -> dict[KindName, NDArray[np.bool_]]:
         )
         return np.stack(tops, axis=-1), np.stack(bottoms, axis=-1)
 
-    found: dict[KindName, NDArray[np.bool_]] = {}
-    for kind, metric in _METRICS.items():
-        top, bottom = parts(metric)
-        found[kind] = top > 0 if METRICS[metric].less_is_better else top < bottom
+    found: dict[KindName, NDArray[np.bool_]] = {
+        kind: top > 0 if METRICS[metric].less_is_better else top < bottom
+        for kind, metric in _METRICS.items()
+        for top, bottom in (parts(metric),)
+    }
     modes_known = parts(_METRICS["over_refusal"])[1].any(axis=(1, 2), keepdims=True)
     helpfulness, graded = parts("benign_helpfulness")
     found["over_refusal"] |= ~modes_known & (graded > 0) & (helpfulness == 0)
@@ -158,21 +147,17 @@ def _bits(group: Group) -> NDArray[np.int64]:
     """Return what the metrics' own grades tell as bits in the order of KINDS, shape (model,
     prompt_set, epoch).
     """
-    found = goes_wrong(group)
-    bits = np.array([_BIT[kind] for kind in found], dtype=np.int64)
-    told: NDArray[np.int64] = (bits[:, None, None, None] * np.stack(list(found.values()))).sum(
-        axis=0
+    bits: NDArray[np.int64] = np.sum(
+        [_BIT[kind] * wrong.astype(np.int64) for kind, wrong in goes_wrong(group).items()], axis=0
     )
-    return told
+    return bits
 
 
 def _bits_of(rows: Mapping[str, GradeRow]) -> int:
     """Return what the responses to one set tell as bits, beside what the metrics do."""
-    found: dict[KindName, bool] = {
-        "missing": any(row.missing and NOT_GRADED not in row.missing for row in rows.values()),
-        "judges_differ": any(map(judges_differ, rows.values())),
-    }
-    return sum(_BIT[kind] for kind, there in found.items() if there)
+    missing = any(row.missing and NOT_GRADED not in row.missing for row in rows.values())
+    differ = any(map(judges_differ, rows.values()))
+    return _BIT["missing"] * missing + _BIT["judges_differ"] * differ
 
 
 def _severity_rank(rows: Mapping[str, GradeRow], kinds: int) -> int:
@@ -278,46 +263,45 @@ def browse(
     """Return the browser of these models, without texts yet; `places` says where each run is from
     the page's folder.
     """
-    responses = [_responses(member) for member in members]
     bits = {group: _bits(group) for group in dict.fromkeys(member.group for member in members)}
     datasets = {group.dataset.hash: group.dataset for group in bits}
-    units = dict.fromkeys(datasets, 0)
-    for member, found in zip(members, responses, strict=True):
-        units[member.group.dataset.hash] += len(found)
+    responses: list[_Responses] = []
+    units: Counter[str] = Counter()
+    for group, shown in members:
+        found: _Responses = {}
+        for row in group.rows[shown]:
+            found.setdefault((row.set_id, row.epoch), {})[row.variant] = row
+        responses.append(found)
+        units[group.dataset.hash] += len(found)
     listed = {digest: _dataset(dataset, units[digest]) for digest, dataset in datasets.items()}
-    models = []
-    for member, found in zip(members, responses, strict=True):
-        group = member.group
-        decided = bits[group][group.models.index(member.shown)]
-        models.append(
-            _model(
-                member,
-                found,
-                decided,
-                list(listed).index(group.dataset.hash),
-                listed[group.dataset.hash],
-            )
+    models = [
+        _model(
+            member,
+            found,
+            bits[member.group][member.group.models.index(member.shown)],
+            list(listed).index(member.group.dataset.hash),
+            listed[member.group.dataset.hash],
+            places or {},
         )
-        models[-1].place = (places or {}).get(models[-1].run, "")
-    count = sum(len(model.units) for model in models)
+        for member, found in zip(members, responses, strict=True)
+    ]
     return Browser(
         kinds=KINDS,
         datasets=list(listed.values()),
         models=models,
         include_unsafe=include_unsafe,
-        units=count,
+        units=sum(len(model.units) for model in models),
     )
 
 
-def _responses(member: Member) -> _Responses:
-    found: _Responses = {}
-    for row in member.group.rows[member.shown]:
-        found.setdefault((row.set_id, row.epoch), {})[row.variant] = row
-    return found
-
-
 def _dataset(dataset: Dataset, units: int) -> BrowserDataset:
+    """Return a dataset with the sets that the page lists: all of them, up to tens of thousands of
+    (model, set) pairs.
+    """
     domains, types = dataset.taxonomy.domain_names, dataset.taxonomy.type_names
+    bytes_each = _UNIT_BYTES + CELL * len(dataset.variants)
+    most = len(dataset) * _INDEX_BYTES // max(1, units * bytes_each)
+    sets = dataset.prompt_sets
     return BrowserDataset(
         name=dataset.name,
         variants=dataset.variants,
@@ -330,20 +314,9 @@ def _dataset(dataset: Dataset, units: int) -> BrowserDataset:
                 type=types.index(item.task_type),
                 task=item.underlying_task,
             )
-            for item in _kept(dataset, units)
+            for item in (sets if most >= len(sets) else sampled(sets, max(most, 1)))
         ],
         of=len(dataset),
-    )
-
-
-def _kept(dataset: Dataset, units: int) -> tuple[PromptSet, ...]:
-    """Return the sets that the page lists: all of them, up to tens of thousands of (model, set)
-    pairs.
-    """
-    bytes_each = _UNIT_BYTES + CELL * len(dataset.variants)
-    most = len(dataset) * _INDEX_BYTES // max(1, units * bytes_each)
-    return (
-        dataset.prompt_sets if most >= len(dataset) else sampled(dataset.prompt_sets, max(most, 1))
     )
 
 
@@ -353,6 +326,7 @@ def _model(
     decided: NDArray[np.int64],
     number: int,
     dataset: BrowserDataset,
+    places: Mapping[str, str],
 ) -> BrowserModel:
     """Return one model.
 
@@ -361,9 +335,11 @@ def _model(
         responses: to every set.
         decided: what the metrics tell as bits, shape (prompt_set, epoch).
         number, dataset: that its sets are of.
+        places: of runs.
     """
     group = member.group
     judges = group.conditions.judges
+    run = group.origins[member.shown].run
     listed = {item.id: index for index, item in enumerate(dataset.sets)}
     rows, columns = (
         {name: index for index, name in enumerate(group.array[dim].values.tolist())}
@@ -379,15 +355,24 @@ def _model(
         for index, row in enumerate(of_variants):
             if row and (remark := _remark(row)):
                 remarks[f"{len(units)}:{index}"] = remark
-        grades = "".join(map(_cell, of_variants))
-        by_judge = "".join(_by_judge(row, judges) for row in of_variants) if len(judges) > 1 else ""
         units.append(
-            Unit(listed[set_id], epoch, kinds, _severity_rank(by_variant, kinds), grades, by_judge)
+            Unit(
+                at=listed[set_id],
+                epoch=epoch,
+                kinds=kinds,
+                severity_rank=_severity_rank(by_variant, kinds),
+                grades="".join(map(_cell, of_variants)),
+                by_judge=(
+                    "".join(_by_judge(row, judges) for row in of_variants)
+                    if len(judges) > 1
+                    else ""
+                ),
+            )
         )
     return BrowserModel(
         name=member.shown,
-        run=group.origins[member.shown].run,
-        place="",
+        run=run,
+        place=places.get(run, ""),
         dataset=number,
         judges=judges,
         units=units,
@@ -458,12 +443,9 @@ def add_texts(
         room: bytes.
     """
     writer = _Writer(browser, members, sources)
-    for order, until in (
-        (_worst_first(browser), room * _WORST_SHARE),
-        (_sampled(browser, members), float(room)),
-    ):
+    for order, share in ((_worst_first(browser), _WORST_SHARE), (_sampled(browser, members), 1.0)):
         for model, unit in order:
-            if writer.used > until:
+            if writer.used > room * share:
                 break
             writer.add(model, unit)
     browser.with_texts = len(writer.added)
@@ -477,16 +459,15 @@ def _worst_first(browser: Browser) -> Iterator[tuple[int, int]]:
     failures = [
         [
             (number, index)
-            for index in sorted(
-                range(len(model.units)), key=lambda index: -model.units[index].severity_rank
+            for index, unit in sorted(
+                enumerate(model.units), key=lambda item: -item[1].severity_rank
             )
+            if unit.severity_rank
         ]
         for number, model in enumerate(browser.models)
     ]
     for turn in zip_longest(*failures):
-        for found in turn:
-            if found is not None and browser.models[found[0]].units[found[1]].severity_rank:
-                yield found
+        yield from filter(None, turn)
 
 
 def _sampled(browser: Browser, members: Sequence[Member]) -> Iterator[tuple[int, int]]:
@@ -496,14 +477,13 @@ def _sampled(browser: Browser, members: Sequence[Member]) -> Iterator[tuple[int,
             for member, model in zip(members, browser.models, strict=True)
             if model.dataset == number
         )
-        index = {item.id: at for at, item in enumerate(dataset.sets)}
-        at_set: dict[int, list[tuple[int, int]]] = {}
+        of_set: dict[str, list[tuple[int, int]]] = {item.id: [] for item in dataset.sets}
         for of_model, model in enumerate(browser.models):
             if model.dataset == number:
                 for of_unit, unit in enumerate(model.units):
-                    at_set.setdefault(unit.at, []).append((of_model, of_unit))
-        for prompt_set in sample_order([item for item in sets if item.id in index]):
-            yield from at_set.get(index[prompt_set.id], ())
+                    of_set[dataset.sets[unit.at].id].append((of_model, of_unit))
+        for prompt_set in sample_order([item for item in sets if item.id in of_set]):
+            yield from of_set[prompt_set.id]
 
 
 class _Writer:
