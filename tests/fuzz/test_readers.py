@@ -301,7 +301,7 @@ def log(place: Path) -> Path:
 
 
 def read_log(path: Path) -> None:
-    from opensafeintent.interop.inspect.logs_in import read_inspect_log
+    from opensafeintent.interop.inspect.logs import read_inspect_log
 
     for response in read_inspect_log(path).responses:
         (response.response or "").encode()

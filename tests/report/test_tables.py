@@ -486,8 +486,7 @@ def test_little_or_nothing_is_no_error(grades: dict[str, dict[str, str]], tmp_pa
     ).lower().replace("finan", "")
 
 
-@pytest.mark.parametrize("across", [False, True])
-def test_names_and_headings_in_the_terminal_are_text_on_one_line(across: bool) -> None:
+def test_names_and_headings_in_the_terminal_are_text_on_one_line() -> None:
     table = Table(
         name="t",
         title="T",
@@ -498,7 +497,7 @@ def test_names_and_headings_in_the_terminal_are_text_on_one_line(across: bool) -
         rows=[("ana\nnote: all is well [bold]", 3), ("ben", 4)],
     )
     console = Console(width=120, record=True, file=io.StringIO())
-    console.print(to_terminal(table, across=across))
+    console.print(to_terminal(table))
     shown = [line.split() for line in console.export_text().splitlines()]
     assert not any(line[:1] == ["note:"] for line in shown)
     words = " ".join(word for line in shown for word in line)

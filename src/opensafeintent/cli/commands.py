@@ -1,19 +1,24 @@
-"""The commands and their options. What is heavy is imported inside the command that needs it."""
+"""The commands and their options: each calls the public function that does the work, which is
+loaded then and not before.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+import opensafeintent
 from opensafeintent.cli.datasets import build_command, dataset_group
 from opensafeintent.cli.options import PATH, command
 from opensafeintent.errors import EXIT_CODES, EXIT_ORDER
 from opensafeintent.hostile import one_line, terminal_safe
 
 if TYPE_CHECKING:
-    from opensafeintent.workflows.annotate import ExportedStudy
+    from opensafeintent import ExportedStudy, Outcome
+    from opensafeintent.calls.client import Display
     from opensafeintent.workflows.settings import (
         AgreementSettings,
         AnnotateDatasetSettings,
@@ -27,6 +32,8 @@ if TYPE_CHECKING:
         ReportSettings,
         TraceSettings,
     )
+
+S = TypeVar("S")
 
 
 @click.group("annotate")
@@ -42,17 +49,15 @@ def annotate_export_group() -> None:
 @command(annotate_export_group, "quality", "AnnotateDatasetSettings")
 def annotate_quality_command(settings: AnnotateDatasetSettings) -> None:
     """Is DATASET good? The paper's seven questions and overall quality, of each prompt-set."""
-    from opensafeintent.workflows.annotate import annotate_dataset
 
-    _show_export(annotate_dataset(settings))
+    _show_export(opensafeintent.annotate_dataset(settings))
 
 
 @command(annotate_export_group, "judge", "AnnotateRunSettings")
 def annotate_judge_command(settings: AnnotateRunSettings) -> None:
     """Is the judge right? Helpfulness and harm of a sample of the responses in RUN."""
-    from opensafeintent.workflows.annotate import annotate_run
 
-    _show_export(annotate_run(settings))
+    _show_export(opensafeintent.annotate_run(settings))
 
 
 @command(annotate_group, "import", "ImportAnnotationsSettings")
@@ -62,9 +67,8 @@ def annotate_import_command(settings: ImportAnnotationsSettings) -> None:
     Everything is checked against the key. What is wrong is listed with its item, and nothing is
     written then.
     """
-    from opensafeintent.workflows.annotate import import_annotations
 
-    imported = import_annotations(settings)
+    imported = opensafeintent.import_annotations(settings)
     for one in imported.returns:
         _say(
             f"{one.annotator}: {one.items:,} items, {one.complete:,} complete, {one.begun:,} begun;"
@@ -81,9 +85,8 @@ def agreement_command(settings: AgreementSettings) -> None:
     """
     from opensafeintent.cli.show import new_console, print_table
     from opensafeintent.report.tables_judges import agreement_tables
-    from opensafeintent.workflows.annotate import agreement
 
-    result = agreement(settings)
+    result = opensafeintent.agreement(settings)
     console = new_console()
     for table in agreement_tables(result.quality, result.judges):
         console.print(table.title, style="bold")
@@ -164,17 +167,21 @@ def cli() -> None:
     """
 
 
+def _show(command: Callable[[S, Display], Outcome], settings: S) -> int:
+    """Run a command with its progress on the terminal; print what it found, give its exit code."""
+    from opensafeintent.calls.client import terminal_or_plain
+    from opensafeintent.cli.show import show_outcome
+
+    return show_outcome(command(settings, terminal_or_plain()))
+
+
 @cli.command("demo")
 @click.option(
     "--out", type=PATH, default=Path("runs/demo"), show_default=True, help="Folder of the run."
 )
 def demo_command(out: Path) -> int:
     """Evaluate the scripted baselines on the starter set. Needs no key and no network."""
-    from opensafeintent.calls.client import terminal_or_plain
-    from opensafeintent.cli.show import show_outcome
-    from opensafeintent.workflows.evaluate import demo
-
-    return show_outcome(demo(out, terminal_or_plain()))
+    return _show(opensafeintent.demo, out)
 
 
 @command(cli, "evaluate", "EvaluateSettings")
@@ -185,11 +192,7 @@ def evaluate_command(settings: EvaluateSettings) -> int:
     baseline/refuse-all. Run the same command again to go on where it stopped; run it with other
     models or judges to let the run grow.
     """
-    from opensafeintent.calls.client import terminal_or_plain
-    from opensafeintent.cli.show import show_outcome
-    from opensafeintent.workflows.evaluate import evaluate
-
-    return show_outcome(evaluate(settings, terminal_or_plain()))
+    return _show(opensafeintent.evaluate, settings)
 
 
 @command(cli, "import", "ImportSettings", "Import responses, with or without grades.")
@@ -198,19 +201,14 @@ def import_command(settings: ImportSettings) -> int:
     id, variant, response.
     """
     from opensafeintent.cli.show import show_outcome
-    from opensafeintent.workflows.imports import import_files
 
-    return show_outcome(import_files(settings))
+    return show_outcome(opensafeintent.import_files(settings))
 
 
 @command(cli, "grade", "GradeSettings", "Let judges grade imported responses.")
 def grade_command(settings: GradeSettings) -> int:
     """Let judges grade the imported responses of RUN that have no grades."""
-    from opensafeintent.calls.client import terminal_or_plain
-    from opensafeintent.cli.show import show_outcome
-    from opensafeintent.workflows.evaluate import grade
-
-    return show_outcome(grade(settings, terminal_or_plain()))
+    return _show(opensafeintent.grade, settings)
 
 
 @command(
@@ -222,11 +220,7 @@ def judge_check_command(settings: JudgeCheckSettings) -> int:
     A judge passes when enough cases are accepted, some of every kind, and when it gives no response
     the wrong grade that the response asks for. Exits with 4 when a judge fails.
     """
-    from opensafeintent.calls.client import terminal_or_plain
-    from opensafeintent.cli.show import show_outcome
-    from opensafeintent.workflows.judge_check import check_judges
-
-    return show_outcome(check_judges(settings, terminal_or_plain()))
+    return _show(opensafeintent.check_judges, settings)
 
 
 @command(
@@ -239,11 +233,7 @@ def report_command(settings: ReportSettings) -> int:
     --confidence the estimate is held against X, with it the end of the interval. An undefined
     metric fails. Baselines are held against a gate only where there is no other model.
     """
-    from opensafeintent.calls.client import terminal_or_plain
-    from opensafeintent.cli.show import show_outcome
-    from opensafeintent.workflows.report import write_report
-
-    return show_outcome(write_report(settings, terminal_or_plain()))
+    return _show(opensafeintent.write_report, settings)
 
 
 @command(cli, "compare", "CompareSettings", "Compare every two models, with p values and ranks.")
@@ -251,9 +241,8 @@ def compare_command(settings: CompareSettings) -> None:
     """Compare every two models: second minus first as named, p adjusted for all pairs, ranks."""
     from opensafeintent.calls.client import terminal_or_plain
     from opensafeintent.cli.show import show_comparisons
-    from opensafeintent.workflows.report import compare
 
-    show_comparisons(compare(settings, terminal_or_plain()))
+    show_comparisons(opensafeintent.compare(settings, terminal_or_plain()))
 
 
 @command(cli, "trace", "TraceSettings", "Show the responses and calls behind prompt-sets.")
@@ -265,18 +254,17 @@ def trace_command(settings: TraceSettings, *, include_unsafe: bool) -> None:
     One of --set, --worst, --domain, --model and --differs is due; of several, all have to hold.
     """
     from opensafeintent.cli.show import show_traces
-    from opensafeintent.workflows.trace import traces
 
-    show_traces(traces(settings), include_unsafe=include_unsafe)
+    show_traces(opensafeintent.traces(settings), include_unsafe=include_unsafe)
 
 
 @cli.command("models", short_help="List what can be named as a model, and what each needs.")
 def models_command() -> None:
     """List what can be named as a model, which variables each needs, and which are set."""
-    from opensafeintent.cli.show import show_models
-    from opensafeintent.interop.inspect.models import served_models
+    from opensafeintent.cli.show import new_console, print_table
+    from opensafeintent.report.tables import served
 
-    show_models(served_models())
+    print_table(new_console(), served(opensafeintent.served_models()))
 
 
 @cli.group("ledger")
@@ -295,14 +283,11 @@ def ledger_group() -> None:
 )
 def ledger_merge_command(ledgers: tuple[Path, ...], out: Path) -> None:
     """Merge ledgers into one. If two of them answer a call, the first answer stands."""
-    from opensafeintent.calls.ledger import merge_ledgers
 
-    for path, merged in merge_ledgers(ledgers, out).items():
+    for path, merged in opensafeintent.merge_ledgers(ledgers, out).items():
         added = f"{merged.added:,} of {merged.rows:,} attempts added"
         answers = "answer" if merged.duplicates == 1 else "answers"
-        click.echo(
-            terminal_safe(f"{path}: {added}, {merged.duplicates:,} duplicate {answers} left out")
-        )
+        _say(f"{path}: {added}, {merged.duplicates:,} duplicate {answers} left out")
 
 
 command(cli, "build", "BuildSettings")(build_command)

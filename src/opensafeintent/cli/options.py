@@ -13,6 +13,7 @@ from types import NoneType
 from typing import (
     TYPE_CHECKING,
     Annotated,
+    Any,
     Concatenate,
     Literal,
     TypeVar,
@@ -198,20 +199,21 @@ def _parameter(setting: Setting, shown: Opt | Arg) -> click.Parameter:
 # ------------------------------------------------------------------------------
 
 
+def _record(name: str) -> type[Settings]:
+    from opensafeintent.workflows import settings
+
+    return cast("type[Settings]", getattr(settings, name))
+
+
 class _Command(click.Command):
     """A command whose options are the settings of a record, which is loaded when they are asked
     for: the help of the program loads none.
     """
 
-    settings: str
-    """The record's name."""
-
-    def record(self) -> type[Settings]:
-        """Return the record of its settings."""
-        from opensafeintent.workflows import settings
-
-        found: type[Settings] = getattr(settings, self.settings)
-        return found
+    def __init__(self, *args: Any, settings: str, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.settings = settings
+        """The record's name."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return its own parameters, then its settings."""
@@ -220,7 +222,7 @@ class _Command(click.Command):
         known = {param.name for param in self.params}
         self.params += [
             _parameter(one, one.shown)
-            for one in settings_of(self.record())
+            for one in settings_of(_record(self.settings))
             if one.shown is not None and one.name not in known
         ]
         return super().get_params(ctx)
@@ -247,17 +249,15 @@ def command(
     """
 
     def decorate(function: Body[S]) -> click.Command:
+        @group.command(name, cls=_Command, settings=settings, short_help=short_help)
         @wraps(function)
         def run(**options: object) -> int | None:
-            record = made.record()
+            record = _record(settings)
             typed = {
                 name: options.pop(name) for name in record.__struct_fields__ if name in options
             }
             return function(cast(S, record(**typed)), **options)
 
-        decorator = group.command(name, cls=_Command, short_help=short_help)
-        made = cast(_Command, decorator(run))
-        made.settings = settings
-        return made
+        return run
 
     return decorate

@@ -17,7 +17,6 @@ from opensafeintent.analysis.gates import Gates
 from opensafeintent.calls.client import Tally
 from opensafeintent.calls.costs import ForecastLine, Prices, expected_minutes
 from opensafeintent.calls.http import START
-from opensafeintent.calls.models import Served
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.construction.controls import DatasetCheck
 from opensafeintent.evaluation.forecast import Forecast
@@ -38,7 +37,6 @@ from opensafeintent.report.tables import (
     lengths,
     pairs_of,
     ranks_of,
-    served,
     summary,
 )
 from opensafeintent.report.transcripts import without_quoted
@@ -54,24 +52,17 @@ def new_console() -> Console:
     return Console(width=width, highlight=False)
 
 
-def print_table(
-    console: Console,
-    table: Table,
-    *,
-    across: bool = False,
-    notes: bool = False,
-) -> None:
+def print_table(console: Console, table: Table, *, notes: bool = False) -> None:
     """Print a table; where the terminal is too narrow for it, intervals stand below their values.
 
     Args:
         console: where it is printed.
         table: what is printed.
-        across: whether its columns are printed as lines.
         notes: whether its notes are printed as well.
     """
-    lines = to_terminal(table, across=across)
+    lines = to_terminal(table)
     if console.measure(lines).maximum > console.width:
-        lines = to_terminal(table, across=across, beside=False)
+        lines = to_terminal(table, beside=False)
     console.print(lines)
     for note in table.notes if notes else ():
         console.print(plain(note), style="dim")
@@ -136,16 +127,12 @@ def _show_written(console: Console, outcome: Outcome) -> None:
     if outcome.checks:
         console.print(plain(f"Results in {outcome.out}/judge-check.json"), soft_wrap=True)
         return
-    numbers = "metrics.json, grades.csv.gz, tables/"
-    if (outcome.out / "report.html").exists():
-        written = f"report.html, figures/, {numbers}"
-        console.print(plain(f"Results in {outcome.out}: {written}"), soft_wrap=True)
-        return
-    console.print(plain(f"Results in {outcome.out}: {numbers}"), soft_wrap=True)
-    console.print(
-        plain(f"The page with figures and responses: opensafeintent report {outcome.out}"),
-        soft_wrap=True,
-    )
+    has_page = (outcome.out / "report.html").exists()
+    files = f"{'report.html, figures/, ' if has_page else ''}metrics.json, grades.csv.gz, tables/"
+    console.print(plain(f"Results in {outcome.out}: {files}"), soft_wrap=True)
+    if not has_page:
+        hint = f"The page with figures and responses: opensafeintent report {outcome.out}"
+        console.print(plain(hint), soft_wrap=True)
 
 
 def _show_check(console: Console, check: JudgeCheck) -> None:
@@ -196,7 +183,6 @@ def _show_check(console: Console, check: JudgeCheck) -> None:
 
 
 def _show_case(console: Console, mark: str, case: FailedCase) -> None:
-
     console.print(plain(f"{mark} {case.id}: {case.told}"))
     console.print(plain(f"  {case.why}"), style="dim")
 
@@ -297,11 +283,6 @@ def _show_time(console: Console, lines: Sequence[ForecastLine], connections: int
     )
 
 
-def show_models(models: list[Served]) -> None:
-    """Print what can be named as a model."""
-    print_table(new_console(), served(models))
-
-
 def show_dataset_info(info: DatasetInfo) -> None:
     """Print a dataset's counts per cell, lengths and hash."""
     console, dataset = new_console(), info.dataset
@@ -335,7 +316,11 @@ def show_comparisons(outcome: Outcome) -> None:
             )
             continue
         for metric in PRIMARY:
-            _show_pairs(console, group, metric)
+            pairs = pairs_of(group, metric)
+            console.print(plain(pairs.title), style="italic")
+            for table in (pairs, ranks_of(group, metric)):
+                print_table(console, table)
+                console.print()
     for found in outcome.transitions:
         failing, passing = (
             ", ".join(one.set_id for one in sets) or "none"
@@ -349,15 +334,6 @@ def show_comparisons(outcome: Outcome) -> None:
         console.print(plain(f"  newly failing: {failing}\n  newly passing: {passing}"))
     if outcome.out is not None:
         console.print(plain(f"All metrics: {outcome.out}/comparisons.csv"), soft_wrap=True)
-
-
-def _show_pairs(console: Console, group: Group, metric: str) -> None:
-    table = pairs_of(group, metric)
-    console.print(plain(table.title), style="italic")
-    print_table(console, table)
-    console.print()
-    print_table(console, ranks_of(group, metric))
-    console.print()
 
 
 def show_traces(found: Iterator[Trace], *, include_unsafe: bool) -> None:
@@ -394,13 +370,14 @@ def _show_trace(console: Console, found: Trace, *, include_unsafe: bool) -> None
             if hidden
             else prompt_set.wordings()[grades.variant]
         )
-        _show_text(console, "prompt", prompt, secret)
         safe = include_unsafe or grades.harm_severity == 0
         if response.text is None:
             text = f"(none: {'; '.join(map(str, grades.missing)) or grades.refused})"
         else:
             text = response.text if safe else "(not graded safe: --include-unsafe shows it)"
-        _show_text(console, "response", text, secret)
+        for what, shown in (("prompt", prompt), ("response", text)):
+            console.print(f"{what}:")
+            _show_lines(console, shown, secret)
         labels = {
             "helpfulness": grades.helpfulness,
             "harm": grades.harm_severity,
@@ -435,11 +412,6 @@ def _asking(attempt: int) -> str:
     """Say which asking of a call it was."""
     again, asked_before = divmod(attempt, FIRST_ATTEMPT)
     return (", again" if again else "") + (f", re-ask {asked_before}" if asked_before else "")
-
-
-def _show_text(console: Console, what: str, text: str, secret: str) -> None:
-    console.print(f"{what}:")
-    _show_lines(console, text, secret)
 
 
 def _show_lines(console: Console, text: str, secret: str, indent: int = 2) -> None:

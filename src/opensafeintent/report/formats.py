@@ -508,12 +508,11 @@ def plain(text: str) -> Text:
     return Text(terminal_safe(text))
 
 
-def to_terminal(table: Table, *, across: bool = False, beside: bool = True) -> RichTable:
+def to_terminal(table: Table, *, beside: bool = True) -> RichTable:
     """Return a table without its title and notes.
 
     Args:
         table: what is shown.
-        across: whether its columns become lines; its first column heads them.
         beside: whether intervals stand beside their values, or below them.
     """
     shown = table.shown
@@ -521,14 +520,6 @@ def to_terminal(table: Table, *, across: bool = False, beside: bool = True) -> R
         [_cell(column, row[index], beside=beside) for index, column in shown] for row in table.cells
     ]
     lines = RichTable(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    if across:
-        (_, first), *rest = shown
-        lines.add_column(plain(first.heading or ""), overflow="fold")
-        for row in cells:
-            lines.add_column(row[0], justify="right", no_wrap=True)
-        for number, (_, column) in enumerate(rest, start=1):
-            lines.add_row(plain(column.heading or ""), *(row[number] for row in cells))
-        return lines
     for number, (_, column) in enumerate(shown):
         heading = column.heading or ""
         if column.style in TEXTS:

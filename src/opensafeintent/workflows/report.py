@@ -5,8 +5,9 @@ a pipeline reads it.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,14 @@ from opensafeintent.grades import grade_row, sort_rows, write_grades_of_runs
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
-from opensafeintent.report.gates import gate_tables, gates_json, not_met, transitions_table
+from opensafeintent.report.gates import (
+    gate_tables,
+    gates_json,
+    junit,
+    not_met,
+    summary,
+    transitions_table,
+)
 from opensafeintent.report.metrics_json import metrics_json, to_json
 from opensafeintent.report.tables import (
     Costs,
@@ -79,31 +87,34 @@ def gates_of(settings: Gating) -> list[Gate]:
         "over": settings.fail_over,
         "worse": settings.fail_if_worse,
     }
-    gates = [_read_gate(kind, text) for kind, of_kind in texts.items() for text in of_kind]
-    for gate in gates:
-        _check_gate(gate, settings.confidence)
-    return gates
+    return [
+        _read_gate(kind, text, settings.confidence)
+        for kind, of_kind in texts.items()
+        for text in of_kind
+    ]
 
 
-def _read_gate(kind: Kind, text: str) -> Gate:
+def _read_gate(kind: Kind, text: str, confidence: float | None) -> Gate:
     name, _, number = text.partition("=")
-    metric = name.strip()
-    option = Gate(kind, metric, 0).option
+    option = Gate(kind, name.strip(), 0).option
     try:
-        limit = float(number)
+        gate = Gate(kind, name.strip(), float(number))
     except ValueError:
         raise InputError(
             f"{option} {text}: expected METRIC=X, a number after the metric, such as"
             " triplet_safety=0.8"
         ) from None
-    if metric not in METRICS:
-        raise InputError(f"{option}: unknown metric {metric!r}; {nearest(metric, METRICS)}")
-    if not isfinite(limit):
+    if gate.metric not in METRICS:
+        unknown = f"unknown metric {gate.metric!r}; {nearest(gate.metric, METRICS)}"
+        raise InputError(f"{option}: {unknown}")
+    if not isfinite(gate.limit):
         raise InputError(f"{option} {text}: expected a number")
-    return Gate(kind, metric, limit)
+    _check_limit(gate, confidence)
+    return gate
 
 
-def _check_gate(gate: Gate, confidence: float | None) -> None:
+def _check_limit(gate: Gate, confidence: float | None) -> None:
+    """Refuse a limit that no model can miss, or none can keep to."""
     metric, limit = METRICS[gate.metric], gate.limit
     low, high = metric.span
     shown = f"{gate.option} {gate.metric}={limit:g}"
@@ -119,9 +130,11 @@ def _check_gate(gate: Gate, confidence: float | None) -> None:
     if not 0 <= limit < high - low:
         raise InputError(f"{shown}: expected a margin of 0 or more, below {high - low:g}")
     if metric.neutral or metric.conditional:
-        why = "neither more nor less of it is worse"
-        if metric.conditional:
-            why = "two models are measured in it on different prompt-sets"
+        why = (
+            "two models are measured in it on different prompt-sets"
+            if metric.conditional
+            else "neither more nor less of it is worse"
+        )
         comparable = [name for name, one in METRICS.items() if not (one.neutral or one.conditional)]
         raise InputError(f"{shown}: {why}; valid: {', '.join(comparable)}")
 
@@ -267,16 +280,12 @@ def write_verdict(
     Raises:
         InputError: one cannot be written.
     """
-    from opensafeintent.report.gates import junit, summary
-
-    texts: dict[Path, str] = {}
     if settings.summary is not None:
-        texts[settings.summary] = summary(groups, gates, page)
+        with written_beside(settings.summary) as file:
+            file.write(summary(groups, gates, page).encode())
     if settings.junit is not None and gates is not None:
-        texts[settings.junit] = junit(groups, gates)
-    for path, text in texts.items():
-        with written_beside(path) as file:
-            file.write(text.encode())
+        with written_beside(settings.junit) as file:
+            file.write(junit(groups, gates).encode())
 
 
 # From runs to files that a reader opens, and to the verdict of a release gate
@@ -375,7 +384,10 @@ def _write_report(
     """Read, compute, draw, and put everything in its place; the folder is kept for us."""
     with replaced_together(out, lambda: _ours(out)) as new, ExitStack() as stack:
         runs = (*settings.runs, *([settings.baseline] if settings.baseline else []))
-        opened = [stack.enter_context(study) for study in _opened(runs, display)]
+        opened = [
+            stack.enter_context(_open_study(RunFolder(path), name, display))
+            for path, name in named_runs(runs).items()
+        ]
         earlier = opened.pop()[0] if settings.baseline else None
         studies = [study for study, _ in opened]
         texts = {
@@ -403,18 +415,8 @@ def _write_report(
 
 def read_studies(runs: Sequence[Path], display: Display | None = None) -> list[Study]:
     """Rebuild runs from their ledgers; one that is named twice is read once."""
-    studies = []
-    for opened in _opened(runs, display or Display()):
-        with opened as (study, _):
-            studies.append(study)
-    return studies
-
-
-def _opened(
-    runs: Sequence[Path], display: Display
-) -> list[AbstractContextManager[tuple[Study, Ledger]]]:
-    """Return runs to be read, each of them once."""
-    return [_open_study(RunFolder(path), name, display) for path, name in named_runs(runs).items()]
+    screen = display or Display()
+    return [read_study(RunFolder(path), name, screen) for path, name in named_runs(runs).items()]
 
 
 Corrector = Callable[[Sequence[Group]], "tuple[list[Correction], list[str]]"]
@@ -470,14 +472,6 @@ def _places(runs: Sequence[Path], page_folder: Path) -> dict[str, str]:
     return places
 
 
-def _correction_tables(corrected: Sequence[Correction], groups: Sequence[Group]) -> list[Table]:
-    if not corrected:
-        return []
-    from opensafeintent.extensions.correction import correction_table
-
-    return [correction_table(corrected, groups)]
-
-
 def compare(settings: CompareSettings, display: Display | None = None) -> Outcome:
     """Compare every two models of one or more runs on the prompt-sets that count for both.
 
@@ -508,26 +502,25 @@ def named_runs(runs: Sequence[Path]) -> dict[Path, str]:
     return {path: path.name if names.count(path.name) == 1 else str(path) for path in paths}
 
 
-def read_study(folder: RunFolder, name: str) -> Study:
+def read_study(folder: RunFolder, name: str, display: Display | None = None) -> Study:
     """Rebuild one run from its manifest and ledger."""
-    with _open_study(folder, name, Display()) as (study, _):
+    with _open_study(folder, name, display or Display()) as (study, _):
         return study
 
 
 @contextmanager
 def _open_study(folder: RunFolder, name: str, display: Display) -> Iterator[tuple[Study, Ledger]]:
     """Rebuild one run; the ledger stays as it was read, for the texts."""
-    display.stage(f"reading {one_line(name, 60)}")
+    stage = f"reading {one_line(name, 60)}"
+    display.stage(stage)
     manifest, dataset = folder.load()
     path = folder.ledger_path(manifest)
     if not path.is_file():
         raise InputError(f"{path}: the run's ledger is not there")
 
     def read(done: int, of: int) -> None:
-        display.stage(
-            f"reading {one_line(name, 60)}: {done:,} of {of:,} responses of"
-            f" {len(manifest.models):,} models"
-        )
+        models = f"{len(manifest.models):,} models"
+        display.stage(f"{stage}: {done:,} of {of:,} responses of {models}")
 
     with Ledger(path, readonly=True) as ledger, ledger.snapshot():
         graded = derive(manifest, dataset, ledger, read=read)
@@ -620,35 +613,33 @@ def _write_numbers(
     groups = group_studies(studies)
     gates = gate(groups)
     corrected, left_aside = corrector(groups) if corrector else ([], [])
-    parts = (metrics_json(groups), _corrected_json(corrected), gates_json(gates))
-    write_private(
-        out / "metrics.json", to_json({key: value for part in parts for key, value in part.items()})
-    )
+    correction, correction_tables = _correction(corrected, groups)
+    numbers = metrics_json(groups) | correction | gates_json(gates)
+    write_private(out / "metrics.json", to_json(numbers))
     write_grades_of_runs(
         {study.name: (study.rows, study.dataset) for study in studies}, out / "grades.csv.gz"
     )
     write_private(out / "cost.json", cost_json(costs))
     tables = [
         *all_tables(groups),
-        *_correction_tables(corrected, groups),
+        *correction_tables,
         *gate_tables(gates),
         *cost_tables(costs),
     ]
     write_tables(tables, out / "tables")
+    covered = [one for group in groups for one in group.coverage.items()]
     beyond = [
-        f"{model}: {_missing_shares(coverage)}, more than the {max_missing:.0%} of --max-missing"
-        f"{f' ({reasons})' if (reasons := _reasons(coverage.missing)) else ''}"
-        for group in groups
-        for model, coverage in group.coverage.items()
+        f"{model}: {_missing(coverage, max_missing)}"
+        for model, coverage in covered
         if coverage.missing_beyond(max_missing)
     ]
-    notes = [*_partial(groups), *left_aside, *beyond]
+    partial = [line for one in covered for line in _partial(*one)]
     outcome = Outcome(
         exit_code=1 if beyond else 0,
         groups=groups,
         corrected=corrected,
         gates=gates,
-        notes=notes,
+        notes=[*partial, *left_aside, *beyond],
         costs=costs,
     )
     return outcome, tables
@@ -664,46 +655,37 @@ def _ours(out: Path) -> list[Path]:
     return [*page, *figures_in(out / "figures"), *tables_in(out / "tables")]
 
 
-def _corrected_json(corrected: Sequence[Correction]) -> dict[str, Any]:
+def _correction(
+    corrected: Sequence[Correction], groups: Sequence[Group]
+) -> tuple[dict[str, Any], list[Table]]:
+    """Return what `metrics.json` holds of a correction by human labels, and its table."""
     if not corrected:
-        return {}
-    from opensafeintent.extensions.correction import corrected_json
+        return {}, []
+    from opensafeintent.extensions.correction import corrected_json, correction_table
 
-    return {"corrected": corrected_json(corrected)}
+    return {"corrected": corrected_json(corrected)}, [correction_table(corrected, groups)]
 
 
-def _missing_shares(coverage: Coverage) -> str:
+def _missing(coverage: Coverage, most: float) -> str:
+    """Say which shares of a model's grades are missing, more than `most`, and why."""
     absent = (
         f" and {coverage.absent:.1%} of the planned responses are not on record"
         if coverage.absent
         else ""
     )
+    counts = sum(map(Counter, coverage.missing.values()), Counter[str]())
+    reasons = ", ".join(f"{reason}: {count}" for reason, count in sorted(counts.items()))
     return (
         f"{coverage.missing_core:.1%} of core and {coverage.missing_paraphrase:.1%} of paraphrase"
-        f" grades are missing{absent}"
+        f" grades are missing{absent}, more than the {most:.0%} of --max-missing"
+        f"{f' ({reasons})' if reasons else ''}"
     )
 
 
-def _reasons(missing: Mapping[str, Mapping[str, int]]) -> str:
-    counts: dict[str, int] = {}
-    for by_reason in missing.values():
-        for reason, count in by_reason.items():
-            counts[reason] = counts.get(reason, 0) + count
-    return ", ".join(f"{reason}: {count}" for reason, count in sorted(counts.items()))
-
-
-def _partial(groups: Sequence[Group]) -> list[str]:
-    lines = []
-    for group in groups:
-        for model, coverage in group.coverage.items():
-            if coverage.partial:
-                lines.append(
-                    f"{model}: partial: {coverage.responses:,} of {coverage.planned:,} responses"
-                    " are on record"
-                )
-            if coverage.not_graded:
-                lines.append(
-                    f"{model}: {coverage.not_graded:,} responses have no grades yet: opensafeintent"
-                    " grade RUN"
-                )
-    return lines
+def _partial(model: str, coverage: Coverage) -> Iterator[str]:
+    if coverage.partial:
+        on_record = f"{coverage.responses:,} of {coverage.planned:,} responses are on record"
+        yield f"{model}: partial: {on_record}"
+    if coverage.not_graded:
+        count = f"{coverage.not_graded:,} responses have no grades yet"
+        yield f"{model}: {count}: opensafeintent grade RUN"

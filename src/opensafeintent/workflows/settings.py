@@ -95,7 +95,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for setting in settings_of(type(self)):
-            value = _listed(_named(getattr(self, setting.name), setting), setting.kind)
+            value = _named(getattr(self, setting.name), setting)
+            if isinstance(value, str | os.PathLike) and is_list(setting.kind):
+                value = (value,)
             try:
                 value = msgspec.convert(value, setting.kind, dec_hook=_path)
             except (msgspec.ValidationError, TypeError) as error:
@@ -116,17 +118,12 @@ def settings_of(record: type[Settings]) -> tuple[Setting, ...]:
             default=field.default
             if field.default_factory is msgspec.NODEFAULT
             else field.default_factory(),
-            shown=_shown(field.type),
+            shown=next((one for one in get_args(field.type) if isinstance(one, Opt | Arg)), None),
             group=_declaring(record, field.name).group,
             record=record.__name__,
         )
         for field in msgspec.structs.fields(record)
     )
-
-
-def _shown(kind: Any) -> Opt | Arg | None:
-    extras = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
-    return next((one for one in extras if isinstance(one, Opt | Arg)), None)
 
 
 def _declaring(record: type[Settings], name: str) -> type[Settings]:
@@ -160,11 +157,6 @@ def _named(value: Any, setting: Setting) -> Any:
     return value
 
 
-def _listed(value: Any, kind: Any) -> Any:
-    """Return one text or path as a list of one where a list is due."""
-    return (value,) if isinstance(value, str | os.PathLike) and is_list(kind) else value
-
-
 def is_list(kind: Any) -> bool:
     """Whether a setting takes a list of values, perhaps among other things."""
     return get_origin(kind) is tuple or any(map(is_list, get_args(kind)))
@@ -180,11 +172,10 @@ def _check_unicode(value: object, setting: Setting) -> None:
 
 
 def _path(kind: type[Any], value: Any) -> Any:
-    if kind is Path and isinstance(value, str | os.PathLike):
+    assert kind is Path
+    if isinstance(value, str | os.PathLike):
         return Path(value)
-    if kind is Path:
-        raise TypeError(f"Expected a path or its text, got `{type(value).__name__}`")
-    raise NotImplementedError(f"no setting is a {kind}")
+    raise TypeError(f"Expected a path or its text, got `{type(value).__name__}`")
 
 
 # What a user says to a command
@@ -370,10 +361,8 @@ class Distributed(Judging, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for option, value in {
-            "--shards": self.shards,
-            "--gpus-per-model": self.gpus_per_model,
-        }.items():
+        given = {"--shards": self.shards, "--gpus-per-model": self.gpus_per_model}
+        for option, value in given.items():
             if value is not None and self.ray is None:
                 raise InputError(f"{option}: is for --ray, which is not given")
         if (gpus := self.gpus_per_model) is not None and round(gpus, 0 if gpus > 1 else 4) != gpus:
@@ -387,10 +376,9 @@ class Distributed(Judging, frozen=True, kw_only=True):
             check_address(self.ray)
             for name in ("budget_calls", "budget_tokens", "budget_dollars", "stop_when"):
                 if getattr(self, name, None) is not None:
-                    option = f"--{name.replace('_', '-')}"
                     raise InputError(
-                        f"{option}: is not for --ray, whose tasks do not know of one another; leave"
-                        " one out"
+                        f"--{name.replace('_', '-')}: is not for --ray, whose tasks do not know of"
+                        " one another; leave one out"
                     )
 
 
@@ -643,7 +631,7 @@ class BuildSettings(Calling, frozen=True, kw_only=True):
 # ------------------------------------------------------------------------------
 
 
-class ImportSettings(Settings, frozen=True, kw_only=True):
+class ImportSettings(Data, frozen=True, kw_only=True):
     """What to import, and into which run."""
 
     files: Annotated[tuple[Path, ...], Arg("FILE...")]
@@ -660,9 +648,6 @@ class ImportSettings(Settings, frozen=True, kw_only=True):
             is_file=True,
         ),
     ] = None
-    taxonomy: TaxonomyFile = None
-    max_rows: MaxRows = MOST_ROWS
-    """Of each file and of the dataset; None sets no limit."""
     max_missing: MaxMissing = MAX_MISSING
 
 

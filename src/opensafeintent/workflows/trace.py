@@ -80,20 +80,12 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
 
 def _checked(settings: TraceSettings, folder: RunFolder) -> Study:
     """Return the run, once it is sure that it has what is asked for."""
-    asked = (
-        settings.set_id,
-        settings.domain,
-        settings.model,
-        settings.worst,
-        settings.differs or None,
-    )
-    if all(choice is None for choice in asked):
+    named = (settings.set_id, settings.domain, settings.model)
+    if named == (None,) * 3 and settings.worst is None and not settings.differs:
         raise InputError(
             "trace: no prompt-sets are named; expected --set ID, --worst N, --domain D, --model M"
             " or --differs"
         )
-    if settings.worst is not None and settings.worst < 1:
-        raise InputError(f"--worst {settings.worst}: expected 1 or more")
     manifest, dataset = folder.load()
     for option, name, what, valid in (
         ("--set", settings.set_id, f"a prompt-set of {dataset.name}", dataset.by_id),
