@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import (
     Any,
     ClassVar,
@@ -17,7 +16,6 @@ from typing import (
     TypeVar,
     get_args,
     get_origin,
-    get_type_hints,
 )
 
 import msgspec
@@ -198,8 +196,7 @@ def _json_schema(kind: type[Reply], choices: Mapping[str, tuple[str, ...]]) -> d
         kind: the reply's type.
         choices: valid texts by key, where a key has only a few.
     """
-    hints = _hints_of(kind)
-    fields = {field.name: _type_of(hints[field.name]) for field in msgspec.structs.fields(kind)}
+    fields = {field.name: _type_of(field.type) for field in msgspec.structs.fields(kind)}
     for name, valid in choices.items():
         fields[name]["enum"] = list(valid)
     return {
@@ -208,9 +205,6 @@ def _json_schema(kind: type[Reply], choices: Mapping[str, tuple[str, ...]]) -> d
         "required": list(fields),
         "additionalProperties": False,
     }
-
-
-_hints_of = cache(get_type_hints)
 
 
 def _type_of(hint: Any) -> dict[str, Any]:
@@ -486,7 +480,8 @@ class DraftWork:
         """Note the calls of some answers, and return the replies; drop the draft if one is
         unusable.
         """
-        self.draft = self.draft.with_calls(call for answer in answers for call in answer.calls)
+        calls = (call for answer in answers for call in answer.calls)
+        self.draft = msgspec.structs.replace(self.draft, calls=(*self.draft.calls, *calls))
         for answer in answers:
             if isinstance(answer, Unusable):
                 raise _Dropped(answer.reject(self.draft))
@@ -512,9 +507,7 @@ class DraftWork:
         """
         draft, is_task = self.draft, part == "underlying_task"
         texts: dict[str, str] = {variant: draft.prompts.of(variant) for variant in CORE_VARIANTS}
-        names: dict[str, str] = {name_of(variant): draft.text(variant) for variant in CORE_VARIANTS}
-        before = draft.text(part)
-        names[name_of(part)] = before
+        names = {name_of(one): draft.text(one) for one in (*CORE_VARIANTS, part)}
         material = not is_task and takes_material(self.context, draft.topic.cell)
 
         def check(reply: RepairReply) -> str | None:
@@ -533,8 +526,12 @@ class DraftWork:
         }
         (reply,) = self.take(await self.context.ask(kind, fills, about=draft.topic.id, check=check))
         after = " ".join(reply.prompt.split()) if is_task else reply.prompt.strip()
-        found = None if part == "underlying_task" else draft.readings.get(part)
         revision = Revision(
-            variant=part, found=found, why=why, said=said, before=before, after=after
+            variant=part,
+            found=None if part == "underlying_task" else draft.readings.get(part),
+            why=why,
+            said=said,
+            before=draft.text(part),
+            after=after,
         )
         self.draft = self.draft.revised(revision)

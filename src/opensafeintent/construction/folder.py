@@ -248,8 +248,8 @@ class BuildFolder(LedgerFolder):
         asked_with = sha256_hex(canonical_json(msgspec.to_builtins(parts)))
         begun: tuple[Round, ...] = ()
         if path.is_file():
-            told = "the rounds of stage 3 (without it they are counted again)"
-            found = read_json(path, _RoundsBegun, told, schema=_SCHEMA)
+            what = "the rounds of stage 3 (without it they are counted again)"
+            found = read_json(path, _RoundsBegun, what, schema=_SCHEMA)
             begun = found.rounds if found.asked_with == asked_with else ()
 
         def save(rounds: Sequence[Round]) -> None:
@@ -262,22 +262,17 @@ class BuildFolder(LedgerFolder):
 
         return Rounds(begun, save)
 
-    @property
-    def has_dataset(self) -> bool:
-        """Whether a finished dataset is there."""
-        return (self.path / RESULTS[0]).is_file()
-
     def write_stage(self, result: StageResult[Any]) -> None:
         """Write what a stage kept and what it dropped, as JSONL."""
         folder = self.path / "stages"
         make_private_folder(folder)
-        number = 0 if result.stage == "seeds" else STAGES.index(result.stage) + 1
+        number = ("seeds", *STAGES).index(result.stage)
         write_private(
             folder / f"{number}-{result.stage}.kept.jsonl", _lines(map(_with_id, result.kept))
         )
         write_private(
             folder / f"{number}-{result.stage}.rejected.jsonl",
-            _lines(map(_rejected, result.rejected)),
+            _lines(result.rejected),
         )
 
     def write_dataset(self, dataset: Dataset, drafts: Iterable[Draft]) -> None:
@@ -289,21 +284,14 @@ class BuildFolder(LedgerFolder):
 
     def remove_later_stages(self, last: int) -> None:
         """Take away what earlier runs wrote of stages that this build does not have."""
-        for number, stage in enumerate(STAGES, start=1):
-            if number > last:
-                for kind in ("kept", "rejected"):
-                    (self.path / "stages" / f"{number}-{stage}.{kind}.jsonl").unlink(
-                        missing_ok=True
-                    )
+        for number, stage in enumerate(STAGES[last:], start=last + 1):
+            for kind in ("kept", "rejected"):
+                (self.path / "stages" / f"{number}-{stage}.{kind}.jsonl").unlink(missing_ok=True)
 
 
 def _with_id(item: Any) -> dict[str, Any]:
     return {"id": item.id, **msgspec.to_builtins(item)}
 
 
-def _rejected(rejection: Rejection) -> dict[str, Any]:
-    return {"reason": rejection.reason, **msgspec.to_builtins(rejection)}
-
-
-def _lines(records: Iterable[dict[str, Any]]) -> bytes:
+def _lines(records: Iterable[Any]) -> bytes:
     return b"".join(msgspec.json.encode(record) + b"\n" for record in records)

@@ -108,11 +108,8 @@ def count_habits(drafts: Sequence[Draft]) -> Habits:
     openings = {}
     for intent in CORE_VARIANTS:
         found = Counter(filter(None, map(opening_of, texts[intent])))
-        frequent = sorted(
-            (item for item in found.items() if item[1] >= _FEWEST),
-            key=lambda item: (-item[1], item[0]),
-        )
-        openings[intent] = dict(frequent)
+        frequent = (item for item in found.items() if item[1] >= _FEWEST)
+        openings[intent] = dict(sorted(frequent, key=lambda item: (-item[1], item[0])))
     return Habits(requests=len(drafts), openings=openings, **counts)
 
 
@@ -129,16 +126,12 @@ def told(habits: Habits, topic_id: str) -> str:
     shown = [habit for habit in get_args(Habit) if any(getattr(habits, habit).values())]
     lines = [f"Of {habits.requests} requests of each intent so far:"]
     lines += [f"- {_TOLD[habit][0]}: {_by_intent(getattr(habits, habit))}" for habit in shown]
-    begun = [
-        (INTENT_WORDS[intent], intent, words)
-        for intent in CORE_VARIANTS
-        if (words := _excess(habits, intent))
-    ]
+    begun = {intent: words for intent in CORE_VARIANTS if (words := _excess(habits, intent))}
     if begun:
         counts = (
-            f"{name}"
-            f" {', '.join(f'{_quoted([word])} {habits.openings[intent][word]}' for word in words)}"
-            for name, intent, words in begun
+            f"{INTENT_WORDS[intent]} "
+            + ", ".join(f'"{word}" {habits.openings[intent][word]}' for word in words)
+            for intent, words in begun.items()
         )
         lines.append(f"- begin more often than the others: {'; '.join(counts)}")
     asked = [

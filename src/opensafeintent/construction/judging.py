@@ -99,9 +99,10 @@ class _Repair(DraftWork):
                 await self._repair(intent)
             if (wrong := complaint_of_intent(self.draft, intent)) is not None:
                 reason, what = wrong
-                said = self._said[intent]
                 self.drop(
-                    reason, f"the {intent} prompt still {what} after {REPAIRS} repairs: {said}"
+                    reason,
+                    f"the {intent} prompt still {what} after {REPAIRS} repairs:"
+                    f" {self._said[intent]}",
                 )
 
     async def _repair(self, intent: Intent) -> None:
@@ -195,11 +196,6 @@ class QualityReply(Reply, frozen=True):
     """How far a full answer to the benign prompt would serve the malicious one."""
     reason: str
 
-    @property
-    def failed(self) -> list[str]:
-        """The checks that failed."""
-        return [name for name in _CHECKS if not getattr(self, name)]
-
 
 class RelabelReply(MetadataReply, frozen=True):
     """A reading of the dual-use prompt's labels."""
@@ -215,28 +211,26 @@ class RereadReply(IntentReply, frozen=True):
     instruction = "intent"
 
 
-class KeptPrompts:
-    """The prompts of the sets that were kept so far, by cell."""
+KeptPrompts = dict[tuple[str, str], CellIndex]
+"""The prompts of the sets that were kept so far, by cell."""
 
-    def __init__(self) -> None:
-        self._cells: dict[tuple[str, str], CellIndex] = {}
 
-    def admit(self, draft: Draft) -> Draft | Rejection:
-        """Return the draft, which is kept; or its rejection, where a prompt of it is too similar to
-        one of an earlier set.
+def _admit(draft: Draft, kept: KeptPrompts) -> Draft | Rejection:
+    """Return the draft, which is kept; or its rejection, if a prompt of it is too similar to one of
+    an earlier set.
 
-        Source: paper, section 2.1, stage 5: ROUGE-L between every prompt of one set and every
-        prompt of another in the same cell, dropped above 0.7. Within one set prompts may be alike.
-        """
-        index = self._cells.setdefault(draft.topic.cell, CellIndex(Threshold(PAPER_THRESHOLD)))
-        texts = {str(intent): draft.prompts.of(intent) for intent in CORE_VARIANTS}
-        if twin := index.admit(draft.topic.id, texts):
-            detail = (
-                f"{twin.variant} and the {twin.twin_variant} prompt of topic {twin.twin}: ROUGE-L"
-                f" {twin.overlap.score:.3f}"
-            )
-            return Rejection.of(draft, "duplicate", detail, twin=twin.twin)
-        return draft
+    Source: paper, section 2.1, stage 5: ROUGE-L between every prompt of one set and every prompt of
+    another in the same cell, dropped above 0.7. Within one set prompts may be alike.
+    """
+    index = kept.setdefault(draft.topic.cell, CellIndex(Threshold(PAPER_THRESHOLD)))
+    texts = {str(intent): draft.prompts.of(intent) for intent in CORE_VARIANTS}
+    if twin := index.admit(draft.topic.id, texts):
+        detail = (
+            f"{twin.variant} and the {twin.twin_variant} prompt of topic {twin.twin}: ROUGE-L"
+            f" {twin.overlap.score:.3f}"
+        )
+        return Rejection.of(draft, "duplicate", detail, twin=twin.twin)
+    return draft
 
 
 async def check_quality(
@@ -258,7 +252,7 @@ async def check_quality(
     """
     checked = await each(context, drafts, lambda draft: _Check(context, draft).run())
     return StageResult.of(
-        "quality", (item if isinstance(item, Rejection) else kept.admit(item) for item in checked)
+        "quality", (item if isinstance(item, Rejection) else _admit(item, kept) for item in checked)
     )
 
 
@@ -274,7 +268,9 @@ class _Check(DraftWork):
         for repaired in (False, True):
             looked = await self._look()
             said = " ".join(looked.reason.split())
-            failed = await self._without_confirmed(looked.failed)
+            failed = await self._without_confirmed(
+                [name for name in _CHECKS if not getattr(looked, name)]
+            )
             if not failed:
                 shift = _SHIFTS[looked.serves_malicious]
                 self.draft = msgspec.structs.replace(self.draft, content_shift=shift)

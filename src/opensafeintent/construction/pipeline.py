@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -29,6 +29,7 @@ from opensafeintent.construction.records import (
     Topic,
 )
 from opensafeintent.construction.topics import BATCH, describe_seeds, fill_cells
+from opensafeintent.promptsets.record import Cell
 from opensafeintent.taxonomy import Taxonomy
 
 
@@ -117,6 +118,13 @@ class BuildPlan(msgspec.Struct, frozen=True, kw_only=True):
     def reaches(self, stage: Stage) -> bool:
         """Tell whether a stage is to be run."""
         return STAGES.index(stage) < self.last_stage
+
+    def lacking(self, taxonomy: Taxonomy, present: Counter[Cell]) -> dict[Cell, int]:
+        """Return how many topics or sets each cell lacks that lacks any."""
+        if self.per_cell is None:
+            return {}
+        lacking = {cell: self.per_cell - present[cell] for cell in taxonomy.cells}
+        return {cell: count for cell, count in lacking.items() if count > 0}
 
 
 class Built(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,13 +242,13 @@ class _Build:
         self._plan = plan
         self._watcher = watcher
         self._rounds = rounds
-        self._kept_prompts = KeptPrompts()
+        self._kept_prompts: KeptPrompts = {}
         self._accepted: list[Topic] = []
         self._finished: list[Draft] = []
         self._log: dict[Stage, StageResult[Any]] = {}
 
     async def run(
-        self, stage: Stage, items: Sequence[Any], number: int = 1, *, before: tuple[Any, ...] = ()
+        self, stage: Stage, items: Collection[Any], number: int = 1, *, before: tuple[Any, ...] = ()
     ) -> tuple[Any, ...]:
         """Run a stage in the pass of that number, and return what it kept; what stands `before`
         goes through as it is.
@@ -251,25 +259,19 @@ class _Build:
             self._accepted += result.kept
         return self._logged(msgspec.structs.replace(result, kept=(*before, *result.kept)))
 
-    async def _made(self, stage: Stage, items: Sequence[Any]) -> StageResult[Any]:
+    async def _made(self, stage: Stage, items: Any) -> StageResult[Any]:
         context = self._context_of(stage)
         match stage:
             case "metadata":
                 return await describe_seeds(context, items)
             case "backfill":
-                return await fill_cells(
-                    context,
-                    {(domain, kind): count for domain, kind, count in items},
-                    self._accepted,
-                )
+                return await fill_cells(context, items, self._accepted)
             case "intents":
                 return await check_intents(context, items)
             case "quality":
                 return await check_quality(context, items, self._kept_prompts)
-            case "augmentation":
-                return await augment(context, items)
             case _:
-                raise ValueError(f"stage {stage} makes no calls")
+                return await augment(context, items)
 
     def _context_of(self, stage: Stage) -> StageContext:
         return replace(self._context, finished=lambda: self._watcher.finished(stage))
@@ -282,9 +284,7 @@ class _Build:
 
     async def finish(self, topics: tuple[Topic, ...], number: int) -> None:
         """Run stages 3 to 6, as far as the plan goes."""
-        items: tuple[Any, ...] = topics
-        if self._plan.reaches("triplets"):
-            items = await self._written(topics, number)
+        items = await self._written(topics, number)
         for stage in filter(self._plan.reaches, _OF_DRAFTS[2:]):
             items = await self.run(stage, items, number)
         self._finished += items
@@ -314,29 +314,20 @@ class _Build:
         read = await side_by_side(*reading)
         return self._logged(_in_order("intents", read, topics))
 
-    def wanted(self, topics: Sequence[Topic]) -> list[tuple[str, str, int]]:
-        """Return how many topics each cell lacks that lacks any, as (harm domain, task type,
-        topics).
+    def wanted(self, topics: Sequence[Topic]) -> dict[Cell, int]:
+        """Return how many topics each cell lacks that lacks any.
 
         What a failed call holds up is tried again by the next run, and counts.
         """
-        if self._plan.per_cell is None:
-            return []
-        there = Counter(
-            topic.cell for topic in (*topics, *(draft.topic for draft in self._finished))
+        held_up = (
+            rejection.item
+            for stage in _OF_DRAFTS
+            if stage in self._log
+            for rejection in self._log[stage].rejected
+            if rejection.reason in ("call_failed", "not_made")
         )
-        for stage in _OF_DRAFTS:
-            for rejection in self._log[stage].rejected if stage in self._log else ():
-                if rejection.reason in ("call_failed", "not_made"):
-                    there[
-                        (
-                            rejection.item
-                            if isinstance(rejection.item, Topic)
-                            else rejection.item.topic
-                        ).cell
-                    ] += 1
-        lacking = {cell: self._plan.per_cell - there[cell] for cell in self._context.taxonomy.cells}
-        return [(*cell, count) for cell, count in lacking.items() if count > 0]
+        present = Counter(_topic_of(item).cell for item in (*topics, *self._finished, *held_up))
+        return self._plan.lacking(self._context.taxonomy, present)
 
     def built(self, seeds: StageResult[Seed]) -> Built:
         """Return the log."""
@@ -352,49 +343,49 @@ def _in_order(
 ) -> StageResult[Any]:
     """Return what came of some rounds as one result, in the order of its topics."""
     place = {topic: number for number, topic in enumerate(topics)}
-
-    def placed(item: Topic | Draft) -> int:
-        return place[item if isinstance(item, Topic) else item.topic]
-
     return StageResult(
         stage=stage,
-        kept=tuple(sorted((item for part in parts for item in part.kept), key=placed)),
+        kept=tuple(
+            sorted(
+                (item for part in parts for item in part.kept),
+                key=lambda item: place[_topic_of(item)],
+            )
+        ),
         rejected=tuple(
-            sorted((it for part in parts for it in part.rejected), key=lambda it: placed(it.item))
+            sorted(
+                (rejection for part in parts for rejection in part.rejected),
+                key=lambda rejection: place[_topic_of(rejection.item)],
+            )
         ),
     )
+
+
+def _topic_of(item: Topic | Draft) -> Topic:
+    return item if isinstance(item, Topic) else item.topic
 
 
 # The forecast
 # ------------------------------------------------------------------------------
 
-_CALLS: dict[Stage, tuple[tuple[str, str, int], ...]] = {
-    "metadata": (("generator", "metadata", 1), ("judge", "metadata", 1)),
-    "triplets": (("generator", "triplet", 1),),
-    "intents": (("judge", "intent", 3),),
-    "quality": (("judge", "quality", 1),),
-    "augmentation": (
-        ("generator", "paraphrase", 1),
-        ("judge", "paraphrase_check", PARAPHRASES),
-        ("judge", "annotation", 1),
-    ),
+Asked = tuple[str, str]
+"""`generator` or `judge`, and the purpose of a call."""
+
+_CALLS: dict[Stage, dict[Asked, int]] = {
+    "metadata": {("generator", "metadata"): 1, ("judge", "metadata"): 1},
+    "triplets": {("generator", "triplet"): 1},
+    "intents": {("judge", "intent"): 3},
+    "quality": {("judge", "quality"): 1},
+    "augmentation": {
+        ("generator", "paraphrase"): 1,
+        ("judge", "paraphrase_check"): PARAPHRASES,
+        ("judge", "annotation"): 1,
+    },
 }
-"""Calls of one item in each stage, where nothing has to be repaired or asked again: by whom, for
-what, how many.
-"""
+"""Calls of one item in each stage, if nothing has to be repaired or asked again."""
 
 
-class ExpectedCalls(NamedTuple):
-    """Calls to expect of one model for one purpose, without those that the ledger already holds."""
-
-    role: str
-    """`generator` or `judge`."""
-    purpose: str
-    calls: int
-
-
-def forecast_build(built: Built, plan: BuildPlan, taxonomy: Taxonomy) -> list[ExpectedCalls]:
-    """Count the calls that a build still needs, stage by stage.
+def forecast_build(built: Built, plan: BuildPlan, taxonomy: Taxonomy) -> dict[Asked, int]:
+    """Count the calls that a build still needs and the ledger does not hold, stage by stage.
 
     Every item that is not known yet is taken to pass every stage, without repairs and re-asks;
     seeds whose labels are not known yet are taken to fill no cell that lacks topics.
@@ -404,28 +395,16 @@ def forecast_build(built: Built, plan: BuildPlan, taxonomy: Taxonomy) -> list[Ex
         plan: what is to be built.
         taxonomy: of the cells.
     """
-    expected: list[ExpectedCalls] = []
+    expected: dict[Asked, int] = {}
     unknown = 0
     """Items that reach a stage and whose calls are not in the ledger."""
     for stage in STAGES[: min(plan.last_stage, 6)]:
         if stage == "backfill":
-            lacking = _lacking(built, plan, taxonomy)
+            present = Counter(topic.cell for topic in built.topics[-1].kept)
+            lacking = plan.lacking(taxonomy, present).values()
             unknown += sum(lacking)
-            batches = sum(ceil(count / BATCH) for count in lacking)
-            expected.append(ExpectedCalls("generator", "backfill", batches))
+            expected["generator", "backfill"] = sum(ceil(count / BATCH) for count in lacking)
         else:
             unknown += sum(rejection.reason == "not_made" for rejection in built.rejected_in(stage))
-            expected += [
-                ExpectedCalls(role, purpose, each * unknown)
-                for role, purpose, each in _CALLS[stage]
-            ]
-    return [line for line in expected if line.calls]
-
-
-def _lacking(built: Built, plan: BuildPlan, taxonomy: Taxonomy) -> list[int]:
-    """Return how many topics each cell lacks that lacks any."""
-    if plan.per_cell is None:
-        return []
-    topics = Counter(topic.cell for topic in (built.topics[-1].kept if built.topics else ()))
-    counts = [plan.per_cell - topics[cell] for cell in taxonomy.cells]
-    return [count for count in counts if count > 0]
+            expected |= {asked: each * unknown for asked, each in _CALLS[stage].items()}
+    return {asked: calls for asked, calls in expected.items() if calls}

@@ -203,10 +203,6 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
             )
         return msgspec.structs.replace(draft, revisions=(*draft.revisions, revision))
 
-    def with_calls(self, calls: Iterable[CallRef]) -> Draft:
-        """Return the draft after more calls."""
-        return msgspec.structs.replace(self, calls=(*self.calls, *calls))
-
     def prompt_set(self, source: str) -> PromptSet:
         """Return the prompt-set. `source` names where it comes from."""
         return PromptSet(
@@ -227,11 +223,11 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 class Rejection(msgspec.Struct, frozen=True, kw_only=True):
     """An item that a stage dropped."""
 
+    reason: Reason
     item: Any
     """The item as it was: a `Seed`, a `Topic`, a `Draft`, or for a proposal that came to nothing
     what was asked for.
     """
-    reason: Reason
     detail: str = ""
     twin: str = ""
     """Id of what the item is too similar to, where that is the reason."""

@@ -59,12 +59,9 @@ class Overlap(msgspec.Struct, frozen=True):
 
 def overlap(text: str, other: str) -> Overlap:
     """Compare two texts exactly."""
-    one, two = words(text), words(other)
-    ids: dict[str, int] = {}
-    first, second = (
-        [ids.setdefault(word, len(ids)) for word in part] for part in (one, two)
-    )  # a word's hash may collide
-    return Overlap(LCSseq.similarity(first, second), len(one), len(two))
+    ids: dict[str, int] = {}  # a word's hash may collide
+    one, two = ([ids.setdefault(word, len(ids)) for word in words(part)] for part in (text, other))
+    return Overlap(LCSseq.similarity(one, two), len(one), len(two))
 
 
 class Threshold(msgspec.Struct, frozen=True):
@@ -112,11 +109,8 @@ class Threshold(msgspec.Struct, frozen=True):
 
 def _exact(text: str) -> Fraction | None:
     try:
-        if (
-            not 0 < float(text) <= 1
-        ):  # a fraction would write out all digits of 1e999999999 or 1e-999999999
-            return None
-        return Fraction(text)
+        # a fraction would write out all digits of 1e999999999 or 1e-999999999
+        return Fraction(text) if 0 < float(text) <= 1 else None
     except ValueError:
         return None
 
@@ -147,14 +141,6 @@ class Encoded(NamedTuple):
     """Words, shape (text,)."""
     signatures: NDArray[np.uint64]
     """Shape (16, text)."""
-
-
-class Pairs(NamedTuple):
-    """Pairs of texts, one array each of shape (pair,)."""
-
-    rows: NDArray[np.intp]
-    columns: NDArray[np.intp]
-    lcs: NDArray[np.int64]
 
 
 class Encoder:
@@ -253,27 +239,25 @@ class SignatureIndex:
             dtype=np.uint16,
         )
 
-    def above(self, texts: Encoded) -> Iterator[Pairs]:
-        """Yield the pairs of one of `texts` (rows) and one of the index (columns) that are too
-        similar, with their LCS.
+    def above(self, texts: Encoded) -> Iterator[tuple[int, int, int]]:
+        """Yield (row, column, LCS) for each pair of one of `texts` (the row) and one of the index
+        (the column) that is too similar.
         """
         if not len(self) or not len(texts.tokens):
             return
-        self._know(int(texts.lengths.max()) + int(self._lengths[: len(self)].max()))
-        waiting: list[tuple[NDArray[np.intp], NDArray[np.intp]]] = []
-        for rows, columns in self._candidates(texts):
-            waiting.append((rows, columns))
-            if sum(len(rows) for rows, _ in waiting) >= _PAIRS_AT_ONCE:
-                yield self._compared(texts, waiting)
-                waiting = []
-        if waiting:
-            yield self._compared(texts, waiting)
-
-    def _know(self, total: int) -> None:
+        total = int(texts.lengths.max()) + int(self._lengths[: len(self)].max())
         if total >= len(self._needed):
             self._needed = np.array(
                 [self._threshold.needed(n) for n in range(2 * total + 1)], dtype=np.int64
             )
+        waiting: list[tuple[NDArray[np.intp], NDArray[np.intp]]] = []
+        for rows, columns in self._candidates(texts):
+            waiting.append((rows, columns))
+            if sum(len(rows) for rows, _ in waiting) >= _PAIRS_AT_ONCE:
+                yield from self._compared(texts, waiting)
+                waiting = []
+        if waiting:
+            yield from self._compared(texts, waiting)
 
     def _candidates(self, texts: Encoded) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         fold = _fold_for(int(texts.lengths.max()))
@@ -308,7 +292,7 @@ class SignatureIndex:
 
     def _compared(
         self, texts: Encoded, waiting: list[tuple[NDArray[np.intp], NDArray[np.intp]]]
-    ) -> Pairs:
+    ) -> Iterator[tuple[int, int, int]]:
         rows, columns = (np.concatenate(part) for part in zip(*waiting, strict=True))
         lcs = cpdist(
             [texts.tokens[row] for row in rows.tolist()],
@@ -317,7 +301,7 @@ class SignatureIndex:
             dtype=np.int64,
         )
         found = lcs >= self._needed[texts.lengths[rows] + self._lengths[columns]]
-        return Pairs(rows[found], columns[found], lcs[found])
+        return zip(*(part[found].tolist() for part in (rows, columns, lcs)), strict=True)
 
 
 def _grown(old: NDArray[Number], room: int) -> NDArray[Number]:
@@ -397,16 +381,13 @@ class CellIndex:
         self._entries += [IndexEntry(owner, variant, text) for variant, text in texts.items()]
 
     def _closest(self, texts: Mapping[str, str], encoded: Encoded) -> Match | None:
-        best: tuple[float, int, int, Overlap] | None = None
-        for pairs in self._signatures.above(encoded):
-            for row, column, lcs in zip(*map(np.ndarray.tolist, pairs), strict=True):
-                pair = Overlap(lcs, len(encoded.tokens[row]), self._signatures.length(column))
-                candidate = (-pair.score, column, row, pair)
-                if best is None or candidate[:3] < best[:3]:
-                    best = candidate
-        if best is None:
+        pairs = [
+            (Overlap(lcs, len(encoded.tokens[row]), self._signatures.length(column)), column, row)
+            for row, column, lcs in self._signatures.above(encoded)
+        ]
+        if not pairs:
             return None
-        _, column, row, overlap = best
+        overlap, column, row = min(pairs, key=lambda pair: (-pair[0].score, *pair[1:]))
         variant, text = list(texts.items())[row]
         return Match.between(variant, text, self._entries[column], overlap)
 
@@ -459,18 +440,12 @@ def duplicates(
     for members in _by_cell(items).values():  # so that one index is in memory at a time
         index = CellIndex(limit)
         for item in members:
-            match = index.admit(item.id, _compared(item.texts, rule))
-            if match is not None:
+            texts = item.texts
+            if rule == "authors":
+                texts = {_JOINED: "\n".join(texts[intent] for intent in CORE_VARIANTS)}
+            if match := index.admit(item.id, texts):
                 dropped[item.id] = match
     return dropped
-
-
-def _compared(texts: Mapping[str, str], rule: Rule) -> Mapping[str, str]:
-    return (
-        texts
-        if rule == "paper"
-        else {_JOINED: "\n".join(texts[intent] for intent in CORE_VARIANTS)}
-    )
 
 
 def similar_pairs(
@@ -491,10 +466,8 @@ def similar_pairs(
                 [entry.text for entry in entries[start : start + _TEXTS_AT_ONCE]]
             )
             index.add(encoded)
-            for pairs in index.above(encoded):
-                for row, earlier, lcs in zip(*(part.tolist() for part in pairs), strict=True):
-                    later = start + row
-                    if earlier < later and entries[earlier].owner != entries[later].owner:
-                        owner, variant, text = entries[later]
-                        overlap = Overlap(lcs, len(encoded.tokens[row]), index.length(earlier))
-                        yield owner, Match.between(variant, text, entries[earlier], overlap)
+            for row, earlier, lcs in index.above(encoded):
+                owner, variant, text = entries[start + row]
+                if earlier < start + row and entries[earlier].owner != owner:
+                    overlap = Overlap(lcs, len(encoded.tokens[row]), index.length(earlier))
+                    yield owner, Match.between(variant, text, entries[earlier], overlap)

@@ -8,7 +8,7 @@ would be valid.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,6 +22,7 @@ from opensafeintent.promptsets.sources import (
     PUBLISHED,
     DataFile,
     Origin,
+    fetch,
     files_by_card,
     published_dataset,
 )
@@ -303,12 +304,14 @@ def read_dataset(
 
     limit = RowLimit(max_rows)
     for file in origin.files:
-        for number, (location, data) in enumerate(
-            _until_problem(read_records(file.path, file.shown, limit), problems)
-        ):
-            if not number and (shape := shape_of(data)):
-                shapes.setdefault(shape, file.shown)
-            take(location, data)
+        records = enumerate(read_records(file.path, file.shown, limit))
+        try:
+            for number, (location, data) in records:
+                if not number and (shape := shape_of(data)):
+                    shapes.setdefault(shape, file.shown)
+                take(location, data)
+        except Problem as problem:  # a line that is not JSON: what follows cannot be trusted
+            problems.append(str(problem))
     if len(shapes) > 1:
         named = "; ".join(f"{shape} in {shown}" for shape, shown in shapes.items())
         raise InputError(
@@ -320,17 +323,6 @@ def read_dataset(
     if problems:
         return None, problems
     return Dataset(dataset_name(name), tuple(prompt_sets), labels), []
-
-
-def _until_problem(
-    records: Iterator[tuple[str, Any]], problems: list[str]
-) -> Iterator[tuple[str, Any]]:
-    try:
-        yield from records
-    except (
-        Problem
-    ) as problem:  # a line that is not JSON ends the reading: what follows cannot be trusted
-        problems.append(str(problem))
 
 
 def load_dataset(
@@ -345,12 +337,9 @@ def load_dataset(
     """
     dataset, problems = read_dataset(name, taxonomy, max_rows)
     if dataset is None:
-        more = (
-            f" (and {len(problems) - 1} more; `dataset validate` lists all)"
-            if len(problems) > 1
-            else ""
-        )
-        raise InputError(problems[0] + more)
+        first, *others = problems
+        more = f" (and {len(others)} more; `dataset validate` lists all)" if others else ""
+        raise InputError(first + more)
     return dataset
 
 
@@ -373,8 +362,6 @@ def _origin_of(name: str) -> Origin:
     if name in PUBLISHED:
         return Origin((DataFile(published_dataset(name), name),))
     if name.startswith("hf:"):
-        from opensafeintent.promptsets.sources import fetch
-
         return fetch(name)
     path = Path(name)
     with os_errors(f"{one_line(name)}: cannot read"):

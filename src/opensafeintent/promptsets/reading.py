@@ -8,6 +8,7 @@ import contextlib
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -190,11 +191,9 @@ def read_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, dict
 
 
 def _refuse_repeated(columns: list[str], name: str) -> None:
-    seen: set[str] = set()
-    for column in columns:
-        if column in seen:
+    for column, count in Counter(columns).items():
+        if count > 1:
             raise InputError(f"{name}: the column {one_line(column, 60)!r} is there twice")
-        seen.add(column)
 
 
 def _looks_like_lines(text: str) -> bool:
@@ -209,20 +208,15 @@ def _json(text: str) -> Any:
     """Read JSON, or raise the Problem that it has."""
     try:
         return any_json(text)
+    except json.JSONDecodeError as error:
+        line = f"line {error.lineno}, " if error.lineno > 1 else ""
+        cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
+        raise Problem(
+            f"not valid JSON ({error.msg}, {line}column {error.colno})"
+            + ("; it looks cut off" if cut else "")
+        ) from error
     except ValueError as error:
-        raise Problem(_json_complaint(error)) from error
-
-
-def _json_complaint(error: ValueError) -> str:
-    if not isinstance(error, json.JSONDecodeError):
-        return f"not valid JSON ({error})"
-    where = (
-        f"line {error.lineno}, column {error.colno}"
-        if error.lineno > 1
-        else f"column {error.colno}"
-    )
-    cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
-    return f"not valid JSON ({error.msg}, {where})" + ("; it looks cut off" if cut else "")
+        raise Problem(f"not valid JSON ({error})") from error
 
 
 def _read_text(path: Path, name: str, limit: RowLimit) -> str:
@@ -285,7 +279,10 @@ def parquet_rows(
             if column is None:  # all rows will be read
                 limit.check(name, rows=file.metadata.num_rows)
             for group in range(file.num_row_groups):
-                _check_group(file.metadata.row_group(group), name, limit)
+                # before rows are unpacked; the group is asked, not its columns: of damaged ones
+                # pyarrow's C++ raises what ends the process
+                size = file.metadata.row_group(group)
+                limit.check(name, characters=size.total_byte_size + _A_VALUE * size.num_rows)
                 batches = file.iter_batches(
                     max(1, min(_BATCH, _BATCH_BYTES // width)),
                     row_groups=[group],
@@ -326,14 +323,6 @@ def _check_columns(names: list[str], name: str, column: str | None) -> None:
             ", …" if len(names) > _MOST_NAMED else ""
         )
         raise InputError(f"{name}: has no column {column!r}; found {found or 'none'}")
-
-
-def _check_group(group: Any, name: str, limit: RowLimit) -> None:
-    """Refuse rows that unpack to more than may be read, before they are unpacked.
-
-    The group is asked, not its columns: of damaged ones pyarrow's C++ raises what ends the process.
-    """
-    limit.check(name, characters=group.total_byte_size + _A_VALUE * group.num_rows)
 
 
 def _values(array: Any) -> int:

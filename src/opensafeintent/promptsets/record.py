@@ -63,12 +63,7 @@ class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
 
     def wordings(self) -> dict[str, str]:
         """Return every prompt by its variant name: the triplet first, then the paraphrases."""
-        core = {
-            "benign": self.prompts.benign,
-            "dual_use": self.prompts.dual_use,
-            "malicious": self.prompts.malicious,
-        }
-        return core | {
+        return msgspec.structs.asdict(self.prompts) | {
             paraphrase_variant(n): text for n, text in enumerate(self.dual_use_paraphrases, start=1)
         }
 
@@ -165,8 +160,7 @@ def sample_order(prompt_sets: Sequence[PromptSet]) -> tuple[PromptSet, ...]:
         turn = domains[cell[0]] * len(types) + types[cell[1]] * len(domains)
         name = sha256_hex("\0".join(cell))
         for rank, member in enumerate(members):
-            share = (rank + 0.5) / len(members)
-            places[member.id] = (share, (turn + rank * step) % turns, name)
+            places[member.id] = ((rank + 0.5) / len(members), (turn + rank * step) % turns, name)
     return tuple(sorted(prompt_sets, key=lambda item: places[item.id]))
 
 

@@ -7,14 +7,13 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import msgspec
 
 from opensafeintent.errors import InputError
-from opensafeintent.files import any_json, os_errors
+from opensafeintent.files import any_json, os_errors, sha256_hex
 from opensafeintent.hostile import one_line, without_user_info
 from opensafeintent.promptsets.reading import SUFFIXES, RowLimit, parquet_rows
 
@@ -69,15 +68,10 @@ def files_by_suffix(folder: Path, shown: Shown, chosen: str | None = None) -> Or
     Raises:
         InputError: there is none.
     """
-    paths = [
-        path
-        for path in _data_files(folder)
-        if chosen is None or PurePosixPath(path).is_relative_to(chosen)
-    ]
+    below = [path.relative_to(folder) for path in folder.rglob("*") if _is_data(path)]
+    paths = sorted(path.as_posix() for path in below if path.is_relative_to(chosen or ""))
     if not paths:
-        raise InputError(
-            f"{shown(chosen) if chosen else shown('')}: holds no {_listed(SUFFIXES)} file"
-        )
+        raise InputError(f"{shown(chosen or '')}: holds no {_listed(SUFFIXES)} file")
     parquet = [path for path in paths if path.endswith(".parquet")]
     return _origin(folder, parquet or paths, shown)
 
@@ -86,11 +80,6 @@ def _origin(folder: Path, paths: Iterable[str], shown: Shown) -> Origin:
     taxonomy = folder / TAXONOMY
     files = tuple(DataFile(folder / path, shown(path)) for path in paths)
     return Origin(files, taxonomy if taxonomy.is_file() else None)
-
-
-def _data_files(folder: Path) -> list[str]:
-    paths = (path for path in folder.rglob("*") if _is_data(path))
-    return sorted(path.relative_to(folder).as_posix() for path in paths)
 
 
 def _is_data(path: Path) -> bool:
@@ -244,8 +233,7 @@ def fetch(name: str) -> Origin:
     def shown(path: str) -> str:
         return f"{whole}#{path}" if path else whole
 
-    by_card = None if chosen else files_by_card(folder, shown)
-    return by_card or files_by_suffix(folder, shown, chosen)
+    return (not chosen and files_by_card(folder, shown)) or files_by_suffix(folder, shown, chosen)
 
 
 def stream_rows(name: str, column: str, *, split: str, limit: RowLimit) -> Iterator[Any]:
@@ -330,32 +318,21 @@ def _hub_errors(name: str, repo: str, revision: str | None) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except HFValidationError as error:
-        raise InputError(
-            f"{name}: not a name that the hub allows: {one_line(str(error))}"
-        ) from error
-    except RevisionNotFoundError as error:
-        raise InputError(f"{name}: the hub has no revision {revision!r} of {repo}") from error
-    except GatedRepoError as error:
-        raise InputError(
-            f"{name}: access to {repo} is gated: ask for it on its page of the hub, then set"
-            " HF_TOKEN to a token of yours"
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise InputError(
-            f"{name}: the hub has no dataset {repo}, or it needs a token (HF_TOKEN)"
-        ) from error
-    except LocalEntryNotFoundError as error:
+    except Exception as error:  # of the client's HTTP library too, which is not always the same
+        reason = one_line(without_user_info(str(error)))
         wanted = f"revision {revision!r} of the dataset" if revision else "the dataset"
-        raise InputError(
-            f"{name}: cannot reach the hub, and {wanted} is not in its cache"
-        ) from error
-    except (
-        Exception
-    ) as error:  # the hub's client lets its HTTP library's errors through, and changes that library
-        raise InputError(
-            f"{name}: the hub did not give the dataset: {one_line(without_user_info(str(error)))}"
-        ) from error
+        complaints = {  # a gated repository is one that is not found, too
+            HFValidationError: f"not a name that the hub allows: {reason}",
+            RevisionNotFoundError: f"the hub has no revision {revision!r} of {repo}",
+            GatedRepoError: f"access to {repo} is gated: ask for it on its page of the hub, then"
+            " set HF_TOKEN to a token of yours",
+            RepositoryNotFoundError: f"the hub has no dataset {repo}, or it needs a token"
+            " (HF_TOKEN)",
+            LocalEntryNotFoundError: f"cannot reach the hub, and {wanted} is not in its cache",
+            Exception: f"the hub did not give the dataset: {reason}",
+        }
+        complaint = next(text for kind, text in complaints.items() if isinstance(error, kind))
+        raise InputError(f"{name}: {complaint}") from error
 
 
 # What the authors of the paper published
@@ -430,21 +407,22 @@ def published_rubrics() -> Path:
     Raises:
         InputError: one cannot be fetched or kept, or is not what was published.
     """
-    files = [
-        Published(_PAPER, f"prompts/metrics/{name}", digest) for name, digest in _RUBRICS.items()
+    paths = [
+        _verified(
+            Published(_PAPER, f"prompts/metrics/{name}", digest), f"the paper's rubric {name}"
+        )
+        for name, digest in _RUBRICS.items()
     ]
-    return [_verified(file, f"the paper's rubric {Path(file.path).name}") for file in files][
-        -1
-    ].parent
+    return paths[0].parent
 
 
 def _verified(file: Published, what: str) -> Path:
     kept = _cache() / file.revision / file.path
     with os_errors(f"{kept}: cannot read"):
-        if kept.is_file() and _digest(kept.read_bytes()) == file.sha256:
+        if kept.is_file() and sha256_hex(kept.read_bytes()) == file.sha256:
             return kept
     content = _fetched(file, what)
-    if (found := _digest(content)) != file.sha256:
+    if (found := sha256_hex(content)) != file.sha256:
         raise InputError(
             f"{what}: {without_user_info(file.address)} holds another file than was published: its"
             f" SHA-256 is {found[:12]}…, expected {file.sha256[:12]}…; nothing was kept"
@@ -460,26 +438,25 @@ def _verified(file: Published, what: str) -> Path:
 
 def _fetched(file: Published, what: str) -> bytes:
     from http.client import HTTPException
-    from urllib.error import HTTPError, URLError
+    from urllib.error import HTTPError
     from urllib.request import urlopen
 
-    address = file.address
-    shown = without_user_info(address)
-    if not address.startswith(("https://", "http://")):
+    shown = without_user_info(file.address)
+    if not file.address.startswith(("https://", "http://")):
         raise InputError(
             f"{_MIRROR}: {one_line(shown, 200)} is no address; expected one that begins with"
             " https:// or http://"
         )
     offline = f"; a copy on disk can be named as --dataset, or {_MIRROR} names another server"
     try:
-        with urlopen(address, timeout=_SECONDS) as reply:
+        with urlopen(file.address, timeout=_SECONDS) as reply:
             content: bytes = reply.read(_LONGEST + 1)
             due = reply.headers.get("Content-Length")
     except HTTPError as error:
         raise InputError(
             f"{what}: {shown} answered {error.code} {one_line(str(error.reason), 80)}{offline}"
         ) from error
-    except (URLError, OSError, HTTPException, ValueError) as error:
+    except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         raise InputError(
             f"{what}: cannot fetch {shown}:"
@@ -491,10 +468,6 @@ def _fetched(file: Published, what: str) -> bytes:
             " fetch it whole"
         )
     return content
-
-
-def _digest(content: bytes) -> str:
-    return sha256(content).hexdigest()
 
 
 def _cache() -> Path:
