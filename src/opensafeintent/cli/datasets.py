@@ -11,7 +11,6 @@ from opensafeintent.cli.options import NAME, PATH, command
 from opensafeintent.hostile import terminal_safe
 
 if TYPE_CHECKING:
-    from opensafeintent.workflows.build import BuildOutcome
     from opensafeintent.workflows.settings import BuildSettings, Data
 
 
@@ -22,14 +21,6 @@ def build_command(settings: BuildSettings) -> int:
     filled from nothing (--per-cell). Run the same command again to go on where it stopped.
     """
     from opensafeintent.calls.client import terminal_or_plain
-    from opensafeintent.workflows.build import build
-
-    return _show(
-        build(settings, None if settings.dry_run else terminal_or_plain()), settings.prices
-    )
-
-
-def _show(outcome: BuildOutcome, prices: Path | None) -> int:
     from opensafeintent.cli.show import (
         new_console,
         print_notes,
@@ -37,9 +28,12 @@ def _show(outcome: BuildOutcome, prices: Path | None) -> int:
         show_calls,
         show_forecast,
     )
+    from opensafeintent.construction.controls import share_with_interval
     from opensafeintent.report.datasets import funnel_table
     from opensafeintent.report.formats import plain
+    from opensafeintent.workflows.build import build
 
+    outcome = build(settings, None if settings.dry_run else terminal_or_plain())
     console = new_console()
     if outcome.forecast is not None:
         total = sum(line.calls for line in outcome.forecast.lines)
@@ -47,33 +41,26 @@ def _show(outcome: BuildOutcome, prices: Path | None) -> int:
             f"{total:,} calls to make, if what is not known yet passes every stage without"
             " repairs; "
         )
-        show_forecast(console, outcome.forecast, prices, lead)
+        show_forecast(console, outcome.forecast, settings.prices, lead)
         print_notes(console, outcome.notes)
         return outcome.exit_code
     assert outcome.built is not None
     print_table(console, funnel_table(outcome.built))
     print_notes(console, outcome.notes)
     show_calls(console, outcome.tally, outcome.costs)
-    if outcome.dataset is None:
-        console.print(
-            plain(f"No dataset yet. What each stage kept and dropped: {outcome.out}/stages"),
-            soft_wrap=True,
-        )
-    else:
+    lines = [f"No dataset yet. What each stage kept and dropped: {outcome.out}/stages"]
+    if outcome.dataset:
         count = len(outcome.dataset)
-        found = (
-            f"{count:,} prompt-set{'' if count == 1 else 's'} (sha256 {outcome.dataset.hash[:12]})"
-        )
-        console.print(plain(f"{outcome.out}/dataset.jsonl: {found}"), soft_wrap=True)
+        sets = f"{count:,} prompt-set{'' if count == 1 else 's'}"
+        lines = [f"{outcome.out}/dataset.jsonl: {sets} (sha256 {outcome.dataset.hash[:12]})"]
     if outcome.check and outcome.check.give_away:
-        from opensafeintent.construction.controls import share_with_interval
-
         share = share_with_interval(outcome.check.give_away)
-        console.print(
-            plain(f"Give-away: words alone tell benign from malicious in {share}; chance is 50 %."),
-            soft_wrap=True,
+        lines.append(
+            f"Give-away: words alone tell benign from malicious in {share}; chance is 50 %."
         )
-    console.print(plain(f"Funnel, coverage and costs: {outcome.out}/build.md"), soft_wrap=True)
+    lines.append(f"Funnel, coverage and costs: {outcome.out}/build.md")
+    for line in lines:
+        console.print(plain(line), soft_wrap=True)
     return outcome.exit_code
 
 

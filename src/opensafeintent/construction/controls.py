@@ -572,19 +572,18 @@ def _cross_validate(features: Any, choice: Sequence[Intent], folds: Ints) -> Int
     Returns:
         Places in `choice`, of shape (intent of the choice, prompt_set).
     """
+    from sklearn.model_selection import PredefinedSplit, cross_val_predict
+
     sets = len(folds)
     rows = np.concatenate(
         [CORE_VARIANTS.index(intent) * sets + np.arange(sets) for intent in choice]
     )
-    chosen, labels, fold_of_row = (
+    taken: Ints = cross_val_predict(
+        _classifier(),
         features[rows],
         np.repeat(np.arange(len(choice)), sets),
-        np.tile(folds, len(choice)),
+        cv=PredefinedSplit(np.tile(folds, len(choice))),
     )
-    taken = np.empty(len(rows), dtype=np.int64)
-    for fold in range(int(folds.max()) + 1):
-        held = fold_of_row == fold
-        taken[held] = _classifier().fit(chosen[~held], labels[~held]).predict(chosen[held])
     return taken.reshape(len(choice), sets)
 
 
@@ -602,7 +601,7 @@ def _accuracy(
     correct = (taken == np.arange(len(choice))[:, None]).mean(axis=0)[None]
     found = estimate(correct, np.ones_like(correct), resamples)
     value, low, high = (float(part[0]) for part in (found.value, found.low, found.high))
-    number = len(set(folds.tolist()))
+    number = int(folds.max()) + 1
     wider = (1 + number / (number - 1)) ** 0.5
     low, high = max(value - wider * (value - low), 0.0), min(value + wider * (high - value), 1.0)
     return Accuracy(
@@ -623,7 +622,8 @@ def _telling_words(vocabulary: Sequence[str], features: Any, sets: int) -> tuple
     A word that speaks for an intent occurs more often in its prompts than in those of either other.
     """
     model = _classifier().fit(features, np.repeat(np.arange(len(CORE_VARIANTS)), sets))
-    counts = _counts(features, sets)
+    starts = range(0, features.shape[0], sets)
+    counts = np.array([features[start : start + sets].sum(axis=0) for start in starts], np.int64)
     often = counts.max(axis=0) >= max(_FEWEST_FOR_ARTEFACTS, _LEAST_SHARE * sets)
     telling = []
     for index, intent in enumerate(CORE_VARIANTS):
@@ -647,14 +647,6 @@ def _telling_words(vocabulary: Sequence[str], features: Any, sets: int) -> tuple
                 )
             )
     return tuple(telling)
-
-
-def _counts(features: Any, sets: int) -> Ints:
-    """Return in how many sets' prompts of each intent a word occurs; shape (intent, word)."""
-    return np.array(
-        [features[start : start + sets].sum(axis=0) for start in range(0, features.shape[0], sets)],
-        dtype=np.int64,
-    )
 
 
 # All controls of a dataset at once, and what they find, in one line each

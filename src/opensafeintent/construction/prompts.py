@@ -208,10 +208,9 @@ class _Augmentation(DraftWork):
                 for text in reversed(proposed.reply.paraphrases[:missing])
             }
             fresh = [text for wording, text in reversed(new.items()) if wording not in self._seen]
-            for text in fresh:
-                if why := self._complaint_of_form(text):
-                    self._refused[text] = why
-            fresh = [text for text in fresh if text not in self._refused]
+            complaints = {text: self._complaint_of_form(text) for text in fresh}
+            self._refused |= {text: why for text, why in complaints.items() if why}
+            fresh = [text for text in fresh if not complaints[text]]
             verdicts = await side_by_side(*(self._check(text) for text in fresh))
             for text, verdict in zip(fresh, verdicts, strict=True):
                 if isinstance(verdict, Unusable):
@@ -226,8 +225,7 @@ class _Augmentation(DraftWork):
 
     async def _propose(self, count: int, number: int) -> Usable[ParaphraseReply] | Unusable:
         def check(reply: ParaphraseReply) -> str | None:
-            missing = f'"paraphrases" has no texts; {count} are asked for'
-            return None if reply.paraphrases else missing
+            return None if reply.paraphrases else f'"paraphrases" is empty; {count} are asked for'
 
         taken = [f"- {text}" for text in self._paraphrases]
         taken += [f"- {text} (no paraphrase: {why})" for text, why in self._refused.items()]

@@ -192,20 +192,18 @@ async def fill_cells(
 
     Args:
         context: models and templates.
-        wanted: new topics by cell.
+        wanted: new topics by cell, one or more.
         accepted: topics accepted so far, of any cell, in order.
 
     Raises:
         Stopped: see `each`.
     """
-    cells = [cell for cell in context.taxonomy.cells if wanted.get(cell, 0) > 0]
 
     async def fill(cell: tuple[str, str]) -> list[Topic | Rejection]:
-        return await _Cell(context, cell, [topic for topic in accepted if topic.cell == cell]).fill(
-            wanted[cell]
-        )
+        there = [topic for topic in accepted if topic.cell == cell]
+        return await _Cell(context, cell, there).fill(wanted[cell])
 
-    return StageResult.of("backfill", chain.from_iterable(await each(context, cells, fill)))
+    return StageResult.of("backfill", chain.from_iterable(await each(context, list(wanted), fill)))
 
 
 class _Cell:
