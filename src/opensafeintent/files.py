@@ -244,9 +244,7 @@ def make_private_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def written_beside(
-    path: Path, *, private: bool = False, durable: bool = False
-) -> Iterator[IO[bytes]]:
+def written_beside(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     """Open a file to write that takes its place at `path` when all is written; until then, what
     stands there stays.
 
@@ -254,7 +252,6 @@ def written_beside(
         path: where the file goes; where a link is, the file that it leads to is replaced.
         private: only its user can read it (0600); otherwise it keeps the mode of the file that
             stands there, and a new one has the mode that new files have.
-        durable: whether it is on the disk, also where the machine fails, before the caller goes on.
 
     Raises:
         InputError: it cannot be written.
@@ -268,37 +265,21 @@ def written_beside(
         try:
             with os.fdopen(handle, "wb") as file:
                 yield file
-                if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
             if not private and target.exists():
                 beside.chmod(stat.S_IMODE(target.stat().st_mode))
             beside.replace(target)
-            if durable:
-                _sync_folder(target.parent)
         except BaseException:  # an interruption as well: nothing half-written stays
             beside.unlink(missing_ok=True)
             raise
 
 
-def _sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk, where the system can open a folder."""
-    with contextlib.suppress(PermissionError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def write_private(path: Path, content: bytes | str, *, durable: bool = False) -> None:
-    """Write a file that only its user can read (0600), whole or not at all; `durable` as for
-    `written_beside`.
+def write_private(path: Path, content: bytes | str) -> None:
+    """Write a file that only its user can read (0600), whole or not at all.
 
     Raises:
         InputError: it cannot be written.
     """
-    with written_beside(path, private=True, durable=durable) as file:
+    with written_beside(path, private=True) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
@@ -369,8 +350,10 @@ def held(
             file.seek(0)
             waiting(f"{path}: {one_line(file.read(400)) or f'another process is {doing}'}")
             time.sleep(_LOOK_SECONDS)
-        since = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-        holder = f"process {os.getpid()} on {socket.gethostname()} has been {doing} since {since}"
+        holder = (
+            f"process {os.getpid()} on {socket.gethostname()} has been {doing} since"
+            f" {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+        )
         with contextlib.suppress(OSError):  # a full disk: the lock holds all the same
             os.ftruncate(file.fileno(), 0)
             os.pwrite(file.fileno(), holder.encode(), 0)
@@ -459,7 +442,9 @@ def finish_replacing(folder: Path) -> None:
     staged = folder / _STAGED
     if not staged.is_dir() and not (folder / _NOTE).exists():
         return
-    try:
+    with os_errors(
+        f"{folder}: cannot put the results in place (the same command goes on from there)"
+    ):
         if (staged / _READY).exists():
             if (staged / _NOTE).exists():
                 (staged / _NOTE).replace(folder / _NOTE)
@@ -472,12 +457,6 @@ def finish_replacing(folder: Path) -> None:
                     path.replace(folder / path.relative_to(staged))
         shutil.rmtree(staged, ignore_errors=True)
         (folder / _NOTE).unlink(missing_ok=True)
-    except OSError as error:
-        said = error.strerror or error
-        raise InputError(
-            f"{folder}: cannot put the results in place: {said}; the same command goes on from"
-            " there"
-        ) from error
 
 
 def _files_of(folder: Path) -> list[Path]:

@@ -193,12 +193,8 @@ def _matched(
     dims = first.dims + tuple(dim for dim in second.dims if dim not in first.dims)
 
     def spread(array: Labelled) -> NDArray[Any]:
-        there = [dim for dim in dims if dim in array.dims]
-        values = array.transpose(*there).values
-        for axis, dim in enumerate(dims):
-            if dim not in array.dims:
-                values = np.expand_dims(values, axis)
-        return values
+        values = array.transpose(*(dim for dim in dims if dim in array.dims)).values
+        return np.expand_dims(values, [dims.index(dim) for dim in dims if dim not in array.dims])
 
     return (spread(first), spread(second)), dims
 
@@ -240,12 +236,12 @@ class LabelledSet:
 
     def sel(self, **wanted: Any) -> LabelledSet:
         """Return a copy of what is at some labels; see `Labelled.sel`."""
-        arrays = {}
-        for name, array in self._arrays.items():
-            part = array.sel(**{dim: wanted[dim] for dim in array.dims if dim in wanted})
-            arrays[name] = (part.dims, part.values)
+        parts = {
+            name: array.sel(**{dim: wanted[dim] for dim in array.dims if dim in wanted})
+            for name, array in self._arrays.items()
+        }
         labels = {dim: wanted.get(dim, names) for dim, names in self.labels.items()}
         return LabelledSet(
-            arrays,
+            {name: (part.dims, part.values) for name, part in parts.items()},
             {dim: names for dim, names in labels.items() if not isinstance(names, str | int)},
         )
