@@ -7,12 +7,11 @@ import re
 import sys
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AsyncExitStack, suppress
 from email.utils import parsedate_to_datetime
 from math import isfinite
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from opensafeintent.calls.providers import Endpoint, proxy_for
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied
@@ -203,29 +202,16 @@ _OPTIONAL_FIELDS = (
 _OTHER_LIMIT_FIELD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 
-class HttpSession:
+class HttpSession(AsyncExitStack):
     """The connections of one run: one session, and one limiter for each endpoint, shared by the
-    models it serves.
+    models it serves. Whatever else the run has opened is closed with them.
     """
 
     def __init__(self, max_connections: int | None = None) -> None:
+        super().__init__()
         self._max_connections = max_connections
         self._limiters: dict[str, Limiter] = {}
         self._session: aiohttp.ClientSession | None = None
-        self._others = AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        async with self._others:
-            if self._session is not None:
-                await self._session.close()
 
     @property
     def session(self) -> aiohttp.ClientSession:
@@ -238,19 +224,14 @@ class HttpSession:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=ATTEMPT_SECONDS, sock_connect=30),
             )
+            self.push_async_callback(self._session.close)
         return self._session
 
     def limiter(self, endpoint: str, fixed: int | None = None) -> Limiter:
         """Return the limiter of an endpoint; `fixed` is for one that does not adapt, and that the
         user set no number for.
         """
-        if endpoint not in self._limiters:
-            self._limiters[endpoint] = Limiter(self._max_connections or fixed)
-        return self._limiters[endpoint]
-
-    def closing(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Have what another part has opened closed when the session ends."""
-        self._others.push_async_callback(close)
+        return self._limiters.setdefault(endpoint, Limiter(self._max_connections or fixed))
 
 
 class ChatModel:
@@ -354,9 +335,12 @@ class ChatModel:
         """A 200 that is no completion: an error in disguise (some gateways), or a broken reply."""
         if isinstance(code := error_of(reply).get("code"), int) and 400 <= code < 600:
             return self._refusal_or_failure(code, reply, None, seconds, structured=structured)
-        line = self._scrub(complaint)
         return Failure(
-            kind="malformed", error=line, retry=True, body=reply[:LONGEST_ERROR], seconds=seconds
+            kind="malformed",
+            error=self._scrub(complaint),
+            retry=True,
+            body=reply[:LONGEST_ERROR],
+            seconds=seconds,
         )
 
     def _refusal_or_failure(
@@ -369,10 +353,11 @@ class ChatModel:
         structured: bool,
     ) -> Attempt:
         error = error_of(reply)
-        fields = (
-            error.get(field) for field in ("code", "type", "message", "innererror", "metadata")
+        told = " ".join(
+            str(error[field])[:_MOST_READ]
+            for field in ("code", "type", "message", "innererror", "metadata")
+            if error.get(field)
         )
-        told = " ".join(str(value)[:_MOST_READ] for value in fields if value)
         message = self._scrub(
             str(error.get("message") or "") or reply[:LONGEST_ERROR].decode("utf-8", "replace")
         )
@@ -413,15 +398,10 @@ class ChatModel:
         elif named not in _OPTIONAL_FIELDS or not re.search(r"unsupported|not support", told, re.I):
             return False
         if named == self._limit_field and _OTHER_LIMIT_FIELD[named] not in self._unsupported:
-            self._unsupported.add(named)
             self._limit_field = _OTHER_LIMIT_FIELD[named]
-            return True
-        if (
-            named in self._unsupported
-        ):  # another request found out first; this one was already on its way
-            return True
+        elif named not in self._unsupported:  # else another request found out first
+            self.notices.append(f"{self.identity}: does not take {named}; it was asked without")
         self._unsupported.add(str(named))
-        self.notices.append(f"{self.identity}: does not take {named}; it was asked without")
         return True
 
     def _scrub(self, text: str) -> str:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -474,7 +473,7 @@ class InspectModel:
             if isinstance(getattr(client, "max_retries", None), int):
                 client.max_retries = 0  # type: ignore[union-attr]  # a provider's own retries would not be on record
             self._models[key] = model
-            self._http.closing(partial(_close, model))
+            self._http.push_async_callback(_close, model)
         return self._models[key]
 
     async def _model(self, sampling: Sampling) -> Model:
