@@ -303,10 +303,10 @@ def test_what_will_not_pass_stops_the_model_with_one_clear_line(
     assert isinstance(first, Failed)
     assert isinstance(second, ModelStopped)
     assert isinstance(third, ModelStopped)
-    assert (second.model, second.line) == (MODEL, client.stopped_models[MODEL])
-    assert second.line.startswith(f"{MODEL}: stopped: ")
-    assert named in second.line
-    assert "\n" not in second.line
+    assert (second.model, str(second)) == (MODEL, client.stopped_models[MODEL])
+    assert str(second).startswith(f"{MODEL}: stopped: ")
+    assert named in str(second)
+    assert "\n" not in str(second)
 
 
 def test_a_wrong_key_does_not_fail_ten_thousand_times(ledger: Ledger) -> None:

@@ -141,7 +141,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     ]
     monkeypatch.setitem(sys.modules, "genai_prices", stand_in(found))
     monkeypatch.setitem(sys.modules, "genai_prices.data", data)
-    monkeypatch.setattr("opensafeintent.calls.costs.metadata.version", lambda _: "7.8.9")
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "7.8.9")
     return found
 
 

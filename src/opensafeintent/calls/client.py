@@ -72,10 +72,6 @@ class Tally:
         else:
             self.made[call.model, call.purpose] += 1
 
-    def ended(self) -> None:
-        """Note that a request is over, however it ended."""
-        self.in_flight -= 1
-
     def finished(self, call: Call, outcome: Answered | Refused) -> None:
         """Note an outcome."""
         self.refusals += isinstance(outcome, Refused)
@@ -85,11 +81,6 @@ class Tally:
         """Note the tokens of a reply, of one that is no answer too."""
         self.tokens[call.model, "input"] += usage.input_tokens
         self.tokens[call.model, "output"] += usage.output_tokens
-
-    def reused(self, call: Call, outcome: Answered | Refused) -> None:
-        """Note an outcome that the ledger held."""
-        self.reused_calls += 1
-        self.refusals += isinstance(outcome, Refused)
 
     def add(self, other: Tally) -> None:
         """Note everything that another tally counted."""
@@ -123,9 +114,9 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
             (self.dollars, cost, "${:,.10g}", "--budget-dollars"),
         ):
             if limit is not None and used >= limit:
-                budget = form.format(limit)
                 return (
-                    f"the budget of {budget} is used up; run again with a larger {option} to go on"
+                    f"the budget of {form.format(limit)} is used up; run again with a larger"
+                    f" {option} to go on"
                 )
         return None
 
@@ -164,7 +155,6 @@ class ModelStopped(Exception):
     def __init__(self, model: str, line: str) -> None:
         super().__init__(line)
         self.model = model
-        self.line = line
 
 
 class Client:
@@ -241,8 +231,12 @@ class Client:
     @property
     def notices(self) -> list[str]:
         """What a reader of the results should know of how models were asked."""
-        models = (model for model in self._models.values() if not isinstance(model, str))
-        return [notice for model in models for notice in model.notices]
+        return [
+            notice
+            for model in self._models.values()
+            if not isinstance(model, str)
+            for notice in model.notices
+        ]
 
     def stop_silent_models(self) -> None:
         """Count as stopped every model that was asked and never once replied."""
@@ -258,7 +252,8 @@ class Client:
     def reused(self, call: Call, outcome: Answered | Refused) -> None:
         """Note an outcome that the ledger held."""
         self._answered.add(call.model)
-        self.tally.reused(call, outcome)
+        self.tally.reused_calls += 1
+        self.tally.refusals += isinstance(outcome, Refused)
 
     async def ask(self, call: Call) -> Outcome:
         """Return a call's outcome: from the ledger, from an equal call in flight, or by making it.
@@ -339,19 +334,16 @@ class Client:
             self.tally.abandoned += 1
             raise
         finally:
-            self.tally.ended()
+            self.tally.in_flight -= 1
         self.ledger.add(Entry(key, call, result))
-        if isinstance(result, Failure) and result.body:
-            self.tally.paid(call, usage_in(result.body))
-        match result:
-            case Replied(outcome=outcome):
-                self._answered.add(call.model)
-                self.tally.finished(call, outcome)
-                model.limiter.succeeded()
-            case Failure(throttled=True, retry_after=retry_after):
-                model.limiter.throttled(retry_after)
-            case _:
-                pass
+        if isinstance(result, Replied):
+            self._answered.add(call.model)
+            self.tally.finished(call, result.outcome)
+            model.limiter.succeeded()
+        else:
+            self.tally.paid(call, usage_in(result.body) if result.body else Usage())
+            if result.throttled:
+                model.limiter.throttled(result.retry_after)
         return result
 
     def _check(self, model: str) -> None:
@@ -485,7 +477,7 @@ class TerminalDisplay(Display):
         self._progress = Progress(
             BarColumn(bar_width=24),
             TaskProgressColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             console=Console(stderr=True),
             refresh_per_second=4,
         )
@@ -499,10 +491,8 @@ class TerminalDisplay(Display):
 
     def stage(self, line: str) -> None:
         """Show a line beside the bar; after `close`, on a line below."""
-        from rich.markup import escape
-
         self._progress.start()
-        self._progress.update(self._task, completed=0, total=None, description=escape(line))
+        self._progress.update(self._task, completed=0, total=None, description=line)
 
     def note(self, line: str) -> None:
         """Print a line above the bar."""
@@ -631,10 +621,9 @@ class _Shown:
     def halt(self, reason: Stopped) -> None:
         self._client.halt(reason)
         self._client.tally.draining = True
-        flight = (
-            f"{count:,} in flight" if (count := self._client.tally.in_flight) else "calls in flight"
-        )
+        flight = self._client.tally.in_flight
         self._display.note(
-            f"interrupted: no new call begins. Waiting for {flight}, to keep the answers; interrupt"
+            "interrupted: no new call begins. Waiting for"
+            f" {f'{flight:,}' if flight else 'calls'} in flight, to keep the answers; interrupt"
             " again to abandon them"
         )

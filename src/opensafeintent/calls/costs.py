@@ -4,13 +4,12 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.metadata
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import cached_property
-from importlib import metadata
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, NamedTuple, get_args
@@ -98,7 +97,11 @@ class Prices:
 
     @cached_property
     def _package(self) -> Any:
-        return None if self._file else _load()
+        """The package, where there is no file; None where it is not installed."""
+        try:
+            return None if self._file else importlib.import_module("genai_prices")
+        except ImportError:
+            return None
 
     def __bool__(self) -> bool:
         """Whether there is anything that could know a price."""
@@ -113,7 +116,7 @@ class Prices:
             return None
         return {
             "source": _PACKAGE,
-            "version": metadata.version(_PACKAGE),
+            "version": importlib.metadata.version(_PACKAGE),
             "date": self._day.isoformat(),
         }
 
@@ -211,22 +214,8 @@ class Prices:
             )
 
 
-# The package
-# ------------------------------------------------------------------------------
-
-
-def _load() -> Any:
-    """Return the package; None where it is not installed."""
-    try:
-        return importlib.import_module("genai_prices")
-    except ImportError:
-        return None
-
-
 # What calls came to in tokens, by model and purpose, and what further ones can be expected to
 # ------------------------------------------------------------------------------
-
-_PURPOSES = get_args(Purpose)
 
 
 class Spending(msgspec.Struct, kw_only=True):
@@ -317,7 +306,9 @@ def spent_of(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
         day = max(day or date.min, attempt.created.date())
     return Spent(
         lines=tuple(
-            sorted(lines.values(), key=lambda line: (line.model, _PURPOSES.index(line.purpose)))
+            sorted(
+                lines.values(), key=lambda line: (line.model, get_args(Purpose).index(line.purpose))
+            )
         ),
         shared=keys is not None,
         day=day,

@@ -7,7 +7,6 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
@@ -16,11 +15,11 @@ import msgspec
 
 from opensafeintent.calls.ledger_file import (
     Entry,
+    Request,
     Texts,
     Writer,
     connect,
     prepare,
-    read_request,
     reading,
     reason,
     stored_request,
@@ -47,7 +46,6 @@ _FIND_ONE = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key = ? AND status <> 
 _ATTEMPT = """
     SELECT model, purpose, status, input_tokens, output_tokens, seconds, created,
            CASE status WHEN 'failed' THEN response END FROM calls"""
-_ATTEMPTS = f"{_ATTEMPT} WHERE true"
 _ATTEMPTS_AT = tuple(
     f"{_ATTEMPT} WHERE {condition}" for condition in (_SOME_KEYS, _SOME_KEYS.replace("<>", "="))
 )
@@ -251,14 +249,14 @@ class Ledger:
                 "SELECT DISTINCT model FROM calls WHERE status <> 'failed' OR error GLOB ? OR error"
                 " GLOB ?",
                 tuple(f"{start}*" for start in REPLIED),
-            ).fetchall()
+            )
             return {typed(name, str) for (name,) in rows}
 
     def attempts(self, keys: Iterable[bytes] | None = None) -> Iterator[Attempted]:
         """Yield every attempt on record, or those at some calls; tokens of a failed one are those
         that its reply told of.
         """
-        asked: list[tuple[str, list[bytes]]] = [(_ATTEMPTS, [])]
+        asked: list[tuple[str, list[bytes]]] = [(_ATTEMPT, [])]
         if keys is not None:
             asked = [(statement, some) for some in _parts(keys) for statement in _ATTEMPTS_AT]
         with reading(self.path):
@@ -332,10 +330,8 @@ class Ledger:
     def request(self, row_id: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
         """Return the messages and sampling of one row, its texts put back."""
         with reading(self.path):
-            request = self._reader.execute(
-                "SELECT request FROM calls WHERE id = ?", (row_id,)
-            ).fetchone()[0]
-            data = read_request(request)
+            row = self._reader.execute("SELECT request FROM calls WHERE id = ?", (row_id,))
+            data = msgspec.json.decode(typed(row.fetchone()[0], str), type=Request)
             messages = tuple(
                 Message(
                     role,
@@ -400,7 +396,9 @@ class LedgerFolder:
         """Where the ledger is."""
         return self.path / manifest.ledger
 
-    def lock(self, waiting: Callable[[str], object] = refuse) -> AbstractContextManager[None]:
+    def lock(
+        self, waiting: Callable[[str], object] = refuse
+    ) -> contextlib.AbstractContextManager[None]:
         """Hold the folder for this process.
 
         Raises:
@@ -452,7 +450,7 @@ def merge(ledger: Ledger, source: Path) -> Merged:
     with (
         Ledger(source, readonly=True) as other,
         other.snapshot(),
-        closing(connect(ledger.path)) as connection,
+        contextlib.closing(connect(ledger.path)) as connection,
     ):
         if next(other.imports.rows(), None) is not None:
             raise InputError(

@@ -103,10 +103,9 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
         and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
     ):
         connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    if application != _APPLICATION_ID:
+    if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
         raise InputError(f"{path}: is not a ledger of opensafeintent")
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if version != _SCHEMA_VERSION:
         raise InputError(
             f"{path}: is a ledger of version {version}; this program reads version"
@@ -151,15 +150,6 @@ class Request(msgspec.Struct):
     messages: list[tuple[Role, list[str | int]]]
     """Role and parts; a long part is the id of a text."""
     sampling: dict[str, Any]
-
-
-def read_request(request: Any) -> Request:
-    """Return what a row holds under `request`.
-
-    Raises:
-        ValueError: it is no request.
-    """
-    return msgspec.json.decode(typed(request, str), type=Request)
 
 
 class Texts:
@@ -428,9 +418,10 @@ class Writer:
             self._connection.close()
         if self._cannot_write is not None:
             answers = f"answers that came and are lost: {lost:,}"
-            if not lost:
-                answers = "every answer that came is kept"
-            self.failure = InputError(f"{self.failure}; no further call was made; {answers}")
+            kept = "every answer that came is kept"
+            self.failure = InputError(
+                f"{self.failure}; no further call was made; {answers if lost else kept}"
+            )
             self.failure.__cause__ = self._cannot_write
 
     def _values(self, connection: sqlite3.Connection, entry: Entry) -> tuple[Any, ...]:

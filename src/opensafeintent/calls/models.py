@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
+import importlib.resources
 import inspect
 import os
 import re
@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
@@ -74,10 +73,9 @@ class FunctionModel:
             raise InputError(f"FunctionModel: ask is {type(ask).__name__}; expected a function")
         for what, text in (("name", name), ("version", version)):
             if not (isinstance(text, str) and _FORM.fullmatch(text)):
-                shown = one_line(repr(text), 60)
                 raise InputError(
-                    f"FunctionModel: {what} is {shown}; expected letters, digits, '.', '-', '_'"
-                    " or ':'"
+                    f"FunctionModel: {what} is {one_line(repr(text), 60)}; expected letters,"
+                    " digits, '.', '-', '_' or ':'"
                 )
         self.ask = ask
         self.identity = f"{PREFIX}{name}@{version}"
@@ -351,8 +349,10 @@ class ReplayModel:
             return Failure(kind="not_recorded", error=f"{self._path} holds responses only")
         recorded = self._responses.get((subject.set_id, subject.variant, subject.epoch))
         if recorded is None:
-            asked = f"{subject.set_id}, {subject.variant}, epoch {subject.epoch}"
-            line = f"{self._path} holds no response for {asked}"
+            line = (
+                f"{self._path} holds no response for {subject.set_id}, {subject.variant},"
+                f" epoch {subject.epoch}"
+            )
             return Failure(kind="not_recorded", error=line)
         body = completion_body(recorded.response or "", self.identity, recorded.stop_reason)
         try:
@@ -394,7 +394,7 @@ def load_suite(name: str) -> Suite:
     Raises:
         InputError: there is no such suite, or the file is none.
     """
-    folder = resources.files("opensafeintent").joinpath("data/suites")
+    folder = importlib.resources.files("opensafeintent").joinpath("data/suites")
     shipped = sorted(
         Path(str(entry)).stem for entry in folder.iterdir() if entry.name.endswith(".toml")
     )

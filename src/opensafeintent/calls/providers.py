@@ -53,18 +53,18 @@ ENDPOINTS: dict[str, Provider] = {
 """The providers of the native client by the names that Inspect AI gives them, where it has one."""
 
 INSPECT_PROVIDERS = (
-    *(
-        "anthropic",
-        "azureai",
-        "bedrock",
-        "cloudflare",
-        "google",
-        "hf",
-        "litellm-proxy",
-        "meta",
-        "moonshot",
-    ),
-    *("nnterp", "sagemaker", "transformer_lens"),
+    "anthropic",
+    "azureai",
+    "bedrock",
+    "cloudflare",
+    "google",
+    "hf",
+    "litellm-proxy",
+    "meta",
+    "moonshot",
+    "nnterp",
+    "sagemaker",
+    "transformer_lens",
 )
 """Providers that the native client does not serve and Inspect AI does."""
 
@@ -79,11 +79,9 @@ FOREIGN = "inspect/"
 PREFIX = "python/"
 """What the name of a function begins with."""
 
-_IN_PROCESS = ("baseline/", "replay/", PREFIX)
 _GENERIC = "openai-api"
 _OTHER_PROTOCOL = ("openai/azure/", "openai/bedrock/", "mistral/azure/")
 """Services of a native provider that take another form of request."""
-_SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -123,7 +121,7 @@ def unset(name: str, environment: Mapping[str, str] = os.environ) -> tuple[str, 
 
 def is_in_process(name: str) -> bool:
     """Tell whether a model answers in this process: without a provider, and free of charge."""
-    return name.startswith(_IN_PROCESS)
+    return name.startswith(("baseline/", "replay/", PREFIX))
 
 
 def is_native(name: str) -> bool:
@@ -152,7 +150,7 @@ def split_name(name: str) -> tuple[str, str]:
         )
     if prefix == _GENERIC:
         slug, _, model = model.partition("/")
-        if not model or not _SLUG.fullmatch(slug):
+        if not model or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", slug):
             raise InputError(
                 f"{name!r}: is not a model name; expected openai-api/<provider>/<model>"
             )

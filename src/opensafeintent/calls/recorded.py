@@ -38,7 +38,7 @@ from opensafeintent.taxonomy import (
 )
 
 _MISSING = re.compile(
-    r"(response|grades|helpfulness|harm_severity|mode|strategy)(?:\[(.*)\])?:(.*)", re.DOTALL
+    r"(response|grades|helpfulness|harm_severity|mode|strategy)(?:\[(.*)\])?:(.+)", re.DOTALL
 )
 _PARAPHRASE = re.compile(r"dual_use_paraphrase_[1-9]\d*")
 
@@ -138,11 +138,6 @@ def _missing_in(record: Record, given: Collection[str]) -> tuple[MissingGrade, .
                 "missing",
                 f"{error}; expected it so, such as response:truncated or helpfulness:unparsed",
             )
-        if not gone.reason:
-            record.fail(
-                "missing",
-                f"{short(part)} has no reason; expected one, such as {gone.what}:unparsed",
-            )
         if gone.what in given and not gone.judge:
             record.fail(
                 "missing", f"{short(part)}, and the line has a {gone.what}; expected one of the two"
@@ -217,8 +212,10 @@ def recorded_responses(records: Iterable[tuple[str, object]], path: Path) -> lis
             response = parse_recorded(Record(data, location))
             key = (response.set_id, response.variant, response.epoch)
             if key in seen:
-                named = f"{response.set_id}, {response.variant}, epoch {response.epoch}"
-                raise InputError(f"{location}: {named} is there already, at {seen[key]}")
+                raise InputError(
+                    f"{location}: {response.set_id}, {response.variant}, epoch {response.epoch} is"
+                    f" there already, at {seen[key]}"
+                )
             seen[key] = location
             responses.append(response)
     except Problem as problem:
@@ -330,23 +327,24 @@ class Imports:
             for identity, *place, record, sha, body, textless in rows:
                 row = typed((identity, place, record, sha, body, textless), _ROW)
                 by_place.setdefault(row[1], []).append(row)
-        for (model, *_), same in by_place.items():
-            with reading(self._path):
+            for (model, *_), same in by_place.items():
                 contents = [_content(*row[1:]) for row in same]
-                recorded = reduce(merged, contents, contents[0])
-            with_text = (identity for identity, *_, textless in same if not textless)
-            yield ImportedResponse(
-                model,
-                recorded,
-                tuple(identity for identity, *_ in same),
-                next(with_text, same[0][0]),
-            )
+                with_text = (identity for identity, *_, textless in same if not textless)
+                yield ImportedResponse(
+                    model,
+                    reduce(merged, contents, contents[0]),
+                    tuple(identity for identity, *_ in same),
+                    next(with_text, same[0][0]),
+                )
 
     def _insert(self, connection: sqlite3.Connection, dataset: str, row: ImportedRow) -> None:
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
         connection.execute(
             "INSERT OR IGNORE INTO sources (sha256, name, created) VALUES (?, ?, ?)",
-            (row.source_sha256, str(row.source), now),
+            (
+                row.source_sha256,
+                str(row.source),
+                datetime.now(UTC).isoformat(timespec="milliseconds"),
+            ),
         )
         source = connection.execute(
             "SELECT id FROM sources WHERE sha256 = ?", (row.source_sha256,)

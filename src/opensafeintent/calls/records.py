@@ -98,17 +98,16 @@ def call_key(call: Call, identity: str) -> bytes:
         first.parts[0] if len(first.parts) > 1 else ""
     )  # one part alone is a prompt; several are a template's, filled
     digest = _begun(call.attempt, call.epoch, head).copy()
-    rest = [
+    digest.update(
         b'%b","role":"%b"}' % (_inside("".join(first.parts[bool(head) :])), first.role.encode())
-    ]
+    )
     for message in others:
-        rest.append(
+        digest.update(
             b',{"content":"%b","role":"%b"}' % (_inside(message.content), message.role.encode())
         )
-    rest.append(
+    digest.update(
         b'],"model":%b,"sampling":%b}' % (_canonical_name(identity), canonical_json(call.sampling))
     )
-    digest.update(b"".join(rest))
     return digest.digest()
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -85,7 +85,12 @@ def is_filter(error: dict[str, Any]) -> bool:
     status = error.get("code")  # some gateways give it in the body
     if isinstance(status, int) and 400 <= status < 600 and status not in REFUSING:
         return False
-    metadata, inner = _inside(error, "metadata"), list(_inner_errors(error))
+    metadata = _inside(error, "metadata")
+    inner = [  # what Azure says in more detail, directly or as LiteLLM passes it on
+        _inside(holder, name)
+        for holder in (error, _inside(error, "provider_specific_fields"))
+        for name in ("innererror", "inner_error")
+    ]
     codes = [
         *(holder.get(name) for holder in (error, *inner) for name in ("code", "type")),
         metadata.get("error_type"),
@@ -106,13 +111,6 @@ def is_filter(error: dict[str, Any]) -> bool:
         for result in results
         for verdict in result.values()
     )
-
-
-def _inner_errors(error: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield what Azure says in more detail, directly or as LiteLLM passes it on."""
-    for holder in (error, _inside(error, "provider_specific_fields")):
-        for name in ("innererror", "inner_error"):
-            yield _inside(holder, name)
 
 
 def _inside(holder: dict[str, Any], name: str) -> dict[str, Any]:
@@ -345,10 +343,9 @@ def _said(message: dict[str, Any]) -> str | None:
     a text.
     """
     content, refusal = message.get("content"), message.get("refusal")
-    if isinstance(content, str) and content:
-        return content
-    if isinstance(refusal, str) and refusal:
-        return refusal
+    for text in (content, refusal):
+        if isinstance(text, str) and text:
+            return text
     if not isinstance(content, list):
         return content if isinstance(content, str) else None
     parts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]

@@ -239,23 +239,19 @@ def _intent(task: _Task) -> _Answer:
 # Stages 5 and 6
 # ------------------------------------------------------------------------------
 
-_JUDGED_RIGHT = (
-    "domain_right",
-    "type_right",
-    "same_specificity",
-    "natural",
-    "free_of_artefacts",
-    "task_neutral",
-    "repairs_fair",
-)
-
 
 def _quality(task: _Task) -> _Answer:
     named = {frozenset(_made_up(task.parts[name])) for name in ("BENIGN", "DUAL-USE", "MALICIOUS")}
     same = len(named) == 1
     return {
         "same_task": same,
-        **dict.fromkeys(_JUDGED_RIGHT, True),
+        "domain_right": True,
+        "type_right": True,
+        "same_specificity": True,
+        "natural": True,
+        "free_of_artefacts": True,
+        "task_neutral": True,
+        "repairs_fair": True,
         "fault_in": "none",
         "serves_malicious": task.pick(("fully", "partly", "not"), "serves_malicious"),
         "reason": "" if same else "The prompts name other things.",
@@ -424,8 +420,7 @@ def _alarmed(text: str) -> bool:
 
 
 def _filter_strategy(asked: str) -> str:
-    parts = marked_parts(asked)
-    return "refuse" if _alarmed(parts.get("REQUEST", asked)) else "full"
+    return "refuse" if _alarmed(marked_parts(asked).get("REQUEST", asked)) else "full"
 
 
 # The offline judge

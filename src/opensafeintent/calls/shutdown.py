@@ -182,8 +182,8 @@ async def for_each(
                     0
                 )  # where the ledger has it all, nothing waits: an interruption is to be heard
             except ModelStopped as stopped:
-                client.halt(Stopped(stopped.line))
-                errors.append(Stopped(stopped.line))
+                client.halt(Stopped(str(stopped)))
+                errors.append(Stopped(str(stopped)))
             except (
                 BaseException
             ) as error:  # a cancellation as well: the others are to stop, whatever it was
