@@ -218,9 +218,15 @@ def _words(line: str) -> list[str]:
 
 def _known_options(line: str, text: str) -> str:
     option = text.split(maxsplit=1)[0]
-    known = {name for parameter in command_of(line.split()[1:]).params for name in parameter.opts}
+    known = {
+        name for parameter in parameters_of(command_of(line.split()[1:])) for name in parameter.opts
+    }
     assert option in known, f"{line}: there is no option {option}"
     return ""
+
+
+def parameters_of(command: click.Command) -> list[click.Parameter]:
+    return command.get_params(click.Context(command))
 
 
 def command_of(words: list[str]) -> click.Command:
@@ -244,7 +250,7 @@ def is_name_only(words: list[str]) -> bool:
         command = command.commands[word]
     return (
         isinstance(command, click.Group)
-        or any(parameter.required for parameter in command.params)
+        or any(parameter.required for parameter in parameters_of(command))
         or words == ["evaluate"]
     )
 

@@ -17,6 +17,7 @@ import click
 import pytest
 
 import opensafeintent
+from docs.stand_ins import parameters_of
 from endtoend import REPO
 from opensafeintent.cli.commands import cli
 
@@ -86,7 +87,7 @@ def test_every_command_and_option_is_on_the_page(site: Path) -> None:
         text = " ".join(html.unescape(re.sub(r"<[^>]+>", "", section)).split())
         told = " ".join((command.help or "").replace("`", "").split())
         assert told in text, path
-        options = (one for one in command.params if isinstance(one, click.Option))
+        options = (one for one in parameters_of(command) if isinstance(one, click.Option))
         for option in options:
             told = " ".join((option.help or "").replace("`", "").split())
             names = (*option.opts, *option.secondary_opts)
