@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
     from opensafeintent.construction.controls import DatasetCheck as DatasetCheck
     from opensafeintent.errors import OpenSafeIntentError as OpenSafeIntentError
     from opensafeintent.interop.hub import Publication as Publication
-    from opensafeintent.interop.inspect.models import served_models as served_models
+    from opensafeintent.interop import served_models as served_models
     from opensafeintent.promptsets import (
         Dataset as Dataset,
         PromptSet as PromptSet,
@@ -72,7 +72,7 @@ _NAMES = {
     "construction.controls": "DatasetCheck",
     "errors": "OpenSafeIntentError",
     "interop.hub": "Publication",
-    "interop.inspect.models": "served_models",
+    "interop": "served_models",
     "promptsets": "Dataset PromptSet load_dataset write_dataset",
     "taxonomy": "Taxonomy load_taxonomy",
     "workflows.annotate": (

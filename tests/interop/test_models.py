@@ -22,7 +22,7 @@ from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused, Sampling, Usage
 from opensafeintent.errors import InputError
-from opensafeintent.interop.inspect.models import (
+from opensafeintent.interop import (
     model_identity,
     open_models,
     served_models,

@@ -1,1 +1,83 @@
-"""Where users already are: Inspect AI, the Hugging Face hub, Ray."""
+"""Optional features: Inspect AI, the Hugging Face hub, Ray. Each can be deleted, as can each module
+of `extensions`, and the rest works without it.
+
+Here stands which model answers for a name: our client's, or one that Inspect AI serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from opensafeintent.calls.client import Model
+    from opensafeintent.calls.http import HttpSession
+    from opensafeintent.calls.models import OtherProviders, Served
+
+
+def optional(name: str) -> Any:
+    """Return a module of this package; None if it is not part of this installation."""
+    module = f"{__name__}.{name}"
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if not module.startswith(str(error.name)):
+            raise
+        return None
+
+
+def _other_providers() -> OtherProviders | None:
+    inspect = optional("inspect.models")
+    return inspect.InspectProviders() if inspect else None
+
+
+def open_models(names: Iterable[str], http: HttpSession) -> dict[str, Model]:
+    """Return what answers for each name; nothing is sent yet.
+
+    Raises:
+        InputError: a name, a file or a variable is not usable, or a provider needs an extra that is
+            not installed.
+    """
+    from opensafeintent.calls import models
+
+    return models.open_models(names, http, _other_providers())
+
+
+def model_identity(name: str) -> str:
+    """Return what a model's calls are keyed by, without asking for a key or a server.
+
+    Raises:
+        InputError: the name or its file is not usable.
+    """
+    from opensafeintent.calls import models
+
+    return models.model_identity(name, _other_providers())
+
+
+def served_models() -> list[Served]:
+    """List what can be named as a model, and which variables each needs."""
+    from opensafeintent.calls import models
+
+    inspect = optional("inspect.models")
+    return [*models.served_models(), *(inspect.served_through_inspect() if inspect else ())]
+
+
+def unset_lines(names: Iterable[str]) -> list[str]:
+    """Say which variables are not set without which models cannot be asked, a line for each
+    variable.
+    """
+    from opensafeintent.calls import providers
+
+    inspect = optional("inspect.models")
+    needed: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        if providers.is_in_process(name):
+            continue
+        unset = providers.unset if inspect is None or providers.is_native(name) else inspect.unset
+        for variable in unset(name):
+            needed.setdefault(variable, []).append(name)
+    return [
+        f"{variable} is not set: {', '.join(models)} cannot be asked without it"
+        for variable, models in needed.items()
+    ]

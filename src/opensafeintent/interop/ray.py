@@ -43,7 +43,8 @@ from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.run import raise_if_over, replay, run_tasks
 from opensafeintent.files import make_private_folder
 from opensafeintent.hostile import one_line
-from opensafeintent.interop.inspect.models import PROVIDERS, loads_weights, open_models
+from opensafeintent.interop import open_models
+from opensafeintent.interop.inspect.models import PROVIDERS, loads_weights
 
 _FURTHER = {
     "bedrock": ("AWS_",),

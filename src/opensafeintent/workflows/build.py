@@ -36,7 +36,7 @@ from opensafeintent.construction.records import STAGES, Seed, Stage, StageResult
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.files import write_private
-from opensafeintent.interop.inspect.models import model_identity, open_models, unset_lines
+from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.datasets import build_card, build_page, coverage_of, marked_source
 from opensafeintent.report.formats import FORMATS

@@ -15,12 +15,12 @@ import msgspec
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import MOST_ROWS, make_private_folder, write_private
 from opensafeintent.hostile import one_line
-from opensafeintent.interop.hub import Publication, write_hub_folder
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, read_dataset, write_dataset
 
 if TYPE_CHECKING:
     from opensafeintent.construction.controls import DatasetCheck
     from opensafeintent.construction.similarity import Match, Rule
+    from opensafeintent.interop.hub import Publication
 
 
 class DatasetInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +135,8 @@ def export_dataset(
             the dataset is not of its form, or the folder cannot be written.
     """
     dataset = load_dataset(name, taxonomy, max_rows)
+    from opensafeintent.interop.hub import Publication, write_hub_folder
+
     publication = publication or Publication()
     if name == "starter":
         publication = msgspec.structs.replace(

@@ -26,7 +26,7 @@ from opensafeintent.evaluation.manifest import (
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.run import given_tasks, imported_rows, tasks_of
 from opensafeintent.hostile import name_safe, one_line
-from opensafeintent.interop.inspect.models import model_identity
+from opensafeintent.interop import model_identity
 from opensafeintent.promptsets import Dataset, drawn, load_dataset
 from opensafeintent.promptsets.loading import dataset_name
 from opensafeintent.templates import Templates

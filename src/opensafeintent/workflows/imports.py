@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,18 +17,16 @@ from opensafeintent.evaluation.manifest import Manifest, ModelEntry, RunFolder
 from opensafeintent.files import sha256_hex
 from opensafeintent.grades import is_scored, read_authors_record
 from opensafeintent.hostile import one_line
-from opensafeintent.interop.inspect.logs import (
-    InspectLog,
-    is_inspect_log,
-    read_inspect_log,
-    sorted_out,
-)
+from opensafeintent.interop import optional
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset
 from opensafeintent.promptsets.loading import Record, parse_prompt_set
 from opensafeintent.promptsets.reading import Problem, RowLimit, read_records
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, load_taxonomy
 from opensafeintent.workflows.report import Outcome, read_study, write_results
 from opensafeintent.workflows.settings import ImportSettings
+
+if TYPE_CHECKING:
+    from opensafeintent.interop.inspect.logs import InspectLog
 
 
 class _Read(msgspec.Struct, kw_only=True):
@@ -143,12 +142,16 @@ def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
 
 
 def _read_all(settings: ImportSettings, taxonomy: Taxonomy) -> list[_Read]:
+    inspect = optional("inspect.logs")
     read = [
-        read_inspect_log(path) if is_inspect_log(path) else _read(path, taxonomy, settings.max_rows)
+        inspect.read_inspect_log(path)
+        if inspect and inspect.is_inspect_log(path)
+        else _read(path, taxonomy, settings.max_rows)
         for path in settings.files
     ]
-    logs = iter(sorted_out([item for item in read if isinstance(item, InspectLog)]))
-    return [item if isinstance(item, _Read) else _of_log(next(logs)) for item in read]
+    logs = [item for item in read if not isinstance(item, _Read)]
+    in_order = iter(inspect.sorted_out(logs) if logs else ())
+    return [item if isinstance(item, _Read) else _of_log(next(in_order)) for item in read]
 
 
 def _of_log(log: InspectLog) -> _Read:

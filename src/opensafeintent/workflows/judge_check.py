@@ -30,7 +30,7 @@ from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.pipeline import GradedResponse
 from opensafeintent.evaluation.run import replay, run_work
 from opensafeintent.files import locked_folder, write_private
-from opensafeintent.interop.inspect.models import model_identity, open_models, unset_lines
+from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.report.tables import Costs, cost_json
 from opensafeintent.workflows.loop import Limits, run_async, wait_or_refuse
 from opensafeintent.workflows.report import Outcome

@@ -37,7 +37,7 @@ from opensafeintent.evaluation.run import (
     replay,
     run_work,
 )
-from opensafeintent.interop.inspect.models import open_models, unset_lines
+from opensafeintent.interop import open_models, unset_lines
 from opensafeintent.promptsets import Dataset
 from opensafeintent.workflows.judge_check import checked, passed_line
 from opensafeintent.workflows.loop import Limits, run_async, wait_or_refuse

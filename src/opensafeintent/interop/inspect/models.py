@@ -1,4 +1,4 @@
-"""Models behind Inspect AI's model layer, as our client calls them; and the names of all models.
+"""Models behind Inspect AI's model layer, as our client calls them.
 
 Only its providers are used: the ledger, retries, limits and budgets are ours, its cache and its
 retries are off. Inspect AI is imported when such a model is opened, not before.
@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from importlib.metadata import PackageNotFoundError, version
@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from opensafeintent.calls import models as native, providers
-from opensafeintent.calls.client import Model as AnyModel
 from opensafeintent.calls.http import (
     ATTEMPT_SECONDS,
     FATAL,
@@ -161,7 +159,7 @@ A provider that a package registers with it works as well.
 """
 
 
-def _served_through_inspect() -> list[Served]:
+def served_through_inspect() -> list[Served]:
     """List what the extra serves, and which variables each needs."""
     state = "inspect extra" if _installed() else "inspect extra (not installed)"
     lines = [
@@ -181,7 +179,7 @@ _OTHER_HOUSES = ("anthropic/bedrock/", "anthropic/vertex/", "anthropic/azure/", 
 """Services whose credentials are not a variable of the provider's own."""
 
 
-def _unset(name: str) -> tuple[str, ...]:
+def unset(name: str) -> tuple[str, ...]:
     """Return the variables that a model served through the extra needs and that are not set; none
     where that is not known.
     """
@@ -217,47 +215,8 @@ def from_inspect(model: str) -> str:
     return f"baseline/{script}" if provider == "opensafeintent" and script in BASELINES else model
 
 
-# Every model that can be named
+# The names that our client does not serve
 # ------------------------------------------------------------------------------
-
-
-def open_models(names: Iterable[str], http: HttpSession) -> dict[str, AnyModel]:
-    """Return what answers for each name; nothing is sent yet.
-
-    Raises:
-        InputError: a name, a file or a variable is not usable, or a provider needs an extra that is
-            not installed.
-    """
-    return native.open_models(names, http, InspectProviders())
-
-
-def model_identity(name: str) -> str:
-    """Return what a model's calls are keyed by, without asking for a key or a server.
-
-    Raises:
-        InputError: the name or its file is not usable.
-    """
-    return native.model_identity(name, InspectProviders())
-
-
-def served_models() -> list[Served]:
-    """List what can be named as a model, and which variables each needs."""
-    return [*native.served_models(), *_served_through_inspect()]
-
-
-def unset_lines(names: Iterable[str]) -> list[str]:
-    """Say which variables are not set without which models cannot be asked, a line for each
-    variable.
-    """
-    needed: dict[str, list[str]] = {}
-    for name in dict.fromkeys(names):
-        if not providers.is_in_process(name):
-            for variable in providers.unset(name) if is_native(name) else _unset(name):
-                needed.setdefault(variable, []).append(name)
-    return [
-        f"{variable} is not set: {', '.join(models)} cannot be asked without it"
-        for variable, models in needed.items()
-    ]
 
 
 class InspectProviders:
