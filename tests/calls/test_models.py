@@ -156,6 +156,7 @@ def test_a_file_that_is_no_suite_is_told(tmp_path: Path, content: str | None, li
         load_suite("papr")
 
 
+@pytest.mark.optional
 def test_everything_that_a_suite_lacks_is_told_at_once(tmp_path: Path) -> None:
     ran = osi(
         "evaluate", "--suite", "paper", "--judge", "baseline/judge", "--out", tmp_path / "run"

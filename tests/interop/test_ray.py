@@ -41,12 +41,12 @@ from endtoend import (
 )
 from loopback import Fault, LoopbackProcess, LoopbackServer, Match
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.providers import loads_weights
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.interop import ray as module
-from opensafeintent.interop.inspect.models import loads_weights
 from opensafeintent.interop.ray import check_address, variables_of
 from opensafeintent.workflows.loop import run_async
 

@@ -280,3 +280,21 @@ def _proxy_at(url: str) -> Proxy:
         known = f"{user}:{unquote(address.password or '')}"
         headers["Proxy-Authorization"] = f"Basic {b64encode(known.encode()).decode()}"
     return Proxy(f"{address.scheme}://{address.netloc.rpartition('@')[2]}", headers)
+
+
+_SERVERS = {
+    "vllm": "VLLM_BASE_URL",
+    "vllm-completions": "VLLM_BASE_URL",
+    "sglang": "SGLANG_BASE_URL",
+}
+"""Providers of Inspect AI that start a server, unless this variable says where one is."""
+
+
+def loads_weights(name: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether asking a model loads its weights in the asking process, or in a server that
+    this process starts.
+    """
+    provider = provider_of(name)
+    if provider in LOCAL_WEIGHTS:
+        return True
+    return not is_native(name) and provider in _SERVERS and not environment.get(_SERVERS[provider])

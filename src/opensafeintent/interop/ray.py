@@ -33,6 +33,7 @@ from opensafeintent.calls.providers import (
     LOCAL_WEIGHTS,
     PREFIX,
     is_native,
+    loads_weights,
     provider_of,
     variables,
 )
@@ -44,7 +45,6 @@ from opensafeintent.evaluation.run import raise_if_over, replay, run_tasks
 from opensafeintent.files import make_private_folder
 from opensafeintent.hostile import one_line
 from opensafeintent.interop import open_models
-from opensafeintent.interop.inspect.models import PROVIDERS, loads_weights
 
 _FURTHER = {
     "bedrock": ("AWS_",),
@@ -106,6 +106,8 @@ def variables_of(
         elif is_native(name):
             wanted = set(variables(provider))
         else:
+            from opensafeintent.interop.inspect.models import PROVIDERS
+
             wanted = set(PROVIDERS[provider].needs) if provider in INSPECT_PROVIDERS else set()
             stems = (f"{provider.upper().replace('-', '_')}_", *_FURTHER.get(provider, ()))
         found |= {

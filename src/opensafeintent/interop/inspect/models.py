@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from importlib.metadata import PackageNotFoundError, version
@@ -33,7 +33,7 @@ from opensafeintent.calls.providers import (
     FOREIGN,
     INSPECT_PROVIDERS,
     LOCAL_WEIGHTS,
-    is_native,
+    loads_weights,
     provider_of,
     split_name,
 )
@@ -189,24 +189,6 @@ def unset(name: str) -> tuple[str, ...]:
     if known is None or plain.startswith(_OTHER_HOUSES):
         return ()
     return Served(name, "", "", known.needs).lacking
-
-
-_SERVERS = {
-    "vllm": "VLLM_BASE_URL",
-    "vllm-completions": "VLLM_BASE_URL",
-    "sglang": "SGLANG_BASE_URL",
-}
-"""Providers of Inspect AI that start a server, unless this variable says where one is."""
-
-
-def loads_weights(name: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether asking a model loads its weights in the asking process, or in a server that
-    this process starts.
-    """
-    provider = provider_of(name)
-    if provider in LOCAL_WEIGHTS:
-        return True
-    return not is_native(name) and provider in _SERVERS and not environment.get(_SERVERS[provider])
 
 
 def from_inspect(model: str) -> str:
