@@ -164,23 +164,18 @@ class Change(Estimate, frozen=True, kw_only=True):
         return 0.0 if self.before is None or self.value is None else abs(self.value - self.before)
 
 
-def changes_of(
-    rows: Mapping[str, Sequence[GradeRow]], array: LabelledSet, numbers: Numbers
+def changes_without(
+    left_out: LeftOut, rows: Mapping[str, Sequence[GradeRow]], array: LabelledSet, numbers: Numbers
 ) -> list[Change]:
-    """Compute the headline metrics without filtered, and without truncated responses, for the
+    """Compute the headline metrics without filtered, or without truncated responses, for the
     models that have any.
 
     Args:
+        left_out: which responses.
         rows: every response with its grades, by model.
         array: the same grades, as `grades.to_array` gives them.
         numbers: of all responses.
     """
-    return [change for left_out in _IS for change in _without(left_out, rows, array, numbers)]
-
-
-def _without(
-    left_out: LeftOut, rows: Mapping[str, Sequence[GradeRow]], array: LabelledSet, numbers: Numbers
-) -> list[Change]:
     gone = {
         model: [row for row in of_model if row.variant in CORE_VARIANTS and _IS[left_out](row)]
         for model, of_model in rows.items()
@@ -367,7 +362,11 @@ class Group:
         """What becomes of the headline metrics without filtered, and without truncated
         responses.
         """
-        return changes_of(self.rows, self.array, self.numbers)
+        return [
+            change
+            for left_out in _IS
+            for change in changes_without(left_out, self.rows, self.array, self.numbers)
+        ]
 
     @property
     def extent(self) -> str:

@@ -536,10 +536,17 @@ def hold_against(
                 )
             )
         transitions.append(transitions_of(metrics.group, later, earlier))
+    unchecked = (
+        f"{one_line(item.judge, 100)} {CHECK_WORDS[item.state]} (evaluate --check-judge): whether"
+        " it would see that a model became worse is not known"
+        for metrics in both
+        for item in checked_judges(metrics.group)
+        if item.state != "passed"
+    )
     return Gates(
         results=tuple(results),
         baseline=old.name,
-        cautions=_unchecked([metrics.group for metrics in both]),
+        cautions=tuple(dict.fromkeys(unchecked)),
         transitions=tuple(transitions),
     )
 
@@ -554,15 +561,3 @@ def _unpaired(gate: Gate, group: int, model: str, old: Study, confidence: float)
         estimate=Estimate(value=None, n=0),
         reason=f"has no earlier version in {one_line(old.name, 100)}; name it with --pair NEW=OLD",
     )
-
-
-def _unchecked(groups: Sequence[Group]) -> tuple[str, ...]:
-    """Say which judges are not known to see that a model became worse."""
-    lines = (
-        f"{one_line(item.judge, 100)} {CHECK_WORDS[item.state]} (evaluate --check-judge): whether"
-        " it would see that a model became worse is not known"
-        for group in groups
-        for item in checked_judges(group)
-        if item.state != "passed"
-    )
-    return tuple(dict.fromkeys(lines))
