@@ -72,13 +72,6 @@ _AVERAGE = (
 )
 
 
-def _several_judges(group: Group) -> bool:
-    return bool(group.judges.agreements)
-
-
-_HEADLINE = {metric: METRICS[metric].label for metric in PRIMARY}
-
-
 _PLANS = (
     _Plan(
         "fig_frontier",
@@ -110,7 +103,7 @@ _PLANS = (
         f" models; up to {strata.FEW} models are drawn one by one. Hollow: fewer than {FEWEST_SETS}"
         f" prompt-sets. {_CI} {_AVERAGE} Differences between strata are not tested: among so many,"
         " some intervals lie apart by chance.",
-        partial(strata.panels, metrics=_HEADLINE),
+        partial(strata.panels, metrics={name: METRICS[name].label for name in PRIMARY}),
         ("triplet_safety", "mean_utility"),
         by_stratum=True,
     ),
@@ -180,7 +173,7 @@ _PLANS = (
         f" order of models changes from one judge to another, the ranking does. {_CI} {_ORDER}",
         judges.by_judge,
         table=by_judge.by_judge,
-        where=_several_judges,
+        where=lambda group: bool(group.judges.agreements),
     ),
 )
 
@@ -217,7 +210,7 @@ def _plans_of(groups: Sequence[Group]) -> list[_Plan]:
 
 def _figure(plan: _Plan, groups: Sequence[Group]) -> Figure:
     """Return a figure with a part for each of the groups that it is drawn for."""
-    indices = [index for index, group in enumerate(groups) if plan.where(group)]
+    charts = {index: plan.draw(group) for index, group in enumerate(groups) if plan.where(group)}
     notes = group_notes(groups)
     warnings = notes[len(groups) :]
     return Figure(
@@ -227,9 +220,7 @@ def _figure(plan: _Plan, groups: Sequence[Group]) -> Figure:
         caption=" ".join((plan.caption, *warnings)),
         notes=notes if len(groups) == 1 else warnings,
         table=_table(plan, groups),
-        spec=finished(
-            _stacked({index: plan.draw(groups[index]) for index in indices}, groups), plan.title
-        ),
+        spec=finished(_stacked(charts, groups), plan.title),
     )
 
 
@@ -237,13 +228,17 @@ def _table(plan: _Plan, groups: Sequence[Group]) -> Table:
     """Return the numbers of a figure."""
     if plan.table:
         return msgspec.structs.replace(plan.table(groups), name=plan.name)
-    found = [
-        (index, number)
-        for index, group in enumerate(groups)
-        for number in _numbers(plan, group.numbers)
-    ]
     return numbers_table(
-        groups, plan.name, plan.title, plan.section, found, by_stratum=plan.by_stratum
+        groups,
+        plan.name,
+        plan.title,
+        plan.section,
+        (
+            (index, number)
+            for index, group in enumerate(groups)
+            for number in _numbers(plan, group.numbers)
+        ),
+        by_stratum=plan.by_stratum,
     )
 
 

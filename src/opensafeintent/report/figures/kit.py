@@ -166,9 +166,9 @@ APART: Spec = {"resolve": {"scale": {"color": "independent", "shape": "independe
 """Charts side by side, each with colours and shapes of its own."""
 
 
-def whole(text: str, offset: int = 4) -> Spec:
+def whole(text: str) -> Spec:
     """Return the title of a panel, over its plot."""
-    return {"title": {"text": text, "frame": "group", "offset": offset}}
+    return {"title": {"text": text, "frame": "group", "offset": 4}}
 
 
 def empty(text: str = "nothing to show: no prompt-set has the grades that this needs") -> Spec:
@@ -181,13 +181,12 @@ def finished(chart: Spec, title: str) -> Spec:
     """Return a chart as a specification that stands alone, with its look; the title is for those
     who hear it read.
     """
-    head = {"$schema": "https://vega.github.io/schema/vega-lite/v6.json"}
-    return head | chart | {"config": LAYOUT, "description": title}
-
-
-def names_axis(width: int) -> Spec:
-    """Return an axis of names, so many pixels wide."""
-    return {"minExtent": width, "maxExtent": width, "labelLimit": width}
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        **chart,
+        "config": LAYOUT,
+        "description": title,
+    }
 
 
 # Data
@@ -280,10 +279,12 @@ def line_axis(rows: Sequence[Datum], names: int | None = None) -> Spec:
         rows: with their `label`.
         names: pixels for the labels: as many as they need where None, none at all where 0.
     """
-    axis = {} if names is None else names_axis(names)
+    axis: Spec | None = {}
+    if names is not None:
+        axis = {"minExtent": names, "maxExtent": names, "labelLimit": names} if names else None
     order = list(dict.fromkeys(row["label"] for row in rows))
     apart = {"domain": order, "paddingInner": 0.25 if len(rows) > len(order) else 0}
-    return nominal("label", scale=apart, sort=None, title=None, axis=None if names == 0 else axis)
+    return nominal("label", scale=apart, sort=None, title=None, axis=axis)
 
 
 def dots(
@@ -296,7 +297,6 @@ def dots(
     ticks: Sequence[float] = (0, 0.2, 0.4, 0.6, 0.8, 1),
     names: int | None = None,
     faint: Sequence[Datum] = (),
-    domain: tuple[float, float] = (0, 1),
 ) -> Spec:
     """Return points with whiskers, a line for each label in the order of the rows.
 
@@ -309,10 +309,9 @@ def dots(
         ticks: of the x axis.
         names: pixels for the lines' names, as `line_axis` has it.
         faint: points without whiskers behind the others.
-        domain: least and greatest value of the x axis.
     """
     y = line_axis(rows, names)
-    x = {"scale": {"domain": list(domain)}, "title": title, "axis": {"values": list(ticks)}}
+    x = {"scale": {"domain": [0, 1]}, "title": title, "axis": {"values": list(ticks)}}
     what = {"tooltip": tooltip(("series", "what")), "color": series.colour, "shape": series.shape}
     at = {"y": y, **series.offset}
     behind = {"x": quantity("value", **x), "y": y, "tooltip": tooltip()}
@@ -351,15 +350,12 @@ def band(rows: Sequence[Datum], y: Spec) -> Spec:
 
 def counts(rows: Sequence[Datum], y: Spec, width: int) -> list[Spec]:
     """Return a column with the number of prompt-sets of each line, right of the chart."""
-    once = list(
-        {row["label"]: {"label": row["label"], "count": f"{row['n']:,}"} for row in rows}.values()
-    )
-    look = {"align": "right"}
+    once = {row["label"]: {"label": row["label"], "count": f"{row['n']:,}"} for row in rows}
     numbers = {"y": y, "x": pixels(width + _COUNTS), "text": nominal("count")}
     head = {"y": pixels(-8), "x": pixels(width + _COUNTS), "text": nominal("text")}
     return [
-        mark("text", numbers, rows=once, opacity=0.75, **look),
-        mark("text", head, rows=[{"text": "n"}], fontStyle="italic", **look),
+        mark("text", numbers, rows=list(once.values()), opacity=0.75, align="right"),
+        mark("text", head, rows=[{"text": "n"}], fontStyle="italic", align="right"),
     ]
 
 
@@ -463,10 +459,9 @@ def titled(figure: Figure) -> Spec:
     """Return the specification with its title and what a reader must not miss above it; every text
     in it can be drawn.
     """
-    notes = [line for note in figure.notes for line in wrap(note, _LINE)]
     title = {
         "text": figure.title,
-        "subtitle": notes,
+        "subtitle": [line for note in figure.notes for line in wrap(note, _LINE)],
         "anchor": "start",
         "fontSize": 14,
         "subtitlePadding": 4,

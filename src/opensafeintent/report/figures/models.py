@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle, islice
 
 from opensafeintent.analysis.cohort import Group
@@ -114,12 +114,8 @@ def failures(group: Group) -> Spec:
         "detection_failure": "Detection failure: full help seemed due",
         "execution_failure": "Execution failure: limits were known to be due",
     }
-    return _bars(
-        _by_metric(group, names),
-        names,
-        (ORANGE, SKY),
-        "nothing to show: no unsafe dual-use response was probed",
-    )
+    otherwise = "nothing to show: no unsafe dual-use response was probed"
+    return _bars(group, names, (ORANGE, SKY), otherwise)
 
 
 def stability(group: Group) -> Spec:
@@ -134,16 +130,11 @@ def stability(group: Group) -> Spec:
     otherwise = (
         "nothing to show: no prompt-set has two or more dual-use wordings, all of them graded"
     )
-    return _bars(_by_metric(group, names), names, (BLUE, PALE, VERMILION), otherwise)
-
-
-def _by_metric(group: Group, metrics: Iterable[str]) -> list[tuple[Number, ...]]:
-    """Return, for each model and their average, some metrics of it."""
-    return list(zip(*(_lines(group.numbers, metric) for metric in metrics), strict=True))
+    return _bars(group, names, (BLUE, PALE, VERMILION), otherwise)
 
 
 def _bars(
-    bars_of: Sequence[tuple[Number, ...]],
+    group: Group,
     names: dict[str, str],
     colours: tuple[str, ...],
     otherwise: str,
@@ -152,19 +143,19 @@ def _bars(
     them.
 
     Args:
-        bars_of: the shares of each bar, in the order of `names`.
+        group: of the models, which have a bar each, as has their average.
         names: what each share is called, by its metric.
         colours: of the shares.
         otherwise: what is said where there is no bar.
     """
     series = Series(tuple(names.values()), colours)
-    labels = labels_of([parts[0].model for parts in bars_of])
+    labels = labels_of(group.numbers.models)
     bars: list[Datum] = []
     lower: list[Datum] = []
     upper: list[Datum] = []
     texts: dict[str, list[Datum]] = {name: [] for name in series.names}
     firsts: list[Datum] = []
-    for parts in bars_of:
+    for parts in zip(*(_lines(group.numbers, metric) for metric in names), strict=True):
         rows = [row_of(number, labels, names[number.metric]) for number in parts]
         firsts.append(rows[0])
         if rows[0]["low"] is None or rows[-1]["low"] is None:
@@ -269,7 +260,7 @@ def panels(group: Group, metrics: Mapping[str, str]) -> Spec:
         charts: list[Spec] = []
         for metric, title in metrics.items():
             series, rows, faint = _rows(numbers, metric, of)
-            if any(row["value"] is not None for row in (*rows, *faint)):
+            if _any((*rows, *faint)):
                 step = 22 if len(series.names) == 1 else 12 * len(series.names) + 6
                 names = 0 if charts else _NAMES
                 panel = dots(rows, series, width=_STRATA_WIDTH, step=step, names=names, faint=faint)

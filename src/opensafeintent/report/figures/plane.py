@@ -163,14 +163,20 @@ def _computed(name: str, about: str, x: float | None, y: float | None) -> Datum:
     """Return a point of reference that no responses stand behind."""
     assert x is not None
     assert y is not None
-    texts = {
+    return {
         "model": f"{name} ({about})",
         "key": name,
-        "shown_x": f"{x:.2f}",
-        "shown_y": f"{y:.2f}",
         "n": "–",
+        "fixed": True,
+        "x": x,
+        "low_x": x,
+        "high_x": x,
+        "shown_x": f"{x:.2f}",
+        "y": y,
+        "low_y": y,
+        "high_y": y,
+        "shown_y": f"{y:.2f}",
     }
-    return {"x": x, "y": y, "low_x": x, "high_x": x, "low_y": y, "high_y": y, "fixed": True} | texts
 
 
 def _plane(
@@ -281,6 +287,7 @@ def _width(text: str) -> float:
 
 
 def _overlap(one: Box, other: Box) -> float:
+    """Return how many square pixels two boxes share."""
     wide = min(one[1], other[1]) - max(one[0], other[0])
     high = min(one[3], other[3]) - max(one[2], other[2])
     return max(0.0, wide) * max(0.0, high)
