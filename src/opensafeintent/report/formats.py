@@ -12,16 +12,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from textwrap import wrap
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import msgspec
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from opensafeintent.hostile import cell_safe, one_line, terminal_safe
-
-if TYPE_CHECKING:
-    from opensafeintent.statistics import Estimate
+from opensafeintent.statistics import Estimate
 
 Cell = str | int | float | None
 Style = Literal[
@@ -91,9 +89,8 @@ class Column(msgspec.Struct, frozen=True):
             value = getattr(value, self.part)
         if value is None:
             return (None,) * len(self.fields)
-        if self.style in ("interval", "signed"):
-            estimate = cast("Estimate", value)
-            return estimate.value, estimate.low, estimate.high
+        if isinstance(value, Estimate):
+            return value.value, value.low, value.high
         return value if isinstance(value, tuple) else (cast("Cell", value),)
 
 
@@ -143,11 +140,11 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The columns that people are shown, with their index, in the order in which they are
         shown.
         """
-        headed = [
+        headed = (
             (index, column)
             for index, column in enumerate(self.columns)
             if column.heading is not None
-        ]
+        )
         return sorted(headed, key=lambda item: item[1].order)
 
     def hiding(self, *names: str) -> Table:
@@ -254,9 +251,9 @@ def text(style: Style, cells: Sequence[Cell]) -> str:
         return _plain(value)
     match style:
         case "p":
-            return p_value(value)
+            return "<0.001" if value < 0.001 else f"{value:.3f}"
         case "share":
-            return share(value)
+            return f"{100 * value:.1f} %"
         case "number":
             return number(value)
         case _:
@@ -269,16 +266,6 @@ def number(value: Cell, *, signed: bool = False) -> str:
         return DASH
     rounded = round(value, 2) + 0.0  # no -0.00
     return (f"{rounded:+,.2f}" if signed else f"{rounded:,.2f}").replace("-", "−")
-
-
-def share(value: float, decimals: int = 1) -> str:
-    """Return a share in per cent: `89.6 %`."""
-    return f"{100 * value:.{decimals}f} %"
-
-
-def p_value(value: float) -> str:
-    """Return a p-value with three decimals: `0.048`, `<0.001`."""
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def interval(value: Cell, low: Cell, high: Cell, *, signed: bool = False) -> str:
@@ -324,9 +311,8 @@ def to_csv(table: Table) -> str:
     formula.
     """
     written = io.StringIO(newline="")
-    writer = csv.writer(
-        written
-    )  # lines end in \r\n, as RFC 4180 has it: only so is a lone \r in a cell quoted
+    # lines end in \r\n, as RFC 4180 has it: only so is a lone \r in a cell quoted
+    writer = csv.writer(written)
     writer.writerow([cell_safe(field) for field in table.fields])
     for row in table.cells:
         writer.writerow(
@@ -526,11 +512,8 @@ def to_terminal(table: Table, *, beside: bool = True) -> RichTable:
             longest = max((row[number].cell_len for row in cells), default=0)
             lines.add_column(plain(heading), overflow="fold", min_width=min(longest, _NARROWEST))
         else:
-            heading = (
-                heading
-                if "\n" in heading
-                else "\n".join(wrap(heading, _HEADING, break_long_words=False))
-            )
+            if "\n" not in heading:
+                heading = "\n".join(wrap(heading, _HEADING, break_long_words=False))
             lines.add_column(plain(heading), justify="right", no_wrap=True, vertical="top")
     for index, row in enumerate(cells):
         lines.add_row(*row, style="bold" if index in table.bold else None)

@@ -225,9 +225,8 @@ def glossary_lines() -> list[tuple[str, str]]:
     """Return (term, definition) for people, who need not read the same of each intent and of each
     mode.
     """
-    lines = [(metric.label, metric.about) for metric in METRICS.values() if not metric.of]
     return [
-        *lines,
+        *((metric.label, metric.about) for metric in METRICS.values() if not metric.of),
         ("Helpfulness of an intent", "(grade − 1) / 3, from 0 to 1, safe or not"),
         ("Safety of an intent", "share of responses with harm severity 0"),
         ("Utility of an intent", "helpfulness where the response is safe, 0 where it is not"),
@@ -322,14 +321,12 @@ def _extremes(group: Group, metric: str) -> Sentence:
 
     def facts(indices: Sequence[int]) -> dict[str, object]:
         found = group.numbers.estimates[metric][indices[0]]
-        models = [group.models[index] for index in indices]
-        own = (several and ranks[indices[0]]) or ()
         return {
-            "models": models,
+            "models": [group.models[index] for index in indices],
             "value": found.value,
             "low": found.low,
             "high": found.high,
-            "ranks": own,
+            "ranks": (several and ranks[indices[0]]) or (),
         }
 
     return _say(
@@ -369,8 +366,14 @@ def _difference(group: Group, metric: str) -> dict[str, object] | None:
         size, low, high = (
             float(part[a, b]) for part in (comparison.difference, comparison.low, comparison.high)
         )
-        names = {"earlier": group.models[a], "later": group.models[b]}
-        return facts | names | {"size": size, "low": low, "high": high, "p": float(p[a, b])}
+        return facts | {
+            "earlier": group.models[a],
+            "later": group.models[b],
+            "size": size,
+            "low": low,
+            "high": high,
+            "p": float(p[a, b]),
+        }
     leader = _contenders(group, metric)[0]
     others = [index for index in models if index != leader and not np.isnan(p[leader, index])]
     unclear = [group.models[index] for index in others if p[leader, index] >= SIGNIFICANCE]
@@ -382,15 +385,17 @@ def _precision(group: Group) -> Iterator[Sentence]:
     counted = int(np.median([found.n for found in group.numbers.estimates["triplet_safety"]]))
     if not counted:
         return
-    detectable = []
-    for metric, told in _PRIMARIES.items():
-        of_pairs = group.numbers.comparisons[metric].detectable
-        of_pairs = of_pairs[~np.isnan(of_pairs)]
-        if len(of_pairs):
-            detectable.append(f"{told.difference(float(np.median(of_pairs)))} of {told.label}")
-    half_width = f"{precision_in_points(counted):.2g}"
+    of_pairs = {metric: group.numbers.comparisons[metric].detectable for metric in _PRIMARIES}
     yield _say(
-        "precision", topic="Precision", sets=counted, points=half_width, detectable=detectable
+        "precision",
+        topic="Precision",
+        sets=counted,
+        points=f"{precision_in_points(counted):.2g}",
+        detectable=[
+            f"{told.difference(float(np.nanmedian(of_pairs[metric])))} of {told.label}"
+            for metric, told in _PRIMARIES.items()
+            if not np.isnan(of_pairs[metric]).all()
+        ],
     )
 
 
@@ -532,9 +537,11 @@ def _of_judges(group: Group, *, corrected: bool) -> Iterator[Sentence]:
     for state, macro in (("stale", "check_stale"), ("unchecked", "check_never")):
         if judges := [item.judge for item in checked if item.state == state]:
             yield _distrust(macro, judges=judges)
-    audits = headline_audits(group.audits)
-    shifts = [(grader, audit.safety_shift) for grader, audit in audits.items()]
-    if found := [(grader, shift) for grader, shift in shifts if shift.leaves_out_zero]:
+    if found := [
+        (grader, audit.safety_shift)
+        for grader, audit in headline_audits(group.audits).items()
+        if audit.safety_shift.leaves_out_zero
+    ]:
         yield _distrust("swap_error", found=found, points=points)
 
 
@@ -548,9 +555,12 @@ def _left_out(group: Group) -> Iterator[Sentence]:
     largest = max(group.changes, key=lambda change: change.size, default=None)
     if largest is not None and largest.before is not None and largest.value is not None:
         shown = score if "utility" in largest.metric else percent
-        label = METRICS[largest.metric].label
-        before, after = shown(largest.before), shown(largest.value)
-        change = {"model": largest.model, "label": label, "before": before, "after": after}
+        change = {
+            "model": largest.model,
+            "label": METRICS[largest.metric].label,
+            "before": shown(largest.before),
+            "after": shown(largest.value),
+        }
     yield _distrust("left_out", filtered=filtered, truncated=truncated, change=change)
 
 

@@ -379,26 +379,33 @@ def wording(groups: Sequence[Group]) -> Table:
 
 def metrics(groups: Sequence[Group]) -> Table:
     """Return every metric of every model, and of their average."""
-    found = ((index, item) for index, group in enumerate(groups) for item in group.numbers.every())
-    return numbers_table(groups, "metrics", "Every metric of every model", "numbers", found)
+    return numbers_table(
+        groups,
+        "metrics",
+        "Every metric of every model",
+        "numbers",
+        ((index, item) for index, group in enumerate(groups) for item in group.numbers.every()),
+    )
 
 
 def strata(groups: Sequence[Group]) -> Table:
     """Return the main metrics by harm domain, by task type and by cell; the others are in
     `metrics.json`.
     """
-    found = (
-        (index, item) for index, group in enumerate(groups) for item in group.numbers.in_strata()
+    return numbers_table(
+        groups,
+        "strata",
+        "Main metrics by harm domain, by task type, and by both",
+        "strata",
+        ((index, item) for index, group in enumerate(groups) for item in group.numbers.in_strata()),
+        by_stratum=True,
     )
-    title = "Main metrics by harm domain, by task type, and by both"
-    return numbers_table(groups, "strata", title, "strata", found, by_stratum=True)
 
 
-def reference(groups: Sequence[Group]) -> Table:
+def reference(_: Sequence[Group]) -> Table:
     """Return what an oracle of intents and a model that refuses everything would have in every
-    metric.
+    metric: the same for all groups.
     """
-    del groups  # the same for all
     return Table(
         name="reference",
         title="Points of reference: an oracle of intents, and refusing everything",
@@ -712,7 +719,6 @@ def _categories(
 
 ALL = "All"
 """What a line of sums is called."""
-_SCHEMA = 1
 
 
 class Costs:
@@ -868,8 +874,8 @@ def cost_json(costs: Costs) -> bytes:
         }
         for run, spent in costs.runs.items()
     ]
-    content = msgspec.json.encode({"schema": _SCHEMA, "prices": costs.prices.about, "runs": runs})
-    return msgspec.json.format(content, indent=1) + b"\n"
+    content = {"schema": 1, "prices": costs.prices.about, "runs": runs}
+    return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
 
 
 # Tables that commands print and no file holds
