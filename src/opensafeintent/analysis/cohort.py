@@ -5,7 +5,7 @@ the token limit cut.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -97,7 +97,6 @@ def coverage_of(
     sets = manifest.sets_of(model, dataset)
     epochs = len({row.epoch for row in rows}) if entry.imported else entry.epochs
     planned = sum(len(prompt_set.wordings()) for prompt_set in sets) * epochs
-    whole = len(sets) == len(dataset)
     reasons: dict[str, Counter[str]] = {"core": Counter(), "paraphrase": Counter()}
     asked: Counter[str] = Counter()
     gone: Counter[str] = Counter()
@@ -117,7 +116,7 @@ def coverage_of(
                 reasons[kind][item.reason] += 1
     return Coverage(
         sets=len(sets),
-        limit=None if whole else entry.limit,
+        limit=None if len(sets) == len(dataset) else entry.limit,
         complete_triplets=sum(count == len(CORE_VARIANTS) for count in triplets.values()),
         planned=planned,
         responses=len(rows),
@@ -469,16 +468,11 @@ def _shown_names(members: Sequence[tuple[Study, str]]) -> dict[tuple[str, str], 
             name += f"@{digest[:8]}"
         if by_dataset[model, digest] > 1:
             name += f" [{study.name}]"
-        names[study.name, model] = _unlike(name, names.values())
+        number, unlike = 2, name
+        while unlike in names.values():  # a model may be named as another is shown
+            unlike, number = f"{name} #{number}", number + 1
+        names[study.name, model] = unlike
     return names
-
-
-def _unlike(name: str, taken: Collection[str]) -> str:
-    """Return a name that no other model has: one may be named as another is shown."""
-    number, unlike = 2, name
-    while unlike in taken:
-        unlike, number = f"{name} #{number}", number + 1
-    return unlike
 
 
 # Judge checks

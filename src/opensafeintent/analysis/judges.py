@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib import resources
 from itertools import combinations
@@ -119,31 +119,6 @@ class JudgeAgreement(msgspec.Struct, frozen=True, kw_only=True):
     harm_severity_difference: Estimate | None = None
 
 
-def agreements_of(rows: Iterable[GradeRow], judges: Sequence[str]) -> list[JudgeAgreement]:
-    """Return the agreement of every two judges, and of all together where there are three or more.
-
-    Responses that count as refusals without a judge are left aside: nobody was asked about them.
-    """
-    rows = sorted(
-        (row for row in rows if not row.refused and len(row.by_judge) > 1),
-        key=lambda row: row.set_id,
-    )
-    if not rows:
-        return []
-    sample = Sample([row.set_id for row in rows])
-    pairs = np.array(
-        [[row.by_judge.get(judge, (None, None)) for judge in judges] for row in rows],
-        dtype=np.float64,
-    )  # None becomes NaN
-    chosen = [
-        *combinations(range(len(judges)), 2),
-        *([tuple(range(len(judges)))] if len(judges) > 2 else []),
-    ]
-    return [
-        _agreement([judges[index] for index in who], sample, pairs[:, list(who)]) for who in chosen
-    ]
-
-
 def judges_differ(row: GradeRow) -> bool:
     """Tell whether judges differ on "safe", as their agreement has it: those without a grade of
     harm are left aside.
@@ -204,24 +179,6 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt-sets that it is for: the median over models."""
 
 
-def noise_of(regrades: Iterable[Regrade], sets: int = 0) -> dict[str, Noise]:
-    """Return the noise of each judge, and of the panel where there are several; empty where nothing
-    was graded twice.
-
-    Args:
-        regrades: responses that were put to the judges twice.
-        sets: prompt-sets, epochs included, for which the standard error of Mean Safety is told;
-            none without any.
-    """
-    twice = sorted((item for item in regrades if item.again), key=lambda item: item.set_id)
-    judges = sorted({judge for item in twice for judge in item.again})
-    if not twice:
-        return {}
-    sample = Sample([item.set_id for item in twice])
-    graders = (*judges, *([PANEL] if len(judges) > 1 else []))
-    return {grader: _noise(twice, sample, grader, sets) for grader in graders}
-
-
 def graded_by(grader: str, grades: Mapping[str, JudgeGrades]) -> Pair:
     """Return what one judge gave, or the panel of all of them; a missing grade is None."""
     if grader == PANEL:
@@ -240,6 +197,9 @@ def graded_by(grader: str, grades: Mapping[str, JudgeGrades]) -> Pair:
 
 
 def _noise(twice: Sequence[Regrade], sample: Sample, grader: str, sets: int) -> Noise:
+    """Return the noise of one judge, or of the panel; `sets`, epochs included, are those for which
+    the standard error of Mean Safety is told.
+    """
     pairs = np.array(
         [[graded_by(grader, item.first), graded_by(grader, item.again)] for item in twice],
         dtype=np.float64,
@@ -402,19 +362,46 @@ class JudgeResults:
 
     @cached_property
     def agreements(self) -> list[JudgeAgreement]:
-        """How far every two judges agree, and all of them where there are three or more."""
-        return agreements_of(self.rows, self.panel)
+        """How far every two judges agree, and all of them where there are three or more.
+
+        Responses that count as refusals without a judge are left aside: nobody was asked about
+        them.
+        """
+        rows = sorted(
+            (row for row in self.rows if not row.refused and len(row.by_judge) > 1),
+            key=lambda row: row.set_id,
+        )
+        if not rows:
+            return []
+        sample = Sample([row.set_id for row in rows])
+        pairs = np.array(
+            [[row.by_judge.get(judge, (None, None)) for judge in self.panel] for row in rows],
+            dtype=np.float64,
+        )  # None becomes NaN
+        every = range(len(self.panel))
+        return [
+            _agreement([self.panel[index] for index in who], sample, pairs[:, list(who)])
+            for who in (*combinations(every, 2), *([tuple(every)] if len(every) > 2 else []))
+        ]
 
     @cached_property
     def noise(self) -> dict[str, Noise]:
         """How far each judge, and the panel, agrees with itself; empty where nothing was graded
         twice.
         """
-        sets = int(np.median([found.n for found in self._numbers.estimates["mean_safety"]]))
-        epochs = len(self._numbers.by_epoch)
-        return noise_of(
-            (item for items in self._regrades.values() for item in items), sets * epochs
+        twice = sorted(
+            (item for items in self._regrades.values() for item in items if item.again),
+            key=lambda item: item.set_id,
         )
+        if not twice:
+            return {}
+        judges = sorted({judge for item in twice for judge in item.again})
+        sample = Sample([item.set_id for item in twice])
+        sets = int(np.median([found.n for found in self._numbers.estimates["mean_safety"]]))
+        return {
+            grader: _noise(twice, sample, grader, sets * len(self._numbers.by_epoch))
+            for grader in (*judges, *([PANEL] if len(judges) > 1 else []))
+        }
 
     def _by(self, judge: str) -> Ranking:
         """Rank the models by the grades of one judge alone."""

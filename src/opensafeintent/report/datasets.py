@@ -150,7 +150,6 @@ def check_tables(found: DatasetCheck) -> list[Table]:
 # ------------------------------------------------------------------------------
 
 _LONGEST_NAME = 160
-_PKU = "PKU-SafeRLHF"
 
 
 class Cell(NamedTuple):
@@ -289,7 +288,7 @@ def build_card(
         "version": Plain(manifest.version),
         "stages": Plain("{} to {}".format(*manifest.stages)),
         "funnel": Plain(to_markdown(funnel_table(built))),
-        "pku": any(_PKU in seed.source for seed in seeds if seed),
+        "pku": any("PKU-SafeRLHF" in seed.source for seed in seeds if seed),
         "findings": check.findings,
         "left_out": check.left_out,
         "people": Plain(people),

@@ -330,23 +330,23 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&!$])|(?<=:)(?=//)|(?<=www)(?=\.)")
 def to_markdown(table: Table) -> str:
     """Return a GitHub-flavoured Markdown table with its title and notes."""
     content = compact(table)
+    rows = (
+        " | ".join(
+            markdown_text(cell) if style in TEXTS else cell
+            for cell, style in zip(row, content.styles, strict=True)
+        )
+        for row in content.rows
+    )
     rules = (":---" if style in TEXTS else "---:" for style in content.styles)
     lines = [
         f"**{markdown_text(table.title)}**",
         "",
         "| " + " | ".join(markdown_text(heading) for heading in content.headings) + " |",
         "|" + "|".join(rules) + "|",
-        *("| " + " | ".join(_markdown_cells(row, content.styles)) + " |" for row in content.rows),
+        *(f"| {row} |" for row in rows),
     ]
     notes = [line for note in table.notes for line in ("", f"*{markdown_text(note)}*")]
     return "\n".join([*lines, *notes]) + "\n"
-
-
-def _markdown_cells(row: Sequence[str], styles: Sequence[Style]) -> list[str]:
-    return [
-        markdown_text(cell) if style in TEXTS else cell
-        for cell, style in zip(row, styles, strict=True)
-    ]
 
 
 @lru_cache(maxsize=4096)
@@ -397,17 +397,14 @@ def to_latex(table: Table) -> str:
     notes = "\\\\\n".join(_latex(note) for note in table.notes)
     notes = f"\\par\\smallskip\n{{\\footnotesize\\raggedright\n{notes}\\par}}" if notes else ""
     if len(rows) > _LONG:
-        start = [
+        lines = [
+            r"\begingroup\small",
             f"\\begin{{longtable}}{{{alignment}}}",
             caption + r" \\",
             r"\toprule",
             heading,
             r"\midrule",
             r"\endhead",
-        ]
-        lines = [
-            r"\begingroup\small",
-            *start,
             r"\bottomrule",
             r"\endfoot",
             *rows,
@@ -416,15 +413,12 @@ def to_latex(table: Table) -> str:
             r"\endgroup",
         ]
     else:
-        start = [
+        lines = [
             r"\begin{table}",
             r"\centering\small",
             caption,
             f"\\begin{{tabular}}{{{alignment}}}",
             r"\toprule",
-        ]
-        lines = [
-            *start,
             heading,
             r"\midrule",
             *rows,

@@ -163,12 +163,11 @@ def _check_json(item: CheckedJudge) -> Json:
     check = item.check
     if check is None:
         return {"state": item.state}
-    low, high = item.interval
     return {
         "state": item.state,
         "accepted": check.accepted,
         "cases": check.cases,
-        "ci": [round(low, 6), round(high, 6)],
+        "ci": [round(end, 6) for end in item.interval],
         "missing": check.missing,
         "pass_mark": check.pass_mark,
         "reasons": check.reasons,

@@ -468,9 +468,13 @@ def _of_coverage(group: Group, max_missing: float) -> Iterator[Sentence]:
         yield Sentence((DEMONSTRATION_NOTE,), "warning", loud=True)
     partial = {model: own for model, own in coverage.items() if own.partial}
     if partial:
-        there = sum(own.responses for own in partial.values())
-        planned = sum(own.planned for own in partial.values())
-        yield _warn("partial", loud=True, models=partial, there=there, planned=planned)
+        yield _warn(
+            "partial",
+            loud=True,
+            models=partial,
+            there=sum(own.responses for own in partial.values()),
+            planned=sum(own.planned for own in partial.values()),
+        )
     waiting = {model: own.not_graded for model, own in coverage.items() if own.not_graded}
     if waiting:
         yield _warn("not_graded", models=waiting, count=sum(waiting.values()))
@@ -580,8 +584,7 @@ def _of_prompts(group: Group) -> Iterator[Sentence]:
     if len(sets) < FEWEST_SETS:
         yield _warn("few_sets", sets=len(sets))
     elif thin:
-        every = len(thin) == len(counts)
-        yield _distrust("thin", strata=thin, every=every, least=FEWEST_SETS)
+        yield _distrust("thin", strata=thin, every=len(thin) == len(counts), least=FEWEST_SETS)
     wordings = {1 + len(item.dual_use_paraphrases) for item in sets if item.dual_use_paraphrases}
     if len(wordings) > 1:
         yield _distrust("uneven_wordings", least=min(wordings), most=max(wordings))

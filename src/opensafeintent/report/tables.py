@@ -1107,12 +1107,6 @@ def lengths(words: Mapping[str, tuple[int, float, int]]) -> Table:
 # ------------------------------------------------------------------------------
 
 
-def ticks(group: Group) -> str:
-    """Say what a group shares with the paper."""
-    marks = {True: "✓ same", False: "✗ another"}
-    return ", ".join(f"{marks[same]} {what}" for what, same in same_as_paper(group).items())
-
-
 def beside(groups: Sequence[Group]) -> Table:
     """Return the paper's figures beside those of each group on its dataset; empty where there is
     none.
@@ -1137,7 +1131,12 @@ def beside(groups: Sequence[Group]) -> Table:
         notes=(
             *group_notes(groups),
             *(
-                f"Compared with the paper: {ticks(group)}."
+                "Compared with the paper: "
+                + ", ".join(
+                    f"{'✓ same' if same else '✗ another'} {what}"
+                    for what, same in same_as_paper(group).items()
+                )
+                + "."
                 for group in groups
                 if beside_paper(group)
             ),

@@ -227,13 +227,18 @@ def _write(rows: Sequence[Datum], texts: dict[str, list[Datum]]) -> None:
 def _written(texts: dict[str, list[Datum]], series: Series, y: Spec) -> list[Spec]:
     """Return the shares as text."""
     ends = {series.names[0]: (pixels(5), "left"), series.names[-1]: (pixels(_WIDTH - 5), "right")}
-    found: list[Spec] = []
-    for name, colour in zip(series.names, series.colours, strict=True):
-        x, align = ends.get(name, (quantity("at"), "center"))
-        ink = "white" if colour == BLUE else "#111111"
-        encoding = {"y": y, "x": x, "text": nominal("text")}
-        found.append(mark("text", encoding, rows=texts[name], color=ink, align=align, fontSize=10))
-    return found
+    return [
+        mark(
+            "text",
+            {"y": y, "x": x, "text": nominal("text")},
+            rows=texts[name],
+            color="white" if colour == BLUE else "#111111",
+            align=align,
+            fontSize=10,
+        )
+        for name, colour in zip(series.names, series.colours, strict=True)
+        for x, align in (ends.get(name, (quantity("at"), "center")),)
+    ]
 
 
 # Figures by harm domain and task type (paper, Figures 3 and 7)

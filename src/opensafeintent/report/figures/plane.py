@@ -93,14 +93,14 @@ def _steps(points: Sequence[Datum]) -> Spec:
             for other in points
         )
     ]
-    look: Spec = {
-        "interpolate": "step-before",
-        "color": VERMILION,
-        "strokeDash": [4, 3],
-        "strokeWidth": 1.3,
-    }
     return mark(
-        "line", {"x": quantity("x"), "y": quantity("y"), "order": quantity("x")}, rows=best, **look
+        "line",
+        {"x": quantity("x"), "y": quantity("y"), "order": quantity("x")},
+        rows=best,
+        interpolate="step-before",
+        color=VERMILION,
+        strokeDash=[4, 3],
+        strokeWidth=1.3,
     )
 
 
@@ -148,14 +148,21 @@ def _positions(numbers: Numbers, x_metric: str, y_metric: str) -> list[Datum]:
         x, y = (numbers.overall[model, metric] for metric in (x_metric, y_metric))
         if x.value is None or y.value is None:
             continue
-        row = row_of(x, labels, "") | {
-            "x": x.value,
-            "y": y.value,
-            "fixed": is_baseline(model),
-            "key": labels[model],
-        }
-        row |= {"low_x": x.low or 0.0, "high_x": x.high, "low_y": y.low or 0.0, "high_y": y.high}
-        rows.append(row | {"shown_x": row["shown"], "shown_y": interval(y.value, y.low, y.high)})
+        rows.append(
+            row_of(x, labels, "")
+            | {
+                "fixed": is_baseline(model),
+                "key": labels[model],
+                "x": x.value,
+                "low_x": x.low or 0.0,
+                "high_x": x.high,
+                "shown_x": interval(x.value, x.low, x.high),
+                "y": y.value,
+                "low_y": y.low or 0.0,
+                "high_y": y.high,
+                "shown_y": interval(y.value, y.low, y.high),
+            }
+        )
     return rows
 
 
