@@ -602,10 +602,9 @@ def audits_of(swaps: Mapping[str, Sequence[Swapped]]) -> dict[tuple[str, str], A
     )
     if not judges:
         return {}
-    sets = sorted({one.set_id for own in audited.values() for one in own})
-    asked = np.array(
-        [[set_id in {one.set_id for one in own} for set_id in sets] for own in audited.values()]
-    )
+    of_model = [{one.set_id for one in own} for own in audited.values()]
+    sets = sorted(set().union(*of_model))
+    asked = np.array([[set_id in own for set_id in sets] for own in of_model])
     by_grader = {
         grader: _audits(
             list(audited),

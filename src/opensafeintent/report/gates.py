@@ -60,8 +60,7 @@ def not_met(gates: Gates) -> list[str]:
 
 def _in_order(gates: Gates) -> list[GateResult]:
     """Return what failed first, then what is undecided."""
-    order = list(_WORDS)
-    return sorted(gates.results, key=lambda result: order.index(result.verdict))
+    return sorted(gates.results, key=lambda result: list(_WORDS).index(result.verdict))
 
 
 def gate_tables(gates: Gates | None) -> list[Table]:

@@ -294,7 +294,7 @@ class Page:
         *,
         styles: Sequence[str],
         scripts: Sequence[str],
-        library: str = "",
+        library: str,
         **context: object,
     ) -> bytes:
         """Return the page as one HTML file.
@@ -313,9 +313,7 @@ class Page:
             .render(
                 **context,
                 version=__version__,
-                policy=security_policy(
-                    scripts=(library, script) if library else (script,), styles=(style,)
-                ),
+                policy=security_policy(scripts=(library, script), styles=(style,)),
                 style=self.put(style),
                 script=self.put(script),
                 library=self.put(library),
@@ -547,8 +545,7 @@ def _apart_because(group: Group, other: Group) -> str:
     if own.parse != first.parse:
         reasons.append(f"grades read in another way ({own.parse}, not {first.parse})")
     if own.templates and first.templates and own.templates != first.templates:
-        theirs = dict(first.templates)
-        roles = sorted(role for role, digest in own.templates if theirs.get(role) != digest)
+        roles = sorted(role for role, _ in set(own.templates) - set(first.templates))
         reasons.append(f"other judge templates ({', '.join(roles)})")
     elif bool(own.templates) != bool(first.templates):
         reasons.append("judge templates that are not on record")
@@ -629,7 +626,10 @@ def _sampling(group: Group, studies: Sequence[Study]) -> list[tuple[str, str]]:
     if len(found) != 1:
         return [("Sampling", "differs between runs")] if found else []
     temperature, tokens, system, preset = found.pop()
-    text = "provider’s temperature" if temperature is None else f"temperature {temperature:g}"
-    text += f", at most {tokens:,} tokens" if tokens else ""
-    text += ", with a system prompt" if system else ""
-    return [("Sampling", f"{text}, preset {preset}" if preset else text)]
+    facts = (
+        "provider’s temperature" if temperature is None else f"temperature {temperature:g}",
+        f"at most {tokens:,} tokens" if tokens else "",
+        "with a system prompt" if system else "",
+        f"preset {preset}" if preset else "",
+    )
+    return [("Sampling", ", ".join(filter(None, facts)))]

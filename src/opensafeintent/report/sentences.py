@@ -532,8 +532,11 @@ def _of_judges(group: Group, *, corrected: bool) -> Iterator[Sentence]:
     if IMPORTED_JUDGE in judges:
         yield _distrust("imported")
     elif judges:
-        which = "corrected" if corrected else "unchecked"
-        yield _distrust(which, judges=judges, by_our_line=group.by_our_line)
+        yield _distrust(
+            "corrected" if corrected else "unchecked",
+            judges=judges,
+            by_our_line=group.by_our_line,
+        )
     checked = [item for item in checked_judges(group) if item.judge != DEMONSTRATION_JUDGE]
     for item in checked:
         if item.state == "failed":

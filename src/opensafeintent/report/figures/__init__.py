@@ -180,8 +180,11 @@ _PLANS = (
 
 def figures_in(folder: Path) -> list[Path]:
     """Return what `write_figures` wrote into a folder before, and nothing else."""
-    names = (f"{plan.name}.{ending}" for plan in _PLANS for ending in ("csv", *FORMATS))
-    return [path for name in (*names, "captions.md") if (path := folder / name).is_file()]
+    written = [
+        *(folder / f"{plan.name}.{ending}" for plan in _PLANS for ending in ("csv", *FORMATS)),
+        folder / "captions.md",
+    ]
+    return [path for path in written if path.is_file()]
 
 
 def all_figures(groups: Sequence[Group]) -> list[Figure]:

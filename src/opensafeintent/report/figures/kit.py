@@ -173,8 +173,11 @@ def whole(text: str) -> Spec:
 
 def empty(text: str = "nothing to show: no prompt-set has the grades that this needs") -> Spec:
     """Return a chart that says that there is none."""
-    text_mark = mark("text", {"text": nominal("text"), "x": pixels(0)}, align="left")
-    return data([{"text": text}]) | text_mark | {"width": 400, "height": 20}
+    encoding = {"text": nominal("text"), "x": pixels(0)}
+    return mark("text", encoding, rows=[{"text": text}], align="left") | {
+        "width": 400,
+        "height": 20,
+    }
 
 
 def finished(chart: Spec, title: str) -> Spec:

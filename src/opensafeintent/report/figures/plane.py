@@ -71,9 +71,8 @@ def frontier(group: Group) -> Spec:
         _span(min(row[f"low_{axis}"] for row in rows), max(row[f"high_{axis}"] for row in rows))
         for axis in "xy"
     ]
-    points = [row for row in rows if not row["fixed"]]
     labels = [METRICS[metric].label for metric in metrics]
-    return _plane(rows, labels, spans, under=[_steps(points)])
+    return _plane(rows, labels, spans, under=[_steps([row for row in rows if not row["fixed"]])])
 
 
 def _span(low: float, high: float) -> Span:
