@@ -120,10 +120,9 @@ class Labelled:
     def _reduced(self, reduce: Callable[..., Any], dims: str | Iterable[str] | None) -> Labelled:
         gone = self.dims if dims is None else (dims,) if isinstance(dims, str) else tuple(dims)
         axes = tuple(self.dims.index(dim) for dim in gone)
-        kept = tuple(dim for dim in self.dims if dim not in gone)
         return Labelled(
             np.asarray(reduce(self.values, axis=axes if len(axes) > 1 else axes[0])),
-            kept,
+            tuple(dim for dim in self.dims if dim not in gone),
             self.labels,
         )
 

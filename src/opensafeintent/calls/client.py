@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import NamedTuple, Protocol, TextIO
 
 import msgspec
@@ -142,11 +143,9 @@ class Model(Protocol):
     @property
     def notices(self) -> Sequence[str]:
         """What a reader of the results should know of how it was asked."""
-        ...
 
     async def attempt(self, call: Call) -> Attempt:
         """Try once."""
-        ...
 
 
 class ModelStopped(Exception):
@@ -275,7 +274,8 @@ class Client:
             try:
                 return await asyncio.shield(flight)
             except asyncio.CancelledError:
-                if not flight.cancelled() or _being_cancelled():
+                task = asyncio.current_task()
+                if not flight.cancelled() or (task is not None and task.cancelling()):
                     # it is we who are cancelled; else the other was, and the call is ours to make
                     raise
         flight = asyncio.get_running_loop().create_future()
@@ -381,11 +381,6 @@ def not_on_record(ledger: Ledger, key: bytes) -> Failed:
         ledger.last_failure(key) or "not_made: the call is not in the ledger"
     ).partition(": ")
     return Failed(kind=kind, error=error)
-
-
-def _being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _pause_before_next(failure: Failure, tries: int) -> float | None:
@@ -524,7 +519,7 @@ def progress_line(tally: Tally, expected: int | None, cost: float | None = None)
     parts = [
         f"{done:,} calls" if expected is None else f"{done:,} of {expected:,} calls",
         f"{rate:,.0f}/s",
-        f"tokens {_short(tokens['input'])} in, {_short(tokens['output'])} out",
+        f"tokens {tokens['input']:,} in, {tokens['output']:,} out",
     ]
     if cost is not None:
         parts.append(f"${cost:,.2f}")
@@ -540,23 +535,8 @@ def progress_line(tally: Tally, expected: int | None, cost: float | None = None)
     elif tally.draining:
         parts.append(f"interrupted, {tally.in_flight:,} still in flight")
     elif expected is not None and made and done < expected:
-        parts.append(f"{_duration((expected - done) / rate)} left")
+        parts.append(f"{timedelta(seconds=round((expected - done) / rate))} left")
     return " · ".join(parts)
-
-
-def _short(number: int) -> str:
-    for size, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
-        if number >= 0.99995 * size:
-            return f"{number / size:.1f} {unit}"
-    return str(number)
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 @contextlib.asynccontextmanager

@@ -301,8 +301,8 @@ def spent_of(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
     lines: dict[tuple[str, str], Spending] = {}
     day: date | None = None
     for attempt in ledger.attempts(keys):
-        key = (attempt.model, attempt.purpose)
-        lines.setdefault(key, Spending(model=attempt.model, purpose=attempt.purpose)).add(attempt)
+        line = Spending(model=attempt.model, purpose=attempt.purpose)
+        lines.setdefault((line.model, line.purpose), line).add(attempt)
         day = max(day or date.min, attempt.created.date())
     return Spent(
         lines=tuple(

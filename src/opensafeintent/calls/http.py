@@ -262,13 +262,12 @@ class ChatModel:
         """Make one request and say what came of it; nothing is raised but cancellation."""
         from aiohttp import ClientError
 
-        body = canonical_json(self._body(call))
         structured = bool(call.sampling.json_schema)
         started = time.monotonic()
         try:
             async with self._http.session.post(
                 self._url,
-                data=body,
+                data=canonical_json(self._body(call)),
                 headers=self._headers,
                 **self._way,
                 allow_redirects=False,
@@ -310,8 +309,10 @@ class ChatModel:
 
     def _body(self, call: Call) -> dict[str, Any]:
         sampling = call.sampling
-        schema = {"name": "reply", "strict": True, "schema": sampling.json_schema}
-        structured = {"type": "json_schema", "json_schema": schema}
+        structured = {
+            "type": "json_schema",
+            "json_schema": {"name": "reply", "strict": True, "schema": sampling.json_schema},
+        }
         fields: dict[str, Any] = {
             "model": self._endpoint.model,
             "messages": [
@@ -322,12 +323,12 @@ class ChatModel:
             "reasoning_effort": sampling.reasoning_effort,
             "response_format": structured if sampling.json_schema else None,
         }
-        fields = {
+        taken = {
             name: value
             for name, value in fields.items()
             if value is not None and name not in self._unsupported
         }
-        return fields | sampling.extra
+        return taken | sampling.extra
 
     def _unreadable(
         self, reply: bytes, complaint: str, seconds: float, *, structured: bool

@@ -274,8 +274,10 @@ class Ledger:
         satisfies it first.
         """
         with reading(self.path):
-            rows = self._reader.execute(_ROWS_OF, {"key": key})
-            return [typed(row[1:], tuple[int, str, str, str]) for row in rows]
+            return [
+                typed(row[1:], tuple[int, str, str, str])
+                for row in self._reader.execute(_ROWS_OF, {"key": key})
+            ]
 
     def stored(self) -> Iterator[tuple[Any, ...]]:
         """Yield every row as it is stored, without its request: the id, then `STORED`."""
@@ -369,7 +371,6 @@ class _HasLedger(Protocol):
     @property
     def ledger(self) -> str:
         """Relative to the folder, or absolute where it is shared."""
-        ...
 
 
 class LedgerFolder:

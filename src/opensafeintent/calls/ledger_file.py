@@ -236,9 +236,7 @@ def unpack(body: bytes) -> bytes:
 
 def reason(error: Exception) -> str:
     """Return what is wrong with a file, without its name."""
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    return str(error)
+    return getattr(error, "strerror", None) or str(error)
 
 
 # The writing side of a ledger
@@ -354,7 +352,7 @@ class Writer:
         """Write in one transaction."""
         if not entries:
             return
-        if self._file_is_gone():
+        if _identity(self._path) != self._file:
             raise OSError(_GONE)
         if self._connection is None:
             self._connection = connect(self._path)
@@ -383,9 +381,6 @@ class Writer:
         self._kept += len(outcomes)
         self._written(outcomes)
 
-    def _file_is_gone(self) -> bool:
-        return _identity(self._path) != self._file
-
     def _fail(self, error: Exception) -> None:
         self._cannot_write = self._cannot_write or error
         if self._connection is not None:
@@ -411,7 +406,7 @@ class Writer:
         last, self._unwritten = self._unwritten, []
         self._write_singly(last)
         lost = sum(entry.outcome is not None for entry in self._unwritten)
-        if self._file_is_gone():
+        if _identity(self._path) != self._file:
             self._fail(OSError(_GONE))
             lost += self._kept
         if self._connection is not None:

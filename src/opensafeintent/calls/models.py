@@ -206,11 +206,9 @@ class OtherProviders(Protocol):
 
     def check(self, name: str) -> None:
         """Raise the InputError that a name has, without asking for a key."""
-        ...
 
     def open(self, name: str, http: HttpSession) -> Model:
         """Return what answers for a name."""
-        ...
 
 
 def open_models(

@@ -241,12 +241,6 @@ class ImportedRow(msgspec.Struct, frozen=True, kw_only=True):
     """The file that it came from."""
     source_sha256: str
 
-    @property
-    def place(self) -> ResponsePlace:
-        """What the ledger knows it by."""
-        recorded = self.recorded
-        return self.model, recorded.set_id, recorded.variant, recorded.epoch
-
 
 class ImportedResponse(msgspec.Struct, frozen=True):
     """What the ledger holds of an imported response."""
@@ -329,12 +323,11 @@ class Imports:
                 by_place.setdefault(row[1], []).append(row)
             for (model, *_), same in by_place.items():
                 contents = [_content(*row[1:]) for row in same]
-                with_text = (identity for identity, *_, textless in same if not textless)
                 yield ImportedResponse(
                     model,
                     reduce(merged, contents, contents[0]),
                     tuple(identity for identity, *_ in same),
-                    next(with_text, same[0][0]),
+                    next((row[0] for row in same if not row[-1]), same[0][0]),
                 )
 
     def _insert(self, connection: sqlite3.Connection, dataset: str, row: ImportedRow) -> None:
@@ -349,9 +342,9 @@ class Imports:
         source = connection.execute(
             "SELECT id FROM sources WHERE sha256 = ?", (row.source_sha256,)
         ).fetchone()[0]
-        key = (dataset, *row.place)
-        known = next(self._read(connection, _OF_ONE, key), None)
         recorded = row.recorded
+        key = (dataset, row.model, recorded.set_id, recorded.variant, recorded.epoch)
+        known = next(self._read(connection, _OF_ONE, key), None)
         try:
             if known is not None and merged(known.recorded, recorded) == known.recorded:
                 return

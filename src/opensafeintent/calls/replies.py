@@ -348,8 +348,13 @@ def _said(message: dict[str, Any]) -> str | None:
             return text
     if not isinstance(content, list):
         return content if isinstance(content, str) else None
-    parts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]
-    texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
+    texts = [
+        part["text"]
+        for part in content
+        if isinstance(part, dict)
+        and part.get("type") == "text"
+        and isinstance(part.get("text"), str)
+    ]
     return "".join(texts) if texts else None
 
 

@@ -60,8 +60,9 @@ class _Task:
         self.asked = call.messages[0].content
         self.contract = contract_of(self.asked)
         self.parts = defaultdict(str, marked_parts(self.asked))
-        texts = (message.content for message in call.messages)
-        self._conversation = "\0".join((*texts, str(call.epoch)))
+        self._conversation = "\0".join(
+            (*(message.content for message in call.messages), str(call.epoch))
+        )
 
     def pick(self, options: Sequence[str], about: str) -> str:
         """Choose one of a few, always the same for the same conversation."""
@@ -161,8 +162,7 @@ def _things(about: str) -> str:
     number = 0
     while len(words) < _THINGS:
         digits = sha256_hex(f"{about}\0{number}")
-        drawn = (syllables[int(digits[at : at + 4], 16) % len(syllables)] for at in (0, 4, 8))
-        word = "".join(drawn)
+        word = "".join(syllables[int(digits[at : at + 4], 16) % len(syllables)] for at in (0, 4, 8))
         words += [word] if word not in words else []
         number += 1
     return _listing(words)

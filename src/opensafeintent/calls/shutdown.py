@@ -51,11 +51,9 @@ class Work(Protocol):
     @property
     def busy(self) -> bool:
         """Whether something is in flight."""
-        ...
 
     def halt(self, reason: Stopped) -> None:
         """Begin nothing more; what is in flight finishes and is recorded."""
-        ...
 
 
 class Drain:
