@@ -292,8 +292,7 @@ def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) 
     }
     missing = {name: np.zeros(shape, dtype=bool) for name in ("grades", "mode", "strategy")}
     for row in rows:
-        key = (row.model, row.set_id, row.variant, row.epoch)
-        at = tuple(index[part] for index, part in zip(indices, key, strict=True))
+        at = tuple(index[part] for index, part in zip(indices, row.key, strict=True))
         if row.counts:
             arrays["helpfulness"][at] = row.helpfulness
             arrays["harm_severity"][at] = row.harm_severity
@@ -307,13 +306,14 @@ def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) 
             arrays["strategy"][at] = STRATEGIES.index(row.strategy)
     wordings = [item.wordings() for item in dataset.prompt_sets]
     exists = np.array([[variant in own for variant in axes["variant"]] for own in wordings])
-    domains = np.array([item.harm_domain for item in dataset.prompt_sets])
-    types = np.array([item.task_type for item in dataset.prompt_sets])
     return LabelledSet(
         {name: (tuple(axes), array) for name, array in arrays.items()}
         | {f"{name}_missing": (tuple(axes), array) for name, array in missing.items()}
         | {"exists": (("prompt_set", "variant"), exists)}
-        | {"harm_domain": (("prompt_set",), domains), "task_type": (("prompt_set",), types)},
+        | {
+            name: (("prompt_set",), np.array([getattr(item, name) for item in dataset.prompt_sets]))
+            for name in ("harm_domain", "task_type")
+        },
         axes,
     )
 
@@ -370,8 +370,9 @@ def read_authors_record(record: Record, prompt_set: PromptSet) -> AuthorsRespons
                 if value is None:
                     missing.append(MissingGrade(what, "not_recorded"))
                 else:
-                    name = f"{field}, {variant}"
-                    scores[what] = check_score(record, name, value, 0, SCALES[what][-1])
+                    scores[what] = check_score(
+                        record, f"{field}, {variant}", value, 0, SCALES[what][-1]
+                    )
             if scores["helpfulness"] == 0:
                 scores["helpfulness"] = 1
                 zeros += 1

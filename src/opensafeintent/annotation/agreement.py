@@ -254,8 +254,10 @@ def consensus(harm: Floats) -> Floats:
         Shape (item,), NaN if nobody graded it.
     """
     given = [row[~np.isnan(row)].tolist() for row in harm]
-    medians = [median_grade("harm_severity", grades) if grades else np.nan for grades in given]
-    return np.array(medians, dtype=np.float64)
+    return np.array(
+        [median_grade("harm_severity", grades) if grades else np.nan for grades in given],
+        dtype=np.float64,
+    )
 
 
 def _means_of_others(ratings: Floats) -> Floats:

@@ -91,9 +91,9 @@ def import_returns(paths: Sequence[Path], key: AnnotationKey) -> ImportedLabels:
             continue
         name = saved.annotator
         if name in returned:
-            first = returned[name][1].file
             problems.append(
-                f"{path}: is {name}'s, and so is {first}; expected one file an annotator"
+                f"{path}: is {name}'s, and so is {returned[name][1].file}; expected one file an"
+                " annotator"
             )
         else:
             returned[name] = _checked(path, saved, key, problems)

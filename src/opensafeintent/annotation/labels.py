@@ -156,8 +156,8 @@ def write_labels(labels: Iterable[Label], path: Path) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    encoder = msgspec.json.Encoder(order="sorted")
-    write_private(path, b"".join(encoder.encode(label) + b"\n" for label in labels))
+    lines = (msgspec.json.encode(label, order="sorted") + b"\n" for label in labels)
+    write_private(path, b"".join(lines))
 
 
 def read_labels(*paths: Path) -> list[SourcedLabel]:
@@ -224,8 +224,7 @@ class Answers:
 
     def returned(self) -> dict[str, int]:
         """Return how many items each annotator returned."""
-        counts = Counter(name for _, name in self.labels)
-        return {name: counts[name] for name in self.annotators}
+        return dict(sorted(Counter(name for _, name in self.labels).items()))
 
     def count(self, question: str, answer: Answer | None) -> int:
         """Return how often a question was answered so; None is blank."""

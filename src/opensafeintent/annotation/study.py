@@ -228,8 +228,8 @@ def render_page(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, .
 
 def sheet_columns(kind: LabelKind) -> list[str]:
     """Return the names of a sheet's columns; a heading may go on after a colon."""
-    slots = (slot.label for slot in SLOTS[kind])
-    return ["study", "annotator", "item", *slots, *questions_of(kind), "note"]
+    texts = [slot.label for slot in SLOTS[kind]]
+    return ["study", "annotator", "item", *texts, *questions_of(kind), "note"]
 
 
 def render_sheet(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, ...]]) -> bytes:
@@ -362,7 +362,7 @@ def quality_subject(prompt_set: PromptSet, taxonomy: Taxonomy) -> AnnotatedText:
             ("Task type", prompt_set.task_type),
         )
     )
-    prompts = (prompt_set.prompts.of(variant) for variant in CORE_VARIANTS)
+    prompts = map(prompt_set.prompts.of, CORE_VARIANTS)
     return AnnotatedText(KeyItem(id=prompt_set.id), (*prompts, labels))
 
 
@@ -451,8 +451,10 @@ def _shown(
         code = ""
         while not code or code in shown:
             code = "".join(random.choices(_LETTERS, k=6))
-        showing = Showing(code=code, item=index, words=words_hash(texts), order=order)
-        shown[code] = showing, texts
+        shown[code] = (
+            Showing(code=code, item=index, words=words_hash(texts), order=order),
+            texts,
+        )
     return list(shown.values())
 
 

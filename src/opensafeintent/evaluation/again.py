@@ -229,8 +229,7 @@ def expected_again(manifest: Manifest, dataset: Dataset) -> int:
     """Return how many calls are made or reused at most when judges are asked again, re-asks
     aside.
     """
-    sets = min(manifest.swap.sets, len(dataset)) if manifest.swap else 0
-    swapped = len(CORE_VARIANTS) * sets
+    swapped = len(CORE_VARIANTS) * min(manifest.swap.sets, len(dataset)) if manifest.swap else 0
     return sum(
         2 * len(entry.judges) * entry.judge_samples
         + swapped * (2 * (len(COLUMNS) - 1) * len(entry.judges) + (not entry.imported))

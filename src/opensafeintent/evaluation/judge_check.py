@@ -356,18 +356,18 @@ def _check(
     wrong = {case.id: _wrong(case, judge, graded[case.id], grades) for case in anchors.cases}
     contested = [case for case in anchors.cases if case.contested]
     counted = [case for case in anchors.cases if not case.contested]
-    roles = roles_of(grades)
-    templates = {
-        template.role: template.hash
-        for template in examination.templates.all()
-        if template.role in roles
-    }
     harm = {case_id: response.grades[judge].harm_severity for case_id, response in graded.items()}
     return JudgeCheck(
         judge=judge,
         identity=identity,
         setting=AnchorSetting(
-            templates=templates, parse=examination.parse, sampling=examination.sampling
+            templates={
+                template.role: template.hash
+                for template in examination.templates.all()
+                if template.role in roles_of(grades)
+            },
+            parse=examination.parse,
+            sampling=examination.sampling,
         ),
         anchors=anchors.hash,
         pass_mark=examination.pass_mark,
@@ -395,8 +395,12 @@ def roles_of(grades: Iterable[GradeName]) -> frozenset[Role]:
 def _count(
     label: str, cases: Sequence[AnchorCase], wrong: Mapping[str, tuple[WrongGrade, ...]]
 ) -> KindCount:
-    accepted = sum(not wrong[case.id] for case in cases)
-    return KindCount(label, accepted, len(cases), LINES.get(label, ""))
+    return KindCount(
+        label,
+        accepted=sum(not wrong[case.id] for case in cases),
+        cases=len(cases),
+        line=LINES.get(label, ""),
+    )
 
 
 def _failed(

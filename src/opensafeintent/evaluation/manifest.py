@@ -155,9 +155,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def plan(self, model: str) -> JudgePlan:
         """Return how a model's responses are graded."""
-        entry = self.models[model]
         return JudgePlan(
-            **{field: getattr(entry, field) for field in Grading.__struct_fields__},
+            **{field: getattr(self.models[model], field) for field in Grading.__struct_fields__},
             judge_sampling=self.judge_sampling or Sampling(),
             target_sampling=self.sampling_of(model),
             system=self.system,
@@ -213,8 +212,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def sets_of(self, model: str, dataset: Dataset) -> tuple[PromptSet, ...]:
         """Return the prompt-sets that a model was evaluated on, in the dataset's order."""
-        entry = self.models[model]
-        return sampled(dataset.prompt_sets, entry.limit)
+        return sampled(dataset.prompt_sets, self.models[model].limit)
 
 
 class RunFolder(LedgerFolder):

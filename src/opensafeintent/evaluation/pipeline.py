@@ -363,8 +363,9 @@ class Asking:
             return Missing(
                 "not_recorded"
             )  # the target cannot be asked: its responses come from a file
-        question = template.render(task.prompt, turned_by=task.set_id)
-        messages = _target_messages(plan.system, question)
+        messages = _target_messages(
+            plan.system, template.render(task.prompt, turned_by=task.set_id)
+        )
         reply = await self._until_parsed(
             template, task.model, "probe", messages, plan.target_sampling
         )

@@ -141,8 +141,11 @@ def missing_grades(graded: GradedResponse) -> int:
     """Return how many grades of a response could not be had."""
     if graded.missing_response:
         return 2
-    pairs = [(grades.helpfulness, grades.harm_severity) for grades in graded.grades.values()]
-    return sum(isinstance(grade, Missing) for pair in pairs for grade in pair)
+    return sum(
+        isinstance(grade, Missing)
+        for grades in graded.grades.values()
+        for grade in (grades.helpfulness, grades.harm_severity)
+    )
 
 
 class Again(NamedTuple):

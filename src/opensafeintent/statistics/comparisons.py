@@ -62,8 +62,7 @@ class Paired:
     @property
     def alike(self) -> NDArray[np.bool_]:
         """Sets that weigh the same in every model and pair: shape (prompt_set,)."""
-        same: NDArray[np.bool_] = (self.weights == self.weights[:1]).all(axis=0)
-        return same
+        return np.asarray((self.weights == self.weights[:1]).all(axis=0))
 
     def blocks(self) -> Iterator[slice]:
         """Yield all pairs, some at a time, so that few are in memory."""

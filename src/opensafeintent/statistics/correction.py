@@ -149,12 +149,11 @@ def prediction_powered(sample: LabelledUnits, resamples: Resamples) -> Corrected
     ]
     low = np.clip(min(low for low, _ in limits), 0.0, 1.0)
     high = np.clip(max(high for _, high in limits), 0.0, 1.0)
-    sets = int(labelled.any(axis=1).sum())
     return Corrected(
         value=rounded(value),
         interval=(rounded(low), rounded(high)),
         n=sample.n,
-        sets=sets,
+        sets=int(labelled.any(axis=1).sum()),
         power=rounded(power),
     )
 

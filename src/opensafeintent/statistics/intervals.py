@@ -270,8 +270,13 @@ def estimate(
     resampled: list[int] = []
     for row in np.flatnonzero(n).tolist():
         counted = denominator[row] > 0
-        of_row = numerator[row, counted], denominator[row, counted], spans[row]
-        found = _formula(*of_row, bool(yes_or_no[row]), confidence)
+        found = _formula(
+            numerator[row, counted],
+            denominator[row, counted],
+            spans[row],
+            bool(yes_or_no[row]),
+            confidence,
+        )
         if found is None:
             resampled.append(row)
         else:
