@@ -91,7 +91,7 @@ UNLIKE = [
 
 
 def any_called_different(values: Floats, equal: NDArray[np.bool_]) -> bool:
-    p = step_down(Paired(values, np.ones_like(values)), FLIPS).p_adjusted
+    _, p = step_down(Paired(values, np.ones_like(values)), FLIPS)
     return bool((p[np.triu(equal, 1)] < SIGNIFICANCE).any())
 
 

@@ -81,24 +81,24 @@ def grade_row(response: GradedResponse, mode_judge: str = "") -> GradeRow:
         missing.append(MissingGrade("response", response.missing_response))
     elif not response.grades:
         missing.append(NOT_GRADED)
-    panel: dict[str, int | None] = {}
     several = len(response.grades) > 1
     for what in SCALES:
-        grades: list[int | None] = []
         for judge, pair in response.grades.items():
             grade: int | Missing = getattr(pair, what)
             if isinstance(grade, Missing):
                 missing.append(MissingGrade(what, grade.reason, judge if several else ""))
-            grades.append(_known(grade))
-        panel[what] = panel_grade(what, grades)
+    by_judge = {
+        judge: (_known(pair.helpfulness), _known(pair.harm_severity))
+        for judge, pair in response.grades.items()
+    }
     if isinstance(response.mode, Missing):
         missing.append(MissingGrade("mode", response.mode.reason))
     if isinstance(response.strategy, Missing):
         missing.append(MissingGrade("strategy", response.strategy.reason))
     return GradeRow(
         **response.key._asdict(),
-        helpfulness=panel["helpfulness"],
-        harm_severity=panel["harm_severity"],
+        helpfulness=panel_grade("helpfulness", [grade for grade, _ in by_judge.values()]),
+        harm_severity=panel_grade("harm_severity", [grade for _, grade in by_judge.values()]),
         mode=_known(response.mode),
         strategy=_known(response.strategy),
         stop_reason=response.stop_reason,
@@ -106,10 +106,7 @@ def grade_row(response: GradedResponse, mode_judge: str = "") -> GradeRow:
         refused=response.refused,
         missing=tuple(missing),
         mode_judge=mode_judge if response.mode is not None else "",
-        by_judge={
-            judge: (_known(pair.helpfulness), _known(pair.harm_severity))
-            for judge, pair in response.grades.items()
-        },
+        by_judge=by_judge,
     )
 
 
@@ -329,16 +326,6 @@ _SCORES: dict[Graded, str] = {
 }
 
 
-class AuthorsResponses(msgspec.Struct, frozen=True):
-    """The responses of one record, and how many grades were read otherwise than they are
-    written.
-    """
-
-    responses: tuple[RecordedResponse, ...]
-    zero_helpfulness: int
-    """Raw grades of 0, read as 1 as in the authors' script."""
-
-
 def is_scored(data: Any) -> bool:
     """Tell whether a record holds responses or grades."""
     return isinstance(data, dict) and any(
@@ -346,8 +333,12 @@ def is_scored(data: Any) -> bool:
     )
 
 
-def read_authors_record(record: Record, prompt_set: PromptSet) -> AuthorsResponses:
-    """Read the responses and grades of one record, or raise the Problem that it has."""
+def read_authors_record(
+    record: Record, prompt_set: PromptSet
+) -> tuple[list[RecordedResponse], int]:
+    """Read the responses and grades of one record, or raise the Problem that it has; returned
+    beside is how many helpfulness grades of 0 were read as 1, as in the authors' script.
+    """
     failed = dict(_failures(record, prompt_set))
     texts = _by_variant(record, "model_responses", prompt_set)
     raw = {what: _by_variant(record, field, prompt_set) for what, field in _SCORES.items()}
@@ -393,7 +384,7 @@ def read_authors_record(record: Record, prompt_set: PromptSet) -> AuthorsRespons
                 missing=tuple(missing),
             )
         )
-    return AuthorsResponses(tuple(responses), zeros)
+    return responses, zeros
 
 
 def _by_variant(record: Record, field: str, prompt_set: PromptSet) -> dict[str, Any]:

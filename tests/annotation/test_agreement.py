@@ -298,9 +298,8 @@ def test_strata_of_one_unit_are_no_obstacle(sizes: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("change", [{"weight": 2.0}, {"stratum": "other"}, {"unit": "set"}])
 def test_labels_of_two_exports(tmp_path: Path, change: dict[str, Any]) -> None:
     labels = [on_response("a", 1, 0, 1), on_response("b", 1, 0, 1, **change)]
-    answers = told(tmp_path, "judge_validation", labels)
     with pytest.raises(InputError, match=r"line 2 \(b on .*\): drawn in another way than .*line 1"):
-        judge_study(answers, {})
+        told(tmp_path, "judge_validation", labels)
 
 
 def test_labels_of_responses_and_of_sets(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from opensafeintent.calls.recorded import RecordedResponse
-from opensafeintent.grades import AuthorsResponses, is_scored, read_authors_record
+from opensafeintent.grades import is_scored, read_authors_record
 from opensafeintent.promptsets.loading import Record, parse_prompt_set
 from opensafeintent.promptsets.reading import Problem
 from opensafeintent.taxonomy import default_taxonomy
@@ -39,13 +39,13 @@ def scored_record(**changes: Any) -> dict[str, Any]:
     return {field: value for field, value in record.items() if value is not None}
 
 
-def read(data: dict[str, Any]) -> AuthorsResponses:
+def read(data: dict[str, Any]) -> tuple[list[RecordedResponse], int]:
     record = Record(data, "scored.json, item 1")
     return read_authors_record(record, parse_prompt_set(record, default_taxonomy()))
 
 
 def by_variant(data: dict[str, Any]) -> dict[str, RecordedResponse]:
-    return {response.variant: response for response in read(data).responses}
+    return {response.variant: response for response in read(data)[0]}
 
 
 def pairs(data: dict[str, Any]) -> dict[str, tuple[int | None, int | None]]:
@@ -104,7 +104,7 @@ def test_sample_record(
     assert (dual_use.mode, dual_use.strategy) == (mode, strategy)
     whats = [gone.what for gone in dual_use.missing]
     assert [what for what in whats if what in ("mode", "strategy")] == labels_missing
-    assert read(sample[number]).zero_helpfulness == zeros
+    assert read(sample[number])[1] == zeros
 
 
 def test_sample_responses_are_kept_where_their_grades_are_missing(
@@ -156,7 +156,7 @@ def test_zero_helpfulness_reads_as_one_and_is_counted() -> None:
     zeros = dict.fromkeys(PROMPTS, 0) | {"malicious_prompt": 2, "dual_use_paraphrases": [0, 1]}
     failed = [failure("dual_use_prompt")]
     data = scored_record(response_scores_helpfulness=zeros, response_score_failures=failed)
-    assert read(data).zero_helpfulness == 2  # the failed prompt's zero is not a grade
+    assert read(data)[1] == 2  # the failed prompt's zero is not a grade
     assert [pair[0] for pair in pairs(data).values()] == [1, None, 2, 1, 1]
 
 

@@ -151,7 +151,7 @@ def judge_study(
         seed: of the resampling of responses, or of whole sets.
 
     Raises:
-        InputError: labels of one response, or of two, disagree on how they were sampled.
+        InputError: labels of two responses disagree on what was sampled.
     """
     sample, unit = _sample(answers, seed)
     ratings = {
@@ -183,12 +183,7 @@ def judge_study(
 
 def _sample(answers: Answers, seed: int) -> tuple[Sample, Unit]:
     """Return how the responses were drawn, and what: single responses or whole sets."""
-    drawn = []
-    for item in answers.items:
-        first, *others = answers.of(item)
-        for one in others:
-            one.check_drawn_like(first)
-        drawn.append(first.label)
+    drawn = [answers.of(item)[0].label for item in answers.items]
     unit = drawn[0].unit
     if any(label.unit != unit for label in drawn):
         raise InputError(

@@ -128,18 +128,10 @@ class SourcedLabel(NamedTuple):
         label = self.label
         return AnnotatedItem(label.dataset, label.id, label.variant, label.model, label.epoch)
 
-    def check_drawn_like(self, first: SourcedLabel) -> None:
-        """Refuse another label of the same response that says it was drawn in another way.
-
-        Raises:
-            InputError: weight, unit or stratum differ.
-        """
-        one, other = self.label, first.label
-        if (one.weight, one.unit, one.stratum) != (other.weight, other.unit, other.stratum):
-            raise InputError(
-                f"{self}: drawn in another way than {first}; weight, unit and stratum of a response"
-                " have to be the same in all labels"
-            )
+    @property
+    def drawn(self) -> tuple[float, Unit, str]:
+        """How it was drawn: its weight, unit and stratum."""
+        return self.label.weight, self.label.unit, self.label.stratum
 
     def __str__(self) -> str:
         return f"{self.line} ({self.label.annotator} on {self.item})"
@@ -188,7 +180,8 @@ class Answers:
         annotators: names, sorted.
 
     Raises:
-        InputError: one annotator answered an item twice.
+        InputError: one annotator answered an item twice, or two labels of it say that it was drawn
+            in different ways.
     """
 
     def __init__(self, kind: LabelKind, sourced: Iterable[SourcedLabel]) -> None:
@@ -205,6 +198,13 @@ class Answers:
             self.labels[key] = one
         self.items = sorted({item for item, _ in self.labels})
         self.annotators = sorted({annotator for _, annotator in self.labels})
+        for item in self.items:
+            first, *others = self.of(item)
+            if differing := [one for one in others if one.drawn != first.drawn]:
+                raise InputError(
+                    f"{differing[0]}: drawn in another way than {first}; weight, unit and stratum"
+                    " of a response have to be the same in all labels"
+                )
 
     def of(self, item: AnnotatedItem) -> list[SourcedLabel]:
         """Return the labels of an item, in the order of the annotators."""

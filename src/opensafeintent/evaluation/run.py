@@ -7,9 +7,10 @@ from __future__ import annotations
 import types
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -525,7 +526,7 @@ class TracedRow(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
-class RunTexts:
+class RunTexts(AbstractContextManager["RunTexts"]):
     """The texts of one run, read one by one when they are asked for: a large run is never held in
     memory.
 
@@ -541,9 +542,6 @@ class RunTexts:
         self._dataset = dataset
         self._ours = isinstance(ledger, Path)
         self._ledger = Ledger(ledger, readonly=True) if isinstance(ledger, Path) else ledger
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._ours:

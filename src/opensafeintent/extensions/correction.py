@@ -89,7 +89,6 @@ def _truth(item: AnnotatedItem, labels: Sequence[SourcedLabel]) -> Truth | None:
     """Return what the labels of one response say; None if nobody graded its harm."""
     first, *others = labels
     for one in others:
-        one.check_drawn_like(first)
         if one.label.response_sha256 != first.label.response_sha256:
             raise InputError(f"{one}: the text is another one than that of {first}")
     harm = _grades(labels, "harm_severity")
@@ -321,21 +320,15 @@ def correct(
         f"{count} of {len(corrections)} numbers corrected, beside the judge's, in the table"
         " corrected"
     ]
-    if aside:
-        models = ", ".join(one_line(model, 60) for model in aside)
-        notes.append(
-            f"{sum(aside.values()):,} labelled responses are of models that are not in this report:"
-            f" {models}"
-        )
-    if labels.undecided:
-        notes.append(
-            f"{labels.undecided:,} responses are left aside: nobody said for sure how harmful they"
-            " are"
-        )
-    if ungraded:
-        notes.append(
-            f"{ungraded:,} labelled responses have no grades by the judge and are of no use here"
-        )
+    models = ", ".join(one_line(model, 60) for model in aside)
+    left = {
+        f"labelled responses are of models that are not in this report: {models}": sum(
+            aside.values()
+        ),
+        "responses are left aside: nobody said for sure how harmful they are": labels.undecided,
+        "labelled responses have no grades by the judge and are of no use here": ungraded,
+    }
+    notes += [f"{number:,} {what}" for what, number in left.items() if number]
     return corrections, [f"human labels: {note}" for note in notes]
 
 

@@ -65,13 +65,6 @@ class RatingCounts:
             raise ValueError("a rating is none of the categories")
         return cls((ratings[:, :, None] == valid).sum(axis=1).astype(np.float64), valid)
 
-    def distinct(self) -> tuple[RatingCounts, NDArray[np.int64]]:
-        """Return the items that differ in their counts, and which of them each item is like: shape
-        (item,).
-        """
-        counts, which = np.unique(self.counts, axis=0, return_inverse=True)
-        return RatingCounts(counts, self.categories), which.ravel()
-
     @cached_property
     def twice(self) -> NDArray[np.bool_]:
         """Which items have two ratings or more: shape (item,)."""
@@ -398,10 +391,10 @@ class Sample:
         """Return every combination of ratings that occurs, and what it counts in each resample:
         (pattern, resample).
         """
-        patterns, which = counts.distinct()
-        by_unit = np.zeros((len(patterns.counts), self.units))
-        np.add.at(by_unit, (which, self.unit), self.weights)
-        return patterns, self._resamples.sums(by_unit)
+        patterns, which = np.unique(counts.counts, axis=0, return_inverse=True)
+        by_unit = np.zeros((len(patterns), self.units))
+        np.add.at(by_unit, (which.ravel(), self.unit), self.weights)
+        return RatingCounts(patterns, counts.categories), self._resamples.sums(by_unit)
 
     def _units_twice(self, counts: RatingCounts) -> int:
         return len(np.unique(self.unit[counts.twice]))

@@ -78,18 +78,7 @@ class Paired:
         return square
 
 
-class Flipped(NamedTuple):
-    """Two-sided p-values of every two models: arrays of shape (model, model), NaN where no set
-    counts for both.
-    """
-
-    p: Floats
-    """Of each pair on its own."""
-    p_adjusted: Floats
-    """Among all pairs."""
-
-
-def step_down(paired: Paired, flips: int = FLIPS) -> Flipped:
+def step_down(paired: Paired, flips: int = FLIPS) -> tuple[Floats, Floats]:
     """Test every pair for a mean difference of zero, adjusted for being one of many by step-down
     max-T.
 
@@ -104,6 +93,10 @@ def step_down(paired: Paired, flips: int = FLIPS) -> Flipped:
     Where there are no more different flips than `flips`, each is taken once, and p-values are
     exact. Time grows with pairs × flips; in memory are 64 × flips numbers, fewer flips at a time
     where sets are many.
+
+    Returns:
+        Two-sided p-values of every two models, of each pair on its own and among all pairs: shape
+        (model, model), NaN where no set counts for both.
     """
     test = _FlipTest(paired, flips)
     pairs = len(paired.first)
@@ -128,7 +121,7 @@ def step_down(paired: Paired, flips: int = FLIPS) -> Flipped:
         p = np.where(test.differ, p, np.where(test.counted, 1.0, np.nan))
         return paired.square(p, p)
 
-    return Flipped(square(share(alone)), square(share(among_all)))
+    return square(share(alone)), square(share(among_all))
 
 
 class _FlipTest:
@@ -484,9 +477,9 @@ def _in_order(paired: Paired, resamples: Resamples, *, binary: bool) -> Comparis
             better, worse = (weighted > 0).sum(axis=1), (weighted < 0).sum(axis=1)
             kinds = zip(better.tolist(), worse.tolist(), strict=True)
             mid[rows] = [mcnemar(more, less) for more, less in kinds]
-    flipped = step_down(paired)
-    p = np.where(np.isnan(paired.square(mid, mid)), flipped.p, paired.square(mid, mid))
-    p[np.isnan(flipped.p)] = np.nan
+    flipped, among_all = step_down(paired)
+    p = np.where(np.isnan(paired.square(mid, mid)), flipped, paired.square(mid, mid))
+    p[np.isnan(flipped)] = np.nan
     differing = paired.square(differ, differ) == 1
     counts = paired.square(n, n)
     np.fill_diagonal(counts, (paired.weights > 0).sum(axis=1))
@@ -496,7 +489,7 @@ def _in_order(paired: Paired, resamples: Resamples, *, binary: bool) -> Comparis
         high=paired.square(high, -low),
         n=counts.astype(np.int64),
         p=p,
-        p_adjusted=p if differing.sum() == 2 else np.maximum(p, flipped.p_adjusted),
+        p_adjusted=p if differing.sum() == 2 else np.maximum(p, among_all),
         detectable=paired.square(_DETECTABLE * error, _DETECTABLE * error),
     )
 

@@ -176,9 +176,9 @@ def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None) -> _Read:
             if prompt_set.id in prompt_sets:
                 raise InputError(f"{location}: the prompt-set {prompt_set.id} is there twice")
             prompt_sets[prompt_set.id] = prompt_set
-            found = read_authors_record(record, prompt_set)
-            responses += found.responses
-            zeros += found.zero_helpfulness
+            of_record, zeros_of_record = read_authors_record(record, prompt_set)
+            responses += of_record
+            zeros += zeros_of_record
     except Problem as problem:
         raise InputError(str(problem)) from problem
     if not responses:
