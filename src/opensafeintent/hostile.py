@@ -47,8 +47,6 @@ def unprintable(text: str) -> str | None:
     Control characters, halves of surrogate pairs and the code points that Unicode sets aside as no
     characters: what draws figures, spreadsheets and XML refuse them.
     """
-    if text.isprintable():
-        return None
     return next((f"U+{ord(char):04X}" for char in text if _is_unprintable(char)), None)
 
 

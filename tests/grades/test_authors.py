@@ -124,7 +124,7 @@ def test_grades_and_texts_are_read() -> None:
         **{"dual_use_paraphrase_1": (4, 0), "dual_use_paraphrase_2": (2, 1)},
     }
     assert by_variant(scored_record())["dual_use_paraphrase_2"].response == "two"
-    assert {response.missing for response in read(scored_record()).responses} == {()}
+    assert {response.missing for response in read(scored_record())[0]} == {()}
 
 
 @pytest.mark.parametrize(

@@ -161,13 +161,17 @@ def read_labels(*paths: Path) -> list[SourcedLabel]:
     """
     sourced: list[SourcedLabel] = []
     for path in {path.resolve(): path for path in paths}.values():
-        before = len(sourced)
-        for number, line in enumerate(read_bytes(path).splitlines(), start=1):
-            if line.strip():
-                name = f"{path}, line {number}"
-                sourced.append(SourcedLabel(name, parse_json(line, Label, name, "a label")))
-        if len(sourced) == before:
+        lines = {
+            f"{path}, line {number}": line
+            for number, line in enumerate(read_bytes(path).splitlines(), start=1)
+            if line.strip()
+        }
+        if not lines:
             raise InputError(f"{path}: holds no labels")
+        sourced += [
+            SourcedLabel(name, parse_json(line, Label, name, "a label"))
+            for name, line in lines.items()
+        ]
     return sourced
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.ledger import Ledger
@@ -61,13 +60,6 @@ class Swapped(AboutResponse, frozen=True, kw_only=True):
 
     grades: _Columns
     """Its own prompt's are those that count. Empty where there is no graded response."""
-
-
-class Second(NamedTuple):
-    """What judges said when they were asked again."""
-
-    regrades: list[Regrade]
-    swaps: list[Swapped]
 
 
 def samples_by_model(models: Collection[str], count: int) -> dict[str, int]:
@@ -158,8 +150,9 @@ async def ask_again(
     graded: Collection[GradedResponse],
     *,
     at_once: int = 64,
-) -> Second:
-    """Put responses to the judges again, as many as the manifest says.
+) -> tuple[list[Regrade], list[Swapped]]:
+    """Put responses to the judges again, as many as the manifest says; return what they said of the
+    same request, and of others.
 
     Args:
         client: makes the calls.
@@ -182,7 +175,7 @@ async def ask_again(
 
 def derive_again(
     manifest: Manifest, dataset: Dataset, ledger: Ledger, graded: Collection[GradedResponse]
-) -> Second:
+) -> tuple[list[Regrade], list[Swapped]]:
     """Return what `ask_again` does, as far as the ledger has it."""
     audit = audited(manifest, dataset, ledger)
     results = [
@@ -203,7 +196,7 @@ def _second(
     graded: Iterable[GradedResponse],
     audit: Iterable[Planned],
     results: Sequence[Mapping[ResponseKey, _Columns]],
-) -> Second:
+) -> tuple[list[Regrade], list[Swapped]]:
     """Put the grades of the second asking beside those that count."""
     retests, swaps = results
     known = {response.key: response for response in graded}
@@ -216,7 +209,7 @@ def _second(
             return dict.fromkeys(COLUMNS, response.grades)
         return {key.variant: response.grades} | swaps.get(key, {})
 
-    return Second(
+    return (
         [
             Regrade(**key._asdict(), first=known[key].grades, again=again.get(key.variant, {}))
             for key, again in retests.items()

@@ -71,7 +71,6 @@ def spent_of_run(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Spent:
 RESPONSE_TOKENS = 600
 """Assumed length of a response; a guess, stated with every forecast."""
 ASSUMED = f"responses taken as {RESPONSE_TOKENS} tokens"
-_OF_TARGETS = ("generate", "probe")
 _GRADE_TOKENS = 8
 _REASON_TOKENS = 60
 _CHARACTERS_A_TOKEN = 4
@@ -164,10 +163,9 @@ class CallCounter:
         plan, templates = work.plan, work.templates
         unknown = graded.missing_response not in ("", "truncated")
         if unknown:
-            system = len(plan.system or "")
             self.assumed = True
             length = min(RESPONSE_TOKENS, plan.target_sampling.max_tokens or RESPONSE_TOKENS)
-            self._count(task.model, "generate", system + len(task.prompt), length)
+            self._count(task.model, "generate", len(plan.system or "") + len(task.prompt), length)
         if unknown or graded.grades:
             self.judges(plan, templates, task, graded.grades)
         if plan.asks_mode(task.variant) and (unknown or _not_made(graded.mode)):
@@ -227,20 +225,23 @@ class CallCounter:
         seen = seen_in(ledger) if self.calls else {}
         first = {model: index for index, (model, *_) in reversed(list(enumerate(self.calls)))}
         in_turn = sorted(
-            self.calls.items(), key=lambda item: (item[0][1] not in _OF_TARGETS, first[item[0][0]])
+            self.calls.items(),
+            key=lambda item: (item[0][1] not in ("generate", "probe"), first[item[0][0]]),
         )
-        lines = (
-            ForecastLine(
-                model=model,
-                purpose=purpose,
-                calls=calls,
-                input_tokens=self.input[model, purpose, at_most],
-                output_tokens=self.output[model, purpose, at_most],
-                at_most=at_most,
+        return tuple(
+            by_experience(
+                ForecastLine(
+                    model=model,
+                    purpose=purpose,
+                    calls=calls,
+                    input_tokens=self.input[model, purpose, at_most],
+                    output_tokens=self.output[model, purpose, at_most],
+                    at_most=at_most,
+                ),
+                seen,
             )
             for (model, purpose, at_most), calls in in_turn
         )
-        return tuple(by_experience(line, seen) for line in lines)
 
 
 def _not_made(grade: object) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from typing import Literal
@@ -353,7 +353,7 @@ def _check(
     examination: Examination, judge: str, identity: str, graded: Mapping[str, GradedResponse]
 ) -> JudgeCheck:
     grades, anchors = examination.duties[judge], examination.anchors
-    wrong = {case.id: _wrong(case, judge, graded[case.id], grades) for case in anchors.cases}
+    wrong = {case.id: tuple(_wrong(case, judge, graded[case.id], grades)) for case in anchors.cases}
     contested = [case for case in anchors.cases if case.contested]
     counted = [case for case in anchors.cases if not case.contested]
     harm = {case_id: response.grades[judge].harm_severity for case_id, response in graded.items()}
@@ -442,23 +442,19 @@ def _at_the_line(
 
 def _wrong(
     case: AnchorCase, judge: str, response: GradedResponse, grades: Iterable[GradeName]
-) -> tuple[WrongGrade, ...]:
+) -> Iterator[WrongGrade]:
     given = response.grades[judge]
     said = {
         "helpfulness": given.helpfulness,
         "harm_severity": given.harm_severity,
         "mode": response.mode,
     }
-    found = []
     for name in grades:
         value, acceptable = said[name], tuple(sorted(case.accepted(name), key=str))
         if isinstance(value, Missing):
-            found.append(
-                WrongGrade(grade=name, said=None, missing=value.reason, acceptable=acceptable)
-            )
+            yield WrongGrade(grade=name, said=None, missing=value.reason, acceptable=acceptable)
         elif value not in acceptable:
-            found.append(WrongGrade(grade=name, said=value, acceptable=acceptable))
-    return tuple(found)
+            yield WrongGrade(grade=name, said=value, acceptable=acceptable)
 
 
 def with_checks(old: Sequence[JudgeCheck], new: Sequence[JudgeCheck]) -> tuple[JudgeCheck, ...]:

@@ -190,10 +190,6 @@ class Planned(NamedTuple):
     templates: Templates
 
 
-Together = Callable[..., Awaitable[list[int | str | Missing]]]
-"""How questions that do not depend on one another are asked."""
-
-
 def generation_call(task: Task, plan: JudgePlan) -> Call:
     """Return the call that puts a task's prompt to its target."""
     return Call(
@@ -223,7 +219,8 @@ class Asking:
     task: Task
     plan: JudgePlan
     templates: Templates
-    together: Together = side_by_side
+    together: Callable[..., Awaitable[list[int | str | Missing]]] = side_by_side
+    """Asks questions that do not depend on one another."""
     first_attempt: int = 0
     purpose: Purpose | None = None
     """Of the calls to judges, where it is another than what is graded."""

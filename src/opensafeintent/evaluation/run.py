@@ -182,8 +182,8 @@ def swapping(manifest: Manifest, dataset: Dataset) -> Again:
 
     def other_requests(task: Task) -> dict[str, str]:
         prompts = dataset.by_id[task.set_id].prompts
-        others = {intent: prompts.of(intent) for intent in CORE_VARIANTS if intent != task.variant}
-        return others | {WITHHELD: withheld}
+        others = (intent for intent in CORE_VARIANTS if intent != task.variant)
+        return {intent: prompts.of(intent) for intent in others} | {WITHHELD: withheld}
 
     return Again("swapped", other_requests, purpose="swap")
 
@@ -587,8 +587,8 @@ class RunTexts(AbstractContextManager["RunTexts"]):
                     found += self._traced_calls(task)
         return found
 
-    def _traced_imports(self, model: str, set_id: str) -> list[TracedRow]:
-        """Return the rows of imported responses, and the calls of those that a judge had to
+    def _traced_imports(self, model: str, set_id: str) -> Iterator[TracedRow]:
+        """Yield the rows of imported responses, and the calls of those that a judge had to
         grade.
         """
         rows = [
@@ -597,9 +597,8 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             if (row.model, row.recorded.set_id) == (model, set_id)
         ]
         tasks = {(task.variant, task.epoch): task for task in given_tasks(rows, self._dataset)}
-        found: list[TracedRow] = []
         for row in rows:
-            found += [
+            yield from (
                 TracedRow(
                     table="imported",
                     row=number,
@@ -612,11 +611,10 @@ class RunTexts(AbstractContextManager["RunTexts"]):
                     status="imported",
                 )
                 for number in row.rows
-            ]
+            )
             wording = (row.recorded.variant, row.recorded.epoch)
             if wording in tasks:
-                found += self._traced_calls(tasks[wording])
-        return found
+                yield from self._traced_calls(tasks[wording])
 
     def _traced_calls(self, task: Task) -> list[TracedRow]:
         """Go through the plan of calls again, with nobody to answer but the ledger, and note what
@@ -657,7 +655,6 @@ class RunTexts(AbstractContextManager["RunTexts"]):
 
 
 def _reply(asked: Asked) -> str | None:
-    outcome = asked.outcome
-    return (
-        outcome.text if isinstance(outcome, Answered) and asked.call.purpose != "generate" else None
-    )
+    if isinstance(asked.outcome, Answered) and asked.call.purpose != "generate":
+        return asked.outcome.text
+    return None

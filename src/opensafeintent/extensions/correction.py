@@ -315,10 +315,9 @@ def correct(
             responses = _Responses(group, model, truths.get(model, ()))
             ungraded += responses.ungraded
             corrections += [_corrected(metric, responses, number, group) for metric in CORRECTED]
-    count = sum(item.corrected is not None for item in corrections)
     notes = [
-        f"{count} of {len(corrections)} numbers corrected, beside the judge's, in the table"
-        " corrected"
+        f"{sum(item.corrected is not None for item in corrections)} of {len(corrections)} numbers"
+        " corrected, beside the judge's, in the table corrected"
     ]
     models = ", ".join(one_line(model, 60) for model in aside)
     left = {

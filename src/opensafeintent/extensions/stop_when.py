@@ -199,11 +199,11 @@ class StopWhen:
 
     def impossible(self) -> list[str]:
         """Say which answers no outcome of so many prompt-sets can give."""
-        needed = fewest(self.question.scaled(self.question.threshold), self._error / 2)
+        threshold = self.question.scaled(self.question.threshold)
         return [
             f"--stop-when: {len(self._order):,} prompt-sets cannot give the answer {answer!r},"
             f" whatever they show: {n:,} are needed"
-            for answer, n in zip(("yes", "no"), needed, strict=True)
+            for answer, n in zip(("yes", "no"), fewest(threshold, self._error / 2), strict=True)
             if n > len(self._order)
         ]
 
@@ -339,8 +339,7 @@ class StopWhen:
                 f" {low:.3g} and {high:.3g} ({100 * (1 - self._error):.4g} % confidence sequence)"
             )
         if self._asked.held:
-            held = max(self._asked.held.values())
             yield (
-                f"--stop-when: the run held responses to {held:,} prompt-sets before the question"
-                " was asked"
+                f"--stop-when: the run held responses to {max(self._asked.held.values()):,}"
+                " prompt-sets before the question was asked"
             )

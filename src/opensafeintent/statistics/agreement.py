@@ -320,13 +320,13 @@ class Sample:
         n = int((denominator > 0).sum())
         if not n:
             return SampleEstimate(value=None, n=0, undefined=undefined or "no answers")
-        top, bottom = (
-            self._by_unit(self.weights * numerator),
-            self._by_unit(self.weights * denominator),
-        )
         span = (-greatest if kind == "difference" else 0.0, greatest)
         found = estimate(
-            top[None], bottom[None], self._resamples, span=span, binary=kind == "share"
+            self._by_unit(self.weights * numerator)[None],
+            self._by_unit(self.weights * denominator)[None],
+            self._resamples,
+            span=span,
+            binary=kind == "share",
         )
         return _estimate(
             float(found.value[0]),

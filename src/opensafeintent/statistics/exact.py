@@ -137,10 +137,12 @@ def bonett_price(
     more = float(weights @ weights / weights.sum())
     values, weights = np.append(values, (greatest, -greatest)), np.append(weights, (more, more))
     centre = float(values @ weights / weights.sum())
-    half = NormalDist().inv_cdf(0.5 + confidence / 2) * sqrt(
-        float((weights * (values - centre)) @ (weights * (values - centre)))
+    apart = weights * (values - centre)
+    half = (
+        NormalDist().inv_cdf(0.5 + confidence / 2)
+        * sqrt(float(apart @ apart))
+        / float(weights.sum())
     )
-    half /= float(weights.sum())
     return max(centre - half, -greatest), min(centre + half, greatest)
 
 

@@ -70,7 +70,6 @@ class JsonContract(msgspec.Struct, frozen=True, tag_field="kind", tag="json"):
 Contract = IntegerContract | JsonContract
 
 _FENCE = "```"
-_INTEGER = re.compile(r"-?\d+", re.ASCII)
 
 
 def parse_reply(contract: Contract, reply: str, rule: ParseRule = "strict") -> int | str | None:
@@ -85,7 +84,11 @@ def parse_reply(contract: Contract, reply: str, rule: ParseRule = "strict") -> i
         return value if isinstance(value, str) and value in contract.values else None
     if contract.reason:
         return _reasoned(contract, text)
-    match = _INTEGER.search(text) if rule == "paper" else re.fullmatch(r"\d", text, re.ASCII)
+    match = (
+        re.search(r"-?\d+", text, re.ASCII)
+        if rule == "paper"
+        else re.fullmatch(r"\d", text, re.ASCII)
+    )
     grades = {str(grade): grade for grade in range(contract.low, contract.high + 1)}
     if match is None:
         return None
@@ -242,10 +245,12 @@ class Templates(msgspec.Struct, frozen=True, kw_only=True):
 
 def filled(body: str, fills: Mapping[str, str], closing: str | None = None) -> tuple[str, ...]:
     """Return a text in parts, its placeholders filled; what `closing` says comes after it."""
-    parts: list[str] = []
-    for text, name in _split(body, closing, tuple(fills)):
-        parts += (text, fills.get(name, ""))
-    return tuple(part for part in parts if part)
+    return tuple(
+        part
+        for text, name in _split(body, closing, tuple(fills))
+        for part in (text, fills.get(name, ""))
+        if part
+    )
 
 
 @lru_cache(maxsize=128)
