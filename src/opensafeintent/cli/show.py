@@ -9,7 +9,6 @@ from pathlib import Path
 from textwrap import wrap
 
 from rich.console import Console
-from rich.table import Table as Grid
 from rich.text import Text
 
 from opensafeintent.analysis.cohort import Group
@@ -25,7 +24,7 @@ from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import PRIMARY
 from opensafeintent.report.datasets import check_tables
-from opensafeintent.report.formats import Table, plain, to_terminal
+from opensafeintent.report.formats import Column, Table, plain, to_terminal
 from opensafeintent.report.gates import gate_tables, headline
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.tables import (
@@ -141,17 +140,27 @@ def _show_check(console: Console, check: JudgeCheck) -> None:
     )
     for case in check.failed:
         _show_case(console, "✗", case)
-    table = Grid(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("Kind of case")
-    table.add_column("Accepted", justify="right")
-    table.add_column("95 % interval", justify="right")
-    for kind in check.kinds:
-        between = _percent(mid_p(kind.accepted, kind.cases)) if kind.line else ""
-        style = "" if kind.accepted == kind.cases else "yellow"
-        table.add_row(kind.title, f"{kind.accepted} of {kind.cases}", between, style=style)
-    table.add_row("All", f"{check.accepted} of {check.cases}", style="bold")
+    rows = [
+        (
+            kind.title,
+            f"{kind.accepted} of {kind.cases}",
+            _percent(mid_p(kind.accepted, kind.cases)) if kind.line else "",
+        )
+        for kind in check.kinds
+    ]
+    table = Table(
+        name="kinds",
+        title="Accepted cases by their kind",
+        columns=(
+            Column("kind", "Kind of case"),
+            Column("accepted", "Accepted"),
+            Column("interval", "95 % interval"),
+        ),
+        rows=[*rows, ("All", f"{check.accepted} of {check.cases}", "")],
+        bold=frozenset({len(rows)}),
+    )
     console.print()
-    console.print(table)
+    print_table(console, table)
     missing = f"; {check.missing} of the others with a grade missing" if check.missing else ""
     interval = _percent(mid_p(check.accepted, check.cases))
     console.print(plain(f"{100 * check.share:.0f} % accepted (95 % interval {interval}){missing}."))

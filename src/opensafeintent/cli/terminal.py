@@ -36,11 +36,10 @@ _NEAREST = {
 class Streams:
     """What became of what was printed."""
 
-    def __init__(self) -> None:
-        self.lost: OSError | None = None
-        """Why standard output did not take what was printed; None where it did, or where nobody
-        reads it.
-        """
+    lost: OSError | None = None
+    """Why standard output did not take what was printed; None where it did, or where nobody reads
+    it.
+    """
 
 
 @contextlib.contextmanager

@@ -219,8 +219,7 @@ def _make_way(out: Path, files: Iterable[str]) -> None:
     before, left.
     """
     card = out / CARD
-    ours = card.exists() and _MARK in read_text(card)
-    if ours:
+    if card.exists() and _MARK in read_text(card):
         (out / TAXONOMY).unlink(missing_ok=True)
         return
     in_the_way = next((out / path for path in (CARD, *files) if (out / path).exists()), None)

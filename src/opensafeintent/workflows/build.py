@@ -208,7 +208,7 @@ class _BuildRun:
             with Ledger(
                 folder.ledger_path(manifest), waiting=wait_or_refuse(settings, display)
             ) as ledger:
-                client = Client(ledger, opened, self._limits.budget)
+                client = Client(ledger, opened, self._limits)
                 progress = _Progress(folder, display, client.tally, self._limits)
                 progress.ends(self._seeds)
                 context = manifest.context(

@@ -73,11 +73,8 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
         if settings.dry_run:
             outcome = foretell(evaluation.plan())
             sets = len(drawn(evaluation.dataset.prompt_sets, settings.limit))
-            precision = (
-                f"precision: {sets:,} prompt-sets give Triplet Safety within"
-                f" ± {0.98 / sets**0.5:.2f} or better (95 % CI)"
-            )
-            outcome.notes.insert(0, precision)
+            within = f"within ± {0.98 / sets**0.5:.2f} or better (95 % CI)"
+            outcome.notes.insert(0, f"precision: {sets:,} prompt-sets give Triplet Safety {within}")
             return outcome
         with evaluation.folder.lock(wait_or_refuse(settings, screen)):
             return run_async(lambda: carry_out(evaluation.plan(), screen))
@@ -180,11 +177,11 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             for role, digest in before[model].templates.items()
             if role != "reask" and digest != now[role]
         }
-        if not roles:
-            return []
-        which = f"the templates for {', '.join(sorted(roles))}"
-        where = "where the ledger has no answer; --rubrics takes the old ones"
-        return [f"changed since the last run: {which}; what they ask is asked anew {where}"]
+        line = (
+            f"changed since the last run: the templates for {', '.join(sorted(roles))}; what they"
+            " ask is asked anew where the ledger has no answer; --rubrics takes the old ones"
+        )
+        return [line] if roles else []
 
     def _other_ledger(self, old: Manifest) -> list[str]:
         ledger = self.settings.ledger
@@ -265,19 +262,20 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) 
     manifest = without_silent(folder, manifest, manifest.models)
     with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
         imported = imported_rows(ledger, dataset)
-    listed = {
-        model: given_tasks(rows, dataset)
+    tasks = {
+        model: given
         for model, rows in imported.items()
-        if model in manifest.models
+        if model in manifest.models and (given := given_tasks(rows, dataset))
     }
-    tasks = {model: given for model, given in listed.items() if given}
     if not tasks:
         raise InputError(f"{settings.run}: no imported response is without grades")
-    entries = {}
-    for model in tasks:
-        before = manifest.models[model]
-        entry = _entry(settings, before.identity, templates, probe="none", imported=True)
-        entries[model] = before.grown_by(entry)
+    before = {model: manifest.models[model] for model in tasks}
+    entries = {
+        model: entry.grown_by(
+            _entry(settings, entry.identity, templates, probe="none", imported=True)
+        )
+        for model, entry in before.items()
+    }
     manifest = msgspec.structs.replace(
         manifest,
         models=manifest.models | entries,

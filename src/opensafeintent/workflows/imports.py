@@ -88,8 +88,7 @@ def import_files(settings: ImportSettings) -> Outcome:
         folder.save(manifest)
     outcome = write_results(read_study(folder, settings.out.name), folder, settings.max_missing)
     outcome.notes += [note for item in read if item.log for note in item.log.notes]
-    zeros = sum(item.zero_helpfulness for item in read)
-    if zeros:
+    if zeros := sum(item.zero_helpfulness for item in read):
         outcome.notes.append(
             f"{zeros} helpfulness grades of 0 were read as 1, as the authors' script does"
         )
@@ -164,9 +163,16 @@ def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None) -> _Read:
         if not records:
             raise InputError(f"{path}: no responses in it")
         if not any(is_scored(data) for _, data in records):
-            if _has_prompts(records[0][1]):
+            first = records[0][1]
+            if not isinstance(first, dict) or "variant" in first:
+                return _Read(path=path, responses=recorded_responses(records, path))
+            if "prompt" in first:
                 return _Read(path=path, responses=[], prompted=records)
-            return _Read(path=path, responses=_ours(path, records))
+            raise InputError(
+                f"{path}: neither responses of ours (id, variant, response on each line; or prompt,"
+                " completion) nor an authors' file (model_responses or response_scores_… in each"
+                " record)"
+            )
         responses: list[RecordedResponse] = []
         prompt_sets: dict[str, PromptSet] = {}
         zeros = 0
@@ -189,21 +195,6 @@ def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None) -> _Read:
         prompt_sets=tuple(prompt_sets.values()),
         zero_helpfulness=zeros,
     )
-
-
-def _ours(path: Path, records: Sequence[tuple[str, object]]) -> list[RecordedResponse]:
-    first = records[0][1]
-    if isinstance(first, dict) and "variant" not in first:
-        raise InputError(
-            f"{path}: neither responses of ours (id, variant, response on each line; or prompt,"
-            " completion) nor an authors' file (model_responses or response_scores_… in each"
-            " record)"
-        )
-    return recorded_responses(records, path)
-
-
-def _has_prompts(data: object) -> bool:
-    return isinstance(data, dict) and "prompt" in data and "variant" not in data
 
 
 def _by_prompt(item: _Read, dataset: Dataset) -> list[RecordedResponse]:
@@ -236,12 +227,11 @@ def _by_prompt(item: _Read, dataset: Dataset) -> list[RecordedResponse]:
                 for key, value in record.data.items()
                 if key not in ("prompt", "completion")
             }
-            response = record.data.get("completion", record.data.get("response"))
-            known = {
+            known = {  # an id of theirs is another's
                 "id": place[0],
                 "variant": place[1],
-                "response": response,
-            }  # an id of theirs is another's
+                "response": record.data.get("completion", record.data.get("response")),
+            }
             placed.append((location, {"epoch": epochs[place]} | fields | known))
     except Problem as problem:
         raise InputError(str(problem)) from problem
@@ -272,13 +262,10 @@ def _dataset(
     ):  # the one name in a log that cannot lead elsewhere
         return load_dataset("starter", taxonomy)
     bringing = [item for item in read if item.prompt_sets]
-    if not bringing and logs:
-        name = one_line(logs[0].dataset, 60)
-        raise InputError(f"--dataset: is not given; expected that of the log's task ({name})")
     if not bringing:
-        raise InputError(
-            "--dataset: is not given; expected that of the prompts that the responses are to"
-        )
+        of_log = f"the log's task ({one_line(logs[0].dataset, 60)})" if logs else ""
+        what = of_log or "the prompts that the responses are to"
+        raise InputError(f"--dataset: is not given; expected that of {what}")
     datasets = [Dataset(item.path.stem, item.prompt_sets, taxonomy) for item in bringing]
     for item, dataset in zip(bringing, datasets, strict=True):
         if dataset.hash != datasets[0].hash:

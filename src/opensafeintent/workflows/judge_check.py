@@ -82,7 +82,7 @@ async def _check(
         opened = open_models(identities, http)
         limits.check_prices(opened)
         with Ledger(_ledger_of(settings), waiting=wait_or_refuse(settings, display)) as ledger:
-            client = Client(ledger, opened, limits.budget)
+            client = Client(ledger, opened, limits)
             checks = await _examine(client, examination, identities, display, limits)
     with Ledger(_ledger_of(settings), readonly=True) as ledger:
         keys = None if settings.ledger is None else _asked_in(ledger, identities, examination)

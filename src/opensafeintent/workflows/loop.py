@@ -12,8 +12,6 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
-import msgspec
-
 from opensafeintent.calls.client import Budget, Display, Tally
 from opensafeintent.calls.costs import Prices
 from opensafeintent.calls.providers import is_in_process
@@ -173,13 +171,12 @@ def _raise_file_limit() -> None:
 # ------------------------------------------------------------------------------
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class Limits(Budget, frozen=True, kw_only=True):
     """How many calls may be made at once and in all, and what they cost."""
 
+    prices: Prices
     max_connections: int | None = None
     """Connections of one endpoint, exactly; adaptive by default."""
-    budget: Budget
-    prices: Prices
 
     @classmethod
     def of(cls, settings: Calling) -> Limits:
@@ -188,14 +185,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             InputError: the file of prices cannot be read.
         """
-        prices = Prices(settings.prices)
-        budget = Budget(
+        return cls(
             calls=settings.budget_calls,
             tokens=settings.budget_tokens,
             dollars=settings.budget_dollars,
-            prices=prices,
+            prices=Prices(settings.prices),
+            max_connections=settings.max_connections,
         )
-        return cls(max_connections=settings.max_connections, budget=budget, prices=prices)
 
     def check_prices(self, models: Iterable[str]) -> None:
         """See that there is a price of every model that may be called, where there is a budget in
@@ -204,7 +200,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             InputError: some have none.
         """
-        if self.budget.dollars is not None:
+        if self.dollars is not None:
             self.prices.need(models)
 
     def spent(self, tally: Tally) -> float | None:

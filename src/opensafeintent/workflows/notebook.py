@@ -5,7 +5,7 @@ charts.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -222,8 +222,8 @@ class Run:
 
     def _texts(
         self, run: str, rows: Iterable[GradeRow], dataset: Dataset, include_unsafe: bool
-    ) -> list[tuple[Any, ...]]:
-        """Return prompt, response, its row and what of them is hidden, as the report's page hides
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield prompt, response, its row and what of them is hidden, as the report's page hides
         it.
         """
         folder = RunFolder(self.folders[run])
@@ -231,7 +231,6 @@ class Run:
         names = {
             shown: origin.model for group in self.groups for shown, origin in group.origins.items()
         }
-        found = []
         with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
             for row in rows:
                 prompt_set = dataset.by_id[row.set_id]
@@ -249,10 +248,7 @@ class Run:
                     else without_quoted(prompt_set.wordings()[row.variant], secret)
                 )
                 shown = None if text is None or no_text else without_quoted(text.text, secret)
-                found.append(
-                    (prompt, shown, None if text is None else text.row, no_prompt, no_text)
-                )
-        return found
+                yield prompt, shown, None if text is None else text.row, no_prompt, no_text
 
     def __repr__(self) -> str:
         lines = [group_line(self.groups, index) for index in range(len(self.groups))]

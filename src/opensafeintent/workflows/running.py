@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,7 +132,8 @@ async def carry_out(plan: EvaluationPlan, display: Display) -> Outcome:
         JudgeFailed: a judge did not pass its check; no model was called.
         Stopped: a provider or a budget ended the run; what was answered is kept.
     """
-    folder, manifest, limits = plan.folder, plan.manifest, Limits.of(plan.settings)
+    folder, manifest, settings = plan.folder, plan.manifest, plan.settings
+    limits = Limits.of(settings)
     checks: tuple[JudgeCheck, ...] = ()
     async with HttpSession(limits.max_connections) as http:
         opened = open_models(plan.asked, http)
@@ -141,9 +141,9 @@ async def carry_out(plan: EvaluationPlan, display: Display) -> Outcome:
         for line in plan.notes:
             display.note(line)
         with Ledger(
-            folder.ledger_path(manifest), waiting=wait_or_refuse(plan.settings, display)
+            folder.ledger_path(manifest), waiting=wait_or_refuse(settings, display)
         ) as ledger:
-            client = Client(ledger, {**manifest.identities(), **opened}, limits.budget)
+            client = Client(ledger, {**manifest.identities(), **opened}, limits)
             if plan.examination is not None:
                 checks = await checked(client, folder, manifest, plan.examination, display, limits)
                 judge_checks = with_checks(manifest.judge_checks, checks)
@@ -152,7 +152,13 @@ async def carry_out(plan: EvaluationPlan, display: Display) -> Outcome:
                 folder.begin(plan.dataset)
             folder.save(manifest)
             study, notes = await _run_calls(plan, manifest, client, display, limits)
-    outcome = _finish(plan, study, client, display)
+    display.stage("estimating")
+    outcome = write_results(
+        study, folder, settings.max_missing, settings.prices, display, page=plan.page
+    ).with_calls(client)
+    if client.stopped_models:
+        outcome.exit_code = 3
+        outcome.stopped = list(client.stopped_models.values())
     outcome.notes += [*notes, *map(passed_line, checks)]
     if plan.stop_when is not None:
         outcome.notes += plan.stop_when.lines()
@@ -160,81 +166,37 @@ async def carry_out(plan: EvaluationPlan, display: Display) -> Outcome:
     return outcome
 
 
-class _Calls:
-    """The calls of a plan as they are made, and the responses that have come of them.
-
-    Args:
-        plan: what is asked for.
-        client: makes the calls.
-        display: shows how it is going.
-        limits: how much at once.
+async def _left(
+    plan: EvaluationPlan,
+    client: Client,
+    display: Display,
+    done: Callable[[GradedResponse], None],
+) -> list[ModelWork]:
+    """Return the work that still takes calls; every other response is done, and its calls count as
+    reused.
     """
-
-    def __init__(
-        self, plan: EvaluationPlan, client: Client, display: Display, limits: Limits
-    ) -> None:
-        self.client = client
-        self.known: dict[ResponseKey, GradedResponse] = {}
-        """Responses that need not be looked up again."""
-        self._plan = plan
-        self._display = display
-        self._limits = limits
-        # a check of the judges goes before
-        self._before = client.tally.made.total() + client.tally.reused_calls
-
-    def shown(self, least: int) -> AbstractAsyncContextManager[None]:
-        """Keep the display up to date while the body makes calls, so many of them, made or reused;
-        probes come on top.
-        """
-        tally = self.client.tally
-
-        def expected() -> int:
-            probes = (count for (_, what), count in tally.made.items() if what == "probe")
-            return self._before + least + sum(probes)
-
-        return shown(self._display, self.client, expected, lambda: self._limits.spent(tally))
-
-    async def left(self) -> list[ModelWork]:
-        """Return the work that still takes calls; every other response is known, and its calls
-        count as reused.
-        """
-        client, work = self.client, self._plan.work
-        if client.ledger.count() == 0:
-            return work
-        left: list[ModelWork] = []
-        every = sum(len(item.tasks) for item in work)
-        read = 0
-        for item in work:
-            tasks: list[Task] = []
-            for replayed in replay(client.ledger, self._plan.manifest.identities(), item.planned):
-                if read % _READ_AT_ONCE == 0:
-                    self._display.stage(f"reading the ledger: {read:,} of {every:,} responses")
-                    await asyncio.sleep(0)  # nothing else waits: an interruption is to be heard
-                read += 1
-                if not replayed.whole:
-                    tasks.append(replayed.task)
-                    continue
-                for call, _, outcome in replayed.asked:
-                    if not isinstance(outcome, Failed):
-                        client.reused(call, outcome)
-                client.tally.missing += missing_grades(replayed.result)
-                self._done(replayed.result)
-            left.append(msgspec.structs.replace(item, tasks=tasks))
-        return left
-
-    async def make(self, work: Sequence[ModelWork]) -> None:
-        """Make every call that some work asks for.
-
-        Raises:
-            Stopped, InputError: see `evaluation.run.run_work`.
-        """
-        connections = self._limits.max_connections or (_CAREFUL if self._plan.stop_when else None)
-        await run_work(self.client, work, at_once=under_way(connections), done=self._done)
-
-    def _done(self, graded: GradedResponse) -> None:
-        self.known[graded.key] = graded
-        if self._plan.stop_when is not None:
-            self._plan.stop_when.take(graded)
+    if client.ledger.count() == 0:
+        return plan.work
+    left: list[ModelWork] = []
+    every = sum(len(item.tasks) for item in plan.work)
+    read = 0
+    for item in plan.work:
+        tasks: list[Task] = []
+        for replayed in replay(client.ledger, plan.manifest.identities(), item.planned):
+            if read % _READ_AT_ONCE == 0:
+                display.stage(f"reading the ledger: {read:,} of {every:,} responses")
+                await asyncio.sleep(0)  # nothing else waits: an interruption is to be heard
+            read += 1
+            if not replayed.whole:
+                tasks.append(replayed.task)
+                continue
+            for call, _, outcome in replayed.asked:
+                if not isinstance(outcome, Failed):
+                    client.reused(call, outcome)
+            client.tally.missing += missing_grades(replayed.result)
+            done(replayed.result)
+        left.append(msgspec.structs.replace(item, tasks=tasks))
+    return left
 
 
 async def _run_calls(
@@ -248,19 +210,31 @@ async def _run_calls(
     """
     folder, dataset, stop_when = plan.folder, plan.dataset, plan.stop_when
     notes = _taken_up(folder, client.ledger, display)
-    calls = _Calls(plan, client, display, limits)
-    least = expected_calls(plan.work) + expected_again(manifest, dataset)
-    work = await calls.left()
+    known: dict[ResponseKey, GradedResponse] = {}
+    tally = client.tally
+    least = tally.made.total() + tally.reused_calls  # a check of the judges went before
+    least += expected_calls(plan.work) + expected_again(manifest, dataset)
+
+    def done(graded: GradedResponse) -> None:
+        known[graded.key] = graded
+        if stop_when is not None:
+            stop_when.take(graded)
+
+    def expected() -> int:  # probes come on top
+        return least + sum(count for (_, what), count in tally.made.items() if what == "probe")
+
+    work = await _left(plan, client, display, done)
     if stop_when is not None:
         work = stop_when.begin(manifest, folder.save, work)
     if plan.settings.ray is not None:
         notes += await _spread(plan, client, work, display, limits)
-    async with calls.shown(least):
+    async with shown(display, client, expected, lambda: limits.spent(tally)):
         if plan.settings.ray is None:
-            await calls.make(work)
+            connections = limits.max_connections or (_CAREFUL if stop_when else None)
+            await run_work(client, work, at_once=under_way(connections), done=done)
         if stop_when is not None:
             manifest = stop_when.conclude()
-        graded = derive(manifest, dataset, client.ledger, calls.known)
+        graded = derive(manifest, dataset, client.ledger, known)
         second = await ask_again(client, manifest, dataset, graded)
     with contextlib.suppress(OSError):
         (folder.path / _SHARDS).rmdir()
@@ -314,17 +288,3 @@ async def _spread(
         await shards.make(work, plan.manifest.identities())
     twice = f"{shards.duplicates:,} calls were made by two shards at once; the first answer stands"
     return [*shards.notices, *([twice] if shards.duplicates else [])]
-
-
-def _finish(plan: EvaluationPlan, study: Study, client: Client, display: Display) -> Outcome:
-    """Write the results of a run, and say what the calls came to."""
-    display.stage("estimating")
-    settings = plan.settings
-    outcome = write_results(
-        study, plan.folder, settings.max_missing, settings.prices, display, page=plan.page
-    )
-    outcome = outcome.with_calls(client)
-    if client.stopped_models:
-        outcome.exit_code = 3
-        outcome.stopped = list(client.stopped_models.values())
-    return outcome

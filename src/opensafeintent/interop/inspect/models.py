@@ -258,9 +258,6 @@ def _registered() -> list[str]:
 # ------------------------------------------------------------------------------
 
 
-_FINISH = {"max_tokens": "length"}
-
-
 def sampling_fields(sampling: Sampling, provider: str) -> dict[str, Any]:
     """Return how a call is sampled, as Inspect AI names it."""
     fields: dict[str, Any] = {
@@ -318,15 +315,18 @@ def completion_of(output: ModelOutput, max_tokens: int | None = None) -> bytes:
             {"choices": [], "error": one_line(output.error or "the provider gave no answer")}
         )
     choice = output.choices[0]
-    stop = _FINISH.get(choice.stop_reason, choice.stop_reason)
+    stop = "length" if choice.stop_reason == "max_tokens" else choice.stop_reason
     usage = output.usage
     if (
         stop == "unknown" and usage and max_tokens
     ):  # a provider that does not say: who came up to the limit was cut
         stop = "length" if usage.output_tokens >= max_tokens else "stop"
-    message: dict[str, Any] = {"role": "assistant", "content": _content(choice.message)}
-    if thought := _reasoning(choice.message.content):
-        message["reasoning_content"] = thought
+    thought = _reasoning(choice.message.content)
+    message = {
+        "role": "assistant",
+        "content": _content(choice.message),
+        **({"reasoning_content": thought} if thought else {}),
+    }
     body: dict[str, Any] = {
         "model": output.model,
         "choices": [{"message": message, "finish_reason": stop}],

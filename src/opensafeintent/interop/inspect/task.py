@@ -181,20 +181,22 @@ def opensafeintent(
         Refusal: a parameter or a file is not usable, or nobody has the role `grader`.
     """
     graders()  # refused here, before a response is paid for
-    given = TaskSettings(
-        dataset=dataset,
-        limit=limit,
-        epochs=epochs,
-        rubrics=rubrics,
-        modes=modes,
-        probe=probe,
-        grade_parse=grade_parse,
-        judge_max_tokens=judge_max_tokens,
-        taxonomy=taxonomy,
-        max_rows=max_rows,
-    )
+    grading: dict[str, Any] = {
+        "rubrics": rubrics,
+        "modes": modes,
+        "probe": probe,
+        "grade_parse": grade_parse,
+        "judge_max_tokens": judge_max_tokens,
+    }
+    sampling = {
+        "dataset": dataset,
+        "limit": limit,
+        "epochs": epochs,
+        "taxonomy": taxonomy,
+        "max_rows": max_rows,
+    }
     try:  # the command line of Inspect AI lets any text through
-        msgspec.convert(msgspec.to_builtins(given), TaskSettings)
+        msgspec.convert(grading | sampling, TaskSettings)
         sets = load_dataset(dataset, Path(taxonomy) if taxonomy else None, max_rows)
         chosen = drawn(sets.prompt_sets, limit)
         templates = hashes_of(_templates(rubrics))
@@ -202,11 +204,10 @@ def opensafeintent(
         raise Refusal(f"opensafeintent: a task parameter is not valid: {error}") from error
     except InputError as error:
         raise Refusal(str(error)) from error
-    settings = {name: getattr(given, name) for name in ScorerSettings.__struct_fields__}
     return Task(
         dataset=MemoryDataset(_samples(sets, chosen), name=sets.name),
         solver=respond(),
-        scorer=[make(**settings) for make in SCORERS],
+        scorer=[make(**grading) for make in SCORERS],
         config=GenerateConfig(max_tokens=_MAX_TOKENS),
         epochs=epochs,
         version=VERSION,
@@ -339,13 +340,12 @@ class ScriptedAPI(ModelAPI):
         attempt = await self._model.attempt(call)
         if isinstance(attempt, Failure):
             raise NotRecorded(attempt.error)
-        outcome = attempt.outcome
-        match outcome:
+        match attempt.outcome:
             case Refused(served_model=served, reason=reason):
                 output = ModelOutput.from_content(served, "", "content_filter", reason)
             case Answered(served_model=served, text=text, stop_reason=stop):
                 output = ModelOutput.from_content(served, text, _STOP.get(stop, "unknown"))
-        usage = outcome.usage
+        usage = attempt.outcome.usage
         total = usage.input_tokens + usage.output_tokens
         output.usage = ModelUsage(
             input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, total_tokens=total
