@@ -132,14 +132,10 @@ def _module(error: BaseException) -> str:
     """Return the innermost of our modules that an error came through, and the line."""
     import traceback
 
-    modules = (
-        (str(frame.f_globals.get("__name__", "")), line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-    )
     ours = [
-        f"{name}, line {line}"
-        for name, line in modules
-        if name.partition(".")[0] == "opensafeintent"
+        f"{frame.f_globals['__name__']}, line {line}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == "opensafeintent"
     ]
     return ours[-1] if ours else "in none of our modules"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 from collections.abc import Callable, Mapping
@@ -47,9 +46,8 @@ class _Path(click.ParamType[Path]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Path:
         """Refuse what cannot be, whichever command it is for."""
-        path = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
-        _check_path(path, param, ctx)
-        return Path(path)
+        _check_path(str(value), param, ctx)
+        return Path(str(value))
 
 
 class _Name(click.ParamType[str]):
@@ -108,6 +106,8 @@ def _check_path(path: str, param: click.Parameter | None, ctx: click.Context | N
 def _key_values(
     _context: click.Context, _option: click.Parameter, pairs: tuple[str, ...]
 ) -> dict[str, object]:
+    from opensafeintent.files import any_json
+
     fields: dict[str, object] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
@@ -115,19 +115,13 @@ def _key_values(
             raise InputError(f"-M {pair}: expected KEY=VALUE")
         if key in ("model", "messages", "stream", "n"):
             raise InputError(f"-M {pair}: {key} is set by the program")
-        fields[key] = _json_or_text(pair, text)
+        try:
+            fields[key] = any_json(text)
+        except JSONDecodeError:  # a text that needs no quotes
+            fields[key] = text
+        except ValueError as error:
+            raise InputError(f"-M {pair}: not a value that a request can hold: {error}") from error
     return fields
-
-
-def _json_or_text(pair: str, text: str) -> object:
-    from opensafeintent.files import any_json
-
-    try:
-        return any_json(text)
-    except JSONDecodeError:  # a text that needs no quotes
-        return text
-    except ValueError as error:
-        raise InputError(f"-M {pair}: not a value that a request can hold: {error}") from error
 
 
 PATH = _Path()

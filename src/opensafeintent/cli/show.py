@@ -298,8 +298,7 @@ def show_dataset_info(info: DatasetInfo) -> None:
     counts = f"{len(dataset)} prompt-sets, {info.prompts:,} prompts, {len(info.cells)} cells"
     console.print(plain(f"{dataset.name}: {counts}"))
     console.print(f"sha256 {dataset.hash}\n")
-    table = cells(dataset.taxonomy, info.cells)
-    print_table(console, table)
+    print_table(console, cells(dataset.taxonomy, info.cells))
     console.print()
     print_table(console, lengths(info.words))
     languages = ", ".join(

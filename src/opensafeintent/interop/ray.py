@@ -389,16 +389,16 @@ class Shards:
     def _job(
         self, number: int, part: ModelWork, identities: Mapping[str, str], connections: int | None
     ) -> _Job:
-        asked = (
-            one
-            for replayed in replay(self._client.ledger, identities, part.planned)
-            for one in replayed.asked
-        )
         return _Job(
             folder=self._folder.resolve() / f"{number:05d}",
             work=part,
             identities={name: identities[name] for name in _asks(part)},
-            known={one.key: one.outcome for one in asked if not isinstance(one.outcome, Failed)},
+            known={
+                one.key: one.outcome
+                for replayed in replay(self._client.ledger, identities, part.planned)
+                for one in replayed.asked
+                if not isinstance(one.outcome, Failed)
+            },
             max_connections=connections,
             working_folder=Path.cwd(),
             run=self._run,
@@ -464,8 +464,8 @@ class Shards:
 
 def _asks(work: ModelWork) -> set[str]:
     """Return the models that some work asks."""
-    judges = {*work.plan.judges, work.plan.mode_judge}
-    return judges if all(task.given for task in work.tasks) else {work.model, *judges}
+    targets = [] if all(task.given for task in work.tasks) else [work.model]
+    return {*targets, *work.plan.judges, work.plan.mode_judge}
 
 
 def _loads(work: ModelWork) -> bool:

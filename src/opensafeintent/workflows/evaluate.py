@@ -118,7 +118,6 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             manifest=manifest,
             work=work,
             named=named,
-            begins=old is None,
             notes=self._asked_again(old),
             page=settings.report,
         )

@@ -101,8 +101,12 @@ def _asked_in(
     ledger: Ledger, identities: Mapping[str, str], examination: Examination
 ) -> list[bytes]:
     """Return the keys of the calls of a check, in a ledger that others use too."""
-    planned = (item for work in check_work(examination) for item in work.planned)
-    return [one.key for _, _, asked in replay(ledger, identities, planned) for one in asked]
+    return [
+        one.key
+        for work in check_work(examination)
+        for _, _, asked in replay(ledger, identities, work.planned)
+        for one in asked
+    ]
 
 
 async def _examine(

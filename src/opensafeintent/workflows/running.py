@@ -92,8 +92,6 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
     work: list[ModelWork]
     named: list[str]
     """Every model and judge that is named, each once."""
-    begins: bool = False
-    """Whether there is no run in the folder yet."""
     notes: list[str] = []
     """What a reader should know before any call, a line each."""
     examination: Examination | None = None
@@ -148,7 +146,7 @@ async def carry_out(plan: EvaluationPlan, display: Display) -> Outcome:
                 checks = await checked(client, folder, manifest, plan.examination, display, limits)
                 judge_checks = with_checks(manifest.judge_checks, checks)
                 manifest = msgspec.structs.replace(manifest, judge_checks=judge_checks)
-            if plan.begins:
+            if not folder.exists():
                 folder.begin(plan.dataset)
             folder.save(manifest)
             study, notes = await _run_calls(plan, manifest, client, display, limits)

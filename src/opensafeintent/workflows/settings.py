@@ -104,7 +104,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 number = f" {value}" if isinstance(value, int | float) else ""
                 reason = str(error).replace("`", "").replace("Expected", "expected")
                 raise InputError(f"{setting}{number}: {reason}") from error
-            _check_unicode(value, setting)
+            if isinstance(value, str | Mapping):
+                try:  # bytes of another encoding, in a text or in one of a mapping's
+                    json.dumps(value, ensure_ascii=False).encode()
+                except UnicodeEncodeError as error:
+                    raise InputError(f"{setting}: is not valid Unicode text") from error
             msgspec.structs.force_setattr(self, setting.name, value)
 
 
@@ -160,15 +164,6 @@ def _named(value: Any, setting: Setting) -> Any:
 def is_list(kind: Any) -> bool:
     """Whether a setting takes a list of values, perhaps among other things."""
     return get_origin(kind) is tuple or any(map(is_list, get_args(kind)))
-
-
-def _check_unicode(value: object, setting: Setting) -> None:
-    """Refuse a text, or texts in a mapping, with bytes of another encoding in it."""
-    if isinstance(value, str | Mapping):
-        try:
-            json.dumps(value, ensure_ascii=False).encode()
-        except UnicodeEncodeError as error:
-            raise InputError(f"{setting}: is not valid Unicode text") from error
 
 
 def _path(kind: type[Any], value: Any) -> Any:
