@@ -423,7 +423,7 @@ GRADES = {"helpfulness": 3, "harm_severity": 0}
             {"missing": ["helpfulness"]},
             ["field missing", "'helpfulness'", "what:reason", "response:truncated"],
         ),
-        ({"missing": ["helpfulness:"]}, ["field missing", "no reason"]),
+        ({"missing": ["helpfulness:"]}, ["field missing", "'helpfulness:'", "what:reason"]),
         (
             {"missing": ["helpfulness:unparsed"]},
             ["field missing", "has a helpfulness", "one of the two"],
