@@ -244,8 +244,7 @@ class Unusable(msgspec.Struct, frozen=True):
 
     def reject(self, item: Any) -> Rejection:
         """Return the rejection of an item that needed the reply."""
-        held = getattr(item, "calls", ())
-        calls = tuple(call for call in self.calls if call not in held)
+        calls = tuple(call for call in self.calls if call not in getattr(item, "calls", ()))
         return Rejection.of(item, self.reason, self.detail, calls=calls)
 
 

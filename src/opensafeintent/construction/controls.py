@@ -155,8 +155,10 @@ class DatasetCheck(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def give_away(self) -> Estimate | None:
         """How often words alone tell benign from malicious; None if that was left out."""
-        pair = ("benign", "malicious")
-        return next((row.accuracy for row in self.classifier if row.intents == pair), None)
+        return next(
+            (row.accuracy for row in self.classifier if row.intents == ("benign", "malicious")),
+            None,
+        )
 
 
 # What can be counted in a dataset

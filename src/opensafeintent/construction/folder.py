@@ -74,8 +74,9 @@ def read_seeds(
             " hf:owner/name[@revision]"
         )
     try:
-        seeds = (_seed(name, source, location, row) for location, row in rows)
-        result = _sorted_out(islice(seeds, limit))
+        result = _sorted_out(
+            _seed(name, source, location, row) for location, row in islice(rows, limit)
+        )
     except Problem as problem:
         raise InputError(str(problem)) from problem
     if not result.count_in:
@@ -189,16 +190,15 @@ def spent_of_build(manifest: BuildManifest, built: Built, ledger: Ledger) -> Spe
     """Add up what a build came to: every attempt in a ledger of its own, else the calls that its
     items rest on.
     """
-    shared = Path(manifest.ledger).is_absolute()
-    return spent_of(ledger, [bytes.fromhex(ref.key) for ref in _calls(built)] if shared else None)
-
-
-def _calls(built: Built) -> Iterator[CallRef]:
-    for result in built.stages:
-        for item in result.kept:
-            yield from getattr(item, "calls", ())
-        for rejection in result.rejected:
-            yield from rejection.calls
+    if not Path(manifest.ledger).is_absolute():
+        return spent_of(ledger)
+    calls: Iterator[CallRef] = (
+        call
+        for result in built.stages
+        for item in (*result.kept, *result.rejected)
+        for call in getattr(item, "calls", ())
+    )
+    return spent_of(ledger, [bytes.fromhex(call.key) for call in calls])
 
 
 class _RoundsBegun(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,7 +245,7 @@ class BuildFolder(LedgerFolder):
             manifest.structured_output,
             manifest.taxonomy,
         )
-        asked_with = sha256_hex(canonical_json(msgspec.to_builtins(parts)))
+        asked_with = sha256_hex(canonical_json(parts))
         begun: tuple[Round, ...] = ()
         if path.is_file():
             what = "the rounds of stage 3 (without it they are counted again)"

@@ -168,7 +168,10 @@ class _Augmentation(DraftWork):
         self._paraphrases: list[str] = []
 
     async def work(self) -> None:
-        annotated, unusable = await side_by_side(self._annotate(), self._paraphrase())
+        about, fills = self.draft.topic.id, {"request": self._prompt}
+        annotated, unusable = await side_by_side(
+            self.context.ask(AnnotationReply, fills, about=about), self._paraphrase()
+        )
         assert annotated is not None
         (reply,) = self.take(annotated)
         if unusable is not None:
@@ -189,10 +192,6 @@ class _Augmentation(DraftWork):
             misuse_risk=" ".join(reply.misuse_risk.split()),
         )
 
-    async def _annotate(self) -> Usable[AnnotationReply] | Unusable:
-        fills = {"request": self._prompt}
-        return await self.context.ask(AnnotationReply, fills, about=self.draft.topic.id)
-
     async def _paraphrase(self) -> Unusable | None:
         """Gather paraphrases that pass; return what kept that from being done."""
         for number in range(1, ROUNDS + 1):
@@ -211,7 +210,16 @@ class _Augmentation(DraftWork):
             complaints = {text: self._complaint_of_form(text) for text in fresh}
             self._refused |= {text: why for text, why in complaints.items() if why}
             fresh = [text for text in fresh if not complaints[text]]
-            verdicts = await side_by_side(*(self._check(text) for text in fresh))
+            verdicts = await side_by_side(
+                *(
+                    self.context.ask(
+                        ParaphraseCheckReply,
+                        {"request": self._prompt, "paraphrase": text},
+                        about=self.draft.topic.id,
+                    )
+                    for text in fresh
+                )
+            )
             for text, verdict in zip(fresh, verdicts, strict=True):
                 if isinstance(verdict, Unusable):
                     return verdict
@@ -252,10 +260,6 @@ class _Augmentation(DraftWork):
             if least <= count <= most
             else f"it has {count} words; {least} to {most} are about as long as the request"
         )
-
-    async def _check(self, paraphrase: str) -> Usable[ParaphraseCheckReply] | Unusable:
-        fills = {"request": self._prompt, "paraphrase": paraphrase}
-        return await self.context.ask(ParaphraseCheckReply, fills, about=self.draft.topic.id)
 
 
 def _word_count(text: str, material: str | None) -> int:

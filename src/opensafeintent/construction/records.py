@@ -264,14 +264,12 @@ class StageResult(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
     @classmethod
     def of(cls, stage: Stage, made: Iterable[Item | Rejection]) -> StageResult[Item]:
         """Sort what came of the items, in their order."""
-        kept: list[Item] = []
-        rejected: list[Rejection] = []
-        for item in made:
-            if isinstance(item, Rejection):
-                rejected.append(item)
-            else:
-                kept.append(item)
-        return cls(stage=stage, kept=tuple(kept), rejected=tuple(rejected))
+        items = list(made)
+        return cls(
+            stage=stage,
+            kept=tuple(item for item in items if not isinstance(item, Rejection)),
+            rejected=tuple(item for item in items if isinstance(item, Rejection)),
+        )
 
     def then(self, later: StageResult[Item]) -> StageResult[Item]:
         """Return this pass of a stage and a later one as one result."""

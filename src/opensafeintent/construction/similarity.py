@@ -184,11 +184,6 @@ def _folds(signatures: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
     return found
 
 
-def _fold_for(longest: int) -> int:
-    """Return which fold tells texts of so many words apart: two bits a word or more."""
-    return next((n for n, size in enumerate(_FOLDS) if 64 * size >= 2 * longest), len(_FOLDS) - 1)
-
-
 class SignatureIndex:
     """Texts that others are compared with; it grows."""
 
@@ -260,7 +255,8 @@ class SignatureIndex:
             yield from self._compared(texts, waiting)
 
     def _candidates(self, texts: Encoded) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        fold = _fold_for(int(texts.lengths.max()))
+        bits = min(2 * int(texts.lengths.max()), _BITS)  # two a word or more tell texts apart
+        fold = next(n for n, size in enumerate(_FOLDS) if 64 * size >= bits)
         folded = _folds(texts.signatures)[fold]
         slack = self._slack_of(texts.lengths) + np.uint16(1)
         height = len(texts.tokens)
@@ -399,8 +395,6 @@ Rule = Literal["paper", "authors"]
 """`paper`: every prompt against every prompt, above the threshold. `authors`: the three core
 prompts joined by line ends against those of the other set, at the threshold or above, as the
 authors' code does."""
-_JOINED = "triplet"
-"""The variant's name where the rule `authors` compares whole triplets."""
 
 _TEXTS_AT_ONCE = 64
 
@@ -442,7 +436,7 @@ def duplicates(
         for item in members:
             texts = item.texts
             if rule == "authors":
-                texts = {_JOINED: "\n".join(texts[intent] for intent in CORE_VARIANTS)}
+                texts = {"triplet": "\n".join(texts[intent] for intent in CORE_VARIANTS)}
             if match := index.admit(item.id, texts):
                 dropped[item.id] = match
     return dropped

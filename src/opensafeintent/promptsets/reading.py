@@ -8,6 +8,7 @@ import contextlib
 import csv
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,7 +72,8 @@ class RowLimit:
 
 SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
 """What files of records end in."""
-
+_LINE = re.compile("^.*$", re.MULTILINE)
+"""Matched one at a time: a large file is not held twice."""
 
 _CSV_FORM = (
     "expected UTF-8, a text with commas or line breaks between double quotes, and quotes within it"
@@ -136,21 +138,12 @@ def _json_records(text: str, name: str, *, lines: bool) -> Iterator[tuple[str, A
                 else [(name, value)]
             )
             return
-    for number, line in enumerate(_lines(text), start=1):
-        if line.strip():
+    for number, line in enumerate(_LINE.finditer(text), start=1):
+        if line[0].strip():
             try:
-                yield f"{name}:{number}", _json(line)
+                yield f"{name}:{number}", _json(line[0])
             except Problem as problem:
                 raise Problem(f"{name}:{number}: {problem}") from problem
-
-
-def _lines(text: str) -> Iterator[str]:
-    """Yield the lines of a text, one at a time: a large file is not held twice."""
-    start = 0
-    while (end := text.find("\n", start)) >= 0:
-        yield text[start:end]
-        start = end + 1
-    yield text[start:]
 
 
 def read_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, dict[str, str]]]:
@@ -319,10 +312,9 @@ def _texts_and_width(schema: pq.ParquetSchema) -> tuple[list[str], int]:
 def _check_columns(names: list[str], name: str, column: str | None) -> None:
     _refuse_repeated(names, name)
     if column is not None and column not in names:
-        found = ", ".join(one_line(field, 40) for field in names[:_MOST_NAMED]) + (
-            ", …" if len(names) > _MOST_NAMED else ""
-        )
-        raise InputError(f"{name}: has no column {column!r}; found {found or 'none'}")
+        found = ", ".join(one_line(field, 40) for field in names[:_MOST_NAMED])
+        more = ", …" if len(names) > _MOST_NAMED else ""
+        raise InputError(f"{name}: has no column {column!r}; found {found or 'none'}{more}")
 
 
 def _values(array: Any) -> int:

@@ -21,6 +21,7 @@ CARD = "README.md"
 TAXONOMY = "taxonomy.toml"
 """A dataset's own harm domains and task types, beside its card."""
 _NOT_DATA = {"dataset_infos.json", "dataset_dict.json", "state.json", "croissant.json"}
+_LISTED = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 _MOST_NAMED = 5
 
 Shown = Callable[[str], str]
@@ -71,24 +72,21 @@ def files_by_suffix(folder: Path, shown: Shown, chosen: str | None = None) -> Or
     below = [path.relative_to(folder) for path in folder.rglob("*") if _is_data(path)]
     paths = sorted(path.as_posix() for path in below if path.is_relative_to(chosen or ""))
     if not paths:
-        raise InputError(f"{shown(chosen or '')}: holds no {_listed(SUFFIXES)} file")
+        raise InputError(f"{shown(chosen or '')}: holds no {_LISTED} file")
     parquet = [path for path in paths if path.endswith(".parquet")]
     return _origin(folder, parquet or paths, shown)
 
 
 def _origin(folder: Path, paths: Iterable[str], shown: Shown) -> Origin:
     taxonomy = folder / TAXONOMY
-    files = tuple(DataFile(folder / path, shown(path)) for path in paths)
-    return Origin(files, taxonomy if taxonomy.is_file() else None)
+    return Origin(
+        tuple(DataFile(folder / path, shown(path)) for path in paths),
+        taxonomy if taxonomy.is_file() else None,
+    )
 
 
 def _is_data(path: Path) -> bool:
     return path.suffix in SUFFIXES and path.name not in _NOT_DATA and path.is_file()
-
-
-def _listed(names: Iterable[str]) -> str:
-    *most, last = names
-    return f"{', '.join(most)} or {last}"
 
 
 # The card
@@ -157,21 +155,21 @@ def _matching(folder: Path, config: dict[str, Any], location: str) -> list[str]:
                 f"{location}: names data files outside its folder: {one_line(pattern, 80)}"
             )
         try:
-            paths = sorted(
-                path.relative_to(folder).as_posix()
-                for path in folder.glob(pattern)
-                if _is_data(path)
+            matched |= dict.fromkeys(
+                sorted(
+                    path.relative_to(folder).as_posix()
+                    for path in folder.glob(pattern)
+                    if _is_data(path)
+                )
             )
         except (ValueError, NotImplementedError, IndexError) as error:
             raise InputError(
                 f"{location}: cannot find the data files {one_line(pattern, 80)!r}: {error}"
             ) from error
-        matched |= dict.fromkeys(paths)
     if not matched:
         named = ", ".join(one_line(pattern, 80) for pattern in patterns) or "none"
         raise InputError(
-            f"{location}: of the data files that it names ({named}) there is no {_listed(SUFFIXES)}"
-            " file"
+            f"{location}: of the data files that it names ({named}) there is no {_LISTED} file"
         )
     return list(matched)
 
@@ -225,9 +223,13 @@ def fetch(name: str) -> Origin:
         wanted = (
             [chosen, f"{chosen}/*"] if chosen else [CARD, *(f"*{suffix}" for suffix in SUFFIXES)]
         )
-        patterns = [*wanted, TAXONOMY]
         folder = Path(
-            snapshot_download(repo, repo_type="dataset", revision=revision, allow_patterns=patterns)
+            snapshot_download(
+                repo,
+                repo_type="dataset",
+                revision=revision,
+                allow_patterns=[*wanted, TAXONOMY],
+            )
         )
 
     def shown(path: str) -> str:
@@ -257,11 +259,8 @@ def stream_rows(name: str, column: str, *, split: str, limit: RowLimit) -> Itera
         root = f"datasets/{repo}" + (f"@{revision}" if revision else "")
         paths = sorted(path for path in files.find(root) if path.endswith((".jsonl", ".parquet")))
         if chosen:
-            paths = [
-                path
-                for path in paths
-                if path == f"{root}/{chosen}" or path.startswith(f"{root}/{chosen}/")
-            ]
+            below = f"{root}/{chosen}"
+            paths = [path for path in paths if PurePosixPath(path).is_relative_to(below)]
         else:
             paths = [path for path in paths if split in path.removeprefix(root)] or paths
         if not paths:

@@ -240,7 +240,6 @@ class _BuildRun:
             remarks=remarks,
             judged=judged if settings.labels else None,
         )
-        notes = [*renewed, *remarks, *client.notices]
         return BuildOutcome(
             exit_code=1 if built.rejected_for("call_failed") else 0,
             out=folder.path,
@@ -248,7 +247,7 @@ class _BuildRun:
             dataset=dataset,
             check=checked,
             costs=costs,
-            notes=notes,
+            notes=[*renewed, *remarks, *client.notices],
             tally=client.tally,
         )
 
@@ -263,9 +262,11 @@ class _BuildRun:
             built = await build_sets(context, self._seeds, self._plan, Watcher(), rounds)
             expected = forecast_build(built, self._plan, self._taxonomy)
             lines = self._lines(expected, seen_in(ledger))
-        forecast = Forecast(lines, _ASSUMED, connections=settings.max_connections)
         return BuildOutcome(
-            exit_code=0, out=settings.out, forecast=forecast, notes=unset_lines(settings.models)
+            exit_code=0,
+            out=settings.out,
+            forecast=Forecast(lines, _ASSUMED, connections=settings.max_connections),
+            notes=unset_lines(settings.models),
         )
 
     def _lines(
@@ -394,8 +395,11 @@ def _shown(value: Any) -> str:
 
 def _judged_quality(paths: Sequence[Path]) -> list[Label]:
     """Read the labels that say of a set whether it is good or poor."""
-    labels = [one.label for one in read_labels(*paths)]
-    return [label for label in labels if label.answers.get("overall_quality") in ("good", "poor")]
+    return [
+        one.label
+        for one in read_labels(*paths)
+        if one.label.answers.get("overall_quality") in ("good", "poor")
+    ]
 
 
 def _poor(judged: Sequence[Label], built: Built) -> frozenset[str]:
@@ -403,8 +407,7 @@ def _poor(judged: Sequence[Label], built: Built) -> frozenset[str]:
     opinions: dict[str, set[object]] = {}
     for label in judged:
         opinions.setdefault(label.id, set()).add(label.answers["overall_quality"])
-    known = {draft.id for draft in built.finished}
-    if unknown := sorted(set(opinions) - known):
+    if unknown := sorted(opinions.keys() - {draft.id for draft in built.finished}):
         raise InputError(
             f"--labels: {len(unknown)} labelled sets are not of this build, such as {unknown[0]};"
             " label this build"
@@ -436,7 +439,11 @@ class _Progress(Watcher):
     def ends(self, result: StageResult[Any]) -> None:
         self._folder.write_stage(result)
         if result.count_in:
-            self._display.note(_stage_line(result, self._pass))
+            again = f" after pass {self._pass}" if self._pass > 1 else ""
+            why = f"; dropped: {result.why_dropped()}" if result.rejected else ""
+            self._display.note(
+                f"{result.stage}{again}: {result.count_in:,} in, {len(result.kept):,} kept{why}"
+            )
 
     def refresh(self) -> None:
         """Show the state of things."""
@@ -448,10 +455,3 @@ class _Progress(Watcher):
             f" {progress_line(self._tally, None, spent)}"
         )
         self._display.update(done, self._items, line)
-
-
-def _stage_line(result: StageResult[Any], number: int) -> str:
-    """Return what a stage kept and dropped, and why, as one line."""
-    again = f" after pass {number}" if number > 1 else ""
-    why = f"; dropped: {result.why_dropped()}" if result.rejected else ""
-    return f"{result.stage}{again}: {result.count_in:,} in, {len(result.kept):,} kept{why}"

@@ -8,7 +8,7 @@ from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
@@ -194,10 +194,7 @@ def dedup_dataset(
     report = report or out.with_name(f"{out.stem}.dropped.jsonl")
     _refuse_overwriting(name, out, report, taxonomy)
     dataset = load_dataset(name, taxonomy, max_rows)
-    items = [
-        ComparedSet(prompt_set.id, prompt_set.cell, prompt_set.wordings())
-        for prompt_set in dataset.prompt_sets
-    ]
+    items = (ComparedSet(item.id, item.cell, item.wordings()) for item in dataset.prompt_sets)
     found = duplicates(items, threshold, rule)
     kept = tuple(item for item in dataset.prompt_sets if item.id not in found)
     dropped = [item for item in dataset.prompt_sets if item.id in found]
@@ -208,14 +205,13 @@ def dedup_dataset(
     )
     make_private_folder(report.parent)
     write_dataset(result.kept, out)
-    lines = (_line(item, found[item.id]) for item in dropped)
-    write_private(report, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    write_private(report, b"".join(_line(item, found[item.id]) for item in dropped))
     return result
 
 
-def _line(prompt_set: PromptSet, match: Match) -> dict[str, Any]:
+def _line(prompt_set: PromptSet, match: Match) -> bytes:
     """Return the line of the report on a set that is dropped."""
-    return {
+    line = {
         "id": prompt_set.id,
         "twin": match.twin,
         "harm_domain": prompt_set.harm_domain,
@@ -229,6 +225,7 @@ def _line(prompt_set: PromptSet, match: Match) -> dict[str, Any]:
         "words": match.overlap.words,
         "twin_words": match.overlap.other_words,
     }
+    return msgspec.json.encode(line) + b"\n"
 
 
 def _refuse_overwriting(name: str, out: Path, report: Path, taxonomy: Path | None) -> None:
