@@ -37,11 +37,13 @@ def build_command(settings: BuildSettings) -> int:
     console = new_console()
     if outcome.forecast is not None:
         total = sum(line.calls for line in outcome.forecast.lines)
-        lead = (
+        show_forecast(
+            console,
+            outcome.forecast,
+            settings.prices,
             f"{total:,} calls to make, if what is not known yet passes every stage without"
-            " repairs; "
+            " repairs; ",
         )
-        show_forecast(console, outcome.forecast, settings.prices, lead)
         print_notes(console, outcome.notes)
         return outcome.exit_code
     assert outcome.built is not None
@@ -168,8 +170,8 @@ def dataset_dedup_command(
     click.echo(terminal_safe(f"{out}: {sets}"))
     highest = max((match.overlap.score for match in result.dropped.values()), default=None)
     score = "" if highest is None else f"; the highest score is {highest:.3f}"
-    reason = f"{dropped} dropped as too similar to an earlier set{score}"
-    click.echo(terminal_safe(f"{result.report}: {reason}"))
+    line = f"{result.report}: {dropped} dropped as too similar to an earlier set{score}"
+    click.echo(terminal_safe(line))
 
 
 @command(dataset_group, "check", "Data")

@@ -163,10 +163,11 @@ def read_json(text: str, kind: type[R]) -> R | str:
 
 def complaint_of_choice(name: str, value: str, valid: tuple[str, ...]) -> str | None:
     """Say what is wrong with a label that is none of the valid ones."""
-    if value in valid:
-        return None
     return (
-        f'"{name}" is {one_line(value, 60)!r}, which is none of the names; {nearest(value, valid)}'
+        None
+        if value in valid
+        else f'"{name}" is {one_line(value, 60)!r}, which is none of the names;'
+        f" {nearest(value, valid)}"
     )
 
 
@@ -505,7 +506,7 @@ class DraftWork:
             said: what the judge said of it.
         """
         draft, is_task = self.draft, part == "underlying_task"
-        texts: dict[str, str] = {variant: draft.prompts.of(variant) for variant in CORE_VARIANTS}
+        texts: dict[str, str] = msgspec.structs.asdict(draft.prompts)
         names = {name_of(one): draft.text(one) for one in (*CORE_VARIANTS, part)}
         material = not is_task and takes_material(self.context, draft.topic.cell)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations
 from math import log
@@ -245,26 +245,29 @@ def tokens(text: str) -> set[str]:
 
 def balance_of(dataset: Dataset) -> tuple[Balance, ...]:
     """Count the prompt-sets by cell, harm domain and task type."""
-    taxonomy = dataset.taxonomy
-    cells = Counter(item.cell for item in dataset.prompt_sets)
-    domains = Counter(item.harm_domain for item in dataset.prompt_sets)
-    types = Counter(item.task_type for item in dataset.prompt_sets)
+    taxonomy, sets = dataset.taxonomy, dataset.prompt_sets
     return (
-        _balance("cells", [cells[cell] for cell in taxonomy.cells]),
-        _balance("harm domains", [domains[name] for name in taxonomy.domain_names]),
-        _balance("task types", [types[name] for name in taxonomy.type_names]),
+        _balance("cells", taxonomy.cells, [item.cell for item in sets]),
+        _balance("harm domains", taxonomy.domain_names, [item.harm_domain for item in sets]),
+        _balance("task types", taxonomy.type_names, [item.task_type for item in sets]),
     )
 
 
-def _balance(of: Literal["cells", "harm domains", "task types"], counts: Sequence[int]) -> Balance:
+def _balance(
+    of: Literal["cells", "harm domains", "task types"],
+    groups: Sequence[Hashable],
+    labels: Sequence[Hashable],
+) -> Balance:
     """Describe how equal some counts are: −Σ p ln p / ln k over the shares p of k groups (Pielou
     1966).
 
     Args:
         of: what the groups are.
-        counts: prompt-sets in each group, 0 for an empty one; one or more prompt-sets in all.
+        groups: all of them.
+        labels: the group of each prompt-set, one or more.
     """
-    total = sum(counts)
+    present, total = Counter(labels), len(labels)
+    counts = [present[group] for group in groups]
     entropy = -sum(count / total * log(count / total) for count in counts if count)
     return Balance(
         of=of,
@@ -408,8 +411,8 @@ def _between_sets(items: Sequence[ComparedSet]) -> Likeness:
     nearest = alike or next(
         filter(None, (_pairs_above(items, limit) for limit in _THRESHOLDS[1:])), []
     )
-    sets = {(pair.first_id, pair.second_id) for pair in alike}
-    return _likeness("two sets of one cell", compared, None, len(sets), nearest)
+    sets = len({(pair.first_id, pair.second_id) for pair in alike})
+    return _likeness("two sets of one cell", compared, None, sets, nearest)
 
 
 def _pairs_above(items: Sequence[ComparedSet], limit: Fraction) -> list[_Pair]:

@@ -124,7 +124,6 @@ def _sorted_out(seeds: Iterable[Seed]) -> StageResult[Seed]:
 # ------------------------------------------------------------------------------
 
 _SCHEMA = 1
-_ROUNDS = "stages/rounds.json"
 RESULTS = ("dataset.jsonl", "provenance.jsonl")
 """What a build that ends in a dataset has."""
 
@@ -239,7 +238,7 @@ class BuildFolder(LedgerFolder):
         Raises:
             InputError: the file cannot be read, or was damaged.
         """
-        path = self.path / _ROUNDS
+        path = self.path / "stages/rounds.json"
         parts = (
             parse_instructions(manifest.templates).by_role["triplet"].hash,
             manifest.structured_output,

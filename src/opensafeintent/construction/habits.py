@@ -123,9 +123,12 @@ def told(habits: Habits, topic_id: str) -> str:
     """
     if not habits.requests:
         return "(none are written yet)"
-    shown = [habit for habit in get_args(Habit) if any(getattr(habits, habit).values())]
     lines = [f"Of {habits.requests} requests of each intent so far:"]
-    lines += [f"- {_TOLD[habit][0]}: {_by_intent(getattr(habits, habit))}" for habit in shown]
+    lines += [
+        f"- {_TOLD[habit][0]}: {_by_intent(getattr(habits, habit))}"
+        for habit in get_args(Habit)
+        if any(getattr(habits, habit).values())
+    ]
     begun = {intent: words for intent in CORE_VARIANTS if (words := _excess(habits, intent))}
     if begun:
         counts = (

@@ -223,8 +223,7 @@ def _admit(draft: Draft, kept: KeptPrompts) -> Draft | Rejection:
     another in the same cell, dropped above 0.7. Within one set prompts may be alike.
     """
     index = kept.setdefault(draft.topic.cell, CellIndex(Threshold(PAPER_THRESHOLD)))
-    texts = {str(intent): draft.prompts.of(intent) for intent in CORE_VARIANTS}
-    if twin := index.admit(draft.topic.id, texts):
+    if twin := index.admit(draft.topic.id, msgspec.structs.asdict(draft.prompts)):
         detail = (
             f"{twin.variant} and the {twin.twin_variant} prompt of topic {twin.twin}: ROUGE-L"
             f" {twin.overlap.score:.3f}"
@@ -284,10 +283,12 @@ class _Check(DraftWork):
     async def _look(self) -> QualityReply:
         """Ask for a look at the whole set."""
         draft, context = self.draft, self.context
-        fills = context.labels(draft.topic.cell) | {
-            intent: draft.prompts.of(intent) for intent in CORE_VARIANTS
+        fills = {
+            **context.labels(draft.topic.cell),
+            **msgspec.structs.asdict(draft.prompts),
+            "task": draft.underlying_task,
+            "earlier": _earlier(draft.revisions),
         }
-        fills |= {"task": draft.underlying_task, "earlier": _earlier(draft.revisions)}
         (looked,) = self.take(await context.ask(QualityReply, fills, about=draft.topic.id))
         return looked
 

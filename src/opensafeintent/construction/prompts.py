@@ -77,9 +77,11 @@ async def write_triplets(
                     dual_use=reply.dual_use.strip(),
                     malicious=reply.malicious.strip(),
                 )
-                task = " ".join(reply.underlying_task.split())
                 return Draft(
-                    topic=topic, underlying_task=task, prompts=prompts, calls=(*topic.calls, *calls)
+                    topic=topic,
+                    underlying_task=" ".join(reply.underlying_task.split()),
+                    prompts=prompts,
+                    calls=(*topic.calls, *calls),
                 )
 
     return StageResult.of("triplets", await each(context, topics, write))
@@ -264,8 +266,7 @@ class _Augmentation(DraftWork):
 
 def _word_count(text: str, material: str | None) -> int:
     """Count the words of a request, those of its material aside."""
-    words_of_material = len(material.split()) if material else 0
-    return len(text.split()) - words_of_material
+    return len(text.split()) - len((material or "").split())
 
 
 def _wording(text: str) -> str:

@@ -82,14 +82,9 @@ class Threshold(msgspec.Struct, frozen=True):
             InputError: not a number above 0 and below 1; 1 itself is valid where it is inclusive.
         """
         exact = limit if isinstance(limit, Fraction) else _exact(str(limit))
-        if exact is None or not 0 < exact <= 1:
+        if exact is None or not 0 < exact <= 1 or (exact == 1 and not inclusive):
             raise InputError(
                 f"threshold {one_line(str(limit), 60)}: expected a number above 0 and below 1, such"
-                " as 0.7"
-            )
-        if exact == 1 and not inclusive:
-            raise InputError(
-                "threshold 1: no score is above 1, so nothing would be found; expected less, such"
                 " as 0.7"
             )
         return cls(exact, inclusive)

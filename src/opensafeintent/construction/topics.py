@@ -86,14 +86,18 @@ async def describe_seeds(context: StageContext, seeds: Sequence[Seed]) -> StageR
         domain = _majority(reading.harm_domain for reading in readings)
         task_type = _majority(reading.task_type for reading in readings)
         if domain is None or task_type is None:
-            names = zip(("generator", "judge", "judge again"), readings, strict=True)
+            names = ("generator", "judge", "judge again")
             labels = (
-                f"{name}: {reading.harm_domain} / {reading.task_type}" for name, reading in names
+                f"{name}: {reading.harm_domain} / {reading.task_type}"
+                for name, reading in zip(names, readings, strict=True)
             )
             return Rejection.of(seed, "labels_disagree", "; ".join(labels), calls=calls)
-        summary = " ".join(one.summary.split())
         return Topic(
-            summary=summary, harm_domain=domain, task_type=task_type, seed=seed, calls=calls
+            summary=" ".join(one.summary.split()),
+            harm_domain=domain,
+            task_type=task_type,
+            seed=seed,
+            calls=calls,
         )
 
     return StageResult.of("metadata", await each(context, seeds, describe))

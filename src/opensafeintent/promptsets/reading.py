@@ -105,16 +105,11 @@ def read_records(
     name, limit = shown or str(path), limit or RowLimit()
     match path.suffix.lower():
         case ".parquet":
-            rows = parquet_rows(path, name, limit)
-            yield from ((f"{name}, row {number}", row) for number, row in enumerate(rows, start=1))
-            return
+            for number, row in enumerate(parquet_rows(path, name, limit), start=1):
+                yield f"{name}, row {number}", row
         case ".csv":
-            cells = read_csv(path, name, limit)
-            yield from (
-                (location, {field: cell for field, cell in row.items() if cell})
-                for location, row in cells
-            )
-            return
+            for location, cells in read_csv(path, name, limit):
+                yield location, {field: cell for field, cell in cells.items() if cell}
         case suffix:
             for record in _json_records(
                 _read_text(path, name, limit), name, lines=suffix == ".jsonl"
@@ -131,10 +126,9 @@ def _json_records(text: str, name: str, *, lines: bool) -> Iterator[tuple[str, A
             if not _looks_like_lines(text):
                 raise InputError(f"{name}: {problem}") from problem
         else:
-            listed = isinstance(value, list)
             yield from (
                 ((f"{name}, item {n}", item) for n, item in enumerate(value, start=1))
-                if listed
+                if isinstance(value, list)
                 else [(name, value)]
             )
             return
@@ -254,16 +248,6 @@ def parquet_rows(
         raise InputError(
             f'{name}: Parquet needs an extra: pip install "opensafeintent[parquet]"'
         ) from error
-    damage = (
-        pa.ArrowException,
-        OSError,
-        ValueError,
-        TypeError,
-        KeyError,
-        NotImplementedError,
-        ArithmeticError,
-        MemoryError,
-    )
     try:
         with pq.ParquetFile(source) as file:
             texts, width = _texts_and_width(file.schema)
@@ -289,7 +273,16 @@ def parquet_rows(
                     for row in _few_at_a_time(batch):
                         limit.count(name, _characters(row))
                         yield row
-    except damage as error:
+    except (
+        pa.ArrowException,
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        NotImplementedError,
+        ArithmeticError,
+        MemoryError,
+    ) as error:
         raise InputError(
             f"{name}: cannot read as Parquet ({one_line(str(error), 150)}); expected an undamaged"
             " file"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from opensafeintent.errors import InputError
-from opensafeintent.files import any_json, os_errors, sha256_hex
+from opensafeintent.files import any_json, os_errors, sha256_hex, written_beside
 from opensafeintent.hostile import one_line, without_user_info
 from opensafeintent.promptsets.reading import SUFFIXES, RowLimit, parquet_rows
 
@@ -127,10 +126,9 @@ def _default(
     configs: list[dict[str, Any]], location: str, files_of: Callable[[dict[str, Any]], list[str]]
 ) -> dict[str, Any]:
     """Return the configuration that is read when none is named, by the hub's rule."""
-    if len(configs) == 1:
-        return configs[0]
     for config in configs:
-        if config.get("default") is True or config.get("config_name") == "default":
+        named_default = config.get("default") is True or config.get("config_name") == "default"
+        if named_default or len(configs) == 1:
             return config
     named = "; ".join(
         f"{one_line(str(one.get('config_name')), 60)}: {', '.join(files_of(one))}"
@@ -428,10 +426,8 @@ def _verified(file: Published, what: str) -> Path:
         )
     with os_errors(f"{kept}: cannot write ({_CACHE} names another folder for the cache)"):
         kept.parent.mkdir(parents=True, exist_ok=True)
-        handle, beside = tempfile.mkstemp(dir=kept.parent, prefix=f".{kept.name}.")
-        with os.fdopen(handle, "wb") as new:
-            new.write(content)
-        Path(beside).replace(kept)
+    with written_beside(kept) as file_kept:
+        file_kept.write(content)
     return kept
 
 
@@ -456,10 +452,9 @@ def _fetched(file: Published, what: str) -> bytes:
             f"{what}: {shown} answered {error.code} {one_line(str(error.reason), 80)}{offline}"
         ) from error
     except (OSError, HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
+        reason = without_user_info(str(getattr(error, "reason", None) or error))
         raise InputError(
-            f"{what}: cannot fetch {shown}:"
-            f" {one_line(without_user_info(str(reason)), 200)}{offline}"
+            f"{what}: cannot fetch {shown}: {one_line(reason, 200)}{offline}"
         ) from error
     if len(content) > _LONGEST or (due is not None and due.isdigit() and len(content) != int(due)):
         raise InputError(
@@ -475,5 +470,5 @@ def _cache() -> Path:
     """
     if named := os.environ.get(_CACHE, "").strip():
         return Path(named)
-    default = Path(os.environ.get("XDG_CACHE_HOME", "").strip() or Path.home() / ".cache")
-    return default / "opensafeintent"
+    users = os.environ.get("XDG_CACHE_HOME", "").strip() or Path.home() / ".cache"
+    return Path(users, "opensafeintent")

@@ -96,7 +96,12 @@ def write_build_results(
         write_private(path / "README.md", build_card(dataset, checked, built, manifest, judged))
         folder.write_dataset(dataset, built.finished)
     else:
-        _remove_dataset_results(path)
+        # what is said of a dataset that is not there any more, and nothing that is not ours
+        for name in (*RESULTS, "README.md", "check/check.json", "check/check.md"):
+            (path / name).unlink(missing_ok=True)
+        for table in (path / "check" / "tables").glob("*"):
+            if table.suffix.removeprefix(".") in FORMATS:
+                table.unlink()
     folder.save(
         msgspec.structs.replace(
             manifest, complete=True, dataset_hash=dataset.hash if dataset else None
@@ -120,17 +125,6 @@ def _dataset(manifest: BuildManifest, built: Built) -> Dataset | None:
     marked = marked_source(source, Dataset(_NAME, unmarked, manifest.taxonomy).hash)
     finished = tuple(draft.prompt_set(marked) for draft in built.finished)
     return Dataset(_NAME, finished, manifest.taxonomy)
-
-
-def _remove_dataset_results(path: Path) -> None:
-    """Take away what is said of a dataset that is not there any more, and nothing that is not
-    ours.
-    """
-    for name in (*RESULTS, "README.md", "check/check.json", "check/check.md"):
-        (path / name).unlink(missing_ok=True)
-    for table in (path / "check" / "tables").glob("*"):
-        if table.suffix.removeprefix(".") in FORMATS:
-            table.unlink()
 
 
 # Build prompt-sets from unsafe seed prompts, or from none
@@ -190,9 +184,11 @@ class _BuildRun:
         )
         self._instructions = load_instructions(settings.templates)
         self._limits = Limits.of(settings)
-        self._seeds: StageResult[Seed] = StageResult(stage="seeds", kept=(), rejected=())
-        if settings.seeds:
-            self._seeds = read_seeds(settings.seeds, settings.limit, settings.max_rows)
+        self._seeds: StageResult[Seed] = (
+            read_seeds(settings.seeds, settings.limit, settings.max_rows)
+            if settings.seeds
+            else StageResult(stage="seeds", kept=(), rejected=())
+        )
         self._plan = BuildPlan(per_cell=settings.per_cell, last_stage=settings.stages[1])
 
     async def run(self, display: Display) -> BuildOutcome:
@@ -276,17 +272,14 @@ class _BuildRun:
         guess.
         """
         models = {"generator": self.settings.generator, "judge": self.settings.judge}
-        templates: dict[str, int] = {
-            template.role: len(template.source) // 4
-            for template in self._instructions.by_role.values()
-        }
+        templates = self._instructions.by_role
         return tuple(
             by_experience(
                 ForecastLine(
                     model=models[role],
                     purpose=purpose,
                     calls=calls,
-                    input_tokens=calls * (templates[purpose] + _ITEM_TOKENS),
+                    input_tokens=calls * (len(templates[purpose].source) // 4 + _ITEM_TOKENS),
                     output_tokens=calls * _REPLY_TOKENS,
                 ),
                 seen,
@@ -325,13 +318,12 @@ class _BuildRun:
         old = self.folder.load()
         if old is None:
             return []
-        differing = []
-        for field in ("generator", "judge", "generator_sampling", "judge_sampling", "ledger"):
-            before, now = getattr(old, field), getattr(manifest, field)
-            if before != now:
-                differing.append(
-                    f"{field.replace('_', ' ')}: it has {_shown(before)}, this has {_shown(now)}"
-                )
+        differing = [
+            f"{field.replace('_', ' ')}: it has {_shown(getattr(old, field))}, this has"
+            f" {_shown(getattr(manifest, field))}"
+            for field in ("generator", "judge", "generator_sampling", "judge_sampling", "ledger")
+            if getattr(old, field) != getattr(manifest, field)
+        ]
         if old.taxonomy.cells != manifest.taxonomy.cells:
             differing.append("taxonomy")
         if differing:
@@ -447,11 +439,8 @@ class _Progress(Watcher):
 
     def refresh(self) -> None:
         """Show the state of things."""
-        spent = self._limits.spent(self._tally)
         again = f" (pass {self._pass})" if self._pass > 1 else ""
         done = self._done[self._stage]
-        line = (
-            f"{self._stage}{again}: {done:,} of {self._items:,} ·"
-            f" {progress_line(self._tally, None, spent)}"
-        )
+        calls = progress_line(self._tally, None, self._limits.spent(self._tally))
+        line = f"{self._stage}{again}: {done:,} of {self._items:,} · {calls}"
         self._display.update(done, self._items, line)
