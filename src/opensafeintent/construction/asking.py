@@ -359,8 +359,7 @@ class StageContext:
             template_hash=instruction.hash,
             subject=Subject(about, "", epoch),
         )
-        outcome = await ask_until_parsed(ask, call, parse)
-        return _usable(outcome, model, tuple(calls))
+        return _usable(await ask_until_parsed(ask, call, parse), model, tuple(calls))
 
 
 def _usable(

@@ -266,7 +266,8 @@ def _balance(
         groups: all of them.
         labels: the group of each prompt-set, one or more.
     """
-    present, total = Counter(labels), len(labels)
+    total = len(labels)
+    present = Counter(labels)
     counts = [present[group] for group in groups]
     entropy = -sum(count / total * log(count / total) for count in counts if count)
     return Balance(
@@ -737,8 +738,9 @@ def _differences(rows: Sequence[IntentDifference]) -> Iterator[str]:
 
 
 def _with_interval(mean: Estimate) -> str:
-    text = f"{mean.value:+.1f} (95 % interval {mean.low:+.1f} to {mean.high:+.1f})"
-    return text.replace("-", "−")
+    return f"{mean.value:+.1f} (95 % interval {mean.low:+.1f} to {mean.high:+.1f})".replace(
+        "-", "−"
+    )
 
 
 def _artefacts(classifier: Sequence[Accuracy], words: Sequence[TellingWord]) -> Iterator[str]:

@@ -288,19 +288,16 @@ def read_dataset(
 
     def take(location: str, data: Any) -> None:
         try:
-            prompt_set = parse_prompt_set(Record(data, location), labels)
+            record = Record(data, location)
+            prompt_set = parse_prompt_set(record, labels)
+            if first := seen.get(prompt_set.id):
+                shown = one_line(prompt_set.id, 60)
+                record.fail("id", f"duplicate id {shown!r}, first at {first}; ids are unique")
         except Problem as problem:
             problems.append(str(problem))
-            return
-        if prompt_set.id in seen:
-            first = seen[prompt_set.id]
-            problems.append(
-                f"{location}, field id: duplicate id {one_line(prompt_set.id, 60)!r}, first at"
-                f" {first}; ids are unique"
-            )
-            return
-        seen[prompt_set.id] = location
-        prompt_sets.append(prompt_set)
+        else:
+            seen[prompt_set.id] = location
+            prompt_sets.append(prompt_set)
 
     limit = RowLimit(max_rows)
     for file in origin.files:

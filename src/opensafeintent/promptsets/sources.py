@@ -127,8 +127,8 @@ def _default(
 ) -> dict[str, Any]:
     """Return the configuration that is read when none is named, by the hub's rule."""
     for config in configs:
-        named_default = config.get("default") is True or config.get("config_name") == "default"
-        if named_default or len(configs) == 1:
+        chosen = config.get("default") is True or config.get("config_name") == "default"
+        if chosen or len(configs) == 1:
             return config
     named = "; ".join(
         f"{one_line(str(one.get('config_name')), 60)}: {', '.join(files_of(one))}"
