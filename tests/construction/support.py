@@ -19,7 +19,7 @@ from opensafeintent.construction.pipeline import BuildPlan, Built, Watcher, buil
 from opensafeintent.construction.records import Seed, StageResult
 from opensafeintent.files import canonical_json
 from opensafeintent.taxonomy import Category, Taxonomy
-from opensafeintent.templates.instruction import Instructions, load_instructions
+from opensafeintent.templates.template import Instructions, load_instructions
 
 Answer = Callable[[Call], "str | None"]
 """What a model says to a call; None leaves it to the scripted model."""

@@ -32,7 +32,7 @@ from opensafeintent.construction.records import Draft
 from opensafeintent.construction.topics import BackfillReply, MetadataReply
 from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import Category, Taxonomy
-from opensafeintent.templates.instruction import load_instructions, parse_instructions
+from opensafeintent.templates.template import load_instructions, parse_instructions
 
 BENIGN, DUAL_USE, MALICIOUS = (
     "I ask for a made-up school, how?",

@@ -16,7 +16,7 @@ from endtoend import Ran, begin, finish, osi, wait_until
 from loopback import LoopbackProcess, LoopbackServer
 from loopback.faults import faulty
 from opensafeintent.construction.records import STAGES
-from opensafeintent.templates.instruction import load_instructions
+from opensafeintent.templates.template import load_instructions
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

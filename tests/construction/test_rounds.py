@@ -27,7 +27,7 @@ from opensafeintent.construction.records import Draft, Rejection, StageResult, T
 from opensafeintent.errors import Stopped
 from opensafeintent.promptsets import Prompts
 from opensafeintent.taxonomy import CORE_VARIANTS
-from opensafeintent.templates.instruction import load_instructions, parse_instructions
+from opensafeintent.templates.template import load_instructions, parse_instructions
 
 # Counting
 # ------------------------------------------------------------------------------

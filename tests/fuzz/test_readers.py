@@ -33,7 +33,7 @@ from opensafeintent.promptsets import load_dataset
 from opensafeintent.promptsets.sources import _jsonl_column, _parts
 from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.templates import load_templates
-from opensafeintent.templates.instruction import load_instructions
+from opensafeintent.templates.template import load_instructions
 from promptsets.samples import FLAT, NESTED, OURS, ours
 
 

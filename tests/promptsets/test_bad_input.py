@@ -100,13 +100,13 @@ def test_anything_but_an_object_is_no_prompt_set(tmp_path: Path, value: object, 
 @pytest.mark.parametrize(
     ("name", "content", "fact"),
     [
-        ("d.jsonl", lines(ours(1)) + b'{"id": "a",}\n', ":2: not valid JSON ("),
-        ("d.jsonl", lines(ours(1)).rstrip() + lines(ours(2)), ":1: not valid JSON (Extra data"),
+        ("d.jsonl", lines(ours(1)) + b'{"id": "a",}\n', ":2: not valid JSON: "),
+        ("d.jsonl", lines(ours(1)).rstrip() + lines(ours(2)), ":1: not valid JSON: Extra data"),
         ("d.jsonl", lines(ours(1)) + lines(ours(2))[:-40], "cut off"),
-        ("d.jsonl", lines(ours(1)) + b'{"id": NaN}\n', ":2: not valid JSON (NaN"),
-        ("d.jsonl", lines(ours(1)) + b'{"id": ' + b"1" * 5000 + b"}\n", ":2: not valid JSON ("),
-        ("d.jsonl", lines(ours(1)) + b"[" * 100_000 + b"\n", ":2: not valid JSON ("),
-        ("d.json", b"[" * 100_000, ": not valid JSON ("),
+        ("d.jsonl", lines(ours(1)) + b'{"id": NaN}\n', ":2: not valid JSON: NaN"),
+        ("d.jsonl", lines(ours(1)) + b'{"id": ' + b"1" * 5000 + b"}\n", ":2: not valid JSON: "),
+        ("d.jsonl", lines(ours(1)) + b"[" * 100_000 + b"\n", ":2: not valid JSON: "),
+        ("d.json", b"[" * 100_000, ": not valid JSON: "),
         ("d.json", b'[{"a": 1}, ', "cut off"),
         ("d.json", b"[1, 2}", "column 6"),
         ("d.json", b'[\n{"a": "\n"}]', "line 2, column 8"),
@@ -131,7 +131,7 @@ def test_a_record_cut_anywhere_is_not_json(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "cut.jsonl"
     message = complaint_about(path, lines(ours(1)) + lines(OURS)[:cut])
-    assert message.startswith(":2: not valid JSON (")
+    assert message.startswith(":2: not valid JSON: ")
 
 
 @pytest.mark.parametrize(

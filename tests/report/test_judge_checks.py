@@ -21,7 +21,7 @@ from opensafeintent.evaluation.judge_check import (
     KindCount,
     WrongGrade,
 )
-from opensafeintent.report.metrics_json import checks_json, metrics_json
+from opensafeintent.report.metrics_json import metrics_json
 from opensafeintent.report.sentences import cautions
 from opensafeintent.report.tables import all_tables
 from opensafeintent.templates import Templates, load_templates
@@ -42,6 +42,11 @@ FAILED = FailedCase(
     ),
     why="an unrelated matter",
 )
+
+
+def checks_json(of: Group) -> Any:
+    """Return what `metrics.json` says of the checks of a group's judges."""
+    return metrics_json([of])["groups"][0]["judge_checks"]
 
 
 def check(accepted: int = 9, **fields: Any) -> JudgeCheck:
@@ -105,7 +110,6 @@ def test_a_check_that_holds_is_no_caution() -> None:
     # mid-P, 9 of 10: p¹⁰ + 5 p⁹ (1 − p) is .005705 + .019294 = .025 at p = .59652, and .975 at p =
     # .995
     assert checks_json(found)[JUDGE]["ci"] == pytest.approx([0.596524, 0.994999], abs=2e-6)
-    assert metrics_json([found])["groups"][0]["judge_checks"] == checks_json(found)
 
 
 def test_no_check_is_said() -> None:

@@ -17,6 +17,9 @@ from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.formats import (
     FORMATS,
+    Cell,
+    Column,
+    Table,
     compact,
     estimate_columns,
     shortened,
@@ -26,7 +29,7 @@ from opensafeintent.report.formats import (
     to_terminal,
 )
 from opensafeintent.report.metrics_json import metrics_json
-from opensafeintent.report.tables import Cell, Column, Table, all_tables, write_tables
+from opensafeintent.report.tables import all_tables, write_tables
 from opensafeintent.statistics import Estimate
 from report.pages import group_with, rows_of as graded
 from report.studies import many_sets, random_study, study_with

@@ -9,7 +9,7 @@ import pytest
 from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import ParseRule
 from opensafeintent.templates import IntegerContract, JsonContract, parse_reply
-from opensafeintent.templates.instruction import load_instructions, parse_instructions
+from opensafeintent.templates.template import load_instructions, parse_instructions
 
 HELPFULNESS = IntegerContract(1, 4, "one integer from 1 to 4")
 HARM = IntegerContract(0, 3, "one integer from 0 to 3")

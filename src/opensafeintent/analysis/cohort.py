@@ -24,11 +24,9 @@ from opensafeintent.analysis.judges import (
     Audit,
     JudgeResults,
     Ranking,
-    Swap,
     audits_of,
     ranking_of,
     shown_ratios,
-    swaps_of,
 )
 from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE
 from opensafeintent.evaluation.again import Regrade, Swapped
@@ -341,12 +339,6 @@ class Group:
         return ranking_of(
             "safe up to harm severity 1", ratios, self.numbers.resamples, compared=False
         )
-
-    def swaps_if_lenient(self, metric: str) -> list[Swap]:
-        """Return the pairs of models that change places where a harm severity of 1 is still safe,
-        the widest apart first.
-        """
-        return swaps_of(self.models, metric, (self.judges.counted, self.lenient))
 
     @property
     def probed(self) -> list[str]:

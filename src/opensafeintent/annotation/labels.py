@@ -222,8 +222,9 @@ class Answers:
         for row, item in enumerate(self.items):
             for column, annotator in enumerate(self.annotators):
                 if sourced := self.labels.get((item, annotator)):
-                    answer = sourced.label.answers.get(question, UNSURE)
-                    numbers[row, column] = values.get(answer, np.nan)
+                    numbers[row, column] = values.get(
+                        sourced.label.answers.get(question, UNSURE), np.nan
+                    )
         return numbers
 
     def returned(self) -> dict[str, int]:

@@ -167,8 +167,7 @@ def words_hash(texts: Sequence[str]) -> str:
     White space and apostrophes do not count: spreadsheet programs trim and re-break the one, and an
     apostrophe is what keeps a text from being a formula.
     """
-    words = "".join("".join(texts).replace("'", "").split())
-    return sha256_hex(words)[:16]
+    return sha256_hex("".join("".join(texts).replace("'", "").split()))[:16]
 
 
 # The page

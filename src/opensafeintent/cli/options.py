@@ -12,7 +12,6 @@ from types import NoneType
 from typing import (
     TYPE_CHECKING,
     Annotated,
-    Any,
     Concatenate,
     Literal,
     TypeVar,
@@ -204,10 +203,8 @@ class _Command(click.Command):
     for: the help of the program loads none.
     """
 
-    def __init__(self, *args: Any, settings: str, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.settings = settings
-        """The record's name."""
+    settings: str
+    """The record's name."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return its own parameters, then its settings."""
@@ -243,7 +240,7 @@ def command(
     """
 
     def decorate(function: Body[S]) -> click.Command:
-        @group.command(name, cls=_Command, settings=settings, short_help=short_help)
+        @click.command(name, cls=_Command, short_help=short_help)
         @wraps(function)
         def run(**options: object) -> int | None:
             record = _record(settings)
@@ -252,6 +249,8 @@ def command(
             }
             return function(cast(S, record(**typed)), **options)
 
+        run.settings = settings
+        group.add_command(run)
         return run
 
     return decorate

@@ -255,8 +255,7 @@ def show_forecast(
         lead: the sentence on the number of calls, in place of the usual one.
     """
     prices, lines = Prices(prices_path), forecast.lines
-    table = expected(lines, prices)
-    print_table(console, table)
+    print_table(console, expected(lines, prices))
     print_notes(console, prices.unpriced(line.model for line in lines))
     known = (
         "tokens are the mean of such calls on record, else "
@@ -451,7 +450,6 @@ def show_check(found: DatasetCheck, out: Path | None) -> None:
     console.print("\nFindings", style="bold")
     width = min(console.width, _WIDEST)
     for finding in (*found.findings, *(f"left out: {reason}" for reason in found.left_out)):
-        paragraph = wrap(finding, width - 2, break_on_hyphens=False)
-        console.print(plain("- " + "\n  ".join(paragraph)))
+        console.print(plain("- " + "\n  ".join(wrap(finding, width - 2, break_on_hyphens=False))))
     if out is not None:
         console.print(plain(f"\nWritten to {out}: check.md, check.json, tables/"), soft_wrap=True)

@@ -29,8 +29,12 @@ from opensafeintent.errors import nearest
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.loading import LONGEST_PROMPT
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, Taxonomy
-from opensafeintent.templates.instruction import InstructionRole, Instructions, described
-from opensafeintent.templates.template import without_fence
+from opensafeintent.templates.template import (
+    InstructionRole,
+    Instructions,
+    described,
+    without_fence,
+)
 
 STAND_IN = "[100 words of text]"
 """What stands in place of material that would itself teach harm: of one length, so that prompts

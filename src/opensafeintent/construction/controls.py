@@ -187,8 +187,7 @@ def has_spaces(prompt_set: PromptSet) -> bool:
     not `language`.
     """
     text = "".join(prompt_set.prompts.of(intent) for intent in CORE_VARIANTS)
-    letters = sum(map(str.isalpha, text))
-    return len(_UNSPACED.findall(text)) <= _MOST_UNSPACED * letters
+    return len(_UNSPACED.findall(text)) <= _MOST_UNSPACED * sum(map(str.isalpha, text))
 
 
 def readability_index(text: str) -> float:

@@ -41,7 +41,7 @@ from opensafeintent.promptsets.reading import Problem, RowLimit, read_csv, read_
 from opensafeintent.promptsets.record import Dataset
 from opensafeintent.promptsets.sources import stream_rows
 from opensafeintent.taxonomy import Taxonomy
-from opensafeintent.templates.instruction import parse_instructions
+from opensafeintent.templates.template import parse_instructions
 
 _COLUMN = "prompt"
 

@@ -31,7 +31,7 @@ from opensafeintent.construction.records import (
 from opensafeintent.construction.similarity import PAPER_THRESHOLD, CellIndex, Threshold
 from opensafeintent.construction.topics import MetadataReply, read_labels
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, ContentShift, Intent
-from opensafeintent.templates.instruction import Leaning, Reading
+from opensafeintent.templates.template import Leaning, Reading
 
 REPAIRS = 3
 """Repairs of one prompt at most."""

@@ -311,8 +311,7 @@ class _Build:
         if not self._plan.reaches("intents"):
             return drafts
         self._watcher.begins("intents", len(drafts), number)
-        read = await side_by_side(*reading)
-        return self._logged(_in_order("intents", read, topics))
+        return self._logged(_in_order("intents", await side_by_side(*reading), topics))
 
     def wanted(self, topics: Sequence[Topic]) -> dict[Cell, int]:
         """Return how many topics each cell lacks that lacks any.

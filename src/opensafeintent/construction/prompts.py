@@ -27,7 +27,7 @@ from opensafeintent.construction.judging import PURPOSES_LEANT_TO
 from opensafeintent.construction.records import Draft, Rejection, StageResult, Topic
 from opensafeintent.construction.similarity import words
 from opensafeintent.promptsets.record import Prompts
-from opensafeintent.templates.instruction import Leaning
+from opensafeintent.templates.template import Leaning
 
 
 class TripletReply(Reply, frozen=True):

@@ -12,7 +12,7 @@ from opensafeintent.calls.records import Purpose
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.promptsets.record import Prompts, PromptSet, content_id
 from opensafeintent.taxonomy import ContentShift, Intent
-from opensafeintent.templates.instruction import Leaning, Reading
+from opensafeintent.templates.template import Leaning, Reading
 
 Item = TypeVar("Item")
 

@@ -27,7 +27,7 @@ from opensafeintent.construction.asking import (
 from opensafeintent.construction.records import Rejection, Seed, StageResult, Topic
 from opensafeintent.construction.similarity import PAPER_THRESHOLD, CellIndex, Threshold
 from opensafeintent.taxonomy import Category
-from opensafeintent.templates.instruction import described
+from opensafeintent.templates.template import described
 
 M = TypeVar("M", bound="MetadataReply")
 

@@ -199,11 +199,11 @@ def _json(text: str) -> Any:
         line = f"line {error.lineno}, " if error.lineno > 1 else ""
         cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
         raise Problem(
-            f"not valid JSON ({error.msg}, {line}column {error.colno})"
+            f"not valid JSON: {error.msg}, {line}column {error.colno}"
             + ("; it looks cut off" if cut else "")
         ) from error
     except ValueError as error:
-        raise Problem(f"not valid JSON ({error})") from error
+        raise Problem(f"not valid JSON: {error}") from error
 
 
 def _read_text(path: Path, name: str, limit: RowLimit) -> str:
@@ -266,9 +266,8 @@ def parquet_rows(
                     columns=column and [column],
                 )
                 for batch in batches:
-                    values = sum(_values(array) for array in batch.columns)
                     limit.check(
-                        name, characters=_A_VALUE * values
+                        name, characters=_A_VALUE * sum(_values(array) for array in batch.columns)
                     )  # one row's list may hold millions of nulls
                     for row in _few_at_a_time(batch):
                         limit.count(name, _characters(row))

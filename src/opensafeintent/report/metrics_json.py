@@ -9,7 +9,7 @@ import msgspec
 
 from opensafeintent.analysis.cohort import CheckedJudge, Group, accepted_at_lines, checked_judges
 from opensafeintent.analysis.estimates import AVERAGE, EVERYWHERE, Number, reference_values
-from opensafeintent.analysis.judges import SHOWN, Audit
+from opensafeintent.analysis.judges import SHOWN, Audit, swaps_of
 from opensafeintent.calls.scripted import is_baseline
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
@@ -52,7 +52,7 @@ def metrics_json(groups: Sequence[Group]) -> Json:
                 "mode_judge": group.conditions.mode_judge,
                 "grade_parse": group.conditions.parse,
                 "templates": dict(group.conditions.templates),
-                "judge_checks": checks_json(group),
+                "judge_checks": {item.judge: _check_json(item) for item in checked_judges(group)},
                 "stop_when": [
                     manifest.stop_when for manifest in group.manifests if manifest.stop_when
                 ],
@@ -154,11 +154,6 @@ def _strata_json(groups: Sequence[Group]) -> Json:
     return {**strata, "domain_macro": macros}
 
 
-def checks_json(group: Group) -> dict[str, Json]:
-    """Return what `metrics.json` says of the judges' checks, by judge."""
-    return {item.judge: _check_json(item) for item in checked_judges(group)}
-
-
 def _check_json(item: CheckedJudge) -> Json:
     check = item.check
     if check is None:
@@ -241,7 +236,10 @@ def _lenient_json(group: Group) -> Json:
             }
             for metric in PRIMARY
         },
-        "swaps": {metric: group.swaps_if_lenient(metric) for metric in PRIMARY},
+        "swaps": {
+            metric: swaps_of(group.models, metric, (group.judges.counted, group.lenient))
+            for metric in PRIMARY
+        },
     }
 
 

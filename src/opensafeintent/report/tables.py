@@ -15,7 +15,6 @@ import numpy as np
 from opensafeintent.analysis.cohort import (
     SENSITIVE,
     Change,
-    Coverage,
     Group,
     beside_paper,
     same_as_paper,
@@ -27,7 +26,6 @@ from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.metrics import KNOWING, METRICS, PRIMARY
 from opensafeintent.report.formats import (
     FORMATS,
-    Cell,
     Column,
     Part,
     Section,
@@ -604,20 +602,18 @@ def coverage(groups: Sequence[Group]) -> Table:
             (
                 *lead_of(groups, index, model),
                 *(getattr(group.coverage[model], field) for field in headings),
-                _reasons(group.coverage[model]),
+                (
+                    "; ".join(
+                        f"{kind} {reason}: {count}"
+                        for kind, counts in group.coverage[model].missing.items()
+                        for reason, count in counts.items()
+                    )
+                ),
             )
             for index, group in enumerate(groups)
             for model in group.numbers.models
         ],
         notes=group_notes(groups),
-    )
-
-
-def _reasons(coverage: Coverage) -> str:
-    return "; ".join(
-        f"{kind} {reason}: {count}"
-        for kind, counts in coverage.missing.items()
-        for reason, count in counts.items()
     )
 
 
@@ -1152,7 +1148,6 @@ def beside(groups: Sequence[Group]) -> Table:
 # The tables of the paper and of a report, each once as rows
 # ------------------------------------------------------------------------------
 
-__all__ = ["Cell", "Column", "Table", "all_tables", "tables_in", "write_tables"]
 
 _TABLES = (
     *(domains, task_types, utility, harm_threshold, modes, utility_range, probe),

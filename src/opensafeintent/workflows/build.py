@@ -42,7 +42,7 @@ from opensafeintent.report.datasets import build_card, build_page, coverage_of, 
 from opensafeintent.report.formats import FORMATS
 from opensafeintent.report.tables import Costs, cost_json
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
-from opensafeintent.templates.instruction import load_instructions
+from opensafeintent.templates.template import load_instructions
 from opensafeintent.workflows.datasets import write_check
 from opensafeintent.workflows.loop import Limits, run_async, wait_or_refuse
 from opensafeintent.workflows.settings import BuildSettings
@@ -219,7 +219,11 @@ class _BuildRun:
                 client.stop_silent_models()
                 if client.stopped_models:
                     raise Stopped("; ".join(client.stopped_models.values()))
-                judged = _judged_quality(settings.labels)
+                judged = [
+                    one.label
+                    for one in read_labels(*settings.labels)
+                    if one.label.answers.get("overall_quality") in ("good", "poor")
+                ]
                 if settings.labels:
                     built = built.reviewed(_poor(judged, built))
                     progress.ends(built.drafts[-1])
@@ -256,8 +260,7 @@ class _BuildRun:
             context = manifest.context(Client(ledger, identities))
             rounds = self.folder.rounds(manifest, readonly=True)
             built = await build_sets(context, self._seeds, self._plan, Watcher(), rounds)
-            expected = forecast_build(built, self._plan, self._taxonomy)
-            lines = self._lines(expected, seen_in(ledger))
+            lines = self._lines(forecast_build(built, self._plan, self._taxonomy), seen_in(ledger))
         return BuildOutcome(
             exit_code=0,
             out=settings.out,
@@ -383,15 +386,6 @@ class _BuildRun:
 
 def _shown(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _judged_quality(paths: Sequence[Path]) -> list[Label]:
-    """Read the labels that say of a set whether it is good or poor."""
-    return [
-        one.label
-        for one in read_labels(*paths)
-        if one.label.answers.get("overall_quality") in ("good", "poor")
-    ]
 
 
 def _poor(judged: Sequence[Label], built: Built) -> frozenset[str]:

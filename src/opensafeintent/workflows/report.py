@@ -46,6 +46,7 @@ from opensafeintent.grades import grade_row, sort_rows, write_grades_of_runs
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
+from opensafeintent.report.formats import Table
 from opensafeintent.report.gates import (
     gate_tables,
     gates_json,
@@ -57,7 +58,6 @@ from opensafeintent.report.gates import (
 from opensafeintent.report.metrics_json import metrics_json, to_json
 from opensafeintent.report.tables import (
     Costs,
-    Table,
     all_tables,
     comparisons,
     cost_json,

@@ -440,8 +440,7 @@ class _Answers:
 def _judge_config(model: Model, sampling: Sampling) -> GenerateConfig:
     """Return our settings for a judge, where whoever bound it to its role has said nothing else."""
     set_already = model.config.model_dump(exclude_none=True)
-    provider = str(model).partition("/")[0]
-    fields = sampling_fields(sampling, provider)
+    fields = sampling_fields(sampling, str(model).partition("/")[0])
     return GenerateConfig(
         **{name: value for name, value in fields.items() if name not in set_already}
     )

@@ -267,7 +267,10 @@ def _place_labels(rows: Sequence[Datum], spans: Sequence[Span], boxes: Sequence[
             ((x - 1, x + 1, (row["low_y"] - low) * tall, (row["high_y"] - low) * tall), _WHISKER)
         )
     for row, (x, y) in zip(rows, spots, strict=True):
-        width = _width(row["key"])
+        width = sum(  # of the text in pixels, about
+            3.2 if char in _NARROW else 9.5 if char in _BROAD or char > "\u2e80" else 6.2
+            for char in row["key"]
+        )
         found = []
         for distance, (index, (right_of, above)) in product(_DISTANCES, enumerate(_AROUND)):
             start = x + right_of * distance - (width, width / 2, 0)[right_of + 1]
@@ -282,14 +285,6 @@ def _place_labels(rows: Sequence[Datum], spans: Sequence[Span], boxes: Sequence[
         if distance > _DISTANCES[0]:
             row["line_x"] = left + min(max(x, box[0] - 2), box[1] + 2) / wide
             row["line_y"] = low + min(max(y, box[2] + 1), box[3] - 1) / tall
-
-
-def _width(text: str) -> float:
-    """Return the pixels that a text takes, about."""
-    return sum(
-        3.2 if char in _NARROW else 9.5 if char in _BROAD or char > "\u2e80" else 6.2
-        for char in text
-    )
 
 
 def _overlap(one: Box, other: Box) -> float:
