@@ -256,7 +256,7 @@ class Ledger:
         """Yield every attempt on record, or those at some calls; tokens of a failed one are those
         that its reply told of.
         """
-        asked: list[tuple[str, list[bytes]]] = [(_ATTEMPT, [])]
+        asked: list[tuple[str, list[bytes]]] = [(f"{_ATTEMPT} WHERE true", [])]
         if keys is not None:
             asked = [(statement, some) for some in _parts(keys) for statement in _ATTEMPTS_AT]
         with reading(self.path):
