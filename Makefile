@@ -17,11 +17,11 @@ demo: $(VENV)/.base
 	$(BIN)/opensafeintent demo
 
 test: lint
-	@echo "About five minutes on two cores."
+	@echo "About three minutes on two cores."
 	$(BIN)/python -m pytest -n auto -m "not slow"
 
 test-all: lint
-	@echo "About twelve minutes on two cores."
+	@echo "About ten minutes on two cores."
 	$(BIN)/python -m pytest -n auto --cov
 
 FUZZ_MINUTES ?= 60
