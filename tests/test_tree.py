@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import tomllib
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ def statements(tree: ast.Module) -> int:
     )
 
 
+@cache
 def by_folder() -> Counter[str]:
     sizes: Counter[str] = Counter()
     for path, tree in TREES.items():

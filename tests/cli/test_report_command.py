@@ -158,6 +158,7 @@ def test_one_model_and_one_set(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_every_grade_missing(tmp_path: Path) -> None:
     silent = [
@@ -296,6 +297,7 @@ def grades_of(folder: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
+@pytest.mark.slow
 def test_grades_of_an_earlier_report_do_not_stay(
     several: tuple[Path, list[Path], str], tmp_path: Path
 ) -> None:

@@ -137,6 +137,7 @@ def test_a_sample_is_graded_under_every_other_request(lab: Lab) -> None:
     assert len(re.findall(r"swap by openai-api/loop/judge", told)) == 2 * SWAPPED
 
 
+@pytest.mark.slow
 @both
 def test_a_run_grows_by_what_is_new_alone(lab: Lab, option: str, calls_each: int) -> None:
     run, none = lab.run, ("--probe", "none")

@@ -376,6 +376,7 @@ def bad(messages):
 """
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_the_answers_are_the_same(tmp_path: Path) -> None:
     dataset = dataset_file(tmp_path, made_dataset(*map(prompt_set, SETS)))
     (tmp_path / "kill_models.py").write_text(MODELS)

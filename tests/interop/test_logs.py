@@ -111,6 +111,7 @@ def test_logs_of_several_models_become_one_run(tmp_path: Path) -> None:
     assert list(metrics_json(tmp_path / "other")["models"]) == ["mine"]
 
 
+@pytest.mark.slow
 def test_a_long_response_arrives_whole(tmp_path: Path) -> None:
     long = "A long answer. " * 3000
     with scripted(said(long)):

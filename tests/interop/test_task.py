@@ -83,6 +83,7 @@ def test_parameters_mean_what_our_options_mean(tmp_path: Path, options: dict[str
     assert same(metrics_of(log), tmp_path / "run", *models)
 
 
+@pytest.mark.slow
 def test_a_sample_says_what_it_is(tmp_path: Path) -> None:
     (log,) = run_task("opensafeintent/comply-all", tmp_path, limit=7)
     first = sample_order(load_dataset("starter").prompt_sets)[0]
