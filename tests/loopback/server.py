@@ -487,6 +487,8 @@ class _Tally:
         self.total = 0
         self.duplicates = 0
         self.max_in_flight = 0
+        self.first_time: float | None = None
+        self.last_time: float | None = None
         self.by_model: Counter[str] = Counter()
         self.by_purpose: Counter[str] = Counter()
         self.by_status: Counter[int] = Counter()
@@ -500,6 +502,8 @@ class _Tally:
             "by_purpose": dict(self.by_purpose),
             "by_status": {str(status): count for status, count in sorted(self.by_status.items())},
             "max_in_flight": self.max_in_flight,
+            "first_request_time": self.first_time,
+            "last_request_time": self.last_time,
             "duplicates": self.duplicates,
         }
 
@@ -569,6 +573,9 @@ class _Core:
         tally = self.tally
         now = time.time()
         tally.total += 1
+        tally.last_time = now
+        if tally.first_time is None:
+            tally.first_time = now
         digest = blake2b(body, digest_size=16).digest()
         if digest in tally.answered:
             tally.duplicates += 1
