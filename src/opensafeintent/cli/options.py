@@ -36,7 +36,7 @@ Body = Callable[Concatenate[S, ...], int | None]
 # ------------------------------------------------------------------------------
 
 
-class _Path(click.ParamType[Path]):
+class _Path(click.ParamType):  # type: ignore[type-arg]  # older click takes no argument there
     """A path that can be one of a file or a folder, there already or not."""
 
     name = "path"
@@ -49,7 +49,7 @@ class _Path(click.ParamType[Path]):
         return Path(str(value))
 
 
-class _Name(click.ParamType[str]):
+class _Name(click.ParamType):  # type: ignore[type-arg]
     """A name, or a path in its place."""
 
     name = "text"
@@ -64,7 +64,7 @@ class _Name(click.ParamType[str]):
         return text
 
 
-class _Range(click.ParamType[tuple[int, int]]):
+class _Range(click.ParamType):  # type: ignore[type-arg]
     """Two numbers, `1-4`; one number is both."""
 
     name = "range"
