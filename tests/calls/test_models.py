@@ -158,6 +158,7 @@ def test_a_file_that_is_no_suite_is_told(tmp_path: Path, content: str | None, li
 
 @pytest.mark.optional
 def test_everything_that_a_suite_lacks_is_told_at_once(tmp_path: Path) -> None:
+    pytest.importorskip("inspect_ai")  # else the first line names the extra
     ran = osi(
         "evaluate", "--suite", "paper", "--judge", "baseline/judge", "--out", tmp_path / "run"
     )
