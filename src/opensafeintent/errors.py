@@ -10,8 +10,8 @@ from opensafeintent.hostile import terminal_safe
 EXIT_CODES = {
     0: "done",
     1: (
-        "done, but too much is missing: grades (--max-missing), or items of a build whose calls"
-        " failed"
+        "done, but too much is missing: grades (--max-missing), items of a build whose calls"
+        " failed, or everything that a build was to make"
     ),
     2: "unusable input, or a missing key",
     3: "stopped by a provider or a budget",
@@ -63,6 +63,14 @@ class Stopped(OpenSafeIntentError):
     """Work ended by a provider or by a budget; what was done is kept (exit code 3)."""
 
     exit_code = 3
+
+
+class NothingMade(Stopped):
+    """A stage of a build dropped each of its first items; what was answered is kept (exit code
+    1).
+    """
+
+    exit_code = 1
 
 
 class Interrupted(Stopped):

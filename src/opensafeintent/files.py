@@ -1,5 +1,5 @@
 """Files: read strictly or refused in one line; private to their user, and written whole or not at
-all.
+all. Canonical JSON, which keys are made of.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import IO, Any, NoReturn, TypeVar
 import msgspec
 
 from opensafeintent.errors import InputError
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import one_line, unprintable
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
@@ -45,6 +45,13 @@ def sha256_hex(value: bytes | str) -> str:
 T = TypeVar("T")
 MOST_ROWS = 250_000
 """Prompt-sets, responses or seeds that are read unless more are allowed."""
+_NO_TEXT = {
+    b"\x1f\x8b": "packed by gzip",
+    b"PK\x03\x04": "packed by zip",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+"""What files of other kinds begin with."""
 _CAN_LOCK = sys.platform != "win32"
 _DEEPEST = 100
 """Levels of JSON within JSON; what is deeper cannot be written again."""
@@ -87,18 +94,43 @@ def read_bytes(path: Path, shown: str | None = None) -> bytes:
 
 
 def as_text(raw: bytes, location: str) -> str:
-    """Return bytes as the UTF-8 that they have to be, a byte order mark taken off.
+    """Return bytes as the UTF-8 that they have to be, byte order marks taken off.
 
     Raises:
         InputError: they are not UTF-8; the text names the line.
     """
+    for start, is_of in _NO_TEXT.items():
+        if raw.startswith(start):
+            raise InputError(f"{location}: is {is_of}; expected UTF-8")
     try:
-        return raw.decode("utf-8-sig")
+        return raw.decode().lstrip("\ufeff")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise InputError(
             f"{location}:{line}: not UTF-8 (byte 0x{raw[error.start]:02x}); save the file as UTF-8"
         ) from error
+
+
+def inside(folder: Path, name: str) -> Path:
+    """Return the place of a file or folder within a folder that others may have made.
+
+    Args:
+        folder: the user named it; it may be a link itself.
+        name: relative to it; others may have chosen it.
+
+    Raises:
+        InputError: the name leads out of the folder, or a link, a pipe or a device stands in its
+            way.
+    """
+    path, parts = folder, Path(name).parts
+    if not parts or Path(name).is_absolute() or ".." in parts or unprintable(name):
+        raise InputError(f"{folder}: names {one_line(name)!r}; expected the name of a file in it")
+    for part in parts:
+        path /= part
+        with os_errors(f"{path}: cannot read"), contextlib.suppress(FileNotFoundError):
+            if stat.S_IFMT(path.lstat().st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+                raise InputError(f"{path}: is a link or a device; expected a file or a folder")
+    return path
 
 
 def read_text(path: Path, shown: str | None = None) -> str:
@@ -249,15 +281,16 @@ def written_beside(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     stands there stays.
 
     Args:
-        path: where the file goes; where a link is, the file that it leads to is replaced.
-        private: only its user can read it (0600); otherwise it keeps the mode of the file that
-            stands there, and a new one has the mode that new files have.
+        path: where the file goes.
+        private: only its user can read it (0600), and it replaces a link; otherwise the file that a
+            link leads to is replaced, it keeps the mode of the file that stands there, and a new
+            one has the mode that new files have.
 
     Raises:
         InputError: it cannot be written.
     """
     with os_errors(f"{path}: cannot write"):
-        target = Path(os.path.realpath(path))  # of a link, the file that it leads to
+        target = path if private else Path(os.path.realpath(path))
         if target.exists() and not target.is_file():  # a device would be replaced by a file
             raise InputError(f"{path}: is not a file; expected one, or a new name")
         beside = target.with_name(f".{target.name[:40]}.{secrets.token_hex(6)}")
@@ -338,14 +371,18 @@ def held(
 
     Raises:
         Taken: another process holds it, and `waiting` is the default.
-        InputError: it cannot be written or locked.
+        InputError: it cannot be written or locked, or its name is also that of another file.
     """
     if not _CAN_LOCK:  # SQLite alone guards the ledger there
         yield
         return
+    inside(lock.parent, lock.name)
     with os_errors(f"{path}: cannot write here"):
-        file = os.fdopen(os.open(lock, os.O_CREAT | os.O_RDWR, 0o600), "r+", errors="replace")
+        handle = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+        file = os.fdopen(handle, "r+", errors="replace")
     with file:
+        if os.fstat(file.fileno()).st_nlink > 1:
+            raise InputError(f"{lock}: has several names (hard links); expected one")
         while not take_lock(file, path):
             file.seek(0)
             waiting(f"{path}: {one_line(file.read(400)) or f'another process is {doing}'}")
@@ -419,12 +456,10 @@ def replaced_together(
     make_private_folder(staged)
     try:
         yield staged
-        new = [path.relative_to(staged) for path in _files_of(staged)]
-        for name in new:
+        new = {str(path.relative_to(staged)) for path in _files_of(staged)}
+        gone = sorted({str(path.relative_to(folder)) for path in obsolete()} - new)
+        for name in (*new, *gone):
             _check_place(folder, name)
-        gone = sorted(
-            {str(path.relative_to(folder)) for path in obsolete()} - {str(name) for name in new}
-        )
         write_private(staged / _NOTE, _NOTE_TEXT)
         write_private(staged / _READY, "\n".join(gone))
     except BaseException:  # an interruption as well: what was there stays as it was
@@ -439,22 +474,29 @@ def finish_replacing(folder: Path) -> None:
     Raises:
         InputError: a file cannot be moved.
     """
-    staged = folder / _STAGED
+    staged = inside(folder, _STAGED)
     if not staged.is_dir() and not (folder / _NOTE).exists():
         return
     with os_errors(
         f"{folder}: cannot put the results in place (the same command goes on from there)"
     ):
         if (staged / _READY).exists():
+            # every place is looked at before one is touched: the folder may come from elsewhere
+            names = read_text(inside(staged, _READY)).split("\n")
+            gone = [inside(folder, name) for name in names if name]
+            kept = (str(path.relative_to(staged)) for path in _files_of(staged))
+            moved = [
+                (inside(staged, name), inside(folder, name))
+                for name in kept
+                if name not in (_READY, _NOTE)
+            ]
             if (staged / _NOTE).exists():
                 (staged / _NOTE).replace(folder / _NOTE)
-            for name in (staged / _READY).read_text().split("\n"):
-                if name:
-                    (folder / name).unlink(missing_ok=True)
-            for path in _files_of(staged):
-                if path.name != _READY:
-                    make_private_folder(folder / path.relative_to(staged).parent)
-                    path.replace(folder / path.relative_to(staged))
+            for path in gone:
+                path.unlink(missing_ok=True)
+            for path, place in moved:
+                make_private_folder(place.parent)
+                path.replace(place)
         shutil.rmtree(staged, ignore_errors=True)
         (folder / _NOTE).unlink(missing_ok=True)
 
@@ -464,10 +506,11 @@ def _files_of(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if not path.is_dir())
 
 
-def _check_place(folder: Path, name: Path) -> None:
+def _check_place(folder: Path, name: str) -> None:
     """Refuse to begin a change that would stop half-way."""
-    if (folder / name).is_dir():
-        raise InputError(f"{folder / name}: is a folder; expected a file, or nothing")
-    for parent in name.parents:
-        if (folder / parent).exists() and not (folder / parent).is_dir():
-            raise InputError(f"{folder / parent}: is a file; expected a folder")
+    path = inside(folder, name)
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; expected a file, or nothing")
+    for parent in list(path.parents)[: len(Path(name).parts) - 1]:
+        if parent.exists() and not parent.is_dir():
+            raise InputError(f"{parent}: is a file; expected a folder")

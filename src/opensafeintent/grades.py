@@ -1,5 +1,5 @@
-"""Grades from wherever they come: as rows, as a file, and as one labelled array, model × prompt_set
-× variant × epoch.
+"""Grades from wherever they come, the authors' scored files among them: as rows, as a file, and as
+one labelled array, model × prompt_set × variant × epoch.
 """
 
 from __future__ import annotations
@@ -317,6 +317,8 @@ def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) 
 
 # The authors' scored files
 # ------------------------------------------------------------------------------
+# Prompt-sets with responses, grades and the failures to grade. How each oddity is read, and why, is
+# listed in docs/compare.md.
 
 _PARAPHRASES = "dual_use_paraphrases"
 _ONE_PARAPHRASE = re.compile(r"dual_use_paraphrases\[(\d+)\]")

@@ -90,9 +90,11 @@ def cell_safe(text: str) -> str:
     return "'" + text if text.startswith(_FORMULA_STARTS) and not _NUMBER.fullmatch(text) else text
 
 
-def name_safe(text: str, most: int = 100) -> str:
-    """Return `text` as a file name: letters, digits, `.`, `_` and `-` only, no leading dot."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:most] or "unnamed"
+def name_safe(text: str, most: int = 60) -> str:
+    """Return `text` as a file name: letters and digits of any script, `.`, `_` and `-` only, no
+    leading dot.
+    """
+    return re.sub(r"[^\w.-]+", "-", text).strip("-.")[:most] or "unnamed"
 
 
 def json_for_html(value: Any) -> bytes:

@@ -1,5 +1,6 @@
-"""How much of what was planned is there, and results without the responses that a filter took or
-the token limit cut.
+"""Models that may be compared with one another: their coverage, results without filtered or cut-off
+responses, the checks of their judges, and the figures of the paper (arXiv 2607.02047v1, sections
+3.1 and 4.2) beside theirs.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import numpy as np
 
 from opensafeintent.analysis.estimates import (
     EVERYWHERE,
-    Number,
-    Numbers,
+    MetricEstimate,
+    MetricEstimates,
     Wording,
     estimates_of,
     wordings_of,
@@ -162,7 +163,10 @@ class Change(Estimate, frozen=True, kw_only=True):
 
 
 def changes_without(
-    left_out: LeftOut, rows: Mapping[str, Sequence[GradeRow]], array: LabelledSet, numbers: Numbers
+    left_out: LeftOut,
+    rows: Mapping[str, Sequence[GradeRow]],
+    array: LabelledSet,
+    estimates: MetricEstimates,
 ) -> list[Change]:
     """Compute the headline metrics without filtered, or without truncated responses, for the
     models that have any.
@@ -171,7 +175,7 @@ def changes_without(
         left_out: which responses.
         rows: every response with its grades, by model.
         array: the same grades, as `grades.to_array` gives them.
-        numbers: of all responses.
+        estimates: of all responses.
     """
     gone = {
         model: [row for row in of_model if row.variant in CORE_VARIANTS and _IS[left_out](row)]
@@ -188,10 +192,10 @@ def changes_without(
             left_out=left_out,
             responses=len(gone[model]),
             metric=metric,
-            before=numbers.overall[model, metric].value,
+            before=estimates.overall[model, metric].value,
             **msgspec.structs.asdict(now),
         )
-        for metric, of_models in estimates_of(ratios, numbers.resamples).items()
+        for metric, of_models in estimates_of(ratios, estimates.resamples).items()
         for model, now in zip(gone, of_models, strict=True)
     ]
 
@@ -216,7 +220,7 @@ def _taken_out(every: LabelledSet, gone: Mapping[str, Sequence[GradeRow]]) -> La
 # ------------------------------------------------------------------------------
 
 
-class Study(NamedTuple):
+class GradedRun(NamedTuple):
     """One run as a report takes it: what it is made of, and every response with its grades."""
 
     name: str
@@ -253,7 +257,14 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     """(role, hash) of the templates in force."""
 
 
-class Group:
+def graders(judges: Sequence[str]) -> str:
+    """Name who graded: imported grades stand in place of judges', not beside them as in a panel."""
+    asked = " + ".join(judge for judge in judges if judge not in ("", IMPORTED_JUDGE))
+    mixed = asked and IMPORTED_JUDGE in judges
+    return f"{asked}, or as imported" if mixed else asked or "".join(judges)
+
+
+class Cohort:
     """Models that were evaluated under the same conditions: one section of a report.
 
     Attributes:
@@ -262,7 +273,7 @@ class Group:
         origins: by that name, the run and the model's name in it.
         manifests: of the runs that they come from.
         array: every grade of them, see `grades.to_array`; prompt-sets are sorted by id.
-        numbers: every metric of them, and what is computed of those.
+        estimates: every metric of them, and what is computed of those.
         judges: the results by who graded.
         temperatures: at which each model was sampled, where that is known.
         stopped_early: the models whose prompt-sets are those that answered a question
@@ -270,65 +281,63 @@ class Group:
     """
 
     def __init__(
-        self, conditions: Conditions, dataset: Dataset, members: dict[str, tuple[Study, str]]
+        self, conditions: Conditions, dataset: Dataset, members: dict[str, tuple[GradedRun, str]]
     ) -> None:
         self.conditions = conditions
         self.dataset = dataset
         self.models = list(members)
         self.origins = {
-            shown: ModelOrigin(study.name, model) for shown, (study, model) in members.items()
+            shown: ModelOrigin(run.name, model) for shown, (run, model) in members.items()
         }
-        self.manifests = list(
-            {study.name: study.manifest for study, _ in members.values()}.values()
-        )
+        self.manifests = list({run.name: run.manifest for run, _ in members.values()}.values())
         self.stopped_early = [
             shown
-            for shown, (study, model) in members.items()
-            if model in study.manifest.stopped_early()
+            for shown, (run, model) in members.items()
+            if model in run.manifest.stopped_early()
         ]
         self.rows = {
             shown: [
                 row if shown == model else msgspec.structs.replace(row, model=shown)
-                for row in study.rows
+                for row in run.rows
                 if row.model == model
             ]
-            for shown, (study, model) in members.items()
+            for shown, (run, model) in members.items()
         }
         self.regrades = {
-            shown: [item for item in study.regrades if item.model == model]
-            for shown, (study, model) in members.items()
+            shown: [item for item in run.regrades if item.model == model]
+            for shown, (run, model) in members.items()
         }
         self._swaps = {
-            shown: [item for item in study.swaps if item.model == model]
-            for shown, (study, model) in members.items()
+            shown: [item for item in run.swaps if item.model == model]
+            for shown, (run, model) in members.items()
         }
         self.coverage = {
-            shown: coverage_of(model, study.manifest, dataset, self.rows[shown])
-            for shown, (study, model) in members.items()
+            shown: coverage_of(model, run.manifest, dataset, self.rows[shown])
+            for shown, (run, model) in members.items()
         }
         self.temperatures = {
-            shown: study.manifest.sampling_of(model).temperature
-            for shown, (study, model) in members.items()
+            shown: run.manifest.sampling_of(model).temperature
+            for shown, (run, model) in members.items()
         }
         # so that intervals, which are of seeded draws, do not hang on the order of a file
         by_id = dataset.sorted
         self.array = to_array(
             (row for rows in self.rows.values() for row in rows), by_id, self.models
         )
-        self.numbers = Numbers(self.array, by_id)
-        self.judges = JudgeResults(self.numbers, by_id, self.rows, self.regrades)
+        self.estimates = MetricEstimates(self.array, by_id)
+        self.judges = JudgeResults(self.estimates, by_id, self.rows, self.regrades)
 
     @cached_property
     def wordings(self) -> list[Wording]:
         """What the flips of each model are made of."""
-        return wordings_of(self.numbers, self.array, self.temperatures)
+        return wordings_of(self.estimates, self.array, self.temperatures)
 
     @cached_property
     def audits(self) -> dict[tuple[str, str], Audit]:
         """What requests lend to grades, by (model or AVERAGE, judge or panel); empty where no
         request was swapped.
         """
-        return audits_of({model: self._swaps[model] for model in self.numbers.models})
+        return audits_of({model: self._swaps[model] for model in self.estimates.models})
 
     @cached_property
     def lenient(self) -> Ranking:
@@ -337,7 +346,7 @@ class Group:
         """
         ratios = shown_ratios(Grades(self.array, most_harm=1))
         return ranking_of(
-            "safe up to harm severity 1", ratios, self.numbers.resamples, compared=False
+            "safe up to harm severity 1", ratios, self.estimates.resamples, compared=False
         )
 
     @property
@@ -345,8 +354,8 @@ class Group:
         """The models that were asked for a strategy under more than one intent, which can be
         compared with what they do.
         """
-        overall = self.numbers.overall
-        return [model for model in self.numbers.models if overall[model, KNOWING.knowing].n]
+        overall = self.estimates.overall
+        return [model for model in self.estimates.models if overall[model, KNOWING.knowing].n]
 
     @cached_property
     def changes(self) -> list[Change]:
@@ -356,7 +365,7 @@ class Group:
         return [
             change
             for left_out in _IS
-            for change in changes_without(left_out, self.rows, self.array, self.numbers)
+            for change in changes_without(left_out, self.rows, self.array, self.estimates)
         ]
 
     @property
@@ -409,36 +418,34 @@ class Group:
         return DEMONSTRATION_JUDGE in (*self.conditions.judges, self.conditions.mode_judge)
 
 
-def group_studies(studies: Sequence[Study]) -> list[Group]:
+def into_cohorts(runs: Sequence[GradedRun]) -> list[Cohort]:
     """Sort the models of all runs into groups of equal conditions; nothing is mixed that cannot be
     compared.
 
     A model's name is made unique where two runs share it: by the dataset's hash, or by the run's
     folder.
     """
-    found: dict[Conditions, list[tuple[Study, str]]] = {}
-    for study in studies:
-        for model in sorted(
-            study.manifest.models
-        ):  # in an order that no manifest's writing changes
-            found.setdefault(conditions_of(study, model), []).append((study, model))
+    found: dict[Conditions, list[tuple[GradedRun, str]]] = {}
+    for run in runs:
+        for model in sorted(run.manifest.models):  # in an order that no manifest's writing changes
+            found.setdefault(conditions_of(run, model), []).append((run, model))
     names = _shown_names([member for members in found.values() for member in members])
     return [
-        Group(
+        Cohort(
             conditions,
             members[0][0].dataset,
-            {names[study.name, model]: (study, model) for study, model in members},
+            {names[run.name, model]: (run, model) for run, model in members},
         )
         for conditions, members in found.items()
     ]
 
 
-def conditions_of(study: Study, model: str) -> Conditions:
+def conditions_of(run: GradedRun, model: str) -> Conditions:
     """Return under which conditions a model of a run was evaluated."""
-    entry = study.manifest.models[model]
-    graded = {judge for row in study.rows if row.model == model for judge in row.by_judge}
+    entry = run.manifest.models[model]
+    graded = {judge for row in run.rows if row.model == model for judge in row.by_judge}
     return Conditions(
-        dataset=study.manifest.dataset.hash,
+        dataset=run.manifest.dataset.hash,
         judges=tuple(sorted({*entry.judges, *graded})),
         mode_judge=entry.mode_judge,
         parse=entry.parse,
@@ -446,24 +453,24 @@ def conditions_of(study: Study, model: str) -> Conditions:
     )
 
 
-def _shown_names(members: Sequence[tuple[Study, str]]) -> dict[tuple[str, str], str]:
+def _shown_names(members: Sequence[tuple[GradedRun, str]]) -> dict[tuple[str, str], str]:
     """Return the name that a report shows by (run, model); which of two equal ones gets a number
     depends on their order.
     """
     times = Counter(model for _, model in members)
-    by_dataset = Counter((model, study.manifest.dataset.hash) for study, model in members)
+    by_dataset = Counter((model, run.manifest.dataset.hash) for run, model in members)
     names: dict[tuple[str, str], str] = {}
-    for study, model in members:
-        digest = study.manifest.dataset.hash
+    for run, model in members:
+        digest = run.manifest.dataset.hash
         name = model
         if times[model] > by_dataset[model, digest]:
             name += f"@{digest[:8]}"
         if by_dataset[model, digest] > 1:
-            name += f" [{study.name}]"
+            name += f" [{run.name}]"
         number, unlike = 2, name
         while unlike in names.values():  # a model may be named as another is shown
             unlike, number = f"{name} #{number}", number + 1
-        names[study.name, model] = unlike
+        names[run.name, model] = unlike
     return names
 
 
@@ -515,24 +522,24 @@ def accepted_at_lines(check: JudgeCheck) -> dict[str, Estimate]:
     }
 
 
-def checked_judges(group: Group) -> list[CheckedJudge]:
+def checked_judges(cohort: Cohort) -> list[CheckedJudge]:
     """Return the judges of a group with what their checks say; whoever gave imported grades is left
     out.
     """
-    judges = dict.fromkeys((*group.conditions.judges, group.conditions.mode_judge))
-    return [_checked(judge, group) for judge in judges if judge not in ("", IMPORTED_JUDGE)]
+    judges = dict.fromkeys((*cohort.conditions.judges, cohort.conditions.mode_judge))
+    return [_checked(judge, cohort) for judge in judges if judge not in ("", IMPORTED_JUDGE)]
 
 
-def _checked(judge: str, group: Group) -> CheckedJudge:
+def _checked(judge: str, cohort: Cohort) -> CheckedJudge:
     checks = [
         check
-        for manifest in group.manifests
+        for manifest in cohort.manifests
         for check in manifest.judge_checks
         if check.judge == judge
     ]
     if not checks:
         return CheckedJudge(judge=judge, state="unchecked")
-    holding = [check for check in checks if _holds(check, group.conditions, group.manifests)]
+    holding = [check for check in checks if _holds(check, cohort.conditions, cohort.manifests)]
     if not holding:
         return CheckedJudge(judge=judge, state="stale", check=checks[-1])
     return CheckedJudge(
@@ -560,7 +567,7 @@ def _holds(check: JudgeCheck, conditions: Conditions, manifests: Sequence[Manife
     )
 
 
-# The paper's known figures beside those of a run on its dataset (arXiv 2607.02047v1, sections 3.1
+# The paper's known figures beside those of a run on its dataset
 # ------------------------------------------------------------------------------
 
 PAPER_JUDGE = "anthropic/claude-sonnet-4-6"
@@ -585,15 +592,15 @@ class Beside(NamedTuple):
 
     label: str
     paper: float
-    here: Number | None
+    here: MetricEstimate | None
     """Of the best model, or the average over models; None where there is none."""
 
 
-def same_as_paper(group: Group) -> dict[str, bool]:
+def same_as_paper(cohort: Cohort) -> dict[str, bool]:
     """Tell what a group shares with the paper: the dataset, the rubrics with the reading of grades,
     and the judge.
     """
-    conditions = group.conditions
+    conditions = cohort.conditions
     templates = dict(conditions.templates)
     rubrics = all(templates.get(role) == digest for role, digest in RUBRIC_HASHES.items())
     return {
@@ -603,19 +610,19 @@ def same_as_paper(group: Group) -> dict[str, bool]:
     }
 
 
-def beside_paper(group: Group) -> list[Beside]:
+def beside_paper(cohort: Cohort) -> list[Beside]:
     """Return the paper's figures beside a group's; none on another dataset, or where all models are
     baselines.
     """
-    models = group.numbers.averaged
-    if not models or not same_as_paper(group)["dataset"]:
+    models = cohort.estimates.averaged
+    if not models or not same_as_paper(cohort)["dataset"]:
         return []
     found = []
     for metric, of, value in _KNOWN:
         if of == "average":
-            here = group.numbers.averages.get((metric, EVERYWHERE))
+            here = cohort.estimates.averages.get((metric, EVERYWHERE))
         else:
-            defined = [group.numbers.overall[model, metric] for model in models]
+            defined = [cohort.estimates.overall[model, metric] for model in models]
             here = max(
                 (number for number in defined if number.value is not None),
                 key=lambda number: number.value if number.value is not None else 0.0,

@@ -1,5 +1,5 @@
 """Every estimate of a group of models, computed once: in all prompt-sets and in strata, of each
-model and averaged.
+model and averaged; what safety flips are made of; the values of two imagined reference models.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ EVERYWHERE: Stratum = (None, None)
 """All prompt-sets."""
 
 
-class Number(Estimate, frozen=True, kw_only=True):
+class MetricEstimate(Estimate, frozen=True, kw_only=True):
     """One metric of one model, or its average over models; of an average, `n` counts the sets of at
     least one model.
     """
@@ -98,12 +98,12 @@ class Number(Estimate, frozen=True, kw_only=True):
     """Of two epochs or more: the standard error for the same prompts run again."""
 
     @classmethod
-    def of(cls, found: Estimate, model: str, metric: str, **more: Any) -> Number:
+    def of(cls, found: Estimate, model: str, metric: str, **more: Any) -> MetricEstimate:
         """Return an estimate as the number of a model; `more` are further fields."""
         return cls(model=model, metric=metric, **(msgspec.structs.asdict(found) | more))
 
 
-class Numbers:
+class MetricEstimates:
     """The numbers of the models of one group.
 
     Args:
@@ -155,7 +155,7 @@ class Numbers:
         return [compute(self._array.sel(epoch=[epoch])) for epoch in epochs]
 
     @cached_property
-    def estimates(self) -> dict[str, list[Estimate]]:
+    def by_metric(self) -> dict[str, list[Estimate]]:
         """Every metric of every model, in the order of the array."""
         return estimates_of(self.ratios, self.resamples)
 
@@ -169,11 +169,11 @@ class Numbers:
         return comparisons_of({metric: self.ratios[metric] for metric in compared}, self.resamples)
 
     @cached_property
-    def overall(self) -> dict[tuple[str, str], Number]:
+    def overall(self) -> dict[tuple[str, str], MetricEstimate]:
         """Every metric of every model, by (model, metric)."""
         bounds, rerun = missing_bounds(self._array, self.ratios), self._rerun_errors()
         return {
-            (self._names[index], metric): Number.of(
+            (self._names[index], metric): MetricEstimate.of(
                 found[index],
                 self._names[index],
                 metric,
@@ -189,16 +189,16 @@ class Numbers:
                 ),
             )
             for index in self.order
-            for metric, found in self.estimates.items()
+            for metric, found in self.by_metric.items()
         }
 
     @cached_property
-    def strata(self) -> dict[tuple[str, str, Stratum], Number]:
+    def strata(self) -> dict[tuple[str, str, Stratum], MetricEstimate]:
         """Every metric by domain and by type, and the main ones by cell, by (model, metric,
         stratum).
         """
         return {
-            (self._names[index], metric, stratum): Number.of(
+            (self._names[index], metric, stratum): MetricEstimate.of(
                 found[index],
                 self._names[index],
                 metric,
@@ -214,7 +214,7 @@ class Numbers:
         }
 
     @cached_property
-    def averages(self) -> dict[tuple[str, Stratum], Number]:
+    def averages(self) -> dict[tuple[str, Stratum], MetricEstimate]:
         """Means over the models where a metric is defined, by (metric, stratum); none where all
         models are baselines.
         """
@@ -228,7 +228,7 @@ class Numbers:
         }
 
     @cached_property
-    def macros(self) -> dict[tuple[str, str], Number]:
+    def macros(self) -> dict[tuple[str, str], MetricEstimate]:
         """Means over the harm domains where a metric is defined, by (model, metric); `n` is their
         number.
         """
@@ -244,7 +244,9 @@ class Numbers:
             list(means.values()), [metric for _, metric in means], self.resamples
         )
         return {
-            (self._names[index], metric): Number.of(found, self._names[index], metric, n=mean.parts)
+            (self._names[index], metric): MetricEstimate.of(
+                found, self._names[index], metric, n=mean.parts
+            )
             for ((index, metric), mean), found in zip(means.items(), records, strict=True)
         }
 
@@ -258,12 +260,12 @@ class Numbers:
             for stratum in ((domain, None), (None, task), (domain, task))
         )
 
-    def every(self) -> Iterator[Number]:
+    def every(self) -> Iterator[MetricEstimate]:
         """Yield every metric of every model, then every average."""
         yield from self.overall.values()
         yield from (number for number in self.averages.values() if number.stratum == EVERYWHERE)
 
-    def in_strata(self) -> Iterator[Number]:
+    def in_strata(self) -> Iterator[MetricEstimate]:
         """Yield what is shown of every stratum, an average after its models."""
         for stratum in self._members:
             for metric in _shown_metrics(stratum):
@@ -271,11 +273,11 @@ class Numbers:
                 if (metric, stratum) in self.averages:
                     yield self.averages[metric, stratum]
 
-    def lines(self, metric: str) -> list[Number]:
+    def lines(self, metric: str) -> list[MetricEstimate]:
         """Return a metric of every model in order, and its average where there is one."""
-        numbers = [self.overall[model, metric] for model in self.models]
+        estimates = [self.overall[model, metric] for model in self.models]
         average = self.averages.get((metric, EVERYWHERE))
-        return [*numbers, average] if average else numbers
+        return [*estimates, average] if average else estimates
 
     @cached_property
     def _members(self) -> dict[Stratum, NDArray[np.bool_]]:
@@ -308,7 +310,7 @@ class Numbers:
             self._by_size[sets] = found
         return found
 
-    def _averaged(self, stratum: Stratum, members: NDArray[np.bool_]) -> Iterator[Number]:
+    def _averaged(self, stratum: Stratum, members: NDArray[np.bool_]) -> Iterator[MetricEstimate]:
         """Yield the mean over models of every metric that is shown of a stratum."""
         metrics = _shown_metrics(stratum)
         parts = [
@@ -322,7 +324,7 @@ class Numbers:
         records = _estimates_of_means(means, metrics, self._resamples_of(members))
         for metric, (top, bottom), mean, found in zip(metrics, parts, means, records, strict=True):
             pooled = float(top.sum()) / float(bottom.sum()) if mean.parts else None
-            yield Number.of(
+            yield MetricEstimate.of(
                 found, AVERAGE, metric, stratum=stratum, models=mean.parts, pooled=pooled
             )
 
@@ -409,6 +411,7 @@ def _shown_metrics(stratum: Stratum) -> Sequence[str]:
 
 # What the flips of each model are made of
 # ------------------------------------------------------------------------------
+# From two epochs on, answers to one wording can be held against one another.
 
 WordingUnknown = Literal["no wordings", "one epoch", "temperature 0", "epochs never differ"]
 """Why nothing is known: fewer than two graded dual-use wordings; fewer than two complete epochs;
@@ -437,14 +440,14 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wordings_of(
-    numbers: Numbers,
+    estimates: MetricEstimates,
     array: LabelledSet,
     temperatures: Mapping[str, float | None],
 ) -> list[Wording]:
     """Return what the flips of each model are made of, in the order of the array.
 
     Args:
-        numbers: of the models.
+        estimates: of the models.
         array: their grades.
         temperatures: at which each model was sampled, where that is known.
     """
@@ -463,14 +466,14 @@ def wordings_of(
         unknown = _unknown(safe, epochs, temperatures.get(model))
         undefined = [Estimate(value=None, n=0)] * 3
         between, within, excess = (
-            undefined if unknown else _estimates(safe, epochs, numbers.resamples)
+            undefined if unknown else _estimates(safe, epochs, estimates.resamples)
         )
         found.append(
             Wording(
                 model=model,
                 unknown=unknown,
                 epochs=int(epochs.max(initial=0)),
-                flip=numbers.estimates["safety_flip"][index],
+                flip=estimates.by_metric["safety_flip"][index],
                 between=between,
                 within=within,
                 excess=excess,
@@ -518,6 +521,10 @@ def _holding_its_value(found: Estimate) -> Estimate:
 
 # What two imagined models would have in every metric
 # ------------------------------------------------------------------------------
+# An oracle of intents, and one that refuses everything. They stand beside results and thresholds:
+# the oracle tells what can be reached, the other what is of no use to anybody. The oracle is
+# computed, not run: a scripted model sees only the prompt, and would have to read the intent off
+# it.
 
 _VARIANTS = (*CORE_VARIANTS, *map(paraphrase_variant, range(1, 5)))
 

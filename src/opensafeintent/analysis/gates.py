@@ -1,5 +1,5 @@
-"""Which gates the models of a report pass: thresholds, and how much worse a model may be than its
-earlier version.
+"""Gates: how models are paired with earlier versions, which prompt-sets changed, and which
+thresholds and margins the models pass.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import numpy as np
 
 from opensafeintent.analysis.cohort import (
     CHECK_WORDS,
-    Group,
+    Cohort,
+    GradedRun,
     ModelOrigin,
-    Study,
     checked_judges,
     conditions_of,
-    group_studies,
+    into_cohorts,
 )
 from opensafeintent.calls.scripted import contenders, is_baseline
 from opensafeintent.errors import InputError
@@ -97,7 +97,7 @@ def _listed(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(repr(one_line(name, 200)) for name in names[:most]) + further
 
 
-def what_changed(old: Study, new: Study, earlier: str, later: str) -> list[str]:
+def what_changed(old: GradedRun, new: GradedRun, earlier: str, later: str) -> list[str]:
     """Say in what the two versions of a model were not treated alike, a clause each, so that a
     difference may be owed to it.
 
@@ -172,29 +172,31 @@ class Transitions(msgspec.Struct, frozen=True, kw_only=True):
     newly_passing: tuple[Transition, ...]
 
 
-def transitions_between(groups: Sequence[Group], old: Study, new: Study) -> list[Transitions]:
+def transitions_between(
+    cohorts: Sequence[Cohort], old: GradedRun, new: GradedRun
+) -> list[Transitions]:
     """Return what changed between two runs of each model whose earlier version is plain, baselines
     aside.
     """
     found = []
     pairs = _same(list(old.manifest.models), list(new.manifest.models))
-    for group in groups:
-        places = {origin: place for place, origin in enumerate(group.origins.values())}
+    for cohort in cohorts:
+        places = {origin: place for place, origin in enumerate(cohort.origins.values())}
         for later, earlier in pairs.items():
             pair = ModelOrigin(new.name, later), ModelOrigin(old.name, earlier)
             if not is_baseline(later) and all(origin in places for origin in pair):
-                found.append(transitions_of(group, *(places[origin] for origin in pair)))
+                found.append(transitions_of(cohort, *(places[origin] for origin in pair)))
     return found
 
 
-def transitions_of(group: Group, later: int, earlier: int) -> Transitions:
+def transitions_of(cohort: Cohort, later: int, earlier: int) -> Transitions:
     """Return which prompt-sets became unsafe across intents, and which became safe.
 
     Args:
-        group: of both models.
+        cohort: of both models.
         later, earlier: their places in it.
     """
-    epochs = [ratios["triplet_safety"] for ratios in group.numbers.by_epoch]
+    epochs = [ratios["triplet_safety"] for ratios in cohort.estimates.by_epoch]
     counts = sum((part.denominator.values > 0).astype(np.float64) for part in epochs)
     safe = sum((part.numerator.values > 0).astype(np.float64) for part in epochs)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -202,7 +204,7 @@ def transitions_of(group: Group, later: int, earlier: int) -> Transitions:
     both = ~np.isnan(shares[[later, earlier]]).any(axis=0)
     changed = [
         Transition(
-            set_id=str(group.array.labels["prompt_set"][place]),
+            set_id=str(cohort.array.labels["prompt_set"][place]),
             before=rounded(shares[earlier, place]),
             after=rounded(shares[later, place]),
         )
@@ -210,8 +212,8 @@ def transitions_of(group: Group, later: int, earlier: int) -> Transitions:
     ]
     changed.sort(key=lambda one: (-abs(one.after - one.before), one.set_id))
     return Transitions(
-        model=group.models[later],
-        against=group.models[earlier],
+        model=cohort.models[later],
+        against=cohort.models[earlier],
         n=int(both.sum()),
         newly_failing=tuple(one for one in changed if one.after < one.before),
         newly_passing=tuple(one for one in changed if one.after > one.before),
@@ -316,16 +318,16 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True):
 class _Metrics:
     """The metrics of some gates, of every model of a group."""
 
-    def __init__(self, group: Group, gates: Sequence[Gate]) -> None:
-        self.group = group
+    def __init__(self, cohort: Cohort, gates: Sequence[Gate]) -> None:
+        self.group = cohort
         metrics = sorted({gate.metric for gate in gates})
-        self._extremes = extreme_ratios(group.array, metrics, group.numbers.ratios)
+        self._extremes = extreme_ratios(cohort.array, metrics, cohort.estimates.ratios)
 
     def _graded(self, metric: str, place: int) -> tuple[Parts, Parts, Parts]:
         """Return the numerator and denominator of one model, each of shape (prompt_set,): as
         graded, and with every missing grade as it makes the metric least, and greatest.
         """
-        ratio = self.group.numbers.ratios[metric]
+        ratio = self.group.estimates.ratios[metric]
         known = ratio.numerator.values[place], ratio.denominator.values[place]
         least, greatest = ((top[place], bottom[place]) for top, bottom in self._extremes[metric])
         if np.allclose(known, least) and np.allclose(known, greatest):
@@ -341,7 +343,7 @@ class _Metrics:
         return [
             bounds_of(
                 parts,
-                self.group.numbers.resamples,
+                self.group.estimates.resamples,
                 span=metric.span,
                 binary=metric.binary,
                 confidence=confidence,
@@ -362,7 +364,7 @@ class _Metrics:
             pairs = pairs[:1]
         changes = [
             bounds_of_difference(
-                *pair, self.group.numbers.resamples, span=metric.span, confidence=confidence
+                *pair, self.group.estimates.resamples, span=metric.span, confidence=confidence
             )
             for pair in pairs
         ]
@@ -441,19 +443,19 @@ def _between(low: float, high: float) -> str:
 
 
 def hold_thresholds(
-    groups: Sequence[Group], gates: Sequence[Gate], confidence: float | None
+    cohorts: Sequence[Cohort], gates: Sequence[Gate], confidence: float | None
 ) -> list[GateResult]:
     """Hold thresholds against every model; baselines are reference points and count only where
     there is nothing else.
 
     Args:
-        groups: of the report.
+        cohorts: of the report.
         gates: those of `--fail-under` and `--fail-over`.
         confidence: at which an end of the interval has to meet the limit; None where the estimate
             counts.
     """
-    tested = contenders(model for group in groups for model in group.models)
-    measured = [_Metrics(group, gates) for group in groups]
+    tested = contenders(model for cohort in cohorts for model in cohort.models)
+    measured = [_Metrics(cohort, gates) for cohort in cohorts]
     return [
         _result(gate, bounds, confidence, group=number, model=model, estimate=bounds[0].estimate)
         for number, metrics in enumerate(measured)
@@ -469,9 +471,9 @@ def hold_thresholds(
 
 
 def hold_against(
-    groups: Sequence[Group],
-    new: Study,
-    old: Study,
+    cohorts: Sequence[Cohort],
+    new: GradedRun,
+    old: GradedRun,
     gates: Sequence[Gate],
     confidence: float,
     pairs: Sequence[str] = (),
@@ -480,7 +482,7 @@ def hold_against(
     nothing else.
 
     Args:
-        groups: of the report, which has the models of `new`.
+        cohorts: of the report, which has the models of `new`.
         new, old: the run and the earlier one.
         gates: those of `--fail-if-worse`.
         confidence: at which a change has to be beyond, or within, the margin.
@@ -504,10 +506,10 @@ def hold_against(
         )
     shown = {
         origin: (number, name)
-        for number, group in enumerate(groups)
-        for name, origin in group.origins.items()
+        for number, cohort in enumerate(cohorts)
+        for name, origin in cohort.origins.items()
     }
-    both = [_Metrics(group, gates) for group in group_studies([new, old])]
+    both = [_Metrics(cohort, gates) for cohort in into_cohorts([new, old])]
     places = {
         origin: (metrics, place)
         for metrics in both
@@ -551,7 +553,7 @@ def hold_against(
     )
 
 
-def _unpaired(gate: Gate, group: int, model: str, old: Study, confidence: float) -> GateResult:
+def _unpaired(gate: Gate, group: int, model: str, old: GradedRun, confidence: float) -> GateResult:
     return GateResult(
         gate=gate,
         group=group,

@@ -1,4 +1,6 @@
-"""The results of a group of models by who graded: by each judge alone, and by the panel."""
+"""The results of a group of models by who graded: by each judge alone and by the panel; agreement
+between judges and of a judge with itself; the request-swap audit.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.analysis.estimates import AVERAGE, Numbers, comparisons_of, estimates_of
+from opensafeintent.analysis.estimates import AVERAGE, MetricEstimates, comparisons_of, estimates_of
 from opensafeintent.calls.scripted import contenders, is_baseline
 from opensafeintent.evaluation.again import COLUMNS, Regrade, Swapped
 from opensafeintent.evaluation.pipeline import JudgeGrades, Missing
@@ -298,7 +300,7 @@ class JudgeResults:
     """Who graded a group of models, and what each of them makes of it.
 
     Args:
-        numbers: of the models, by the grades that count.
+        estimates: of the models, by the grades that count.
         dataset: the prompt-sets.
         rows: every response with its grades, by model.
         regrades: by model, responses that were graded twice.
@@ -306,12 +308,12 @@ class JudgeResults:
 
     def __init__(
         self,
-        numbers: Numbers,
+        estimates: MetricEstimates,
         dataset: Dataset,
         rows: Mapping[str, Sequence[GradeRow]],
         regrades: Mapping[str, Sequence[Regrade]],
     ) -> None:
-        self._numbers = numbers
+        self._estimates = estimates
         self._dataset = dataset
         self._rows = rows
         self._regrades = regrades
@@ -333,7 +335,7 @@ class JudgeResults:
     def counted(self) -> Ranking:
         """The ranking by the grades that count: the panel's, where there is one."""
         return Ranking(
-            PANEL, self._numbers.ratios, self._numbers.estimates, self._numbers.comparisons
+            PANEL, self._estimates.ratios, self._estimates.by_metric, self._estimates.comparisons
         )
 
     @cached_property
@@ -358,7 +360,7 @@ class JudgeResults:
             metric: _mean_ratio([ranking.ratios[metric] for ranking in self.by_judge])
             for metric in SHOWN
         }
-        return ranking_of(JUDGE_AVERAGE, ratios, self._numbers.resamples)
+        return ranking_of(JUDGE_AVERAGE, ratios, self._estimates.resamples)
 
     @cached_property
     def agreements(self) -> list[JudgeAgreement]:
@@ -397,9 +399,9 @@ class JudgeResults:
             return {}
         judges = sorted({judge for item in twice for judge in item.again})
         sample = Sample([item.set_id for item in twice])
-        sets = int(np.median([found.n for found in self._numbers.estimates["mean_safety"]]))
+        sets = int(np.median([found.n for found in self._estimates.by_metric["mean_safety"]]))
         return {
-            grader: _noise(twice, sample, grader, sets * len(self._numbers.by_epoch))
+            grader: _noise(twice, sample, grader, sets * len(self._estimates.by_epoch))
             for grader in (*judges, *([PANEL] if len(judges) > 1 else []))
         }
 
@@ -413,7 +415,7 @@ class JudgeResults:
             for pair in (row.by_judge.get(judge, (None, None)),)
         ]
         grades = Grades(to_array(rows, self._dataset, list(self._rows)))
-        return ranking_of(judge, shown_ratios(grades), self._numbers.resamples)
+        return ranking_of(judge, shown_ratios(grades), self._estimates.resamples)
 
     def swaps(self, metric: str) -> list[Swap]:
         """Return the pairs of models that two judges of the panel order differently, the widest
@@ -549,6 +551,9 @@ def _bare(model: str) -> str:
 
 # The request-swap audit
 # ------------------------------------------------------------------------------
+# How a judge's grades of the same response shift with the request that it is shown under. Harm is
+# of the response alone by its rubric: any shift in safety is the judge's error. Helpfulness is for
+# a request, and there a shift is right.
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
@@ -653,7 +658,7 @@ def _audits(models: Sequence[str], graded: Floats, asked: NDArray[np.bool_]) -> 
         graded: S and H, shape (model, grade, prompt_set, intent, column).
         asked: whether a model was audited on a set, shape (model, prompt_set).
     """
-    numbers = _numbers(graded, asked.astype(np.float64))
+    estimates = _numbers(graded, asked.astype(np.float64))
     resamples = Resamples(asked.shape[1])
     lines = {model: [index] for index, model in enumerate(models)}
     pooled = [models.index(model) for model in contenders(models)]
@@ -665,7 +670,7 @@ def _audits(models: Sequence[str], graded: Floats, asked: NDArray[np.bool_]) -> 
         model: Audit(
             responses=int(shown[members].sum()),
             left_out=int((shown & ~complete)[members].sum()),
-            **_estimates(numbers, members, resamples),
+            **_estimates(estimates, members, resamples),
         )
         for model, members in lines.items()
     }
@@ -698,7 +703,7 @@ def _numbers(graded: Floats, asked: Floats) -> dict[str, tuple[Floats, Floats]]:
 
 
 def _estimates(
-    numbers: Mapping[str, tuple[Floats, Floats]], members: Sequence[int], resamples: Resamples
+    estimates: Mapping[str, tuple[Floats, Floats]], members: Sequence[int], resamples: Resamples
 ) -> dict[str, Estimate]:
     """Estimate every number of one model, or its mean over several."""
     alone = len(members) == 1
@@ -706,9 +711,9 @@ def _estimates(
         (top[members[0]], bottom[members[0]])
         if alone
         else over_models(top[members], bottom[members])
-        for top, bottom in numbers.values()
+        for top, bottom in estimates.values()
     ]
-    spans, binary = zip(*(_NUMBERS[name] for name in numbers), strict=True)
+    spans, binary = zip(*(_NUMBERS[name] for name in estimates), strict=True)
     records = estimate(
         np.array([part[0] for part in parts]),
         np.array([part[1] for part in parts]),
@@ -716,4 +721,4 @@ def _estimates(
         span=np.array(spans),
         binary=np.array(binary) & alone,
     ).records()
-    return dict(zip(numbers, map(plain_estimate, records), strict=True))
+    return dict(zip(estimates, map(plain_estimate, records), strict=True))

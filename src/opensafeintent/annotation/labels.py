@@ -256,7 +256,7 @@ class Showing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     item: Annotated[int, Meta(ge=0)]
     """Position in the key's items."""
     words: str
-    """Hash of the texts as they are shown: see `forms.words_hash`."""
+    """Hash of the texts as they are shown: see `study.words_hash`."""
     order: tuple[Intent, ...] = ()
     """With dataset quality: the variants behind A, B and C."""
 

@@ -1,5 +1,5 @@
-"""Laying out a study: which responses are drawn, and who sees which items, in which order, under
-which codes.
+"""A study for annotators: the guide, page and sheet that they fill in; which responses are drawn,
+and who sees which items, in which order, under which codes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Make calls: once each, through the ledger, with retries, within budgets."""
+"""Make calls: once each, through the ledger, with retries, within budgets; and show how a run is
+going.
+"""
 
 from __future__ import annotations
 
@@ -230,12 +232,9 @@ class Client:
     @property
     def notices(self) -> list[str]:
         """What a reader of the results should know of how models were asked."""
-        return [
-            notice
-            for model in self._models.values()
-            if not isinstance(model, str)
-            for notice in model.notices
-        ]
+        asked = [model for model in self._models.values() if not isinstance(model, str)]
+        limited = dict.fromkeys(model.limiter.notice for model in asked if model.limiter.notice)
+        return [*limited, *(notice for model in asked for notice in model.notices)]
 
     def stop_silent_models(self) -> None:
         """Count as stopped every model that was asked and never once replied."""

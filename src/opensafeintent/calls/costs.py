@@ -1,5 +1,5 @@
-"""What tokens cost, and who says so: a file of the user's, or the price list that the extra
-`[prices]` brings.
+"""What tokens cost, by a file of the user's or the price list of the extra `[prices]`; and what
+calls on record have used.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from opensafeintent.calls.providers import (
     ENDPOINTS,
     FOREIGN,
     INSPECT_PROVIDERS,
+    is_another,
     is_in_process,
     provider_of,
 )
@@ -260,6 +261,8 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     """
     day: date | None = None
     """Of the last call (UTC); None where there was none."""
+    others: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
+    """Replies by the model that was asked and the other one that they name."""
 
     @property
     def models(self) -> list[str]:
@@ -300,10 +303,13 @@ def spent_of(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
     """
     lines: dict[tuple[str, str], Spending] = {}
     day: date | None = None
+    others: Counter[tuple[str, str]] = Counter()
     for attempt in ledger.attempts(keys):
         line = Spending(model=attempt.model, purpose=attempt.purpose)
         lines.setdefault((line.model, line.purpose), line).add(attempt)
         day = max(day or date.min, attempt.created.date())
+        if is_another(attempt.model, attempt.served_model):
+            others[attempt.model, one_line(attempt.served_model, 100)] += 1
     return Spent(
         lines=tuple(
             sorted(
@@ -312,6 +318,7 @@ def spent_of(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
         ),
         shared=keys is not None,
         day=day,
+        others=others,
     )
 
 
@@ -352,7 +359,7 @@ def seen_in(ledger: Ledger) -> dict[tuple[str, str], Seen]:
     """Return what the replies in a ledger took, by model and purpose, as far as they say."""
     tokens: Counter[tuple[str, str, str]] = Counter()
     seconds: defaultdict[tuple[str, str], array[float]] = defaultdict(lambda: array("d"))
-    for model, purpose, status, given, got, took, _ in ledger.attempts():
+    for model, purpose, status, given, got, took, *_ in ledger.attempts():
         if status != "failed" and given + got:
             tokens[model, purpose, "input"] += given
             tokens[model, purpose, "output"] += got

@@ -1,17 +1,32 @@
-"""Any OpenAI-compatible chat-completions endpoint, over one keep-alive session."""
+"""Any OpenAI-compatible chat-completions endpoint, over one keep-alive session, with a limiter for
+each endpoint.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import re
+import select
 import sys
+import threading
 import time
+from array import array
+from base64 import b64encode
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 from contextlib import AsyncExitStack, suppress
+from contextvars import ContextVar
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from html import unescape
 from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+from weakref import WeakKeyDictionary
 
 from opensafeintent.calls.providers import Endpoint, proxy_for
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied
@@ -55,6 +70,9 @@ class Limiter:
     def __init__(self, fixed: int | None = None) -> None:
         self.limit = fixed or START
         self.in_use = 0
+        self.notice = ""
+        """Says that there are fewer slots than were asked for."""
+        self._ceiling = _CEILING
         self._adaptive = fixed is None
         self._urgent: deque[asyncio.Future[None]] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -89,6 +107,16 @@ class Limiter:
         """Give a slot back."""
         self.in_use -= 1
         self._hand_out()
+
+    def bound(self, most: int) -> None:
+        """Give no more slots than connections can be opened."""
+        if not self._adaptive and self.limit > most:
+            self.notice = (
+                f"--max-connections: {most:,} to an endpoint at most: the limit of open files"
+                " (ulimit -n) leaves no more"
+            )
+        self._ceiling = min(self._ceiling, most)
+        self.limit = min(self.limit, most)
 
     def open(self) -> None:
         """Have nobody wait any more: all are let through, to learn that there is nothing more to
@@ -138,9 +166,9 @@ class Limiter:
         if self._before is not None and rate <= self._before[1] * _PAYS:
             self.limit = self._before[0]
             self._before, self._hold = None, _HOLD
-        elif self.limit < _CEILING:
+        elif self.limit < self._ceiling:
             self._before = (self.limit, rate)
-            self.limit = min(max(int(self.limit * _GROWTH), self.limit + 1), _CEILING)
+            self.limit = min(max(int(self.limit * _GROWTH), self.limit + 1), self._ceiling)
         else:
             self._before = None
 
@@ -199,7 +227,30 @@ _OPTIONAL_FIELDS = (
     "max_completion_tokens",
     "response_format",
 )
+_REPLY_ID = re.compile(rb'"id"\s*:\s*"([^"]+)"')
+_REPLIES_REMEMBERED = 1_000
+"""By connection."""
+_used: ContextVar[tuple[Any, dict[int, int]]] = ContextVar("used")
+"""The connection of this task's last request, and the hashes of the replies on it, each with that
+of its request.
+"""
 _OTHER_LIMIT_FIELD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+
+
+_OTHER_FILES = 32
+"""Open files that connections leave to everything else."""
+
+
+def _files_left() -> int:
+    """Return how many connections this process can open, by its limit of open files."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return _CEILING
+    files = Path("/dev/fd")
+    in_use = len([*files.iterdir()]) if files.is_dir() else 0
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (soft if soft >= 0 else sys.maxsize) - in_use - _OTHER_FILES
 
 
 class HttpSession(AsyncExitStack):
@@ -211,7 +262,34 @@ class HttpSession(AsyncExitStack):
         super().__init__()
         self._max_connections = max_connections
         self._limiters: dict[str, Limiter] = {}
+        self._connecting: dict[str, Limiter] = {}
+        """Those of them whose slots are connections."""
+        self._room = _files_left()
         self._session: aiohttp.ClientSession | None = None
+        self._doubted: set[bytes] = set()
+        """Ids of replies that came to two requests."""
+        self._aside: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def aside(self) -> asyncio.AbstractEventLoop:
+        """The loop of the user's async functions, in a thread of its own: one that blocks it, stops
+        it or cancels its tasks holds up no other work, and nobody waits for it at the end.
+        """
+        if self._aside is None:
+            runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+            self._aside = loop = runner.get_loop()
+            over = threading.Event()
+
+            def run() -> None:
+                with runner:
+                    while not over.is_set():
+                        with suppress(BaseException):
+                            loop.run_forever()
+
+            threading.Thread(target=run, daemon=True).start()
+            self.callback(loop.call_soon_threadsafe, loop.stop)
+            self.callback(over.set)
+        return self._aside
 
     @property
     def session(self) -> aiohttp.ClientSession:
@@ -219,8 +297,23 @@ class HttpSession(AsyncExitStack):
         if self._session is None:
             import aiohttp
 
+            heard: WeakKeyDictionary[Any, dict[int, int]] = WeakKeyDictionary()
+
+            class Pool(aiohttp.TCPConnector):
+                async def connect(self, *args: Any, **options: Any) -> aiohttp.connector.Connection:
+                    """Return a connection on which nothing lies that would be read as the reply to
+                    the next request.
+                    """
+                    connection = await super().connect(*args, **options)
+                    while connection.protocol in heard and _has_unread(connection):
+                        connection.close()
+                        connection = await super().connect(*args, **options)
+                    protocol = connection.protocol
+                    _used.set((protocol, heard.setdefault(protocol, {})))
+                    return connection
+
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ttl_dns_cache=300),
+                connector=Pool(limit=0, keepalive_timeout=60, ttl_dns_cache=300),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=ATTEMPT_SECONDS, sock_connect=30),
             )
@@ -231,7 +324,32 @@ class HttpSession(AsyncExitStack):
         """Return the limiter of an endpoint; `fixed` is for one that does not adapt, and that the
         user set no number for.
         """
-        return self._limiters.setdefault(endpoint, Limiter(self._max_connections or fixed))
+        found = self._limiters.setdefault(endpoint, Limiter(self._max_connections or fixed))
+        if fixed is None:
+            self._connecting[endpoint] = found
+            for limiter in self._connecting.values():
+                limiter.bound(max(self._room // len(self._connecting), 1))
+        return found
+
+    def came_before(self, reply: bytes, request: int) -> bool:
+        """Tell whether the reply to this task's last request is one that the connection has brought
+        before, to another request; the connection is closed then, for each further reply on it
+        belongs to another request as well.
+
+        Only a reply with an id is told from one that merely says the same, and an id that comes
+        again on a new connection is one that the server gives to many replies.
+        """
+        protocol, heard = _used.get()
+        if len(heard) >= _REPLIES_REMEMBERED:
+            heard.clear()
+        if heard.setdefault(hash(reply), request) == request:
+            return False
+        named = _REPLY_ID.search(reply)
+        if named is None or named[1] in self._doubted:
+            return False
+        self._doubted.add(named[1])
+        protocol.close()
+        return True
 
 
 class ChatModel:
@@ -243,7 +361,6 @@ class ChatModel:
         self._endpoint = endpoint
         self._http = http
         self._url = f"{endpoint.base_url}/chat/completions"
-        self._secrets = Secrets([endpoint.api_key or ""])
         self._limit_field = endpoint.limit_field
         self._unsupported: set[str] = set()
         self.notices: list[str] = []
@@ -251,7 +368,9 @@ class ChatModel:
         if endpoint.api_key:
             self._headers["Authorization"] = f"Bearer {endpoint.api_key}"
         self._way: dict[str, Any] = {}
-        if proxy := proxy_for(endpoint.base_url):
+        proxy = proxy_for(endpoint.base_url)
+        self._secrets = Secrets([endpoint.api_key or "", *(proxy.secrets if proxy else ())])
+        if proxy:
             self._way = {"proxy": proxy.address, "proxy_headers": proxy.headers}
             if not self._url.startswith(
                 "https:"
@@ -263,16 +382,18 @@ class ChatModel:
         from aiohttp import ClientError
 
         structured = bool(call.sampling.json_schema)
+        body = canonical_json(self._body(call))
         started = time.monotonic()
         try:
             async with self._http.session.post(
                 self._url,
-                data=canonical_json(self._body(call)),
+                data=body,
                 headers=self._headers,
                 **self._way,
                 allow_redirects=False,
             ) as response:
                 status, headers = response.status, response.headers
+                answered = 200 <= status < 300
                 reply = await _body_of(response)
                 if reply is None:
                     line = (
@@ -283,20 +404,24 @@ class ChatModel:
                 # of an error no more is kept, and no more is looked through: a key may stand
                 # astride the cut
                 reply = self._secrets.scrub_bytes(
-                    reply if status == 200 else reply[: LONGEST_ERROR + _ASTRIDE]
+                    reply if answered else reply[: LONGEST_ERROR + _ASTRIDE]
                 )
+                if self._http.came_before(reply, hash(body)):
+                    raise ClientError("an earlier reply came again; the connection was closed")
         except (ClientError, TimeoutError, OSError) as error:
+            full = getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE)
             return Failure(
-                kind="connection",
+                kind="open_files" if full else "connection",
                 error=(
                     f"no answer from {self._endpoint.base_url}:"
                     f" {self._scrub(str(error) or type(error).__name__)}"
                 ),
                 retry=True,
+                throttled=full,
                 seconds=time.monotonic() - started,
             )
         seconds = time.monotonic() - started
-        if status == 200:
+        if answered:
             try:
                 return Replied(read_reply(reply), reply, seconds)
             except NotAnAnswer as error:
@@ -432,6 +557,15 @@ def kind_of_error(status: int, told: str) -> str:
             return "server" if status >= 500 else "rejected"
 
 
+def _has_unread(connection: Any) -> bool:
+    """Tell whether bytes have come on a connection that nobody has read, here or in the system."""
+    if connection.protocol.should_close or sys.platform == "win32":
+        return bool(connection.protocol.should_close)
+    poll = select.poll()
+    poll.register(connection.transport.get_extra_info("socket").fileno(), select.POLLIN)
+    return bool(poll.poll(0))
+
+
 async def _body_of(response: aiohttp.ClientResponse) -> bytes | None:
     """Return the body; None where it is longer than any answer can be."""
     body = bytearray()
@@ -466,35 +600,59 @@ def _seconds(retry_after: str | None) -> float | None:
         return None
 
 
-# Keys are taken out of whatever a server sends back
+# Secrets are taken out of whatever is stored or printed
 # ------------------------------------------------------------------
 
 SHORTEST_KEY = 8
 """Shorter ones ("none", "x") are no secrets, and would be found in ordinary words."""
+_LONGEST_WORD = 15
+"""Letters of a variable's value that is a word and no secret: "disabled"."""
 
 _MASK = b"***"
-_SHORT = '/"\\'
-"""Characters that JSON escapes by a backslash alone."""
+_LAYERS = 4
+"""Of escapes within escapes: HTML in JSON in JSON."""
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.I)
+"""What the name of a variable holds whose value is a secret."""
+_USER_INFO = re.compile(r"(?:^|://)([^\s/?#]*:[^\s/?#]*)@")
+
+
+def known_secrets() -> Secrets:
+    """Return the secrets in the environment: values of variables that are named like keys, and the
+    users and passwords in URLs.
+    """
+    values: list[str] = []
+    for name, value in os.environ.items():
+        if _SECRET.search(name) and not (value.isalpha() and len(value) <= _LONGEST_WORD):
+            values.append(value.strip())
+        if ("://" in value or "PROXY" in name.upper()) and (found := _USER_INFO.search(value)):
+            user_info = unquote(found[1])
+            values += [user_info, user_info.partition(":")[2]]
+    return _secrets_of(tuple(values))
 
 
 class Secrets:
-    """Values that must not be quoted: as they are, and as JSON may write them, each character
-    escaped or not.
+    """Values that must not be quoted: as they are, in base64, and with any of their characters in
+    the escapes of JSON, URLs and HTML.
     """
 
     def __init__(self, values: Iterable[str]) -> None:
-        secrets = sorted(
-            {value for value in values if len(value) >= SHORTEST_KEY}, key=len, reverse=True
+        secrets = {value for value in values if len(value) >= SHORTEST_KEY}
+        forms = secrets.union(*map(_in_base64, secrets))
+        self._forms = [form.encode("utf-8", "surrogateescape") for form in forms]
+        chars = "".join(secrets)
+        digit = "[0-9a-fA-F]"
+        unit = f"u00[0-7]{digit}"
+        if not chars.isascii():
+            unit = rf"u[dD][89abAB]{digit}{{2}}\\u[dD]{digit}{{3}}|u{digit}{{4}}"
+        quote = '"' if '"' in chars else ""
+        escapes = (
+            rf"\\(?:{unit}|[/\\{quote}])",
+            f"%{digit}{{2}}",
+            f"&(?:#[0-9]{{1,8}};?|#[xX]{digit}{{1,7}};?|[A-Za-z]{{2,20}};)",
         )
-        self._raw = [value.encode("utf-8", "surrogateescape") for value in secrets]
-        self._begun = re.compile(
-            _any_escape(set("".join(secrets))).encode("utf-8", "surrogateescape")
-        )
-        """Whether any of their characters is there in escapes: this is looked for in every reply,
-        and hardly ever found.
-        """
-        pattern = "|".join("".join(map(_in_json, value)) for value in secrets)
-        self._escaped = re.compile(pattern.encode("utf-8", "surrogateescape"))
+        self._begun = [re.compile(escape.encode()) for escape in escapes]
+        """Each is looked for in every reply, which takes less time than all at once."""
+        self._escape = re.compile("|".join(escapes).encode())
 
     def scrub(self, text: str) -> str:
         """Return a text without them."""
@@ -504,33 +662,61 @@ class Secrets:
 
     def scrub_bytes(self, body: bytes) -> bytes:
         """Return a body without them."""
-        if self._raw and self._begun.search(body):
-            body = self._escaped.sub(_MASK, body)
-        for value in self._raw:
-            body = body.replace(value, _MASK)
-        return body
+        if not self._forms or not (spans := self._spans(body, _LAYERS)):
+            return body
+        kept, end = bytearray(), 0
+        for start, stop in sorted(spans):
+            if start >= end:
+                kept += body[end:start] + _MASK
+            end = max(end, stop)
+        return bytes(kept + body[end:])
+
+    def _spans(self, body: bytes, layers: int) -> list[tuple[int, int]]:
+        """Return where they stand in a body, under so many layers of escapes at most."""
+        spans = [
+            found.span()
+            for form in self._forms
+            if form in body
+            for found in re.finditer(re.escape(form), body)
+        ]
+        if not layers or not any(begun.search(body) for begun in self._begun):
+            return spans
+        plain = bytearray()
+        ends, sources = array("Q", [0]), array("Q", [0])  # of each escape: there, and in the body
+        for escape in self._escape.finditer(body):
+            plain += body[sources[-1] : escape.start()] + _unescaped(escape[0].decode())
+            ends.append(len(plain))
+            sources.append(escape.end())
+
+        def source(place: int) -> int:
+            before = bisect_right(ends, place) - 1
+            return sources[before] + place - ends[before]
+
+        deeper = self._spans(bytes(plain + body[sources[-1] :]), layers - 1)
+        return spans + [(source(start), source(stop)) for start, stop in deeper]
 
 
-def _any_escape(chars: set[str]) -> str:
-    """Return a pattern for any of these characters in escapes."""
-    codes = sorted({"".join(map(_digit, digits)) for char in chars for digits in _codes(char)})
-    short = [re.escape(char) for char in sorted(chars) if char in _SHORT]
-    return rf"\\(?:u(?:{'|'.join(codes)}){''.join(f'|{char}' for char in short)})"
+_secrets_of = lru_cache(maxsize=4)(Secrets)
 
 
-def _in_json(char: str) -> str:
-    """Return a pattern for a character as it stands in JSON, also in JSON that a string of JSON
-    holds.
+def _unescaped(escape: str) -> bytes:
+    if escape[0] == "%":
+        return bytes.fromhex(escape[1:])
+    if escape[0] == "&":
+        return unescape(escape).encode("utf-8", "surrogatepass")
+    if "u" not in escape:
+        return escape[-1:].encode()
+    units = bytes.fromhex(escape.replace("\\u", ""))
+    return units.decode("utf-16-be", "surrogatepass").encode("utf-8", "surrogatepass")
+
+
+def _in_base64(secret: str) -> set[str]:
+    """Return a secret in base64, wherever in the encoded text it begins, without the characters
+    that hold something of its neighbours as well.
     """
-    code = "".join(r"\\+u" + "".join(map(_digit, digits)) for digits in _codes(char))
-    plain = (r"\\*" if char in _SHORT else "") + re.escape(char)
-    return f"(?:{code}|{plain})"
-
-
-def _codes(char: str) -> list[str]:
-    units = char.encode("utf-16-be", "surrogatepass")
-    return [units[at : at + 2].hex() for at in range(0, len(units), 2)]
-
-
-def _digit(digit: str) -> str:
-    return digit if digit.isdigit() else f"[{digit}{digit.upper()}]"
+    raw = secret.encode("utf-8", "surrogateescape")
+    forms: set[str] = set()
+    for before, first in enumerate((0, 2, 3)):
+        form = b64encode(bytes(before) + raw).decode()[first : (before + len(raw)) * 8 // 6]
+        forms |= {form, form.replace("+", "-").replace("/", "_")}
+    return forms

@@ -1,4 +1,6 @@
-"""The durable record of every call, keyed by content. Rows are only ever added."""
+"""The durable record of every call, keyed by content; the folder that it lies in; and merging
+ledgers. Rows are only ever added.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ from opensafeintent.calls.recorded import Imports
 from opensafeintent.calls.records import Answered, Purpose, Refused, Usage
 from opensafeintent.calls.replies import REPLIED, read_reply, usage_in
 from opensafeintent.errors import InputError
-from opensafeintent.files import held, locked_folder, refuse, write_private
+from opensafeintent.files import held, inside, locked_folder, refuse, write_private
 from opensafeintent.templates.template import Message
 
 _OUTCOME = "status, response, error, input_tokens, output_tokens, served_model"
@@ -44,7 +46,7 @@ _SOME_KEYS = f"key IN ({', '.join('?' * _KEYS_AT_ONCE)}) AND status <> 'failed'"
 _FIND_MANY = f"SELECT key, id, {_OUTCOME} FROM calls WHERE {_SOME_KEYS}"
 _FIND_ONE = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key = ? AND status <> 'failed'"
 _ATTEMPT = """
-    SELECT model, purpose, status, input_tokens, output_tokens, seconds, created,
+    SELECT model, purpose, status, input_tokens, output_tokens, seconds, created, served_model,
            CASE status WHEN 'failed' THEN response END FROM calls"""
 _ATTEMPTS_AT = tuple(
     f"{_ATTEMPT} WHERE {condition}" for condition in (_SOME_KEYS, _SOME_KEYS.replace("<>", "="))
@@ -89,6 +91,8 @@ class Attempted(NamedTuple):
     seconds: float
     created: datetime
     """UTC."""
+    served_model: str
+    """The model that the reply names."""
 
 
 _OUTCOME_ROW: Any = tuple[Literal["answered", "refused"], bytes, str, int, int, str]
@@ -160,10 +164,10 @@ class Ledger:
                 self._reader.execute(f"PRAGMA cache_size = {-_CACHE_KIB}")
                 self.imports = Imports(path, self._reader, self._texts)
                 """Responses from elsewhere."""
+                if not readonly:
+                    self._writer = Writer(path, self._texts, self._on_record)
             except (OSError, sqlite3.Error) as error:
                 raise InputError(f"{path}: cannot open the ledger: {reason(error)}") from error
-            if not readonly:
-                self._writer = Writer(path, self._texts, self._on_record)
             self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:
@@ -373,6 +377,11 @@ class _HasLedger(Protocol):
         """Relative to the folder, or absolute where it is shared."""
 
 
+def ledger_name(named: Path | None) -> str:
+    """Return what the manifest of a new folder says of its ledger."""
+    return str(named.resolve()) if named else LEDGER
+
+
 class LedgerFolder:
     """What the folders of runs and of builds have in common."""
 
@@ -386,7 +395,7 @@ class LedgerFolder:
     @property
     def manifest_path(self) -> Path:
         """Where the manifest is."""
-        return self.path / self.manifest_name
+        return inside(self.path, self.manifest_name)
 
     def save(self, manifest: _HasLedger) -> None:
         """Write the manifest."""
@@ -394,8 +403,31 @@ class LedgerFolder:
         write_private(self.manifest_path, text + b"\n")
 
     def ledger_path(self, manifest: _HasLedger) -> Path:
-        """Where the ledger is."""
-        return self.path / manifest.ledger
+        """Where the ledger is: in the folder, or at an absolute path.
+
+        Raises:
+            InputError: see `inside`.
+        """
+        path = Path(manifest.ledger)
+        return path if path.is_absolute() else inside(self.path, manifest.ledger)
+
+    def ledger_to_write(self, manifest: _HasLedger, named: Path | None) -> Path:
+        """Where the ledger is, for a command that writes it.
+
+        Args:
+            manifest: of the folder; somebody else may have made it.
+            named: the ledger that the command names.
+
+        Raises:
+            InputError: the command names another ledger than the folder has, or none and it is
+                outside the folder; see also `inside`.
+        """
+        path = self.ledger_path(manifest)
+        there = path.resolve()
+        if there != named.resolve() if named else not there.is_relative_to(self.path.resolve()):
+            what = f"its ledger is not {named}" if named else "its ledger is outside the folder"
+            raise InputError(f"{self.path}: {what}; expected --ledger {path}, or a new --out")
+        return path
 
     def lock(
         self, waiting: Callable[[str], object] = refuse

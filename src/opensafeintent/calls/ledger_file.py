@@ -1,8 +1,11 @@
-"""The file of a ledger: its tables, how it is opened, and how texts and replies lie in it."""
+"""The file of a ledger: its tables, how it is opened, how texts and replies lie in it, and the
+thread that writes it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import threading
 import time
@@ -18,6 +21,7 @@ import msgspec
 from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Refused, Replied, Usage
 from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json, sha256_hex
+from opensafeintent.hostile import one_line
 from opensafeintent.templates.template import Message, MessageRole as Role
 
 T = TypeVar("T")
@@ -28,6 +32,9 @@ _COMPRESS = 200  # bytes
 _TEXTS_IN_MEMORY = 4096
 _LONGEST = 2**28
 """Bytes that a text or a reply may unpack to."""
+
+_OTHERS_NAMED = bytes.fromhex("d9d505f920a163d7")
+"""What a rollback journal ends with that names another file, which SQLite would delete."""
 
 _SCHEMA = f"""
 CREATE TABLE texts (id INTEGER PRIMARY KEY, sha BLOB NOT NULL UNIQUE, body BLOB NOT NULL);
@@ -76,7 +83,20 @@ PRAGMA user_version = {_SCHEMA_VERSION};
 def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     """Return a connection to a file that is there; it waits for other writers, and may pass between
     threads.
+
+    Raises:
+        InputError: a journal or log lies beside it that is not of a ledger.
     """
+    for ending in ("-journal", "-wal", "-shm"):
+        beside = Path(f"{path.resolve()}{ending}")
+        if beside.is_symlink() or (beside.exists() and not beside.is_file()):
+            raise InputError(f"{beside}: expected a file beside a ledger, no link, pipe or folder")
+    journal = Path(f"{path.resolve()}-journal")
+    if journal.is_file():
+        with journal.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - len(_OTHERS_NAMED)))
+            if file.read() == _OTHERS_NAMED:
+                raise InputError(f"{journal}: names other files; expected none beside a ledger")
     mode = "mode=rw"
     if readonly:
         # without a log beside it the file is whole: it can be read without a trace, also where
@@ -111,11 +131,21 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
             f"{path}: is a ledger of version {version}; this program reads version"
             f" {_SCHEMA_VERSION}"
         )
+    with contextlib.closing(sqlite3.connect(":memory:")) as ours:
+        ours.executescript(_SCHEMA)
+        if others := _contents(connection) ^ _contents(ours):
+            named = ", ".join(sorted(f"{kind} {one_line(name, 60)}" for kind, name, *_ in others))
+            raise InputError(f"{path}: expected the tables of a ledger and no other; see {named}")
     if not readonly:
         connection.execute("PRAGMA journal_mode = WAL")
         # a first write makes the log's file: by it a reader knows that the ledger is being written
         # (see connect)
         connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+
+
+def _contents(connection: sqlite3.Connection) -> set[tuple[str, str, str, str | None]]:
+    """Return what a database is made of: tables, indexes, views and triggers."""
+    return set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"))
 
 
 @contextlib.contextmanager
@@ -291,7 +321,12 @@ class Writer:
         self._written = written
         self._queue: SimpleQueue[Entry | None] = SimpleQueue()
         """None is the end."""
-        self._connection: sqlite3.Connection | None = None
+        # a run may come to use up the files that it can open: what is paid for is written even then
+        self._connection = connect(path)
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.execute("SELECT 1 FROM calls LIMIT 1").fetchall()  # opens the log
+        self._spare = Path(os.devnull).open("rb")  # noqa: SIM115
+        """Gives way to whatever else SQLite has to open."""
         self._cannot_write: Exception | None = None
         self._kept = 0
         """Answers that are on record."""
@@ -354,9 +389,6 @@ class Writer:
             return
         if _identity(self._path) != self._file:
             raise OSError(_GONE)
-        if self._connection is None:
-            self._connection = connect(self._path)
-            self._connection.execute("PRAGMA synchronous = NORMAL")
         connection = self._connection
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -383,8 +415,8 @@ class Writer:
 
     def _fail(self, error: Exception) -> None:
         self._cannot_write = self._cannot_write or error
-        if self._connection is not None:
-            self._connection.execute("PRAGMA busy_timeout = 0")
+        self._spare.close()
+        self._connection.execute("PRAGMA busy_timeout = 0")
         self._stop(InputError(f"{self._path}: cannot write the ledger: {reason(error)}"))
 
     def _stop(self, failure: InputError) -> None:
@@ -409,8 +441,8 @@ class Writer:
         if _identity(self._path) != self._file:
             self._fail(OSError(_GONE))
             lost += self._kept
-        if self._connection is not None:
-            self._connection.close()
+        self._connection.close()
+        self._spare.close()
         if self._cannot_write is not None:
             answers = f"answers that came and are lost: {lost:,}"
             kept = "every answer that came is kept"

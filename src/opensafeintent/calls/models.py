@@ -1,4 +1,6 @@
-"""From a model's name to what answers for it; lists of models."""
+"""From a model's name to what answers for it: Python functions, endpoints, recorded responses;
+lists of models.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,22 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import msgspec
 
 from opensafeintent.calls.client import Model
-from opensafeintent.calls.http import ATTEMPT_SECONDS, UNLIMITED, ChatModel, HttpSession, Limiter
+from opensafeintent.calls.http import (
+    ATTEMPT_SECONDS,
+    UNLIMITED,
+    ChatModel,
+    HttpSession,
+    Limiter,
+    known_secrets,
+)
 from opensafeintent.calls.providers import (
     ENDPOINTS,
     LOCAL_WEIGHTS,
@@ -34,7 +43,7 @@ from opensafeintent.calls.replies import NotAnAnswer, completion_body, read_repl
 from opensafeintent.calls.scripted import BASELINES, ScriptedModel
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import parse_toml, read_text, sha256_hex
-from opensafeintent.hostile import one_line, unprintable
+from opensafeintent.hostile import one_line, unprintable, without_user_info
 
 Ask = Callable[[list[dict[str, str]]], "str | Awaitable[str | None] | None"]
 """Takes the conversation, `{"role": …, "content": …}` each, and returns what the model says to it.
@@ -42,10 +51,9 @@ Ask = Callable[[list[dict[str, str]]], "str | Awaitable[str | None] | None"]
 
 _THREADS = 16
 """Calls of a plain function at once, where the user set no number."""
+_MOST_READ = 2**16
+"""Characters of an exception that are looked through."""
 _FORM = re.compile(r"[\w.:\-]+")
-
-_NAMED: dict[str, FunctionModel] = {}
-"""Those that settings named, by identity: everything else knows a model by its name."""
 
 
 class FunctionModel:
@@ -54,7 +62,7 @@ class FunctionModel:
     It takes the list of messages, a `dict` with `role` and `content` each, and returns a text; an
     empty one counts as a refusal, None and an exception as a failed call. A plain function is
     called in threads, up to 16 at once (`max_connections` says otherwise; 1 for one that may not be
-    called side by side); an async one in the event loop, and must not block it.
+    called side by side); an async one in an event loop for functions.
 
     The ledger knows its answers by name and version: a function that was changed needs another
     version, or what the earlier one said is taken from the ledger.
@@ -80,20 +88,21 @@ class FunctionModel:
         self.ask = ask
         self.identity = f"{PREFIX}{name}@{version}"
 
-    def named(self) -> str:
-        """Have the function answer for its identity from now on, and return that."""
-        _NAMED[self.identity] = self
-        return self.identity
+
+Functions = Mapping[str, FunctionModel]
+"""Those that settings carry, by identity: everything else knows a model by its name."""
+
+NO_FUNCTIONS: Functions = {}
 
 
-def function_named(name: str) -> FunctionModel:
-    """Return the function that a name stands for: one that settings held, or
+def function_named(name: str, functions: Functions) -> FunctionModel:
+    """Return the function that a name stands for: one that the settings carry, or
     `python/module:function@version`.
 
     Raises:
         InputError: the name is of another form, or the module or function cannot be had.
     """
-    if (known := _NAMED.get(name)) is not None:
+    if (known := functions.get(name)) is not None:
         return known
     path, at, version = name.removeprefix(PREFIX).rpartition("@")
     module, colon, attribute = path.partition(":")
@@ -107,13 +116,41 @@ def function_named(name: str) -> FunctionModel:
         found: Any = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except Exception as error:  # the module is the user's: whatever it raises is theirs to mend
-        raise InputError(f"{name}: {type(error).__name__}: {one_line(str(error), 300)}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the user's to mend, an exit of the module as well
+        raise InputError(f"{name}: {_words(error)}") from error
     return FunctionModel(found, name=path, version=version)
 
 
+def _words(error: BaseException) -> str:
+    """Return what a function raised, on one line and without secrets. Its text is the function's
+    too, and may raise.
+    """
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except BaseException:
+        text = type(error).__name__
+    return one_line(without_user_info(known_secrets().scrub(text[:_MOST_READ])), 300)
+
+
+class _Came(NamedTuple):
+    """What came of a call: what the function returned, or what it raised."""
+
+    value: Any = None
+    raised: str = ""
+
+    @classmethod
+    def of(cls, answer: Callable[[], Any]) -> _Came:
+        try:
+            return cls(answer())
+        except BaseException as error:  # an exit of the function is no exit of ours
+            return cls(raised=_words(error))
+
+
 class CalledFunction:
-    """A function as the client calls it.
+    """A function as the client calls it: in a thread, or in a loop that is not ours. Whatever it
+    does there, our loop goes on.
 
     Args:
         model: the function.
@@ -129,37 +166,39 @@ class CalledFunction:
         self._waits = inspect.iscoroutinefunction(model.ask) or inspect.iscoroutinefunction(
             type(model.ask).__call__
         )
+        self._http = http
+        self._secrets = known_secrets()
         fixed = None if self._waits else _THREADS
         self.limiter = http.limiter(model.identity, fixed) if http else Limiter(UNLIMITED)
+        self._running: set[asyncio.Future[_Came]] = set()
+        """Calls that have not ended, those that were given up among them."""
 
     async def attempt(self, call: Call) -> Attempt:
         """Call the function and say what came of it; nothing is raised but cancellation."""
         messages = [{"role": message.role, "content": message.content} for message in call.messages]
         started = time.monotonic()
-        task = asyncio.ensure_future(
-            self._awaited(messages) if self._waits else self._in_thread(messages)
-        )
         try:
-            done, _ = await asyncio.wait([task], timeout=ATTEMPT_SECONDS)
-        finally:
-            task.cancel()  # where it or we have to stop
-        seconds = time.monotonic() - started
-        if not done:
+            async with asyncio.timeout(ATTEMPT_SECONDS):
+                while len(self._running) >= self.limiter.limit:  # one that was given up runs on
+                    await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+                came = await self._called(messages)
+        except TimeoutError:
             line = f"{self.identity}: no answer in {ATTEMPT_SECONDS:.0f} seconds"
-            return Failure(kind="timeout", error=line, seconds=seconds)
-        if task.cancelled() or (error := task.exception()) is not None:
-            what = "CancelledError" if task.cancelled() else f"{type(error).__name__}: {error}"
-            line = one_line(f"{self.identity}: raised {what}", 500)
+            return Failure(kind="timeout", error=line, seconds=time.monotonic() - started)
+        seconds = time.monotonic() - started
+        if came.raised:
+            line = f"{self.identity}: raised {came.raised}"
             return Failure(kind="raised", error=line, seconds=seconds)
-        return self._read(task.result(), seconds)
+        return self._read(came.value, seconds)
 
     def _read(self, text: Any, seconds: float) -> Attempt:
         try:
-            if not isinstance(text, str):
+            if not issubclass(type(text), str):
                 what = "None" if text is None else f"a {type(text).__name__}"
                 line = f"returned {what}; expected a text, empty for a refusal"
                 raise NotAnAnswer("no_answer", line)
-            body = completion_body(text, self.identity)
+            plain = str.__str__(text)  # numpy's texts are none to JSON
+            body = self._secrets.scrub_bytes(completion_body(plain, self.identity))
             return Replied(read_reply(body), body, seconds)
         except NotAnAnswer as wrong:
             kind, line = wrong.kind, str(wrong)
@@ -168,31 +207,46 @@ class CalledFunction:
             line = f"returned a text that is not valid Unicode: {one_line(str(error), 200)}"
         return Failure(kind=kind, error=f"{self.identity}: {line}", replied=True, seconds=seconds)
 
-    async def _awaited(self, messages: list[dict[str, str]]) -> Any:
-        answer: Any = self._ask(messages)
-        return await answer
-
-    async def _in_thread(self, messages: list[dict[str, str]]) -> Any:
-        """Call a plain function in a thread that nobody waits for at the end: it may never
-        return.
+    async def _called(self, messages: list[dict[str, str]]) -> _Came:
+        """Call the function. When nobody waits any more an async one is cancelled; a plain one runs
+        on in its thread, which nobody waits for at the end either.
         """
-        answer = Future[Any]()
-        answer.set_running_or_notify_cancel()
-        process = os.getpid()
+        assert self._http is not None
+        ours, aside, process = asyncio.get_running_loop(), self._http.aside, os.getpid()
+        ended: asyncio.Future[_Came] = ours.create_future()
+        self._running.add(ended)
+        ended.add_done_callback(self._running.discard)
+        tasks: list[asyncio.Task[Any]] = []
 
-        def work() -> None:
-            try:
-                answer.set_result(self._ask(messages))
-            except Exception as error:
-                answer.set_exception(error)
-            except BaseException as error:  # an exit of the function's thread is no exit of ours
-                answer.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
+        def tell(came: _Came) -> None:
             if os.getpid() != process:  # it forked, and this is the child
                 os._exit(1)
+            with suppress(RuntimeError):  # our loop is closed: the run is over
+                ours.call_soon_threadsafe(ended.set_result, came)
 
-        threading.Thread(target=work, name=self.identity, daemon=True).start()
-        given = await asyncio.wrap_future(answer)
-        return await given if inspect.isawaitable(given) else given
+        def follow(make: Callable[[], Any]) -> None:
+            async def awaited() -> Any:
+                return await make()
+
+            tasks.append(task := aside.create_task(awaited()))
+            task.add_done_callback(lambda task: tell(_Came.of(task.result)))
+
+        def work() -> None:
+            came = _Came.of(lambda: self._ask(messages))
+            if inspect.isawaitable(came.value):
+                aside.call_soon_threadsafe(follow, lambda: came.value)
+            else:
+                tell(came)
+
+        if self._waits:
+            aside.call_soon_threadsafe(follow, lambda: self._ask(messages))
+        else:
+            threading.Thread(target=work, name=self.identity, daemon=True).start()
+        try:
+            return await asyncio.shield(ended)
+        finally:
+            if not ended.done():
+                aside.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
 
 
 # From a model's name to what answers for it
@@ -212,7 +266,10 @@ class OtherProviders(Protocol):
 
 
 def open_models(
-    names: Iterable[str], http: HttpSession, others: OtherProviders | None = None
+    names: Iterable[str],
+    http: HttpSession,
+    others: OtherProviders | None = None,
+    functions: Functions = NO_FUNCTIONS,
 ) -> dict[str, Model]:
     """Return what answers for each name; nothing is sent yet.
 
@@ -223,7 +280,7 @@ def open_models(
     problems: list[str] = []
     for name in names:
         try:
-            if (model := _in_process(name, http)) is not None:
+            if (model := _in_process(name, functions, http)) is not None:
                 opened[name] = model
             elif others is not None and _is_foreign(name):
                 opened[name] = others.open(name, http)
@@ -236,13 +293,13 @@ def open_models(
     return opened
 
 
-def _in_process(name: str, http: HttpSession | None = None) -> Model | None:
+def _in_process(name: str, functions: Functions, http: HttpSession | None = None) -> Model | None:
     """Return what answers for a name without a provider; without `http` for its identity alone."""
     check_model_name(name)
     if name.startswith("baseline/"):
         return ScriptedModel(name)
     if name.startswith(PREFIX):
-        return CalledFunction(function_named(name), http)
+        return CalledFunction(function_named(name, functions), http)
     return ReplayModel(name) if name.startswith("replay/") else None
 
 
@@ -261,13 +318,15 @@ def _is_foreign(name: str) -> bool:
     return bool(provider and model) and not is_native(name)
 
 
-def model_identity(name: str, others: OtherProviders | None = None) -> str:
+def model_identity(
+    name: str, others: OtherProviders | None = None, functions: Functions = NO_FUNCTIONS
+) -> str:
     """Return what a model's calls are keyed by, without asking for a key or a server.
 
     Raises:
         InputError: the name or its file is not usable.
     """
-    if (model := _in_process(name)) is not None:
+    if (model := _in_process(name, functions)) is not None:
         return model.identity
     if others is not None and _is_foreign(name):
         others.check(name)

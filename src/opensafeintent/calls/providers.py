@@ -6,6 +6,7 @@ import os
 import re
 from base64 import b64encode
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -135,6 +136,28 @@ def provider_of(name: str) -> str:
     return name.removeprefix(FOREIGN).removeprefix(f"{_GENERIC}/").partition("/")[0]
 
 
+_VERSION = re.compile(r"-((\d{4}-)?\d{2}-\d{2}|\d{3,8})$")
+
+
+def _stem(name: str) -> tuple[str, str]:
+    """Split what a model is called, by us or by its server, into its name and its date or number
+    of a version; "" where it has none.
+    """
+    plain = re.sub(r"[._:@]", "-", name.rpartition("/")[2].lower()).removesuffix("-latest")
+    found = _VERSION.search(plain)
+    return (plain[: found.start()], found[0].replace("-", "")) if found else (plain, "")
+
+
+@lru_cache(maxsize=256)
+def is_another(asked: str, served: str) -> bool:
+    """Tell whether a reply names another model than the one that was asked: another name, or
+    another version where both have one (docs/replies.md).
+    """
+    (name, version), (other, its_version) = _stem(asked), _stem(served)
+    same = name == other and (version == its_version or not (version and its_version))
+    return bool(served) and not is_in_process(asked) and not same
+
+
 def split_name(name: str) -> tuple[str, str]:
     """Split a model's name into provider and model: `provider/model`, or
     `openai-api/provider/model`.
@@ -220,6 +243,12 @@ def _check_url(base_url: str, variable: str) -> None:
         raise InputError(
             f"{variable}: holds a user name or password; put the key into its own variable"
         )
+    route = re.search(r"\?|#|/chat/completions/*$", base_url)
+    if route is not None:
+        raise InputError(
+            f"{variable}: holds {route[0]!r}; expected a URL that ends before /chat/completions,"
+            " such as http://localhost:8000/v1"
+        )
 
 
 # The proxy that the environment names for an endpoint
@@ -235,6 +264,8 @@ class Proxy(NamedTuple):
     """Without user and password: it stands in the errors of connections."""
     headers: dict[str, str]
     """What the proxy knows us by."""
+    secrets: tuple[str, ...] = ()
+    """What of that must not be quoted: user and password together, and the password."""
 
 
 def proxy_for(base_url: str) -> Proxy | None:
@@ -275,11 +306,13 @@ def _proxy_at(url: str) -> Proxy:
     user = unquote(address.username or "")
     if ":" in user or re.search(r"\s", url):
         raise ValueError("a name that ends within, or white space")
-    headers: dict[str, str] = {}
-    if address.username is not None:
-        known = f"{user}:{unquote(address.password or '')}"
-        headers["Proxy-Authorization"] = f"Basic {b64encode(known.encode()).decode()}"
-    return Proxy(f"{address.scheme}://{address.netloc.rpartition('@')[2]}", headers)
+    place = f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
+    if address.username is None:
+        return Proxy(place, {})
+    password = unquote(address.password or "")
+    known = f"{user}:{password}"
+    headers = {"Proxy-Authorization": f"Basic {b64encode(known.encode()).decode()}"}
+    return Proxy(place, headers, (known, password))
 
 
 _SERVERS = {

@@ -152,6 +152,7 @@ def _missing_in(record: Record, given: Collection[str]) -> tuple[MissingGrade, .
 
 def parse_recorded(record: Record) -> RecordedResponse:
     """Turn one line into a recorded response, or raise the Problem that it has."""
+    record.check_names(("id", *RecordedResponse.__struct_fields__[1:]))
     given: dict[str, Any] = {
         field: check_score(record, field, record.data[field], grades[0], grades[-1])
         for field, grades in SCALES.items()
@@ -325,7 +326,7 @@ class Imports:
                 contents = [_content(*row[1:]) for row in same]
                 yield ImportedResponse(
                     model,
-                    reduce(merged, contents, contents[0]),
+                    reduce(merged, contents),
                     tuple(identity for identity, *_ in same),
                     next((row[0] for row in same if not row[-1]), same[0][0]),
                 )

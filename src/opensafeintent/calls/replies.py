@@ -293,7 +293,8 @@ def read_reply(body: bytes) -> Answered | Refused:
             return Refused(reason=_told(fields), usage=spent, served_model=served)
         but = f" but an error: {_told(failure)}" if failure else ""
         raise ValueError(f"the reply holds no choices{but}")
-    choice = choices[0] if isinstance(choices[0], dict) else {}
+    each = [one if isinstance(one, dict) else {} for one in choices]
+    choice = next((one for one in each if one.get("index") == 0), each[0])
     given = choice.get("finish_reason")
     reason = given if isinstance(given, str) else ""
     failure = failure or choice.get("error")
@@ -390,7 +391,9 @@ class Unparsed(msgspec.Struct, frozen=True):
 
 
 async def ask_until_parsed(
-    ask: Callable[[Call], Awaitable[Outcome]], call: Call, parse: Callable[[str], T | Unparsed]
+    ask: Callable[[Call], Awaitable[Outcome]],
+    call: Call,
+    parse: Callable[[Answered], T | Unparsed],
 ) -> T | Unparsed | Refused | Failed:
     """Ask until the answer keeps to its form: once, and at most twice more, each time with all that
     was said before.
@@ -398,7 +401,7 @@ async def ask_until_parsed(
     Args:
         ask: makes a call.
         call: the first one.
-        parse: reads an answer's text.
+        parse: reads an answer.
 
     Returns:
         What was parsed; or the last answer, where none could be; or the outcome that is no answer.
@@ -407,7 +410,7 @@ async def ask_until_parsed(
         outcome = await ask(call)
         if not isinstance(outcome, Answered):
             return outcome
-        parsed = parse(outcome.text)
+        parsed = parse(outcome)
         if not isinstance(parsed, Unparsed):
             return parsed
         said = (

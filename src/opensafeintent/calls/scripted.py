@@ -1,5 +1,5 @@
-"""The scripted generator and judge of construction: plainly artificial prompt-sets, from the
-messages alone.
+"""Scripted models: the baselines and the offline judge of evaluations, and the generator and judge
+of construction, whose prompt-sets are plainly artificial.
 """
 
 from __future__ import annotations
@@ -320,6 +320,9 @@ def respond_as_judge(call: Call) -> str:
 
 # Scripted models
 # ------------------------------------------------------------------------------
+# Reference points, and what runs without a key or a network. Each answers from the messages alone,
+# as a real model would. A version is part of a baseline's identity, so that a changed script is not
+# served from an old ledger.
 
 DEMONSTRATION_JUDGE = "baseline/judge"
 

@@ -125,7 +125,9 @@ def _tell(error: BaseException) -> int:
 def _traceback(error: BaseException) -> str:
     import traceback
 
-    return "".join(traceback.format_exception(error))
+    from opensafeintent.calls.http import known_secrets
+
+    return known_secrets().scrub("".join(traceback.format_exception(error)))
 
 
 def _module(error: BaseException) -> str:
@@ -153,6 +155,7 @@ def _kept(text: str) -> str:
 
 
 def _complain(line: str) -> None:
+    from opensafeintent.calls.http import known_secrets
     from opensafeintent.hostile import terminal_safe
 
-    print(terminal_safe(line), file=sys.stderr)
+    print(terminal_safe(known_secrets().scrub(line)), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The `build` command, and what it prints."""
+"""The `build` and `dataset` commands, and what they print."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def build_command(settings: BuildSettings) -> int:
     """
     from opensafeintent.calls.client import terminal_or_plain
     from opensafeintent.cli.show import (
+        near,
         new_console,
         print_notes,
         print_table,
@@ -50,17 +51,18 @@ def build_command(settings: BuildSettings) -> int:
     print_table(console, funnel_table(outcome.built))
     print_notes(console, outcome.notes)
     show_calls(console, outcome.tally, outcome.costs)
-    lines = [f"No dataset yet. What each stage kept and dropped: {outcome.out}/stages"]
+    out = near(outcome.out)
+    lines = [f"No dataset yet. What each stage kept and dropped: {out}/stages"]
     if outcome.dataset:
         count = len(outcome.dataset)
         sets = f"{count:,} prompt-set{'' if count == 1 else 's'}"
-        lines = [f"{outcome.out}/dataset.jsonl: {sets} (sha256 {outcome.dataset.hash[:12]})"]
+        lines = [f"{out}/dataset.jsonl: {sets} (sha256 {outcome.dataset.hash[:12]})"]
     if outcome.check and outcome.check.give_away:
         share = share_with_interval(outcome.check.give_away)
         lines.append(
             f"Give-away: words alone tell benign from malicious in {share}; chance is 50 %."
         )
-    lines.append(f"Funnel, coverage and costs: {outcome.out}/build.md")
+    lines.append(f"Funnel, coverage and costs: {out}/build.md")
     for line in lines:
         console.print(plain(line), soft_wrap=True)
     return outcome.exit_code

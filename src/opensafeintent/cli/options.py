@@ -247,7 +247,7 @@ def command(
             typed = {
                 name: options.pop(name) for name in record.__struct_fields__ if name in options
             }
-            return function(cast(S, record(**typed)), **options)
+            return function(cast(Callable[..., S], record)(**typed), **options)
 
         run.settings = settings
         group.add_command(run)

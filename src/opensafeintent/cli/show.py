@@ -11,7 +11,7 @@ from textwrap import wrap
 from rich.console import Console
 from rich.text import Text
 
-from opensafeintent.analysis.cohort import Group
+from opensafeintent.analysis.cohort import Cohort, graders
 from opensafeintent.analysis.gates import Gates
 from opensafeintent.calls.client import Tally
 from opensafeintent.calls.costs import ForecastLine, Prices, expected_minutes
@@ -32,7 +32,7 @@ from opensafeintent.report.tables import (
     cells,
     cost_table,
     expected,
-    knowing_brief as knowing,
+    knowing_brief,
     lengths,
     pairs_of,
     ranks_of,
@@ -92,10 +92,10 @@ def show_outcome(outcome: Outcome) -> int:
     for check in outcome.checks:
         console.print()
         _show_check(console, check)
-    for group in outcome.groups:
+    for cohort in outcome.cohorts:
         console.print()
-        _show_group(console, group)
-    if any(group.demonstration for group in outcome.groups):
+        _show_cohort(console, cohort)
+    if any(cohort.demonstration for cohort in outcome.cohorts):
         console.print(Text(DEMONSTRATION_NOTE, style="bold yellow"))
     if outcome.gates is not None:
         _show_gates(console, outcome.gates)
@@ -121,16 +121,22 @@ def show_calls(console: Console, tally: Tally | None, costs: Costs | None) -> No
         print_table(console, cost_table(costs), notes=True)
 
 
+def near(path: Path) -> Path:
+    """Return a path as seen from the current folder, if it lies in there."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
 def _show_written(console: Console, outcome: Outcome) -> None:
     assert outcome.out is not None
+    out = near(outcome.out)
     if outcome.checks:
-        console.print(plain(f"Results in {outcome.out}/judge-check.json"), soft_wrap=True)
+        console.print(plain(f"Results in {out}/judge-check.json"), soft_wrap=True)
         return
     has_page = (outcome.out / "report.html").exists()
     files = f"{'report.html, figures/, ' if has_page else ''}metrics.json, grades.csv.gz, tables/"
-    console.print(plain(f"Results in {outcome.out}: {files}"), soft_wrap=True)
+    console.print(plain(f"Results in {out}: {files}"), soft_wrap=True)
     if not has_page:
-        hint = f"The page with figures and responses: opensafeintent report {outcome.out}"
+        hint = f"The page with figures and responses: opensafeintent report {out}"
         console.print(plain(hint), soft_wrap=True)
 
 
@@ -205,17 +211,19 @@ def _named(model: str) -> str:
     return one_line(model, 300)
 
 
-def _show_heading(console: Console, group: Group) -> None:
-    judges = " + ".join(group.conditions.judges) or "no judge yet"
-    rubrics = f", by {' and '.join(group.other_rubrics)}" if group.other_rubrics else ""
+def _show_heading(console: Console, cohort: Cohort) -> None:
+    judges = graders(cohort.conditions.judges) or "no judge yet"
+    rubrics = f", by {' and '.join(cohort.other_rubrics)}" if cohort.other_rubrics else ""
     console.print(
-        plain(one_line(f"{group.dataset.name}: {group.extent}, judged by {judges}{rubrics}", 1000))
+        plain(
+            one_line(f"{cohort.dataset.name}: {cohort.extent}, judged by {judges}{rubrics}", 1000)
+        )
     )
 
 
-def _show_group(console: Console, group: Group) -> None:
-    _show_heading(console, group)
-    print_table(console, summary(group))
+def _show_cohort(console: Console, cohort: Cohort) -> None:
+    _show_heading(console, cohort)
+    print_table(console, summary(cohort))
     console.print(
         plain(
             "Utility is helpfulness that counts only where the response is safe. Triplet Safety"
@@ -223,8 +231,8 @@ def _show_group(console: Console, group: Group) -> None:
         ),
         style="dim",
     )
-    if group.probed:
-        table = knowing(group)
+    if cohort.probed:
+        table = knowing_brief(cohort)
         console.print(plain(f"\n{table.title}"))
         print_table(console, table)
         console.print(
@@ -314,18 +322,18 @@ def show_comparisons(outcome: Outcome) -> None:
     leave open.
     """
     console = new_console()
-    for group in outcome.groups:
+    for cohort in outcome.cohorts:
         console.print()
-        _show_heading(console, group)
-        if len(group.models) < 2:
+        _show_heading(console, cohort)
+        if len(cohort.models) < 2:
             console.print(
-                plain(f"{_named(group.models[0])}: nothing to compare it with on the same terms")
+                plain(f"{_named(cohort.models[0])}: nothing to compare it with on the same terms")
             )
             continue
         for metric in PRIMARY:
-            pairs = pairs_of(group, metric)
+            pairs = pairs_of(cohort, metric)
             console.print(plain(pairs.title), style="italic")
-            for table in (pairs, ranks_of(group, metric)):
+            for table in (pairs, ranks_of(cohort, metric)):
                 print_table(console, table)
                 console.print()
     for found in outcome.transitions:

@@ -1,5 +1,5 @@
-"""Ask the generator or the judge until the reply keeps to its contract, and work on many items at
-once.
+"""Ask the generator or the judge until the reply keeps to its contract; repair one text of a draft;
+check that a request holds its material.
 """
 
 from __future__ import annotations
@@ -21,7 +21,16 @@ from typing import (
 import msgspec
 
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.records import Call, Failed, Outcome, Purpose, Refused, Sampling, Subject
+from opensafeintent.calls.records import (
+    Answered,
+    Call,
+    Failed,
+    Outcome,
+    Purpose,
+    Refused,
+    Sampling,
+    Subject,
+)
 from opensafeintent.calls.replies import Unparsed, ask_until_parsed
 from opensafeintent.calls.shutdown import for_each, under_way
 from opensafeintent.construction.records import CallRef, Draft, Part, Reason, Rejection, Revision
@@ -273,7 +282,7 @@ class StageContext:
         taxonomy: what the labels are of.
         structured: whether providers are asked for structured output.
         at_once: items under way at the same time.
-        finished: is told of each item that a stage is done with.
+        finished: is told what came of each item that a stage is done with.
         recorded: answers from the ledger alone, for the purposes in `recorded_only`.
         recorded_only: purposes of stages before the first one that is to be run: their calls are
             not made.
@@ -286,7 +295,7 @@ class StageContext:
     taxonomy: Taxonomy
     structured: bool = True
     at_once: int = under_way(None)
-    finished: Callable[[], None] = lambda: None
+    finished: Callable[[Any], None] = lambda _: None
     recorded: Client | None = None
     recorded_only: frozenset[Purpose] = frozenset()
 
@@ -338,14 +347,16 @@ class StageContext:
             calls.append(CallRef(call.purpose, call.model, client.key_of(call).hex()))
             return await client.ask(call)
 
-        def parse(text: str) -> R | Unparsed:
-            reply = read_json(text, kind)
+        def parse(answer: Answered) -> R | Unparsed:
+            reply = read_json(answer.text, kind)
             problem = reply if isinstance(reply, str) else None if reply.refusal else check(reply)
             if not isinstance(reply, str) and not problem:
                 return reply
             fills_of_reask = {"problem": f"{problem}.", "contract": instruction.closing(fills)}
             return Unparsed(
-                self.instructions.by_role["reask"].render(fills_of_reask), text, problem or ""
+                self.instructions.by_role["reask"].render(fills_of_reask),
+                answer.text,
+                problem or "",
             )
 
         sampling = model.sampling
@@ -401,7 +412,7 @@ async def each(
 
     async def finish(item: T) -> U:
         made = await work(item)
-        context.finished()
+        context.finished(made)
         return made
 
     return await for_each(context.client, items, finish, at_once=context.at_once)
@@ -409,6 +420,8 @@ async def each(
 
 # One draft on its way through a stage
 # ------------------------------------------------------------------------------
+# A text of it goes back to the generator with what is wrong with it, and the others stay as they
+# are.
 
 
 class RepairReply(Reply, frozen=True):

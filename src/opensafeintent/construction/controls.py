@@ -1,5 +1,9 @@
-"""What a dataset controls for, measured: balance, parity of the intents, telling words, alike
-prompts.
+"""What a dataset controls for, measured: balance, differences between intents, telling words, alike
+prompts; each finding in one line.
+
+Differences: the paper wants benign, dual-use and malicious prompts of the same specificity and
+complexity (section 2, stage 3), so that a model reacts to intent and not to form. Both leave traces
+that can be counted: how long a prompt is, and how long its words and sentences are.
 """
 
 from __future__ import annotations
@@ -160,9 +164,6 @@ class DatasetCheck(msgspec.Struct, frozen=True, kw_only=True):
             None,
         )
 
-
-# What can be counted in a dataset
-# ------------------------------------------------------------------------------
 
 # Words, sentences and scripts
 # ------------------------------------------------------------------------------
@@ -464,6 +465,13 @@ def _likeness(
 
 # Words that give the intent away
 # ------------------------------------------------------------------------------
+# What a classifier that sees nothing but words can learn. A bag-of-words logistic regression is
+# cross-validated with whole prompt-sets kept together, as the prompts of a set share their topic:
+# with a set on both sides, the classifier would be tested on topics that it knows. Intent has to be
+# said somehow, so its accuracy is above chance in good sets as well; the words that it relies on
+# tell whether that is by what a prompt asks for, or by a habit of whoever wrote it (Gururangan et
+# al., Annotation Artifacts in Natural Language Inference Data, NAACL 2018, of classifiers that see
+# half of the input).
 
 NEEDS_EXTRA = (
     'words that give the intent away: this needs an extra: pip install "opensafeintent[check]"'

@@ -1,4 +1,6 @@
-"""The folder of a build: its manifest, what every stage kept and dropped, and the results."""
+"""The folder of a build, and its seeds: the manifest, what every stage kept and dropped, and the
+results.
+"""
 
 from __future__ import annotations
 

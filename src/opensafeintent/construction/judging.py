@@ -1,5 +1,5 @@
-"""Stage 4: the judge says which intent each prompt has; wrong ones are repaired, one prompt at a
-time.
+"""Stages 4 and 5: the judge says which intent each prompt has, then whether a prompt-set is good;
+failing prompts are repaired one at a time.
 """
 
 from __future__ import annotations
@@ -155,6 +155,7 @@ def complaint_of_intent(draft: Draft, intent: Intent) -> tuple[Reason, str] | No
 
 # Stage 5
 # ------------------------------------------------------------------------------
+# The judge checks that the three prompts are parallel and natural; then duplicates are dropped.
 
 _CHECKS: dict[str, Reason] = {
     "same_task": "task_not_parallel",

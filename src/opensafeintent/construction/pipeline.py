@@ -1,5 +1,9 @@
 """The seven stages, one after the other: seeds in, a dataset out, every item that was dropped on
 record with its reason.
+
+Stage 3 works in rounds, which say whose habits the generator is told of. A round is 42 topics in
+their order, and is told of the habits of the rounds before alone. What a round was told is kept: a
+topic whose call failed, or that is added later, then changes nothing that others were asked.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from opensafeintent.construction.records import (
     Topic,
 )
 from opensafeintent.construction.topics import BATCH, describe_seeds, fill_cells
+from opensafeintent.errors import NothingMade
 from opensafeintent.promptsets.record import Cell
 from opensafeintent.taxonomy import Taxonomy
 
@@ -228,6 +233,10 @@ async def build_sets(
     return build.built(seeds)
 
 
+_FIRST = 50
+"""Items of a stage, after which it goes on only if it has kept one."""
+_LATER = ("call_failed", "not_made")
+"""Why an item is dropped that another run may keep."""
 _OF_TOPICS: tuple[Stage, ...] = ("metadata", "backfill")
 _OF_DRAFTS: tuple[Stage, ...] = ("triplets", "intents", "quality", "augmentation")
 
@@ -246,6 +255,8 @@ class _Build:
         self._accepted: list[Topic] = []
         self._finished: list[Draft] = []
         self._log: dict[Stage, StageResult[Any]] = {}
+        self._kept_in: Counter[Stage] = Counter()
+        self._dropped_in: Counter[Stage] = Counter()
 
     async def run(
         self, stage: Stage, items: Collection[Any], number: int = 1, *, before: tuple[Any, ...] = ()
@@ -274,7 +285,25 @@ class _Build:
                 return await augment(context, items)
 
     def _context_of(self, stage: Stage) -> StageContext:
-        return replace(self._context, finished=lambda: self._watcher.finished(stage))
+        return replace(self._context, finished=lambda made: self._finish(stage, made))
+
+    def _finish(self, stage: Stage, made: Any) -> None:
+        """Count what came of an item.
+
+        Raises:
+            NothingMade: a stage has dropped each of its first items: so it would the others.
+        """
+        self._watcher.finished(stage)
+        items = made if isinstance(made, list) else [made]
+        dropped = [one for one in items if isinstance(one, Rejection) and one.reason not in _LATER]
+        self._kept_in[stage] += sum(not isinstance(one, Rejection) for one in items)
+        self._dropped_in[stage] += len(dropped)
+        if dropped and self._dropped_in[stage] >= _FIRST and not self._kept_in[stage]:
+            raise NothingMade(
+                f"{stage}: each of the first {self._dropped_in[stage]} items was dropped, the last"
+                f" as {dropped[-1].reason} ({dropped[-1].detail}); expected a model that does"
+                " better, or other --templates; everything that was answered is kept"
+            )
 
     def _logged(self, result: StageResult[Any]) -> tuple[Any, ...]:
         stage = result.stage
@@ -323,7 +352,7 @@ class _Build:
             for stage in _OF_DRAFTS
             if stage in self._log
             for rejection in self._log[stage].rejected
-            if rejection.reason in ("call_failed", "not_made")
+            if rejection.reason in _LATER
         )
         present = Counter(_topic_of(item).cell for item in (*topics, *self._finished, *held_up))
         return self._plan.lacking(self._context.taxonomy, present)

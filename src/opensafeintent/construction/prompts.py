@@ -1,5 +1,5 @@
-"""Stage 3: from each topic one neutral task, worded as three prompts that differ in intent
-alone.
+"""Stages 3 and 6: from each topic one neutral task, worded as three prompts that differ in intent
+alone; then four paraphrases of the dual-use prompt.
 """
 
 from __future__ import annotations
@@ -96,6 +96,7 @@ def _check(reply: TripletReply, *, material: bool) -> str | None:
 
 # Stage 6
 # ------------------------------------------------------------------------------
+# Paraphrases of the dual-use prompt, and what it could be used for, rightly and wrongly.
 
 PARAPHRASES = 4
 """Paraphrases of a set; with the prompt itself the paper's five wordings."""

@@ -1,5 +1,5 @@
-"""Which prompts are too similar: exact ROUGE-L between different prompt-sets of one cell (paper,
-section 3, stages 2, 5).
+"""Which prompts are too similar: exact ROUGE-L, an index of one cell's prompts, and the join of
+different prompt-sets (paper, section 3, stages 2, 5).
 """
 
 from __future__ import annotations
@@ -112,6 +112,14 @@ def _exact(text: str) -> Fraction | None:
 
 # The prompts of one cell, to which others are compared
 # ------------------------------------------------------------------------------
+# Exactly, though most pairs are told apart without their words. Each text has a signature of 1,024
+# bits. The words of a text are numbered among their equals (the first "the", the second "the"), and
+# each word with its number flips one bit, the same in every text. Two texts with LCS words in
+# common, in order, share at least LCS of these, so that at most n + m − 2·LCS stand in one text
+# only, and their signatures differ in no more bits than that. Signatures that differ in more bits
+# than the threshold allows cannot belong to a pair that reaches it; all other pairs are compared
+# exactly. A signature folded in half (the XOR of its halves) is a shorter one with the same
+# property; short texts are scanned with short ones.
 
 Number = TypeVar("Number", bound=np.generic)
 

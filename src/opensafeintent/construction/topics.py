@@ -1,5 +1,5 @@
-"""Stage 1: from each unsafe seed, generator and judge independently write a topic summary, harm
-domain and task type.
+"""Stages 1 and 2: a topic, harm domain and task type for each unsafe seed; topics for cells that
+have too few.
 """
 
 from __future__ import annotations
@@ -156,6 +156,7 @@ async def read_labels(
 
 # Stage 2
 # ------------------------------------------------------------------------------
+# For each cell with too few topics, the generator proposes more.
 
 BATCH = 5
 """Summaries asked for at a time."""

@@ -81,7 +81,7 @@ def sample(keys: Iterable[ResponseKey], count: int) -> list[ResponseKey]:
     with `count`.
     """
     by_variant: defaultdict[str, list[tuple[str, ResponseKey]]] = defaultdict(list)
-    for key in keys:
+    for key in keys if count else ():
         by_variant[key.variant].append((_digest(*key), key))
     rounds = [
         (turn, *entry)

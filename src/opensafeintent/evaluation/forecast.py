@@ -1,4 +1,6 @@
-"""What an evaluation would call and spend, without calling anything."""
+"""What a run has used of its ledger, and what an evaluation would call and spend, without calling
+anything.
+"""
 
 from __future__ import annotations
 

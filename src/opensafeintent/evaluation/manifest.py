@@ -19,7 +19,7 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.pipeline import Grading, JudgePlan, Planned, Task
-from opensafeintent.files import make_private_folder, read_json, sha256_hex, write_private
+from opensafeintent.files import inside, make_private_folder, read_json, sha256_hex, write_private
 from opensafeintent.promptsets import Dataset, sampled
 from opensafeintent.promptsets.loading import load_dataset
 from opensafeintent.promptsets.record import PromptSet
@@ -223,7 +223,7 @@ class RunFolder(LedgerFolder):
 
     @property
     def _sets_path(self) -> Path:
-        return self.path / "prompt_sets.jsonl"
+        return inside(self.path, "prompt_sets.jsonl")
 
     def exists(self) -> bool:
         """Whether there is a run in the folder."""

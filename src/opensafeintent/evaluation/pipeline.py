@@ -1,4 +1,5 @@
-"""The plan of calls for one prompt: generate, grade, and where it is due mode and probe.
+"""A response with its grades, and the plan of calls for one prompt: generate, grade, and where it
+is due mode and probe.
 
 Each step starts as soon as its input is there; nothing waits for another prompt.
 """
@@ -64,7 +65,7 @@ class Missing(msgspec.Struct, frozen=True, tag="missing"):
     """A grade that could not be had. Never a number."""
 
     reason: str
-    """`unparsed`, `filtered`, `failed`, `response:…`, or what an imported file said."""
+    """`unparsed`, `truncated`, `filtered`, `failed:…`, `not_made`, or what a file said."""
 
 
 class JudgeGrades(msgspec.Struct, frozen=True, kw_only=True):
@@ -382,13 +383,12 @@ class Asking:
             contract is not None
         )  # every template that is asked has one: templates.template._check
 
-        def parse(text: str) -> int | str | Unparsed:
-            grade = parse_reply(contract, text, self.plan.parse)
-            return (
-                Unparsed(template.reminder(self.templates.reask, self.task.set_id), text)
-                if grade is None
-                else grade
-            )
+        def parse(answer: Answered) -> int | str | Unparsed:
+            grade = parse_reply(contract, answer.text, self.plan.parse)
+            if grade is not None and not answer.truncated:
+                return grade
+            reminder = template.reminder(self.templates.reask, self.task.set_id)
+            return Unparsed(reminder, answer.text, "truncated" if answer.truncated else "unparsed")
 
         call = Call(
             model=model,
@@ -409,7 +409,7 @@ class Asking:
                 return Missing("filtered")
             case Failed(kind=kind):
                 return Missing("not_made" if kind == "not_made" else f"failed:{kind}")
-            case Unparsed():
-                return Missing("unparsed")
+            case Unparsed(problem=problem):
+                return Missing(problem)
             case _:
                 return reply

@@ -1,5 +1,5 @@
-"""Evaluate many prompts on many targets at once, without one holding up another; what judges are
-asked again.
+"""A run: many prompts evaluated at once, without one holding up another; and the same run rebuilt
+from its manifest and ledger alone.
 """
 
 from __future__ import annotations
@@ -195,6 +195,9 @@ def was_judged(graded: GradedResponse) -> bool:
 
 # Go through the plan of calls with nobody to answer but the ledger, many prompts side by side
 # ------------------------------------------------------------------------------
+# What the prompts ask for is looked up together. Nothing here waits for anything, so there is no
+# event loop: a prompt's coroutine stops where it needs an outcome, and goes on with it after the
+# next look-up.
 
 T = TypeVar("T")
 

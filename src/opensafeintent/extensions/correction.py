@@ -1,4 +1,6 @@
-"""What people said of a report's responses: what is taken for true, and which response it is of."""
+"""Metrics corrected by human labels (docs/correction.md): which response a label is of, the
+corrected numbers, and their table.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.analysis.cohort import Group, ModelOrigin
+from opensafeintent.analysis.cohort import Cohort, ModelOrigin
 from opensafeintent.annotation.labels import (
     AnnotatedItem,
     Answers,
@@ -27,7 +29,7 @@ from opensafeintent.grades import median_grade
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, Grades
 from opensafeintent.report.formats import Column, Table, estimate_columns
-from opensafeintent.report.metrics_json import UNDEFINED, Json, group_notes, lead, lead_of
+from opensafeintent.report.metrics_json import UNDEFINED, Json, cohort_notes, lead, lead_of
 from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.correction import (
     FEWEST_LABELS,
@@ -111,7 +113,7 @@ def _grades(labels: Sequence[SourcedLabel], question: Graded) -> dict[str, int]:
 
 
 def match(
-    labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, RunTexts]
+    labels: HumanLabels, cohorts: Sequence[Cohort], texts: Mapping[str, RunTexts]
 ) -> tuple[dict[str, list[Truth]], dict[str, int]]:
     """Find the response of each label.
 
@@ -120,7 +122,7 @@ def match(
 
     Args:
         labels: what people said.
-        groups: the models of the report.
+        cohorts: the models of the report.
         texts: by run; a label of a text that is not the response's is found out where the run is
             there.
 
@@ -132,16 +134,16 @@ def match(
         InputError: a label is of another dataset, of a response that is not there, or of another
             text; or no label is of a model in the report.
     """
-    datasets = {group.dataset.hash: group.dataset.name for group in groups}
+    datasets = {cohort.dataset.hash: cohort.dataset.name for cohort in cohorts}
     models = {
-        (group.dataset.hash, item.model) for group in groups for item in group.origins.values()
+        (cohort.dataset.hash, item.model) for cohort in cohorts for item in cohort.origins.values()
     }
     responses: defaultdict[AnnotatedItem, list[tuple[str, ModelOrigin]]] = defaultdict(list)
-    for group in groups:
-        for name, origin in group.origins.items():
-            for row in group.rows[name]:
+    for cohort in cohorts:
+        for name, origin in cohort.origins.items():
+            for row in cohort.rows[name]:
                 item = AnnotatedItem(
-                    group.dataset.hash, row.set_id, row.variant, origin.model, row.epoch
+                    cohort.dataset.hash, row.set_id, row.variant, origin.model, row.epoch
                 )
                 responses[item].append((name, origin))
     truths: defaultdict[str, list[Truth]] = defaultdict(list)
@@ -223,8 +225,8 @@ class _Responses:
         ungraded: labelled responses that lack the judge's grades.
     """
 
-    def __init__(self, group: Group, model: str, truths: Sequence[Truth]) -> None:
-        grades = Grades(group.array.sel(model=model))
+    def __init__(self, cohort: Cohort, model: str, truths: Sequence[Truth]) -> None:
+        grades = Grades(cohort.array.sel(model=model))
         dims = ("prompt_set", "variant", "epoch")
         self.model = model
         self.safety: Floats = grades.core(grades.safety).transpose(*dims).values
@@ -232,7 +234,7 @@ class _Responses:
         complete: NDArray[np.bool_] = np.logical_not(np.isnan(self.safety).any(axis=1))
         self.share: Floats = complete / np.maximum(complete.sum(axis=1, keepdims=True), 1)
         sets, epochs = (
-            {name: place for place, name in enumerate(group.array[dim].values.tolist())}
+            {name: place for place, name in enumerate(cohort.array[dim].values.tolist())}
             for dim in ("prompt_set", "epoch")
         )
         intents: dict[str, int] = {intent: place for place, intent in enumerate(CORE_VARIANTS)}
@@ -299,22 +301,22 @@ UNITS = {"triplet_safety": "prompt-sets", "mean_utility": "responses"}
 
 
 def correct(
-    labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, RunTexts]
+    labels: HumanLabels, cohorts: Sequence[Cohort], texts: Mapping[str, RunTexts]
 ) -> tuple[list[Correction], list[str]]:
     """Correct the metrics of every model of a report; returned beside are notes on what came of it
     and was left aside.
 
     Raises:
-        InputError: labels do not belong to the report; see `labels.match`.
+        InputError: labels do not belong to the report; see `match`.
     """
-    truths, aside = match(labels, groups, texts)
+    truths, aside = match(labels, cohorts, texts)
     corrections: list[Correction] = []
     ungraded = 0
-    for number, group in enumerate(groups):
-        for model in group.numbers.models:
-            responses = _Responses(group, model, truths.get(model, ()))
+    for number, cohort in enumerate(cohorts):
+        for model in cohort.estimates.models:
+            responses = _Responses(cohort, model, truths.get(model, ()))
             ungraded += responses.ungraded
-            corrections += [_corrected(metric, responses, number, group) for metric in CORRECTED]
+            corrections += [_corrected(metric, responses, number, cohort) for metric in CORRECTED]
     notes = [
         f"{sum(item.corrected is not None for item in corrections)} of {len(corrections)} numbers"
         " corrected, beside the judge's, in the table corrected"
@@ -331,7 +333,7 @@ def correct(
     return corrections, [f"human labels: {note}" for note in notes]
 
 
-def _corrected(metric: str, responses: _Responses, number: int, group: Group) -> Correction:
+def _corrected(metric: str, responses: _Responses, number: int, cohort: Cohort) -> Correction:
     sample, labels = CORRECTED[metric](responses)
     units, n = UNITS[metric], sample.n
     few = f"needs {FEWEST_LABELS} labelled {units} of this model, has {n or 'none'}"
@@ -340,8 +342,8 @@ def _corrected(metric: str, responses: _Responses, number: int, group: Group) ->
         group=number,
         model=responses.model,
         metric=metric,
-        raw=group.numbers.overall[responses.model, metric],
-        corrected=prediction_powered(sample, group.numbers.resamples) if enough else None,
+        raw=cohort.estimates.overall[responses.model, metric],
+        corrected=prediction_powered(sample, cohort.estimates.resamples) if enough else None,
         units=units,
         annotators=len({name for label in labels for name in label.truth.annotators}),
         refused=None if enough else few,
@@ -350,6 +352,7 @@ def _corrected(metric: str, responses: _Responses, number: int, group: Group) ->
 
 # Corrected numbers as tables show them, and as `metrics.json` has them
 # ------------------------------------------------------------------------------
+# They stand beside the raw ones, never in their place.
 
 _ASSUMES = (
     "PPI++ assumes that the labelled responses, or whole prompt-sets, were drawn at random from"
@@ -363,14 +366,14 @@ _TRUTH = (
 )
 
 
-def correction_table(corrections: Sequence[Correction], groups: Sequence[Group]) -> Table:
+def correction_table(corrections: Sequence[Correction], cohorts: Sequence[Cohort]) -> Table:
     """Return the corrected metrics beside the raw ones."""
     return Table(
         name="corrected",
         title="Metrics as the judge has them, and corrected by human labels",
         section="correction",
         columns=(
-            *lead(groups),
+            *lead(cohorts),
             Column("metric", "Metric"),
             *estimate_columns("raw", "As judged"),
             Column("corrected", "Corrected", "interval"),
@@ -383,7 +386,7 @@ def correction_table(corrections: Sequence[Correction], groups: Sequence[Group])
         ),
         rows=[
             (
-                *lead_of(groups, item.group, item.model),
+                *lead_of(cohorts, item.group, item.model),
                 METRICS[item.metric].label,
                 item.raw,
                 item.corrected,
@@ -394,7 +397,7 @@ def correction_table(corrections: Sequence[Correction], groups: Sequence[Group])
             )
             for item in corrections
         ],
-        notes=(*group_notes(groups), _TRUTH, _ASSUMES, UNDEFINED),
+        notes=(*cohort_notes(cohorts), _TRUTH, _ASSUMES, UNDEFINED),
     )
 
 

@@ -6,14 +6,14 @@ Here stands which model answers for a name: our client's, or one that Inspect AI
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from opensafeintent.calls.client import Model
     from opensafeintent.calls.http import HttpSession
-    from opensafeintent.calls.models import OtherProviders, Served
+    from opensafeintent.calls.models import FunctionModel, OtherProviders, Served
 
 
 def optional(name: str) -> Any:
@@ -32,8 +32,10 @@ def _other_providers() -> OtherProviders | None:
     return inspect.InspectProviders() if inspect else None
 
 
-def open_models(names: Iterable[str], http: HttpSession) -> dict[str, Model]:
-    """Return what answers for each name; nothing is sent yet.
+def open_models(
+    names: Iterable[str], http: HttpSession, functions: Mapping[str, FunctionModel] | None = None
+) -> dict[str, Model]:
+    """Return what answers for each name; nothing is sent yet. `functions` are those of settings.
 
     Raises:
         InputError: a name, a file or a variable is not usable, or a provider needs an extra that is
@@ -41,18 +43,19 @@ def open_models(names: Iterable[str], http: HttpSession) -> dict[str, Model]:
     """
     from opensafeintent.calls import models
 
-    return models.open_models(names, http, _other_providers())
+    return models.open_models(names, http, _other_providers(), functions or {})
 
 
-def model_identity(name: str) -> str:
-    """Return what a model's calls are keyed by, without asking for a key or a server.
+def model_identity(name: str, functions: Mapping[str, FunctionModel] | None = None) -> str:
+    """Return what a model's calls are keyed by, without asking for a key or a server. `functions`
+    are those of settings.
 
     Raises:
         InputError: the name or its file is not usable.
     """
     from opensafeintent.calls import models
 
-    return models.model_identity(name, _other_providers())
+    return models.model_identity(name, _other_providers(), functions or {})
 
 
 def served_models() -> list[Served]:

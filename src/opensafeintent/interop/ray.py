@@ -238,11 +238,12 @@ async def _reach(address: str) -> None:
     """See whether there is a cluster at an address, in a process that can be ended: Ray would wait
     for one, and for a server of another kind for ever.
     """
-    command = ("-P", "-m", "ray.scripts.scripts", "health-check", "--skip-version-check")
+    program = (sys.executable, "-P", "-m", "ray.scripts.scripts")
     nothing = asyncio.subprocess.DEVNULL
     asking = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *command,
+        *program,
+        "health-check",
+        "--skip-version-check",
         "--address",
         address,
         stdin=nothing,

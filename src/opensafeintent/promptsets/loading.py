@@ -8,10 +8,12 @@ would be valid.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 from typing import Any, NoReturn
+from unicodedata import category
 
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import MOST_ROWS, os_errors
@@ -37,6 +39,8 @@ from opensafeintent.taxonomy import (
 LONGEST_PROMPT = 200_000
 """Characters; beyond every context window in use, and a sign of a broken file."""
 
+_NEAR = 0.93
+"""Likeness of two names of fields, of which one is taken for a slip: `difflib`'s ratio."""
 _MOST_FIELDS = 8
 """Fields that an error names."""
 _FLAT_PARAPHRASE = re.compile(r"prompt_dual_use_(\d+)")
@@ -73,7 +77,7 @@ class Record:
         """Return `value` if it is a usable text."""
         if not isinstance(value, str):
             self.fail(field, f"expected a text, found {_kind(value)}")
-        if not value.strip():
+        if all(char.isspace() or category(char) == "Cf" for char in value):
             self.fail(field, "is empty; expected a text")
         if len(value) > LONGEST_PROMPT:
             self.fail(
@@ -88,6 +92,13 @@ class Record:
         except UnicodeEncodeError:
             self.fail(field, "holds half of a surrogate pair, which is not valid Unicode text")
         return value
+
+    def check_names(self, known: Collection[str]) -> None:
+        """Refuse a field whose name is nearly a known one that the record lacks."""
+        lacking = {_folded(name): name for name in known if name not in self.data}
+        for field in self.data.keys() - known:
+            if near := get_close_matches(_folded(field), lacking, n=1, cutoff=_NEAR):
+                self.fail(field, f"is not known; did you mean {lacking[near[0]]!r}?")
 
     def texts(self, field: str) -> tuple[str, ...]:
         """Return a list of texts that may be left out."""
@@ -114,6 +125,10 @@ class Record:
                 f" {nearest(value, names)}",
             )
         return value
+
+
+def _folded(name: str) -> str:
+    return name[:60].casefold().replace("_", "")
 
 
 def _kind(value: Any) -> str:
@@ -148,6 +163,7 @@ def parse_prompt_set(record: Record, taxonomy: Taxonomy) -> PromptSet:
     """Turn a record of any of the three formats into a prompt-set, or raise the Problem that it
     has.
     """
+    record.check_names(PromptSet.__struct_fields__)
     match shape_of(record.data):
         case "ours":
             return _parse_ours(record, taxonomy)
@@ -238,18 +254,26 @@ def _parse_flat(record: Record, taxonomy: Taxonomy) -> PromptSet:
 
 def _prompts(record: Record, named: str) -> Prompts:
     """Return the triplet of a record whose fields are named like this."""
-    return Prompts(**{intent: record.text(named.format(intent)) for intent in CORE_VARIANTS})
+    texts = {intent: record.text(named.format(intent)) for intent in CORE_VARIANTS}
+    if len(set(texts.values())) == 1:
+        record.fail(
+            named.format("benign"),
+            "is also the dual_use and the malicious prompt; expected three texts",
+        )
+    return Prompts(**texts)
 
 
 def _build(
     record: Record, taxonomy: Taxonomy, *, labels: Record, prompts: Prompts, **fields: Any
 ) -> PromptSet:
     """Return a prompt-set; `fields` are the others of its record."""
+    given = record.optional_text("id")
+    if given and given.splitlines() != [given]:
+        record.fail("id", "has several lines; expected one")
     harm_domain = labels.choice("harm_domain", taxonomy.domain_names)
     task_type = labels.choice("task_type", taxonomy.type_names)
     return PromptSet(
-        id=record.optional_text("id")
-        or content_id(harm_domain, task_type, prompts, fields["dual_use_paraphrases"]),
+        id=given or content_id(harm_domain, task_type, prompts, fields["dual_use_paraphrases"]),
         harm_domain=harm_domain,
         task_type=task_type,
         prompts=prompts,

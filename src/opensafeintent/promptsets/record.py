@@ -1,5 +1,5 @@
-"""One task worded benignly, ambiguously and maliciously, with paraphrases of the ambiguous
-wording.
+"""The record of a prompt-set: one task worded benignly, ambiguously and maliciously, with
+paraphrases; the order that samples are prefixes of; writing prompt-sets.
 """
 
 from __future__ import annotations
@@ -133,6 +133,7 @@ class Dataset:
 
 # Which prompt-sets a sample holds
 # ------------------------------------------------------------------------------
+# One order of a dataset, so that every prefix estimates what the whole does.
 
 Cell = tuple[str, str]
 

@@ -1,11 +1,17 @@
-"""Which files are a dataset: of a folder, by its card, and of the Hugging Face hub."""
+"""Which files are a dataset: of a folder, by its card, of the Hugging Face hub, or published by the
+authors.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatchcase
+from importlib import import_module
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -22,6 +28,11 @@ TAXONOMY = "taxonomy.toml"
 _NOT_DATA = {"dataset_infos.json", "dataset_dict.json", "state.json", "croissant.json"}
 _LISTED = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 _MOST_NAMED = 5
+_LONGEST_CARD = 2**20
+"""Characters of a card's first lines."""
+_DEEPEST_CARD = 50
+_MOST_PATTERNS, _MOST_STARS = 1000, 3
+"""Patterns of data files in a card, and `**` in one of them."""
 
 Shown = Callable[[str], str]
 """What a file is called, from its path within the folder."""
@@ -95,20 +106,34 @@ def _is_data(path: Path) -> bool:
 def _configs(card: Path, location: str) -> list[dict[str, Any]]:
     try:
         with card.open(encoding="utf-8-sig") as file:
-            if file.readline().rstrip() != "---":
+            if file.readline(_LONGEST_CARD).rstrip() != "---":
                 return []
+            text = file.read(_LONGEST_CARD)
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{location}: cannot read the dataset card: {error}") from error
     try:
-        from huggingface_hub import metadata_load
+        yaml = import_module("yaml")  # comes with the hub's client
     except ImportError as error:
         raise InputError(
             f'{location}: reading a dataset card needs an extra: pip install "opensafeintent[hf]"'
         ) from error
+    if (end := re.search(r"^---[ \t]*$", text, re.MULTILINE)) is None:
+        if len(text) == _LONGEST_CARD:
+            raise InputError(f"{location}: expected its first lines to end with ---")
+        return []
     try:
-        data = metadata_load(card)
+        depth = 0
+        # before anything is made of it: a few aliases come to a billion values
+        for token in yaml.scan(text[: end.start()]):
+            kind = type(token).__name__
+            depth += kind.endswith("StartToken") - kind.endswith("EndToken")
+            if kind == "AliasToken" or depth > _DEEPEST_CARD:
+                raise ValueError(
+                    "expected every value written out, without *aliases, and few levels"
+                )
+        data = yaml.safe_load(text[: end.start()])
     # the YAML reader's own errors, of a library that is not named among our dependencies
     except Exception as error:
         raise InputError(
@@ -131,8 +156,9 @@ def _default(
         if chosen or len(configs) == 1:
             return config
     named = "; ".join(
-        f"{one_line(str(one.get('config_name')), 60)}: {', '.join(files_of(one))}"
+        f"{one_line(name, 60) if isinstance(name, str) else 'no name'}: {', '.join(files_of(one))}"
         for one in configs[:_MOST_NAMED]
+        for name in (one.get("config_name"),)
     )
     raise InputError(
         f"{location}: names {len(configs)} configurations and no default; name a file of one"
@@ -143,33 +169,40 @@ def _default(
 def _matching(folder: Path, config: dict[str, Any], location: str) -> list[str]:
     """Return the data files that a configuration's patterns match, in the order of the patterns."""
     below = config.get("data_dir")
-    patterns = list(_patterns(config.get("data_files", "**/*")))
+    patterns = list(islice(_patterns(config.get("data_files", "**/*")), _MOST_PATTERNS + 1))
+    if len(patterns) > _MOST_PATTERNS or any(one.count("**") > _MOST_STARS for one in patterns):
+        raise InputError(
+            f"{location}: expected at most {_MOST_PATTERNS:,} patterns of data files, with"
+            f" {_MOST_STARS} ** in each"
+        )
     if isinstance(below, str):
         patterns = [f"{below}/{pattern}" for pattern in patterns]
+    # one walk that follows no link of a folder: a link to itself would multiply with each `*/`
+    below_it = sorted(path.relative_to(folder) for path in folder.rglob("*") if _is_data(path))
     matched: dict[str, None] = {}
     for pattern in patterns:
-        if ".." in PurePosixPath(pattern).parts:
+        parts = PurePosixPath(pattern).parts
+        if ".." in parts or pattern.startswith("/"):
             raise InputError(
                 f"{location}: names data files outside its folder: {one_line(pattern, 80)}"
             )
-        try:
-            matched |= dict.fromkeys(
-                sorted(
-                    path.relative_to(folder).as_posix()
-                    for path in folder.glob(pattern)
-                    if _is_data(path)
-                )
-            )
-        except (ValueError, NotImplementedError, IndexError) as error:
-            raise InputError(
-                f"{location}: cannot find the data files {one_line(pattern, 80)!r}: {error}"
-            ) from error
+        matched |= {path.as_posix(): None for path in below_it if _matches(path.parts, parts)}
     if not matched:
         named = ", ".join(one_line(pattern, 80) for pattern in patterns) or "none"
         raise InputError(
             f"{location}: of the data files that it names ({named}) there is no {_LISTED} file"
         )
     return list(matched)
+
+
+def _matches(path: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+    """Whether a path is of a pattern, part by part; `**` stands for any number of folders."""
+    if not pattern:
+        return not path
+    if pattern[0] == "**":
+        return any(_matches(path[n:], pattern[1:]) for n in range(len(path) + 1))
+    fits = bool(path) and fnmatchcase(path[0], pattern[0])
+    return fits and _matches(path[1:], pattern[1:])
 
 
 def _patterns(data_files: Any) -> Iterator[str]:
@@ -334,13 +367,15 @@ def _hub_errors(name: str, repo: str, revision: str | None) -> Iterator[None]:
 
 # What the authors of the paper published
 # ------------------------------------------------------------------------------
+# Datasets and rubrics, fetched once into a cache, and verified each time.
 
 _SOURCE = "https://raw.githubusercontent.com/Uppaal/OpenSafeIntent"
 _CACHE, _MIRROR = "OPENSAFEINTENT_CACHE", "OPENSAFEINTENT_MIRROR"
 _PAPER = "f446cccaf78f4992c3fd3b6450c5d508b44dc096"
 _LATER = "9706897bc9ffdb328446141b2a4568c98c70843e"
 _LONGEST = 64 * 2**20
-_SECONDS = 60
+_SECONDS, _MOST_SECONDS = 60, 600
+"""That a mirror may be silent, and that a file may take in all."""
 
 
 class Published(NamedTuple):
@@ -410,6 +445,8 @@ def published_rubrics() -> Path:
         )
         for name, digest in _RUBRICS.items()
     ]
+    for other in paths[0].parent.glob("*.md"):
+        raise InputError(f"{other}: is none of the paper's rubrics; remove it")
     return paths[0].parent
 
 
@@ -437,15 +474,19 @@ def _fetched(file: Published, what: str) -> bytes:
     from urllib.request import urlopen
 
     shown = without_user_info(file.address)
-    if not file.address.startswith(("https://", "http://")):
+    if not file.address.startswith(("https://", "http://")) or shown != file.address:
         raise InputError(
             f"{_MIRROR}: {one_line(shown, 200)} is no address; expected one that begins with"
-            " https:// or http://"
+            " https:// or http:// and names no user"
         )
     offline = f"; a copy on disk can be named as --dataset, or {_MIRROR} names another server"
     try:
+        content, until = b"", time.monotonic() + _MOST_SECONDS
         with urlopen(file.address, timeout=_SECONDS) as reply:
-            content: bytes = reply.read(_LONGEST + 1)
+            while len(content) <= _LONGEST and (part := reply.read1(_LONGEST)):
+                content += part
+                if time.monotonic() > until:
+                    raise TimeoutError(f"took more than {_MOST_SECONDS} seconds")
             due = reply.headers.get("Content-Length")
     except HTTPError as error:
         raise InputError(
@@ -470,5 +511,8 @@ def _cache() -> Path:
     """
     if named := os.environ.get(_CACHE, "").strip():
         return Path(named)
-    users = os.environ.get("XDG_CACHE_HOME", "").strip() or Path.home() / ".cache"
+    try:
+        users = os.environ.get("XDG_CACHE_HOME", "").strip() or Path.home() / ".cache"
+    except RuntimeError as error:  # neither HOME nor an entry among the system's users
+        raise InputError(f"{_CACHE}: is not set; without a home folder, expected one") from error
     return Path(users, "opensafeintent")

@@ -1,4 +1,4 @@
-"""What the check of a dataset finds as tables, and the page that holds them."""
+"""Tables and pages of a dataset's check and of a build, and the dataset card."""
 
 from __future__ import annotations
 

@@ -1,7 +1,11 @@
-"""A table as CSV, complete and for programs; as Markdown and LaTeX, compact and for people.
+"""A table: its columns and rows; as CSV, complete and for programs; as Markdown, LaTeX and on the
+terminal, compact and for people.
 
 For people a value stands with its interval, as in `0.56 [0.52, 0.60]`, and what is undefined is a
 dash. Text in a table, a model's name above all, is hostile: it is escaped for where it goes.
+
+A column says what programs call its values and how people are shown them. Every format, the pages
+among them, is a function of this record.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What gates found: in tables, in a line, and for other programs."""
+"""What gates found: in tables, in a line, for a pull request (Markdown) and for a CI service
+(JUnit).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from xml.etree import ElementTree
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.analysis.cohort import CHECK_WORDS, Group, checked_judges
+from opensafeintent.analysis.cohort import CHECK_WORDS, Cohort, checked_judges
 from opensafeintent.analysis.estimates import Reference, reference_values
 from opensafeintent.analysis.gates import GateResult, Gates, Transitions
 from opensafeintent.hostile import one_line
@@ -21,7 +23,7 @@ from opensafeintent.report.formats import (
     markdown_text,
     to_markdown,
 )
-from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE, Json, group_line
+from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE, Json, cohort_line
 from opensafeintent.report.tables import summary as summary_table
 from opensafeintent.statistics.thresholds import Verdict
 
@@ -236,24 +238,26 @@ def _result_json(result: GateResult) -> Json:
 
 # The verdict of a report for a pull request and for a CI service
 # ------------------------------------------------------------------------------
+# Markdown, and JUnit's XML. Models' names are hostile input: in Markdown they are escaped, in XML
+# as well, and what XML cannot hold is shown.
 
 
-def summary(groups: Sequence[Group], gates: Gates | None, page: Path) -> str:
+def summary(cohorts: Sequence[Cohort], gates: Gates | None, page: Path) -> str:
     """Return the verdict in Markdown: first what it is, then each gate, then what is behind it.
 
     Without a gate the headline metrics stand in the place of the gates.
 
     Args:
-        groups: of the report.
+        cohorts: of the report.
         gates: what they found.
         page: where the report's page is.
     """
     title = f"## Release gate {headline(gates)}" if gates else "## No release gate was asked for"
-    tables = gate_tables(gates) if gates else [summary_table(group) for group in groups]
+    tables = gate_tables(gates) if gates else [summary_table(cohort) for cohort in cohorts]
     behind = [
         f"- {markdown_text(line)}"
-        for number in range(len(groups))
-        for line in _behind(groups, number)
+        for number in range(len(cohorts))
+        for line in _behind(cohorts, number)
     ]
     parts = [
         title,
@@ -265,25 +269,25 @@ def summary(groups: Sequence[Group], gates: Gates | None, page: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _behind(groups: Sequence[Group], number: int) -> list[str]:
+def _behind(cohorts: Sequence[Cohort], number: int) -> list[str]:
     """Say what the numbers of a group were made of: prompt-sets, judges and their checks, and what
     is missing.
     """
-    group = groups[number]
+    cohort = cohorts[number]
     checks = [
-        f"{one_line(item.judge, 80)} {CHECK_WORDS[item.state]}" for item in checked_judges(group)
+        f"{one_line(item.judge, 80)} {CHECK_WORDS[item.state]}" for item in checked_judges(cohort)
     ]
     missing = [
         f"{one_line(model, 80)} {coverage.missing_core:.1%} of core,"
         f" {coverage.missing_paraphrase:.1%} of paraphrase grades"
-        for model, coverage in group.coverage.items()
+        for model, coverage in cohort.coverage.items()
         if coverage.missing_core or coverage.missing_paraphrase
     ]
     return [
-        f"{group_line(groups, number)} Its hash is {group.dataset.hash[:16]}.",
+        f"{cohort_line(cohorts, number)} Its hash is {cohort.dataset.hash[:16]}.",
         *([f"Judges: {'; '.join(checks)}."] if checks else []),
         f"Missing grades: {'; '.join(missing) or 'none'}.",
-        *([DEMONSTRATION_NOTE] if group.demonstration else []),
+        *([DEMONSTRATION_NOTE] if cohort.demonstration else []),
     ]
 
 
@@ -294,7 +298,7 @@ _LONGEST = 2000
 """Characters of a text, which `one_line` rids of those that XML cannot hold."""
 
 
-def junit(groups: Sequence[Group], gates: Gates) -> str:
+def junit(cohorts: Sequence[Cohort], gates: Gates) -> str:
     """Return the verdict as JUnit's XML: a suite for each group of the report, a test for each gate
     and model.
 
@@ -302,14 +306,14 @@ def junit(groups: Sequence[Group], gates: Gates) -> str:
     not look as if it did.
     """
     root = ElementTree.Element("testsuites", _counts("opensafeintent", gates.results))
-    for number, group in enumerate(groups):
+    for number, cohort in enumerate(cohorts):
         results = [result for result in gates.results if result.group == number]
         if not results:
             continue
-        counts = _counts(one_line(group_line(groups, number), _LONGEST), results)
+        counts = _counts(one_line(cohort_line(cohorts, number), _LONGEST), results)
         suite = ElementTree.SubElement(root, "testsuite", counts)
         properties = ElementTree.SubElement(suite, "properties")
-        about = {"opensafeintent": __version__, "dataset": group.dataset.hash}
+        about = {"opensafeintent": __version__, "dataset": cohort.dataset.hash}
         for name, value in about.items():
             ElementTree.SubElement(properties, "property", {"name": name, "value": value})
         for result in results:

@@ -1,4 +1,6 @@
-"""What `metrics.json` holds: every number of a report, for other programs to read."""
+"""What `metrics.json` holds: every number of a report, for other programs to read; and the columns
+that every table of a report starts with.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from itertools import combinations
 
 import msgspec
 
-from opensafeintent.analysis.cohort import CheckedJudge, Group, accepted_at_lines, checked_judges
-from opensafeintent.analysis.estimates import AVERAGE, EVERYWHERE, Number, reference_values
+from opensafeintent.analysis.cohort import CheckedJudge, Cohort, accepted_at_lines, checked_judges
+from opensafeintent.analysis.estimates import AVERAGE, EVERYWHERE, MetricEstimate, reference_values
 from opensafeintent.analysis.judges import SHOWN, Audit, swaps_of
 from opensafeintent.calls.scripted import is_baseline
 from opensafeintent.hostile import one_line
@@ -25,55 +27,55 @@ DEMONSTRATION_NOTE = (
 Json = dict[str, object]
 
 
-def metrics_json(groups: Sequence[Group]) -> Json:
+def metrics_json(cohorts: Sequence[Cohort]) -> Json:
     """Return what `metrics.json` holds (docs/formats.md): every metric of every model, by strata as
     well.
     """
     return {
         "schema": 1,
         "models": {
-            model: metrics for group in groups for model, metrics in _models_json(group).items()
+            model: metrics for cohort in cohorts for model, metrics in _models_json(cohort).items()
         },
-        "model_average": [_averages(group) for group in groups],
-        "strata": _strata_json(groups),
-        "comparisons": [_comparisons_json(group) for group in groups],
+        "model_average": [_averages(cohort) for cohort in cohorts],
+        "strata": _strata_json(cohorts),
+        "comparisons": [_comparisons_json(cohort) for cohort in cohorts],
         "coverage": {
-            model: coverage for group in groups for model, coverage in group.coverage.items()
+            model: coverage for cohort in cohorts for model, coverage in cohort.coverage.items()
         },
         "groups": [
             {
-                "models": group.models,
+                "models": cohort.models,
                 "dataset": {
-                    "name": group.dataset.name,
-                    "hash": group.dataset.hash,
-                    "sets": len(group.dataset),
+                    "name": cohort.dataset.name,
+                    "hash": cohort.dataset.hash,
+                    "sets": len(cohort.dataset),
                 },
-                "judges": group.conditions.judges,
-                "mode_judge": group.conditions.mode_judge,
-                "grade_parse": group.conditions.parse,
-                "templates": dict(group.conditions.templates),
-                "judge_checks": {item.judge: _check_json(item) for item in checked_judges(group)},
+                "judges": cohort.conditions.judges,
+                "mode_judge": cohort.conditions.mode_judge,
+                "grade_parse": cohort.conditions.parse,
+                "templates": dict(cohort.conditions.templates),
+                "judge_checks": {item.judge: _check_json(item) for item in checked_judges(cohort)},
                 "stop_when": [
-                    manifest.stop_when for manifest in group.manifests if manifest.stop_when
+                    manifest.stop_when for manifest in cohort.manifests if manifest.stop_when
                 ],
-                "stopped_early": group.stopped_early,
+                "stopped_early": cohort.stopped_early,
             }
-            for group in groups
+            for cohort in cohorts
         ],
-        "judges": [judges_json(group) for group in groups],
-        "swap": [swap_json(group) for group in groups],
-        "safe_up_to_1": [_lenient_json(group) for group in groups],
+        "judges": [judges_json(cohort) for cohort in cohorts],
+        "swap": [swap_json(cohort) for cohort in cohorts],
+        "safe_up_to_1": [_lenient_json(cohort) for cohort in cohorts],
         "primary": PRIMARY,
         "reference": {metric: reference_values(metric) for metric in METRICS},
         "partial": any(
-            coverage.partial for group in groups for coverage in group.coverage.values()
+            coverage.partial for cohort in cohorts for coverage in cohort.coverage.values()
         ),
-        "notes": [DEMONSTRATION_NOTE] if any(group.demonstration for group in groups) else [],
+        "notes": [DEMONSTRATION_NOTE] if any(cohort.demonstration for cohort in cohorts) else [],
     }
 
 
-def _models_json(group: Group) -> dict[str, Json]:
-    overall = group.numbers.overall
+def _models_json(cohort: Cohort) -> dict[str, Json]:
+    overall = cohort.estimates.overall
     return {
         found.model: {
             **{metric: _entry(overall[found.model, metric]) for metric in METRICS},
@@ -85,26 +87,26 @@ def _models_json(group: Group) -> dict[str, Json]:
                 "unknown": found.unknown,
             },
         }
-        for found in group.wordings
+        for found in cohort.wordings
     }
 
 
-def _entry(number: Number) -> Json:
+def _entry(number: MetricEstimate) -> Json:
     rerun = {} if number.rerun_se is None else {"rerun_se": number.rerun_se}
     return _estimate_json(number) | {"bounds": number.bounds} | rerun
 
 
-def _estimate_json(found: Number) -> Json:
+def _estimate_json(found: MetricEstimate) -> Json:
     """Return what a number has as any estimate."""
     return {"value": found.value, "n": found.n, "ci": found.interval, "ci_method": found.method}
 
 
-def _averages(group: Group) -> Json:
+def _averages(cohort: Cohort) -> Json:
     """Return the mean over models where a metric is defined, baselines aside, with the pooled
     ratio.
     """
-    averages = group.numbers.averages
-    none = Number(value=None, n=0, model=AVERAGE, metric="", models=0)
+    averages = cohort.estimates.averages
+    none = MetricEstimate(value=None, n=0, model=AVERAGE, metric="", models=0)
     return {
         metric: _estimate_json(average) | {"models": average.models, "pooled": average.pooled}
         for metric in METRICS
@@ -112,13 +114,13 @@ def _averages(group: Group) -> Json:
     }
 
 
-def _comparisons_json(group: Group) -> Json:
+def _comparisons_json(cohort: Cohort) -> Json:
     return {
         metric: {
             "pairs": [
                 {
-                    "a": group.models[a],
-                    "b": group.models[b],
+                    "a": cohort.models[a],
+                    "b": cohort.models[b],
                     "difference": found.value,
                     "ci": found.interval,
                     "n": found.n,
@@ -126,30 +128,30 @@ def _comparisons_json(group: Group) -> Json:
                     "p_adjusted": found.p_adjusted,
                     "detectable": found.detectable,
                 }
-                for a, b in combinations(range(len(group.models)), 2)
+                for a, b in combinations(range(len(cohort.models)), 2)
                 if (found := comparison.pair(a, b))
             ],
             "rank_intervals": dict(
                 zip(
-                    group.models,
+                    cohort.models,
                     rank_intervals(comparison, less_is_better=METRICS[metric].less_is_better),
                     strict=True,
                 )
             ),
         }
-        for metric, comparison in group.numbers.comparisons.items()
+        for metric, comparison in cohort.estimates.comparisons.items()
     }
 
 
-def _strata_json(groups: Sequence[Group]) -> Json:
+def _strata_json(cohorts: Sequence[Cohort]) -> Json:
     strata: dict[str, dict[str, dict[str, Json]]] = {"harm_domain": {}, "task_type": {}, "cell": {}}
     macros: dict[str, Json] = {}
-    for group in groups:
-        for (model, metric, (domain, task)), number in group.numbers.strata.items():
+    for cohort in cohorts:
+        for (model, metric, (domain, task)), number in cohort.estimates.strata.items():
             kind = "cell" if domain and task else "harm_domain" if domain else "task_type"
             name = " | ".join(part for part in (domain, task) if part)
             strata[kind].setdefault(name, {}).setdefault(model, {})[metric] = _entry(number)
-        for (model, metric), number in group.numbers.macros.items():
+        for (model, metric), number in cohort.estimates.macros.items():
             macros.setdefault(model, {})[metric] = _entry(number)
     return {**strata, "domain_macro": macros}
 
@@ -174,7 +176,7 @@ def _check_json(item: CheckedJudge) -> Json:
     }
 
 
-def judges_json(group: Group) -> Json:
+def judges_json(cohort: Cohort) -> Json:
     """Return what is known of a group's judges; empty with one judge that graded once.
 
     With several judges `models` (model, then judge, `judge_average` or `panel`, then metric),
@@ -182,13 +184,13 @@ def judges_json(group: Group) -> Json:
     `noise`, by judge.
     """
     found: Json = {}
-    if graders := group.judges.graders:
+    if graders := cohort.judges.graders:
         found["models"] = {
             model: {
                 grader.name: {metric: grader.estimates[metric][place] for metric in SHOWN}
                 for grader in graders
             }
-            for place, model in enumerate(group.models)
+            for place, model in enumerate(cohort.models)
         }
         found["ranks"] = {
             metric: {
@@ -197,47 +199,48 @@ def judges_json(group: Group) -> Json:
                         "rank": grader.rank(metric, place),
                         "interval": grader.rank_interval(metric, place),
                     }
-                    for place, model in enumerate(group.models)
+                    for place, model in enumerate(cohort.models)
                 }
                 for grader in graders
             }
             for metric in PRIMARY
         }
-        found["agreement"] = group.judges.agreements
-        found["swaps"] = {metric: group.judges.swaps(metric) for metric in PRIMARY}
-    if noise := group.judges.noise:
+        found["agreement"] = cohort.judges.agreements
+        found["swaps"] = {metric: cohort.judges.swaps(metric) for metric in PRIMARY}
+    if noise := cohort.judges.noise:
         found["noise"] = noise
     return found
 
 
-def swap_json(group: Group) -> Json:
+def swap_json(cohort: Cohort) -> Json:
     """Return what requests lend to grades, by model, or of their average, then by judge or panel;
     empty without an audit.
     """
     by_model: dict[str, dict[str, Audit]] = {}
-    for (model, grader), audit in group.audits.items():
+    for (model, grader), audit in cohort.audits.items():
         by_model.setdefault(model, {})[grader] = audit
     average = by_model.pop(AVERAGE, {})
-    return {"models": by_model, "model_average": average} if group.audits else {}
+    return {"models": by_model, "model_average": average} if cohort.audits else {}
 
 
-def _lenient_json(group: Group) -> Json:
+def _lenient_json(cohort: Cohort) -> Json:
     """Return the main metrics and ranks where a harm severity of 1 is still safe, and the pairs
     that change places.
     """
     return {
         "models": {
-            model: {metric: group.lenient.estimates[metric][place] for metric in SHOWN}
-            for place, model in enumerate(group.models)
+            model: {metric: cohort.lenient.estimates[metric][place] for metric in SHOWN}
+            for place, model in enumerate(cohort.models)
         },
         "ranks": {
             metric: {
-                model: group.lenient.rank(metric, place) for place, model in enumerate(group.models)
+                model: cohort.lenient.rank(metric, place)
+                for place, model in enumerate(cohort.models)
             }
             for metric in PRIMARY
         },
         "swaps": {
-            metric: swaps_of(group.models, metric, (group.judges.counted, group.lenient))
+            metric: swaps_of(cohort.models, metric, (cohort.judges.counted, cohort.lenient))
             for metric in PRIMARY
         },
     }
@@ -259,60 +262,60 @@ MEASURED = (Column("dataset"), Column("judge"))
 """Columns of a row's dataset and judges."""
 
 
-def judges_of(group: Group) -> str:
+def judges_of(cohort: Cohort) -> str:
     """Return who graded a group's responses."""
-    judges, mode_judge = group.conditions.judges, group.conditions.mode_judge
+    judges, mode_judge = cohort.conditions.judges, cohort.conditions.mode_judge
     other = f" (modes: {mode_judge})" if mode_judge and mode_judge not in judges else ""
     return " + ".join(judges) + other
 
 
-def measured_of(group: Group) -> tuple[str, str]:
+def measured_of(cohort: Cohort) -> tuple[str, str]:
     """Return the values of MEASURED."""
-    return group.dataset.name, judges_of(group)
+    return cohort.dataset.name, judges_of(cohort)
 
 
-def numbered(groups: Sequence[Group]) -> Column:
+def numbered(cohorts: Sequence[Cohort]) -> Column:
     """Return the column of the group's number, from 1; people are shown it, first, where there are
     several.
     """
-    return Column("group", "Group" if len(groups) > 1 else None, "count", order=-2)
+    return Column("group", "Group" if len(cohorts) > 1 else None, "count", order=-2)
 
 
-def lead(groups: Sequence[Group]) -> tuple[Column, ...]:
+def lead(cohorts: Sequence[Cohort]) -> tuple[Column, ...]:
     """Return the columns of a row's group, model, dataset and judges."""
-    return numbered(groups), Column("model", "Model", "name"), *MEASURED
+    return numbered(cohorts), Column("model", "Model", "name"), *MEASURED
 
 
-def lead_of(groups: Sequence[Group], index: int, model: str) -> tuple[int, str, str, str]:
+def lead_of(cohorts: Sequence[Cohort], index: int, model: str) -> tuple[int, str, str, str]:
     """Return the values of `lead` for a model of the group with an index."""
-    return index + 1, model, *measured_of(groups[index])
+    return index + 1, model, *measured_of(cohorts[index])
 
 
-def group_line(groups: Sequence[Group], number: int) -> str:
+def cohort_line(cohorts: Sequence[Cohort], number: int) -> str:
     """Say on what and by whom a group was measured."""
-    group = groups[number]
-    which = f"Group {number + 1}: dataset" if len(groups) > 1 else "Dataset"
-    judges = one_line(judges_of(group), 80) or "none"
-    return f"{which} {one_line(group.dataset.name, 60)} ({group.extent}), judge {judges}."
+    cohort = cohorts[number]
+    which = f"Group {number + 1}: dataset" if len(cohorts) > 1 else "Dataset"
+    judges = one_line(judges_of(cohort), 80) or "none"
+    return f"{which} {one_line(cohort.dataset.name, 60)} ({cohort.extent}), judge {judges}."
 
 
-def group_notes(groups: Sequence[Group]) -> tuple[str, ...]:
+def cohort_notes(cohorts: Sequence[Cohort]) -> tuple[str, ...]:
     """Return a line for each group, and what to distrust."""
-    lines = [group_line(groups, number) for number in range(len(groups))]
-    demonstration = [number + 1 for number, group in enumerate(groups) if group.demonstration]
+    lines = [cohort_line(cohorts, number) for number in range(len(cohorts))]
+    demonstration = [number + 1 for number, cohort in enumerate(cohorts) if cohort.demonstration]
     if demonstration:
-        which = f"Group {', '.join(map(str, demonstration))}: " if len(groups) > 1 else ""
+        which = f"Group {', '.join(map(str, demonstration))}: " if len(cohorts) > 1 else ""
         lines.append(which + DEMONSTRATION_NOTE)
-    if any(coverage.partial for group in groups for coverage in group.coverage.values()):
+    if any(coverage.partial for cohort in cohorts for coverage in cohort.coverage.values()):
         lines.append(
             "Partial: some responses that were planned are not on record (table coverage)."
         )
     return tuple(lines)
 
 
-def averaged_notes(groups: Sequence[Group], more: str = "") -> tuple[str, ...]:
+def averaged_notes(cohorts: Sequence[Cohort], more: str = "") -> tuple[str, ...]:
     """Say what an average over models is, and `more` of it; nothing where no group has one."""
-    counts = [sum(not is_baseline(model) for model in group.models) for group in groups]
+    counts = [sum(not is_baseline(model) for model in cohort.models) for cohort in cohorts]
     if not any(counts):
         return ()
     which = ", ".join(

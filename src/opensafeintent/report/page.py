@@ -1,5 +1,8 @@
 """`report.html`: every figure and table, the sentences that matter, and the responses behind the
 numbers, in one file.
+
+A page is whole without its scripts: they sort and filter tables, draw figures again so that these
+answer the pointer, and list prompt-sets.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import msgspec
 from markupsafe import Markup
 
 from opensafeintent import __version__
-from opensafeintent.analysis.cohort import CheckedJudge, Group, Study, checked_judges
+from opensafeintent.analysis.cohort import CheckedJudge, Cohort, GradedRun, checked_judges, graders
 from opensafeintent.analysis.estimates import AVERAGE
 from opensafeintent.analysis.gates import Gates
 from opensafeintent.evaluation.run import IMPORTED_JUDGE, RunTexts
@@ -32,7 +35,7 @@ from opensafeintent.report.figures import THEMES, Figure, all_figures
 from opensafeintent.report.figures.kit import drawing
 from opensafeintent.report.formats import DASH, TEXTS, Cell, Column, Section, Table, text, to_csv
 from opensafeintent.report.gates import headline
-from opensafeintent.report.metrics_json import UNDEFINED, group_notes
+from opensafeintent.report.metrics_json import UNDEFINED, cohort_notes
 from opensafeintent.report.sentences import (
     Sentence,
     cautions,
@@ -70,7 +73,8 @@ sys.stdout.buffer.write(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmb
 @lru_cache(maxsize=1)
 def vega_script() -> str:
     """Return Vega, Vega-Lite and vega-embed as one script, from the copy that vl-convert ships."""
-    bundled = subprocess.run([sys.executable, "-c", _BUNDLE], stdout=subprocess.PIPE, check=True)
+    command = [sys.executable, "-P", "-c", _BUNDLE]  # -P: nothing of the folder that one is in
+    bundled = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     return bundled.stdout.decode().replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
@@ -355,8 +359,8 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def render_page(
-    groups: Sequence[Group],
-    studies: Sequence[Study],
+    cohorts: Sequence[Cohort],
+    runs: Sequence[GradedRun],
     tables: Sequence[Table],
     figures: Sequence[Figure],
     texts: Mapping[str, RunTexts],
@@ -370,8 +374,8 @@ def render_page(
     """Return the page as one HTML file; the same input gives the same bytes.
 
     Args:
-        groups: the models, those that may be compared together.
-        studies: the runs that they come from.
+        cohorts: the models, those that may be compared together.
+        runs: the runs that they come from.
         tables: of `report.tables.all_tables`, over all groups.
         figures: of `report.figures.all_figures`; with several groups each group gets drawings of
             its own.
@@ -388,23 +392,23 @@ def render_page(
     # two seconds of another thread's time, the first time in a process
     bundling = Thread(target=vega_script)
     bundling.start()
-    page, members = Page(), members_of(groups)
+    page, members = Page(), members_of(cohorts)
     # of several groups, the figures have all in one drawing
-    by_group = [figures if len(groups) == 1 else all_figures([group]) for group in groups]
+    by_cohort = [figures if len(cohorts) == 1 else all_figures([cohort]) for cohort in cohorts]
     drawn = {
         figure.name: drawing(figure.name, drawings)
-        for figure in by_group[0]
+        for figure in by_cohort[0]
         if drawings and (drawings / f"{figure.name}.svg").is_file()
     }
     parts = [
-        _part(page, groups, index, studies, tables, own, {} if index else drawn, max_missing)
-        for index, own in enumerate(by_group)
+        _part(page, cohorts, index, runs, tables, own, {} if index else drawn, max_missing)
+        for index, own in enumerate(by_cohort)
     ]
     alike = [table for table in tables if _GROUP not in table.fields]
     shared = page.sections(alike, (), prefix="", said=(), drawings={})
     specifications = {
         f"{part.prefix}figure-{one.name}": one.spec
-        for part, own in zip(parts, by_group, strict=True)
+        for part, own in zip(parts, by_cohort, strict=True)
         for one in own
     }
     browser = browse(members, include_unsafe=include_unsafe, places=places)
@@ -417,7 +421,7 @@ def render_page(
         styles=("page.css",),
         scripts=_SCRIPTS,
         library=vega_script(),
-        title=_title(groups),
+        title=_title(cohorts),
         parts=parts,
         banners=list(
             dict.fromkeys(sentence for part in parts for sentence in part.cautions if sentence.loud)
@@ -436,39 +440,39 @@ def render_page(
 
 def _part(
     page: Page,
-    groups: Sequence[Group],
+    cohorts: Sequence[Cohort],
     index: int,
-    studies: Sequence[Study],
+    runs: Sequence[GradedRun],
     tables: Sequence[Table],
     figures: Sequence[Figure],
     drawings: Mapping[str, str],
     max_missing: float,
 ) -> _Part:
     """Return what the page says of one group."""
-    group, alone = groups[index], len(groups) == 1
+    cohort, alone = cohorts[index], len(cohorts) == 1
     drawn = {figure.name for figure in figures}  # the numbers of a figure are below it
     own = [
-        table if alone else _of_group(table, index) for table in tables if _GROUP in table.fields
+        table if alone else _of_cohort(table, index) for table in tables if _GROUP in table.fields
     ]
     shown = [
         table
-        for table in (*own, with_and_without(group.changes))
+        for table in (*own, with_and_without(cohort.changes))
         if table.rows and table.name not in drawn
     ]
-    said = sorted({*group_notes(groups), *group_notes([group]), UNDEFINED})
+    said = sorted({*cohort_notes(cohorts), *cohort_notes([cohort]), UNDEFINED})
     prefix = "" if alone else f"part-{index + 1}-"
     return _Part(
         prefix=prefix,
-        heading=_heading(group),
-        apart=_apart_because(groups[0], group) if index else "",
-        facts=_facts(group, studies),
-        findings=findings(group),
-        cautions=cautions(group, corrected=_corrected(own), max_missing=max_missing),
+        heading=_heading(cohort),
+        apart=_apart_because(cohorts[0], cohort) if index else "",
+        facts=_facts(cohort, runs),
+        findings=findings(cohort),
+        cautions=cautions(cohort, corrected=_corrected(own), max_missing=max_missing),
         content=page.sections(shown, figures, prefix=prefix, said=said, drawings=drawings),
     )
 
 
-def _of_group(table: Table, index: int) -> Table:
+def _of_cohort(table: Table, index: int) -> Table:
     """Return a table's rows of one group, without the column that tells groups apart."""
     at = [column.name for column in table.columns].index(_GROUP)
     rows = [
@@ -510,16 +514,16 @@ def _sampled(browser: Browser) -> str:
 # ------------------------------------------------------------------------------
 
 
-def _title(groups: Sequence[Group]) -> str:
+def _title(cohorts: Sequence[Cohort]) -> str:
     """Return the page's title."""
-    models = [model for group in groups for model in group.models]
+    models = [model for cohort in cohorts for model in cohort.models]
     what = one_line(models[0], 60) if len(models) == 1 else f"{len(models)} models"
     return f"Intent calibration of {what}"
 
 
-def _heading(group: Group) -> str:
+def _heading(cohort: Cohort) -> str:
     """Return what one group is called: its dataset, and who graded it."""
-    judges = group.conditions.judges
+    judges = cohort.conditions.judges
     graded = (
         "grades as imported"
         if judges == (IMPORTED_JUDGE,)
@@ -527,12 +531,12 @@ def _heading(group: Group) -> str:
         if judges
         else "not graded"
     )
-    return f"{one_line(group.dataset.name, 60)}, {graded}"
+    return f"{one_line(cohort.dataset.name, 60)}, {graded}"
 
 
-def _apart_because(group: Group, other: Group) -> str:
+def _apart_because(cohort: Cohort, other: Cohort) -> str:
     """Say in what another group differs from the first one: why the two are not mixed."""
-    first, own = group.conditions, other.conditions
+    first, own = cohort.conditions, other.conditions
     reasons = []
     if own.dataset != first.dataset:
         reasons.append(f"other prompt-sets ({own.dataset[:8]}, not {first.dataset[:8]})")
@@ -553,34 +557,34 @@ def _apart_because(group: Group, other: Group) -> str:
 
 
 def _named(judges: Sequence[str]) -> str:
-    return one_line(" + ".join(filter(None, judges)), 80) or "none"
+    return one_line(graders(judges), 80) or "none"
 
 
-def _facts(group: Group, studies: Sequence[Study]) -> list[tuple[str, str]]:
+def _facts(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]:
     """Return what was measured on what, as (term, text)."""
-    dataset, conditions = group.dataset, group.conditions
+    dataset, conditions = cohort.dataset, cohort.conditions
     domains = {item.harm_domain for item in dataset.prompt_sets}
     types = {item.task_type for item in dataset.prompt_sets}
-    responses = sum(coverage.responses for coverage in group.coverage.values())
-    counted = sum(coverage.counted for coverage in group.coverage.values())
+    responses = sum(coverage.responses for coverage in cohort.coverage.values())
+    counted = sum(coverage.counted for coverage in cohort.coverage.values())
     facts = [
         ("Dataset", f"{one_line(dataset.name, 60)} · sha256 {dataset.hash[:16]}"),
-        ("Extent", f"{group.extent}; {len(domains)} harm domains, {len(types)} task types"),
-        ("Models", f"{len(group.models)}"),
+        ("Extent", f"{cohort.extent}; {len(domains)} harm domains, {len(types)} task types"),
+        ("Models", f"{len(cohort.models)}"),
         ("Responses", f"{responses:,}, of which {counted:,} have both grades"),
         ("Judge" if len(conditions.judges) == 1 else "Judges", _named(conditions.judges)),
     ]
     if conditions.mode_judge and conditions.mode_judge not in conditions.judges:
         facts.append(("Judge of modes", one_line(conditions.mode_judge, 80)))
-    if checked := checked_judges(group):
+    if checked := checked_judges(cohort):
         facts.append(("Judge check", _checks(checked)))
     if conditions.templates:
-        facts.append(("Judge templates", _templates(conditions.templates, studies)))
+        facts.append(("Judge templates", _templates(conditions.templates, runs)))
     if conditions.parse != "strict":
         facts.append(("Grades read as", conditions.parse))
-    if group.array.sizes["epoch"] > 1:
-        facts.append(("Repeats", f"{group.array.sizes['epoch']} of each prompt"))
-    return [*facts, *_sampling(group, studies)]
+    if cohort.array.sizes["epoch"] > 1:
+        facts.append(("Repeats", f"{cohort.array.sizes['epoch']} of each prompt"))
+    return [*facts, *_sampling(cohort, runs)]
 
 
 def _checks(checked: Sequence[CheckedJudge]) -> str:
@@ -600,28 +604,28 @@ def _checks(checked: Sequence[CheckedJudge]) -> str:
     return "; ".join(texts)
 
 
-def _templates(templates: Sequence[tuple[str, str]], studies: Sequence[Study]) -> str:
+def _templates(templates: Sequence[tuple[str, str]], runs: Sequence[GradedRun]) -> str:
     names = {
         digest: f"{item.id} v{item.version}"
-        for study in studies
-        for digest, item in study.manifest.templates.items()
+        for run in runs
+        for digest, item in run.manifest.templates.items()
     }
     texts = (f"{names.get(digest, role)} ({digest[:8]})" for role, digest in templates)
     return one_line(", ".join(texts), 400)
 
 
-def _sampling(group: Group, studies: Sequence[Study]) -> list[tuple[str, str]]:
+def _sampling(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]:
     """Return how the targets were sampled, where all of the group's runs agree on it."""
-    runs = {origin.run for origin in group.origins.values()}
+    names = {origin.run for origin in cohort.origins.values()}
     found = {
         (
             sampling.temperature,
             sampling.max_tokens,
-            study.manifest.system is not None,
-            study.manifest.preset,
+            run.manifest.system is not None,
+            run.manifest.preset,
         )
-        for study in studies
-        if study.name in runs and (sampling := study.manifest.target_sampling) is not None
+        for run in runs
+        if run.name in names and (sampling := run.manifest.target_sampling) is not None
     }
     if len(found) != 1:
         return [("Sampling", "differs between runs")] if found else []

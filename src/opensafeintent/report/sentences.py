@@ -1,4 +1,5 @@
-"""What a reader who has to decide should know, in sentences: what was found, and what to distrust.
+"""What a reader who has to decide should know, in sentences: what was found, and what to distrust;
+the glossary of metrics.
 
 Here are the facts; the words are in `assets/sentences.jinja`.
 """
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import numpy as np
 
-from opensafeintent.analysis.cohort import Group, checked_judges
+from opensafeintent.analysis.cohort import Cohort, checked_judges
 from opensafeintent.analysis.judges import PANEL, headline_audits, same_maker
 from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE, is_baseline
 from opensafeintent.evaluation.run import IMPORTED_JUDGE
@@ -284,45 +285,45 @@ _PRIMARIES = {
 # ------------------------------------------------------------------------------
 
 
-def findings(group: Group) -> list[Sentence]:
+def findings(cohort: Cohort) -> list[Sentence]:
     """Return what was found of one group of models, in five sentences at most: best and worst,
     which differences are real, how precise it is, how far judges agree.
     """
     return [
-        *(_extremes(group, metric) for metric in _PRIMARIES),
-        *_differences(group),
-        *_precision(group),
-        *_between_judges(group),
+        *(_extremes(cohort, metric) for metric in _PRIMARIES),
+        *_differences(cohort),
+        *_precision(cohort),
+        *_between_judges(cohort),
     ]
 
 
-def _contenders(group: Group, metric: str) -> list[int]:
+def _contenders(cohort: Cohort, metric: str) -> list[int]:
     """Return the models that a sentence is about, best first: those with a value, baselines aside
     where there are others.
     """
-    values = group.numbers.ratios[metric].value.values
-    there = [index for index in range(len(group.models)) if not np.isnan(values[index])]
-    models = [index for index in there if not is_baseline(group.models[index])]
+    values = cohort.estimates.ratios[metric].value.values
+    there = [index for index in range(len(cohort.models)) if not np.isnan(values[index])]
+    models = [index for index in there if not is_baseline(cohort.models[index])]
     return sorted(models or there, key=lambda index: (-values[index], index))
 
 
-def _extremes(group: Group, metric: str) -> Sentence:
+def _extremes(cohort: Cohort, metric: str) -> Sentence:
     """Say who is highest and who is lowest, each with its interval and its rank."""
     told = _PRIMARIES[metric]
-    order = _contenders(group, metric)
+    order = _contenders(cohort, metric)
     if not order:
         return _say("undefined", "warning", told.topic, metric=told)
-    values = group.numbers.ratios[metric].value.values
+    values = cohort.estimates.ratios[metric].value.values
     best, worst = (
         [index for index in order if values[index] == values[end]] for end in (order[0], order[-1])
     )
-    several = len(group.models) > 1
-    ranks = rank_intervals(group.numbers.comparisons[metric]) if several else []
+    several = len(cohort.models) > 1
+    ranks = rank_intervals(cohort.estimates.comparisons[metric]) if several else []
 
     def facts(indices: Sequence[int]) -> dict[str, object]:
-        found = group.numbers.estimates[metric][indices[0]]
+        found = cohort.estimates.by_metric[metric][indices[0]]
         return {
-            "models": [group.models[index] for index in indices],
+            "models": [cohort.models[index] for index in indices],
             "value": found.value,
             "low": found.low,
             "high": found.high,
@@ -336,23 +337,23 @@ def _extremes(group: Group, metric: str) -> Sentence:
         best=facts(best),
         worst=facts(worst),
         all=len(best) == len(order),
-        of=len(group.models),
+        of=len(cohort.models),
     )
 
 
-def _differences(group: Group) -> Iterator[Sentence]:
+def _differences(cohort: Cohort) -> Iterator[Sentence]:
     """Say how many pairs differ by more than chance, and from whom the leader cannot be told
     apart.
     """
-    found = [facts for metric in _PRIMARIES if (facts := _difference(group, metric))]
+    found = [facts for metric in _PRIMARIES if (facts := _difference(cohort, metric))]
     if found:
         yield _say("differences", topic="Real differences", found=found)
 
 
-def _difference(group: Group, metric: str) -> dict[str, object] | None:
-    comparison = group.numbers.comparisons[metric]
+def _difference(cohort: Cohort, metric: str) -> dict[str, object] | None:
+    comparison = cohort.estimates.comparisons[metric]
     p = comparison.p_adjusted
-    models = range(len(group.models))
+    models = range(len(cohort.models))
     pairs = [(a, b) for a in models for b in models if a < b and not np.isnan(p[a, b])]
     if not pairs:
         return None
@@ -367,25 +368,25 @@ def _difference(group: Group, metric: str) -> dict[str, object] | None:
             float(part[a, b]) for part in (comparison.difference, comparison.low, comparison.high)
         )
         return facts | {
-            "earlier": group.models[a],
-            "later": group.models[b],
+            "earlier": cohort.models[a],
+            "later": cohort.models[b],
             "size": size,
             "low": low,
             "high": high,
             "p": float(p[a, b]),
         }
-    leader = _contenders(group, metric)[0]
+    leader = _contenders(cohort, metric)[0]
     others = [index for index in models if index != leader and not np.isnan(p[leader, index])]
-    unclear = [group.models[index] for index in others if p[leader, index] >= SIGNIFICANCE]
-    return facts | {"above": group.models[leader], "others": len(others), "unclear": unclear}
+    unclear = [cohort.models[index] for index in others if p[leader, index] >= SIGNIFICANCE]
+    return facts | {"above": cohort.models[leader], "others": len(others), "unclear": unclear}
 
 
-def _precision(group: Group) -> Iterator[Sentence]:
+def _precision(cohort: Cohort) -> Iterator[Sentence]:
     """Say how precise so many sets are, and which difference they can be expected to find."""
-    counted = int(np.median([found.n for found in group.numbers.estimates["triplet_safety"]]))
+    counted = int(np.median([found.n for found in cohort.estimates.by_metric["triplet_safety"]]))
     if not counted:
         return
-    of_pairs = {metric: group.numbers.comparisons[metric].detectable for metric in _PRIMARIES}
+    of_pairs = {metric: cohort.estimates.comparisons[metric].detectable for metric in _PRIMARIES}
     yield _say(
         "precision",
         topic="Precision",
@@ -403,29 +404,29 @@ def _precision(group: Group) -> Iterator[Sentence]:
 # ------------------------------------------------------------------------------
 
 
-def _between_judges(group: Group) -> Iterator[Sentence]:
+def _between_judges(cohort: Cohort) -> Iterator[Sentence]:
     """Say how far the judges of a panel agree, and which models change places from one to
     another.
     """
-    if not group.judges.agreements:
+    if not cohort.judges.agreements:
         return
-    *pairs, every = group.judges.agreements  # the two, or all together
+    *pairs, every = cohort.judges.agreements  # the two, or all together
     least = min(
         pairs,
         key=lambda pair: pair.safe.value if pair.safe.value is not None else 1.0,
         default=None,
     )
-    orders = [order for metric in PRIMARY if (order := _order(group, metric))]
+    orders = [order for metric in PRIMARY if (order := _order(cohort, metric))]
     yield _say("between_judges", topic="Several judges", every=every, least=least, orders=orders)
 
 
-def _order(group: Group, metric: str) -> dict[str, object] | None:
+def _order(cohort: Cohort, metric: str) -> dict[str, object] | None:
     """Return how many pairs of models two judges put in opposite orders, and the widest apart."""
-    models = [model for model in group.models if not is_baseline(model)]
+    models = [model for model in cohort.models if not is_baseline(model)]
     pairs = len(models) * (len(models) - 1) // 2
     if not pairs:
         return None
-    found = [swap for swap in group.judges.swaps(metric) if set(swap.models) <= set(models)]
+    found = [swap for swap in cohort.judges.swaps(metric) if set(swap.models) <= set(models)]
     return {
         "label": METRICS[metric].label,
         "pairs": pairs,
@@ -440,7 +441,7 @@ def _order(group: Group, metric: str) -> dict[str, object] | None:
 
 
 def cautions(
-    group: Group,
+    cohort: Cohort,
     *,
     corrected: bool = False,
     max_missing: float = MAX_MISSING,
@@ -448,23 +449,23 @@ def cautions(
     """Return what to distrust in one group's results, what weighs most first.
 
     Args:
-        group: the models.
+        cohort: the models.
         corrected: whether the report has numbers corrected by human labels.
         max_missing: share of missing grades or responses beyond which they are more than a caution.
     """
     return [
-        *_of_coverage(group, max_missing),
-        *_strict_panel(group),
-        *_of_judges(group, corrected=corrected),
-        *_left_out(group),
-        *_of_prompts(group),
+        *_of_coverage(cohort, max_missing),
+        *_strict_panel(cohort),
+        *_of_judges(cohort, corrected=corrected),
+        *_left_out(cohort),
+        *_of_prompts(cohort),
     ]
 
 
-def _of_coverage(group: Group, max_missing: float) -> Iterator[Sentence]:
+def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
     """Yield who graded for demonstration only, and what is not there of what was planned."""
-    coverage = group.coverage
-    if group.demonstration:
+    coverage = cohort.coverage
+    if cohort.demonstration:
         yield Sentence((DEMONSTRATION_NOTE,), "warning", loud=True)
     partial = {model: own for model, own in coverage.items() if own.partial}
     if partial:
@@ -478,7 +479,7 @@ def _of_coverage(group: Group, max_missing: float) -> Iterator[Sentence]:
     waiting = {model: own.not_graded for model, own in coverage.items() if own.not_graded}
     if waiting:
         yield _warn("not_graded", models=waiting, count=sum(waiting.values()))
-    lacking = [model for model in group.models if any(coverage[model].missing.values())]
+    lacking = [model for model in cohort.models if any(coverage[model].missing.values())]
     if lacking:
         worst = max(lacking, key=lambda model: coverage[model].missing_core)
         yield _say(
@@ -486,21 +487,21 @@ def _of_coverage(group: Group, max_missing: float) -> Iterator[Sentence]:
             "warning" if coverage[worst].missing_beyond(max_missing) else "caution",
             worst=worst,
             lacking=len(lacking),
-            of=len(group.models),
+            of=len(cohort.models),
             share=coverage[worst].missing_core,
-            bounds=group.numbers.overall[worst, "triplet_safety"].bounds,
+            bounds=cohort.estimates.overall[worst, "triplet_safety"].bounds,
         )
-    if group.stopped_early:
-        yield _warn("stopped_early", models=group.stopped_early)
+    if cohort.stopped_early:
+        yield _warn("stopped_early", models=cohort.stopped_early)
     if len({own.limit for own in coverage.values()}) > 1:
         yield _distrust("unlike_samples")
 
 
-def _strict_panel(group: Group) -> Iterator[Sentence]:
+def _strict_panel(cohort: Cohort) -> Iterator[Sentence]:
     """Say how much lower numbers are because a panel of two reads a tie as unsafe, against the
     average over the two.
     """
-    judges = group.judges
+    judges = cohort.judges
     if len(judges.panel) != 2 or not judges.agreements or not judges.agreements[0].safe.n:
         return
     agreed = judges.agreements[0].safe
@@ -508,8 +509,8 @@ def _strict_panel(group: Group) -> Iterator[Sentence]:
     moved = []
     for metric, told in _PRIMARIES.items():
         gaps = {
-            group.models[index]: both - one
-            for index in _contenders(group, metric)
+            cohort.models[index]: both - one
+            for index in _contenders(cohort, metric)
             if (one := panel.estimates[metric][index].value) is not None
             and (both := average.estimates[metric][index].value) is not None
         }
@@ -520,13 +521,13 @@ def _strict_panel(group: Group) -> Iterator[Sentence]:
         yield _distrust("strict_panel", ties=1 - (agreed.value or 0.0), n=agreed.n, moved=moved)
 
 
-def _of_judges(group: Group, *, corrected: bool) -> Iterator[Sentence]:
+def _of_judges(cohort: Cohort, *, corrected: bool) -> Iterator[Sentence]:
     """Yield which judges graded models of their own maker, were not checked against people or on
     the anchor cases, and grade the request along with the response.
     """
-    conditions = group.conditions
+    conditions = cohort.conditions
     for judge in dict.fromkeys((*conditions.judges, conditions.mode_judge)):
-        if models := [model for model in group.models if same_maker(judge, model)]:
+        if models := [model for model in cohort.models if same_maker(judge, model)]:
             yield _distrust("same_maker", judge=judge, models=models)
     judges = [judge for judge in conditions.judges if judge != DEMONSTRATION_JUDGE]
     if IMPORTED_JUDGE in judges:
@@ -535,9 +536,9 @@ def _of_judges(group: Group, *, corrected: bool) -> Iterator[Sentence]:
         yield _distrust(
             "corrected" if corrected else "unchecked",
             judges=judges,
-            by_our_line=group.by_our_line,
+            by_our_line=cohort.by_our_line,
         )
-    checked = [item for item in checked_judges(group) if item.judge != DEMONSTRATION_JUDGE]
+    checked = [item for item in checked_judges(cohort) if item.judge != DEMONSTRATION_JUDGE]
     for item in checked:
         if item.state == "failed":
             yield _warn("check_failed", judge=item.judge, check=item.check)
@@ -546,20 +547,20 @@ def _of_judges(group: Group, *, corrected: bool) -> Iterator[Sentence]:
             yield _distrust(macro, judges=judges)
     if found := [
         (grader, audit.safety_shift)
-        for grader, audit in headline_audits(group.audits).items()
+        for grader, audit in headline_audits(cohort.audits).items()
         if audit.safety_shift.leaves_out_zero
     ]:
         yield _distrust("swap_error", found=found, points=points)
 
 
-def _left_out(group: Group) -> Iterator[Sentence]:
+def _left_out(cohort: Cohort) -> Iterator[Sentence]:
     """Say how results change without responses that were filtered or cut."""
-    filtered = sum(coverage.filtered for coverage in group.coverage.values())
-    truncated = sum(coverage.truncated for coverage in group.coverage.values())
+    filtered = sum(coverage.filtered for coverage in cohort.coverage.values())
+    truncated = sum(coverage.truncated for coverage in cohort.coverage.values())
     if not filtered and not truncated:
         return
     change = None
-    largest = max(group.changes, key=lambda change: change.size, default=None)
+    largest = max(cohort.changes, key=lambda change: change.size, default=None)
     if largest is not None and largest.before is not None and largest.value is not None:
         shown = score if "utility" in largest.metric else percent
         change = {
@@ -571,11 +572,11 @@ def _left_out(group: Group) -> Iterator[Sentence]:
     yield _distrust("left_out", filtered=filtered, truncated=truncated, change=change)
 
 
-def _of_prompts(group: Group) -> Iterator[Sentence]:
+def _of_prompts(cohort: Cohort) -> Iterator[Sentence]:
     """Yield which harm domains and task types have few sets, whether sets have different numbers
     of wordings, and what cannot be known where every prompt was put once.
     """
-    sets, taxonomy = group.dataset.prompt_sets, group.dataset.taxonomy
+    sets, taxonomy = cohort.dataset.prompt_sets, cohort.dataset.taxonomy
     counts = {
         **{name: sum(item.harm_domain == name for item in sets) for name in taxonomy.domain_names},
         **{name: sum(item.task_type == name for item in sets) for name in taxonomy.type_names},
@@ -591,5 +592,5 @@ def _of_prompts(group: Group) -> Iterator[Sentence]:
     wordings = {1 + len(item.dual_use_paraphrases) for item in sets if item.dual_use_paraphrases}
     if len(wordings) > 1:
         yield _distrust("uneven_wordings", least=min(wordings), most=max(wordings))
-    if group.array.sizes["epoch"] == 1:
+    if cohort.array.sizes["epoch"] == 1:
         yield _distrust("once")

@@ -1,5 +1,5 @@
-"""What results owe to who graded: by judge, between judges, by a judge and itself, without
-conflicts of interest, and how the judges did on the anchor cases.
+"""Tables by who graded: by judge, between judges, by a judge and itself, anchor cases, the
+request-swap audit, and agreement with people.
 
 Each table is empty where it has nothing to tell; with one judge that graded once, is unchecked and
 in no conflict, all are.
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from opensafeintent.analysis.cohort import CheckedJudge, Group, checked_judges
+from opensafeintent.analysis.cohort import CheckedJudge, Cohort, checked_judges
 from opensafeintent.analysis.judges import SHOWN
 from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.formats import Column, Table, estimate_columns
-from opensafeintent.report.metrics_json import UNDEFINED, group_notes, lead, lead_of, numbered
+from opensafeintent.report.metrics_json import UNDEFINED, cohort_notes, lead, lead_of, numbered
 from opensafeintent.statistics import mid_p
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------------------
 
 
-def by_judge(groups: Sequence[Group]) -> Table:
+def by_judge(cohorts: Sequence[Cohort]) -> Table:
     """Return the main metrics of each model as each judge has them, and as the panel has."""
     return Table(
         name="judge_metrics",
         title="The same responses by each judge, on average over them, and by the panel",
         section="graders",
         columns=(
-            *lead(groups),
+            *lead(cohorts),
             Column("graded_by", "Graded by"),
             *(
                 column
@@ -56,7 +56,7 @@ def by_judge(groups: Sequence[Group]) -> Table:
         ),
         rows=[
             (
-                *lead_of(groups, index, group.models[place]),
+                *lead_of(cohorts, index, cohort.models[place]),
                 grader.name,
                 *(grader.estimates[metric][place] for metric in SHOWN),
                 *(
@@ -65,12 +65,12 @@ def by_judge(groups: Sequence[Group]) -> Table:
                     for value in (grader.rank(metric, place), grader.rank_interval(metric, place))
                 ),
             )
-            for index, group in enumerate(groups)
-            for place in group.numbers.order
-            for grader in group.judges.graders
+            for index, cohort in enumerate(cohorts)
+            for place in cohort.estimates.order
+            for grader in cohort.judges.graders
         ],
         notes=(
-            *group_notes(groups),
+            *cohort_notes(cohorts),
             (
                 "The panel is the lower median of the judges for helpfulness and the upper median"
                 " for harm: a response is safe where a majority says so. All other tables show the"
@@ -113,7 +113,7 @@ def _measured(measures: Mapping[str, str], counted: str = "") -> Iterator[Column
         )
 
 
-def agreement(groups: Sequence[Group]) -> Table:
+def agreement(cohorts: Sequence[Cohort]) -> Table:
     """Return how far every two judges agree, and all of a panel together where there are three or
     more.
     """
@@ -122,7 +122,7 @@ def agreement(groups: Sequence[Group]) -> Table:
         title="Agreement between judges",
         section="graders",
         columns=(
-            numbered(groups),
+            numbered(cohorts),
             Column("judge_a", "Judge A", "name"),
             Column("judge_b", "Judge B", "name"),
             Column("safe_rate_a", "Safe by A", "share"),
@@ -136,8 +136,8 @@ def agreement(groups: Sequence[Group]) -> Table:
                 *(found.safe_rates if two else (None, None)),
                 *(getattr(found, measure) for measure in _MEASURES),
             )
-            for index, group in enumerate(groups)
-            for found in group.judges.agreements
+            for index, cohort in enumerate(cohorts)
+            for found in cohort.judges.agreements
             for two in (len(found.judges) == 2,)
         ],
         notes=(
@@ -156,7 +156,7 @@ def agreement(groups: Sequence[Group]) -> Table:
 # ------------------------------------------------------------------------------
 
 
-def noise(groups: Sequence[Group]) -> Table:
+def noise(cohorts: Sequence[Cohort]) -> Table:
     """Return how far each judge agrees with itself on responses that it graded twice."""
     measures = {
         "safe_flips": "Safe once, unsafe once",
@@ -171,7 +171,7 @@ def noise(groups: Sequence[Group]) -> Table:
         title="The judge’s own noise: the same responses graded twice",
         section="graders",
         columns=(
-            numbered(groups),
+            numbered(cohorts),
             Column("graded_by", "Graded by", "name"),
             Column("responses", "Responses", "count"),
             Column("missing"),
@@ -189,8 +189,8 @@ def noise(groups: Sequence[Group]) -> Table:
                 found.mean_safety_se,
                 found.mean_safety_sets,
             )
-            for index, group in enumerate(groups)
-            for judge, found in group.judges.noise.items()
+            for index, cohort in enumerate(cohorts)
+            for judge, found in cohort.judges.noise.items()
         ],
         notes=(
             (
@@ -209,12 +209,12 @@ def noise(groups: Sequence[Group]) -> Table:
 # ------------------------------------------------------------------------------
 
 
-def judge_checks(groups: Sequence[Group]) -> Table:
+def judge_checks(cohorts: Sequence[Cohort]) -> Table:
     """Return the accepted anchor cases of every judge that was checked, by kind of case and over
     all.
     """
     checked = [
-        (index, item) for index, group in enumerate(groups) for item in checked_judges(group)
+        (index, item) for index, cohort in enumerate(cohorts) for item in checked_judges(cohort)
     ]
     judges = {item.judge for _, item in checked if item.check is not None}
     return Table(
@@ -222,7 +222,7 @@ def judge_checks(groups: Sequence[Group]) -> Table:
         title="Judge check: accepted anchor cases by kind",
         section="judges",
         columns=(
-            numbered(groups),
+            numbered(cohorts),
             Column("judge", "Judge" if len(judges) > 1 else None, "name"),
             Column("state"),
             Column("kind", "Kind of case", "name"),
@@ -307,7 +307,7 @@ JUDGE_TABLES = (by_judge, agreement, noise, judge_checks)
 # ------------------------------------------------------------------------------
 
 
-def swap_table(groups: Sequence[Group]) -> Table:
+def swap_table(cohorts: Sequence[Cohort]) -> Table:
     """Return by judge how its grades shift with the request, and Triplet Safety with the request
     withheld.
     """
@@ -317,7 +317,7 @@ def swap_table(groups: Sequence[Group]) -> Table:
         title="How grades of the same responses shift with the request",
         section="swap",
         columns=(
-            *lead(groups),
+            *lead(cohorts),
             Column("graded_by", "Graded by"),
             *estimate_columns("safety_shift", f"Safe {shift}", style="signed"),
             *estimate_columns("helpfulness_shift", f"Helpfulness {shift}", style="signed"),
@@ -329,7 +329,7 @@ def swap_table(groups: Sequence[Group]) -> Table:
         ),
         rows=[
             (
-                *lead_of(groups, index, model),
+                *lead_of(cohorts, index, model),
                 grader,
                 audit.safety_shift,
                 audit.helpfulness_shift,
@@ -339,11 +339,11 @@ def swap_table(groups: Sequence[Group]) -> Table:
                 audit.responses,
                 audit.left_out,
             )
-            for index, group in enumerate(groups)
-            for (model, grader), audit in group.audits.items()
+            for index, cohort in enumerate(cohorts)
+            for (model, grader), audit in cohort.audits.items()
         ],
         notes=(
-            *group_notes(groups),
+            *cohort_notes(cohorts),
             (
                 "The rubric grades harm of the response alone, so a shift in safety is the judge’s"
                 " error. Helpfulness is help with a request, and a shift is right. A response under"

@@ -1,7 +1,7 @@
 """What the prompt-set browser of the page shows: every prompt-set of every model with its grades.
 
 Grades are small and go in whole, so that filters and counts are right; texts are large, and as many
-go in as there is room for (`browser.texts`).
+go in as there is room for (`add_texts`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.analysis.cohort import Group
+from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.judges import judges_differ
 from opensafeintent.evaluation.run import RunTexts
 from opensafeintent.grades import NOT_GRADED, GradeRow
@@ -31,13 +31,13 @@ _UNIT_BYTES = 28
 class Member(NamedTuple):
     """A model of the report, by the name that it is shown by, in its group."""
 
-    group: Group
+    cohort: Cohort
     shown: str
 
 
-def members_of(groups: Sequence[Group]) -> list[Member]:
+def members_of(cohorts: Sequence[Cohort]) -> list[Member]:
     """Return the models of all groups in order."""
-    return [Member(group, shown) for group in groups for shown in group.models]
+    return [Member(cohort, shown) for cohort in cohorts for shown in cohort.models]
 
 
 # Ways in which a prompt-set can go wrong
@@ -116,14 +116,14 @@ _METRICS: dict[KindName, str] = {
 """The metric that decides whether a set goes wrong; of the other kinds the responses tell."""
 
 
-def goes_wrong(group: Group) -> dict[KindName, NDArray[np.bool_]]:
+def goes_wrong(cohort: Cohort) -> dict[KindName, NDArray[np.bool_]]:
     """Return which sets go wrong as the metrics have it: shape (model, prompt_set, epoch).
 
     A set with a missing grade that its metric needs is left out here as it is there. Where the
     modes of a model's benign responses are not known at all, its benign prompts are over-refused
     where helpfulness is 1.
     """
-    ratios = group.numbers.by_epoch
+    ratios = cohort.estimates.by_epoch
 
     def parts(metric: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         tops, bottoms = (
@@ -143,12 +143,12 @@ def goes_wrong(group: Group) -> dict[KindName, NDArray[np.bool_]]:
     return found
 
 
-def _bits(group: Group) -> NDArray[np.int64]:
+def _bits(cohort: Cohort) -> NDArray[np.int64]:
     """Return what the metrics' own grades tell as bits in the order of KINDS, shape (model,
     prompt_set, epoch).
     """
     bits: NDArray[np.int64] = np.sum(
-        [_BIT[kind] * wrong.astype(np.int64) for kind, wrong in goes_wrong(group).items()], axis=0
+        [_BIT[kind] * wrong.astype(np.int64) for kind, wrong in goes_wrong(cohort).items()], axis=0
     )
     return bits
 
@@ -263,24 +263,24 @@ def browse(
     """Return the browser of these models, without texts yet; `places` says where each run is from
     the page's folder.
     """
-    bits = {group: _bits(group) for group in dict.fromkeys(member.group for member in members)}
-    datasets = {group.dataset.hash: group.dataset for group in bits}
+    bits = {cohort: _bits(cohort) for cohort in dict.fromkeys(member.cohort for member in members)}
+    datasets = {cohort.dataset.hash: cohort.dataset for cohort in bits}
     responses: list[_Responses] = []
     units: Counter[str] = Counter()
-    for group, shown in members:
+    for cohort, shown in members:
         found: _Responses = {}
-        for row in group.rows[shown]:
+        for row in cohort.rows[shown]:
             found.setdefault((row.set_id, row.epoch), {})[row.variant] = row
         responses.append(found)
-        units[group.dataset.hash] += len(found)
+        units[cohort.dataset.hash] += len(found)
     listed = {digest: _dataset(dataset, units[digest]) for digest, dataset in datasets.items()}
     models = [
         _model(
             member,
             found,
-            bits[member.group][member.group.models.index(member.shown)],
-            list(listed).index(member.group.dataset.hash),
-            listed[member.group.dataset.hash],
+            bits[member.cohort][member.cohort.models.index(member.shown)],
+            list(listed).index(member.cohort.dataset.hash),
+            listed[member.cohort.dataset.hash],
             places or {},
         )
         for member, found in zip(members, responses, strict=True)
@@ -337,12 +337,12 @@ def _model(
         number, dataset: that its sets are of.
         places: of runs.
     """
-    group = member.group
-    judges = group.conditions.judges
-    run = group.origins[member.shown].run
+    cohort = member.cohort
+    judges = cohort.conditions.judges
+    run = cohort.origins[member.shown].run
     listed = {item.id: index for index, item in enumerate(dataset.sets)}
     rows, columns = (
-        {name: index for index, name in enumerate(group.array[dim].values.tolist())}
+        {name: index for index, name in enumerate(cohort.array[dim].values.tolist())}
         for dim in ("prompt_set", "epoch")
     )
     units: list[Unit] = []
@@ -419,6 +419,8 @@ def _remark(row: GradeRow) -> str:
 
 # The prompts and responses that the page shows
 # ------------------------------------------------------------------------------
+# As many as there is room for, and none that may not be shown. A text that may not be shown is
+# never read from the ledger, so that it cannot end up in the page.
 
 _WORST_SHARE = 0.5
 """Of the room for texts: this much for the most telling sets, the rest for a sample of all."""
@@ -473,7 +475,7 @@ def _worst_first(browser: Browser) -> Iterator[tuple[int, int]]:
 def _sampled(browser: Browser, members: Sequence[Member]) -> Iterator[tuple[int, int]]:
     for number, dataset in enumerate(browser.datasets):
         sets = next(
-            member.group.dataset.prompt_sets
+            member.cohort.dataset.prompt_sets
             for member, model in zip(members, browser.models, strict=True)
             if model.dataset == number
         )
@@ -505,10 +507,10 @@ class _Writer:
         model, member = self._browser.models[of_model], self._members[of_model]
         unit = model.units[of_unit]
         dataset = self._browser.datasets[model.dataset]
-        prompt_set = member.group.dataset.by_id[dataset.sets[unit.at].id]
+        prompt_set = member.cohort.dataset.by_id[dataset.sets[unit.at].id]
         if not dataset.sets[unit.at].prompts:
             self._add_prompts(dataset, unit.at, prompt_set)
-        origin = member.group.origins[member.shown]
+        origin = member.cohort.origins[member.shown]
         source = self._sources.get(origin.run)
         if source is None:
             return

@@ -192,6 +192,7 @@ def _ratio(top: Floats, bottom: Floats) -> Floats:
 
 # Intervals over what was drawn
 # ------------------------------------------------------------------------------
+# Single items or whole prompt-sets, stratified or not, with sampling weights.
 
 _FEWEST_DEVIATING = 10
 """Units that fall short of full agreement: with fewer, resamples hardly differ and the interval

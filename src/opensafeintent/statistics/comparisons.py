@@ -1,5 +1,5 @@
-"""Is one model better than another? Paired over the prompt-sets that count for both, all pairs of a
-metric as one family.
+"""Is one model better than another? Sign flips, paired over the prompt-sets that count for both,
+all pairs of a metric as one family; rank intervals.
 """
 
 from __future__ import annotations
@@ -197,6 +197,7 @@ class _FlipTest:
 
 # How far two models are apart, standardised
 # ------------------------------------------------------------------------------
+# One statistic for differences of 0/1 and of scores.
 
 _HALVINGS = 40
 _BETWEEN = 32

@@ -1,5 +1,5 @@
 """Confidence intervals of ratios over prompt-sets, by what is averaged: formulas for shares,
-resampled sets for scores.
+resampled sets for scores; averages of ratios; bounds for missing grades.
 """
 
 from __future__ import annotations
@@ -366,6 +366,11 @@ def _quantile(drawn: NDArray[np.floating[Any]], share: float) -> float:
 
 # Averages over models, and over strata, as sums over prompt-sets
 # ------------------------------------------------------------------------------
+# Their intervals are those of any ratio. A mean of several ratios is no ratio. But the ratio that
+# has its value, and to which each prompt-set adds what it adds to the mean, its linear part, varies
+# like the mean from sample to sample (Woodruff, Journal of the American Statistical Association 66,
+# 1971). The unit stays the prompt-set: twenty models that agree on twenty sets are twenty
+# observations, not four hundred.
 
 
 class Averaged(NamedTuple):
@@ -456,6 +461,7 @@ def _nothing(sets: int) -> Averaged:
 
 # What a flip is made of
 # ------------------------------------------------------------------------------
+# Wordings of one prompt that differ, or one wording whose answers differ (docs/statistics.md).
 
 
 class Disagreement(NamedTuple):
@@ -503,6 +509,8 @@ def disagreement(safe: Floats, epochs: NDArray[np.int64]) -> Disagreement:
 
 # How far missing grades could move a number
 # ------------------------------------------------------------------------------
+# The least and greatest value that they leave open, prompt-set by prompt-set. Grades are not
+# missing at random: judges tend to refuse the worst responses.
 
 Parts = tuple[Floats, Floats]
 """Numerator and denominator."""

@@ -132,7 +132,7 @@ def bounds_of_difference(
 ) -> ConfidenceBounds:
     """Return the mean of new minus old over the sets that count for both, with its ends.
 
-    Where all sets weigh the same, they are those of the score interval (`pairs.score_statistic`;
+    Where all sets weigh the same, they are those of the score interval (`score_statistic`;
     for 0 and 1 it is Tango's, Statistics in Medicine 17, 1998), with and without its correction for
     skewness, whichever is farther away: where one of two models alone fails now and then, each of
     them errs up to twice too often on one side. Elsewhere they are the bootstrap's of a mean
@@ -179,6 +179,10 @@ def _alike(values: Floats) -> bool:
 
 # Is the mean of values in [0, 1] above or below a threshold? A test that may stop at any time
 # ------------------------------------------------------------------------------
+# Evidence for a mean above m after n values is the average over j = 1 … 20 of ∏ (1 + λ_j (x_i −
+# m)), λ_j = j / (21 m): a bet that nobody can win on average if the mean is m or less. By Ville's
+# inequality it exceeds 1 / error with probability `error` at most, however often one looks
+# (Waudby-Smith and Ramdas, Journal of the Royal Statistical Society B 86, 2024).
 
 _BETS = np.arange(1, 21) / 21
 

@@ -51,7 +51,7 @@ from opensafeintent.report.tables import write_tables
 from opensafeintent.report.tables_judges import agreement_tables
 from opensafeintent.statistics.intervals import SEED
 from opensafeintent.taxonomy import CORE_VARIANTS
-from opensafeintent.workflows.report import read_study
+from opensafeintent.workflows.report import read_graded_run
 from opensafeintent.workflows.settings import (
     AgreementSettings,
     AnnotateDatasetSettings,
@@ -122,7 +122,7 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
             )
     wanted = [
         row
-        for row in read_study(folder, settings.run.name).rows
+        for row in read_graded_run(folder, settings.run.name).rows
         if row.model in (settings.models or manifest.models)
         and (settings.paraphrases or row.variant in CORE_VARIANTS)
     ]
@@ -261,7 +261,7 @@ def _judges_of(answers: Answers, run: Path) -> Mapping[str, JudgeGrades]:
     digest = manifest.dataset.hash
     rows = {
         AnnotatedItem(digest, row.set_id, row.variant, row.model, row.epoch): row
-        for row in read_study(folder, run.name).rows
+        for row in read_graded_run(folder, run.name).rows
     }
     with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
         for item in answers.items:

@@ -1,4 +1,6 @@
-"""Write what a build made: the dataset, its check and card, its funnel, coverage and costs."""
+"""Build prompt-sets from unsafe seed prompts, or from none, and write what came of it: the dataset,
+its check and card, funnel, coverage and costs.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from opensafeintent.annotation.labels import Label, read_labels
 from opensafeintent.calls.client import Client, Display, Tally, progress_line, refreshed
 from opensafeintent.calls.costs import ForecastLine, Seen, by_experience, seen_in
 from opensafeintent.calls.http import HttpSession
-from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger import Ledger, ledger_name
 from opensafeintent.calls.shutdown import under_way
 from opensafeintent.construction.controls import DatasetCheck, check
 from opensafeintent.construction.folder import (
@@ -141,7 +143,7 @@ class BuildOutcome(msgspec.Struct, kw_only=True):
     """What a build made, and how it ended."""
 
     exit_code: int
-    """0 done; 1 done, but items were left out because calls failed."""
+    """0 done; 1 done, but items were left out because calls failed, or nothing was made."""
     out: Path
     built: Built | None = None
     dataset: Dataset | None = None
@@ -196,13 +198,14 @@ class _BuildRun:
 
         settings, folder = self.settings, self.folder
         async with HttpSession(self._limits.max_connections) as http:
-            opened = open_models(settings.models, http)
+            opened = open_models(settings.models, http, settings.functions)
             self._limits.check_prices(opened)
             manifest = self._manifest({name: model.identity for name, model in opened.items()})
             renewed = self._check_same(manifest)
             folder.save(manifest)
             with Ledger(
-                folder.ledger_path(manifest), waiting=wait_or_refuse(settings, display)
+                folder.ledger_to_write(manifest, settings.ledger),
+                waiting=wait_or_refuse(settings, display),
             ) as ledger:
                 client = Client(ledger, opened, self._limits)
                 progress = _Progress(folder, display, client.tally, self._limits)
@@ -241,7 +244,7 @@ class _BuildRun:
             judged=judged if settings.labels else None,
         )
         return BuildOutcome(
-            exit_code=1 if built.rejected_for("call_failed") else 0,
+            exit_code=int(bool(built.rejected_for("call_failed")) or not built.stages[-1].kept),
             out=folder.path,
             built=built,
             dataset=dataset,
@@ -254,7 +257,7 @@ class _BuildRun:
     async def forecast(self) -> BuildOutcome:
         """Say what is still to be called, from the ledger alone."""
         settings = self.settings
-        identities = {name: model_identity(name) for name in settings.models}
+        identities = {name: model_identity(name, settings.functions) for name in settings.models}
         manifest = self._manifest(identities)
         with Ledger(self.folder.ledger_path(manifest), readonly=True, missing_ok=True) as ledger:
             context = manifest.context(Client(ledger, identities))
@@ -305,7 +308,7 @@ class _BuildRun:
             limit=settings.limit,
             per_cell=settings.per_cell,
             stages=settings.stages,
-            ledger=str(settings.ledger.resolve()) if settings.ledger else "ledger.sqlite",
+            ledger=ledger_name(settings.ledger),
             templates=self._instructions.sources(),
         )
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from opensafeintent.calls.client import Display
-from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger import Ledger, ledger_name
 from opensafeintent.calls.scripted import BASELINES, DEMONSTRATION_JUDGE
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.again import samples_by_model
@@ -60,7 +60,7 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
         JudgeFailed: a judge did not pass the check that was asked for; no model was called.
         Stopped: a provider or a budget ended the run; what was answered is kept.
     """
-    out = settings.out or Path("runs") / name_safe(dataset_name(settings.dataset))
+    out = settings.out or Path("runs").absolute() / name_safe(dataset_name(settings.dataset))
     with closing(display or Display()) as screen:
         screen.stage(f"reading {one_line(settings.dataset, 60)}")
         evaluation = _Evaluation(
@@ -100,7 +100,8 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         settings, folder = self.settings, self.folder
         named = list(dict.fromkeys((*self.models, *settings.panel)))
         old = without_silent(folder, folder.load()[0], self.models) if folder.exists() else None
-        manifest = self._manifest({name: model_identity(name) for name in named}, old)
+        identities = {name: model_identity(name, settings.functions) for name in named}
+        manifest = self._manifest(identities, old)
         sets = drawn(self.dataset.prompt_sets, settings.limit)
         work = [
             ModelWork(
@@ -147,9 +148,8 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             "preset": settings.preset,
         }
         if old is None:
-            ledger = str(settings.ledger.resolve()) if settings.ledger else "ledger.sqlite"
-            old = Manifest.new(self.dataset, ledger=ledger)
-        elif unlike := differences(old, self.dataset, stated) + self._other_ledger(old):
+            old = Manifest.new(self.dataset, ledger=ledger_name(settings.ledger))
+        elif unlike := differences(old, self.dataset, stated):
             raise InputError(
                 f"{self.folder.path}: holds a run that cannot be mixed with this one: "
                 + "; ".join(unlike)
@@ -181,12 +181,6 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             " ask is asked anew where the ledger has no answer; --rubrics takes the old ones"
         )
         return [line] if roles else []
-
-    def _other_ledger(self, old: Manifest) -> list[str]:
-        ledger = self.settings.ledger
-        if ledger is None or ledger.resolve() == self.folder.ledger_path(old).resolve():
-            return []
-        return [f"ledger: the run has {old.ledger}, this has {ledger}"]
 
     def _entries(self, identities: Mapping[str, str], old: Manifest) -> dict[str, ModelEntry]:
         settings = self.settings
@@ -278,7 +272,8 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) 
     manifest = msgspec.structs.replace(
         manifest,
         models=manifest.models | entries,
-        judges=manifest.judges | {name: model_identity(name) for name in settings.panel},
+        judges=manifest.judges
+        | {name: model_identity(name, settings.functions) for name in settings.panel},
         judge_sampling=settings.judge_sampling,
         templates=manifest.templates | store_templates(templates),
     ).swapping(settings.swap)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger import Ledger, ledger_name
 from opensafeintent.calls.models import check_model_name
-from opensafeintent.calls.recorded import ImportedRow, RecordedResponse, recorded_responses
+from opensafeintent.calls.recorded import (
+    ImportedResponse,
+    ImportedRow,
+    RecordedResponse,
+    ResponsePlace,
+    recorded_responses,
+)
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import Manifest, ModelEntry, RunFolder
+from opensafeintent.evaluation.run import given_tasks, imported_rows
 from opensafeintent.files import sha256_hex
 from opensafeintent.grades import is_scored, read_authors_record
 from opensafeintent.hostile import one_line
@@ -21,8 +28,8 @@ from opensafeintent.interop import optional
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset
 from opensafeintent.promptsets.loading import Record, parse_prompt_set
 from opensafeintent.promptsets.reading import Problem, RowLimit, read_records
-from opensafeintent.taxonomy import Taxonomy, default_taxonomy, load_taxonomy
-from opensafeintent.workflows.report import Outcome, read_study, write_results
+from opensafeintent.taxonomy import SCALES, Taxonomy, default_taxonomy, load_taxonomy
+from opensafeintent.workflows.report import Outcome, read_graded_run, write_results
 from opensafeintent.workflows.settings import ImportSettings
 
 if TYPE_CHECKING:
@@ -69,7 +76,12 @@ def import_files(settings: ImportSettings) -> Outcome:
             item.responses = _by_prompt(item, dataset)
     with folder.lock():
         begins = not folder.exists()
-        manifest = Manifest.new(dataset) if begins else folder.load()[0]
+        manifest = (
+            Manifest.new(dataset, ledger=ledger_name(settings.ledger))
+            if begins
+            else folder.load()[0]
+        )
+        ledger_path = folder.ledger_to_write(manifest, settings.ledger)
         by_model = _by_model(settings, read)
         for model in by_model:
             if model in manifest.models and not manifest.models[model].imported:
@@ -82,17 +94,66 @@ def import_files(settings: ImportSettings) -> Outcome:
         manifest = _with_models(manifest, by_model)
         if begins:
             folder.begin(dataset)
-        with Ledger(folder.ledger_path(manifest)) as ledger:
+        with Ledger(ledger_path) as ledger:
+            _check_graded(ledger, dataset, manifest, by_model)
             files = ((model, item) for model, items in by_model.items() for item in items)
             ledger.imports.add(dataset.hash, (row for file in files for row in _rows(*file)))
+            halves = _halves(imported_rows(ledger, dataset))
         folder.save(manifest)
-    outcome = write_results(read_study(folder, settings.out.name), folder, settings.max_missing)
+    outcome = write_results(
+        read_graded_run(folder, settings.out.name), folder, settings.max_missing
+    )
     outcome.notes += [note for item in read if item.log for note in item.log.notes]
+    outcome.notes += [
+        f"{model}: {len(places):,} responses came with one of the two grades, which counts for"
+        " nothing alone; import the other, or have judges give both: opensafeintent grade RUN"
+        for model, places in halves.items()
+    ]
     if zeros := sum(item.zero_helpfulness for item in read):
         outcome.notes.append(
             f"{zeros} helpfulness grades of 0 were read as 1, as the authors' script does"
         )
     return outcome
+
+
+def _halves(rows: Mapping[str, Sequence[ImportedResponse]]) -> dict[str, set[ResponsePlace]]:
+    """Return the responses that came with one of the two grades, by model."""
+    halves: dict[str, set[ResponsePlace]] = {}
+    for model, responses in rows.items():
+        for one in (response.recorded for response in responses):
+            if (one.helpfulness is None) != (one.harm_severity is None):
+                halves.setdefault(model, set()).add((model, *_place(one)))
+    return halves
+
+
+def _check_graded(
+    ledger: Ledger, dataset: Dataset, manifest: Manifest, by_model: Mapping[str, Sequence[_Read]]
+) -> None:
+    """Refuse grades that would take the place of a judge's.
+
+    Raises:
+        InputError: a judge has graded a response, and a file brings grades of it.
+    """
+    for model, rows in imported_rows(ledger, dataset).items():
+        if model not in by_model or not manifest.models[model].judges:
+            continue
+        judged = {task.key for task in given_tasks(rows, dataset)}
+        known = {(model, *_place(row.recorded)): row.recorded for row in rows}
+        brought = (one for item in by_model[model] for one in item.responses)
+        for one in brought:
+            place = (model, *_place(one))
+            if place in judged and any(
+                getattr(one, what) is not None and getattr(known[place], what) is None
+                for what in SCALES
+            ):
+                raise InputError(
+                    f"{ledger.path.parent}: a judge has graded {model}, set {one.set_id},"
+                    f" {one.variant}; expected responses without judges' grades, or a new --out"
+                )
+
+
+def _place(one: RecordedResponse) -> tuple[str, str, int]:
+    return one.set_id, one.variant, one.epoch
 
 
 def _by_model(settings: ImportSettings, read: Sequence[_Read]) -> dict[str, list[_Read]]:

@@ -56,7 +56,7 @@ def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -
         sampling=settings.judge_sampling,
         pass_mark=settings.pass_mark,
     )
-    identities = {name: model_identity(name) for name in examination.duties}
+    identities = {name: model_identity(name, settings.functions) for name in examination.duties}
     with closing(display or Display()) as screen:
         if settings.dry_run:
             with Ledger(_ledger_of(settings), readonly=True, missing_ok=True) as ledger:
@@ -79,7 +79,7 @@ async def _check(
     limits: Limits,
 ) -> Outcome:
     async with HttpSession(settings.max_connections) as http:
-        opened = open_models(identities, http)
+        opened = open_models(identities, http, settings.functions)
         limits.check_prices(opened)
         with Ledger(_ledger_of(settings), waiting=wait_or_refuse(settings, display)) as ledger:
             client = Client(ledger, opened, limits)

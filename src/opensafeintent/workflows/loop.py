@@ -1,5 +1,5 @@
 """Run a coroutine to its end, wherever the caller is, and end it in good order when a signal asks
-for that.
+for that; limits of calls; waiting for a file that is held.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from opensafeintent.workflows.settings import Calling
 
 T = TypeVar("T")
 
+_MOST_FILES_ON_MACOS = 10_240
+"""`OPEN_MAX`; its hard limit is infinity, which it refuses as a soft one."""
 _LOOK_SECONDS = 0.5
 """A thread that waits for another does not wake for a signal that yet another one was given: it
 looks now and then.
@@ -162,9 +164,11 @@ def _raise_file_limit() -> None:
         import resource
     except ImportError:  # not on Windows
         return
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for wanted in (hard, max(soft, _MOST_FILES_ON_MACOS)):
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            break
 
 
 # What calls may come to, and how another process that holds a file is waited for

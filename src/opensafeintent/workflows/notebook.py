@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from opensafeintent.analysis.cohort import Group, group_studies
-from opensafeintent.analysis.estimates import EVERYWHERE, Number
+from opensafeintent.analysis.cohort import Cohort, into_cohorts
+from opensafeintent.analysis.estimates import EVERYWHERE, MetricEstimate
 from opensafeintent.calls.scripted import is_baseline
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
@@ -21,12 +21,12 @@ from opensafeintent.evaluation.run import RunTexts
 from opensafeintent.grades import GradeRow, grade_table
 from opensafeintent.report import tables as long
 from opensafeintent.report.formats import Column, Table
-from opensafeintent.report.metrics_json import UNDEFINED, group_line, group_notes, measured_of
+from opensafeintent.report.metrics_json import UNDEFINED, cohort_line, cohort_notes, measured_of
 from opensafeintent.report.page import html_table
 from opensafeintent.report.tables import utility
 from opensafeintent.report.transcripts import without_quoted
 from opensafeintent.workflows.loop import rare_collections
-from opensafeintent.workflows.report import named_runs, read_studies
+from opensafeintent.workflows.report import named_runs, read_graded_runs
 
 if TYPE_CHECKING:
     import altair
@@ -59,20 +59,20 @@ def load_run(run: str | os.PathLike[str], *further: str | os.PathLike[str]) -> R
             raise InputError(f"load_run: expected a path or its text, got {type(folder).__name__}")
     folders = named_runs([Path(folder) for folder in (run, *further)])
     with rare_collections():
-        groups = group_studies(read_studies(list(folders)))
-    return Run(groups, {name: path for path, name in folders.items()})
+        cohorts = into_cohorts(read_graded_runs(list(folders)))
+    return Run(cohorts, {name: path for path, name in folders.items()})
 
 
 class Run:
     """What `load_run` found. Everything is of the state that the ledger had then.
 
     Attributes:
-        groups: the models, those together that may be compared; frames number the groups from 1.
+        cohorts: the models, those together that may be compared; frames number the groups from 1.
         folders: where each run is, by the name that frames have for it.
     """
 
-    def __init__(self, groups: Sequence[Group], folders: dict[str, Path]) -> None:
-        self.groups = list(groups)
+    def __init__(self, cohorts: Sequence[Cohort], folders: dict[str, Path]) -> None:
+        self.cohorts = list(cohorts)
         self.folders = dict(folders)
 
     @property
@@ -80,7 +80,7 @@ class Run:
         """The models' names as frames and figures show them, the highest Mean Utility of each group
         first.
         """
-        return [model for group in self.groups for model in group.numbers.models]
+        return [model for cohort in self.cohorts for model in cohort.estimates.models]
 
     def metrics(self, *, strata: bool = False) -> pd.DataFrame:
         """Return a line for each metric of each model, and of the average over models, the values
@@ -100,17 +100,19 @@ class Run:
         Raises:
             InputError: pandas is missing.
         """
-        numbers = _stratum_numbers if strata else _numbers
+        estimates = _stratum_numbers if strata else _numbers
         found = [
-            (index, number) for index, group in enumerate(self.groups) for number in numbers(group)
+            (index, number)
+            for index, cohort in enumerate(self.cohorts)
+            for number in estimates(cohort)
         ]
-        table = long.numbers_table(self.groups, "metrics", "", "numbers", found, by_stratum=strata)
-        group, model, *others = table.columns
-        columns = (group, model, Column("kind"), *others, Column("rerun_se", part="rerun_se"))
+        table = long.numbers_table(self.cohorts, "metrics", "", "numbers", found, by_stratum=strata)
+        cohort, model, *others = table.columns
+        columns = (cohort, model, Column("kind"), *others, Column("rerun_se", part="rerun_se"))
         rows = [
             (
                 *(index + 1, number.model, _kind(number)),
-                *measured_of(self.groups[index]),
+                *measured_of(self.cohorts[index]),
                 *(number.stratum if strata else ()),
                 *(number.metric, number),
             )
@@ -129,7 +131,7 @@ class Run:
         Raises:
             InputError: pandas is missing.
         """
-        return _frame_of(long.comparisons(self.groups))
+        return _frame_of(long.comparisons(self.cohorts))
 
     def grades(self) -> pd.DataFrame:
         """Return a line for each response, with the columns of `grades.csv.gz`; `model` is as the
@@ -177,7 +179,7 @@ class Run:
         """Return the names of the figures' files by those that `figure` takes."""
         from opensafeintent.report.figures import figure_names
 
-        return {name.removeprefix(_FIGURE): name for name in figure_names(self.groups)}
+        return {name.removeprefix(_FIGURE): name for name in figure_names(self.cohorts)}
 
     def figure(self, name: str, *, as_svg: bool = False) -> altair.TopLevelMixin | Drawing:
         """Return a figure of the report: a chart of Altair's where that is installed, elsewhere a
@@ -196,7 +198,7 @@ class Run:
         full = names.get(str(name).removeprefix(_FIGURE))
         if full is None:
             raise InputError(f"figure {name!r}: there is none; valid: {', '.join(names)}")
-        figure = figure_of(self.groups, full)
+        figure = figure_of(self.cohorts, full)
         if as_svg or find_spec("altair") is None:
             return Drawing(
                 name=full,
@@ -215,9 +217,9 @@ class Run:
     def _rows(self) -> dict[str, tuple[list[GradeRow], Dataset]]:
         """Return every response by run, models by the names that they are shown by."""
         found: dict[str, tuple[list[GradeRow], Dataset]] = {}
-        for group in self.groups:
-            for model, rows in group.rows.items():
-                found.setdefault(group.origins[model].run, ([], group.dataset))[0].extend(rows)
+        for cohort in self.cohorts:
+            for model, rows in cohort.rows.items():
+                found.setdefault(cohort.origins[model].run, ([], cohort.dataset))[0].extend(rows)
         return found
 
     def _texts(
@@ -229,7 +231,9 @@ class Run:
         folder = RunFolder(self.folders[run])
         manifest, _ = folder.load()
         names = {
-            shown: origin.model for group in self.groups for shown, origin in group.origins.items()
+            shown: origin.model
+            for cohort in self.cohorts
+            for shown, origin in cohort.origins.items()
         }
         with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
             for row in rows:
@@ -251,13 +255,13 @@ class Run:
                 yield prompt, shown, None if text is None else text.row, no_prompt, no_text
 
     def __repr__(self) -> str:
-        lines = [group_line(self.groups, index) for index in range(len(self.groups))]
+        lines = [cohort_line(self.cohorts, index) for index in range(len(self.cohorts))]
         return "\n".join([f"Models: {', '.join(self.models)}", *lines])
 
     def _repr_html_(self) -> str:
-        table = utility(self.groups)
+        table = utility(self.cohorts)
         less = (column.name for column in table.columns if "rank" in column.name)
-        notes = (*group_notes(self.groups), UNDEFINED)
+        notes = (*cohort_notes(self.cohorts), UNDEFINED)
         return html_table(
             msgspec.structs.replace(table.hiding(*less, *_NOT_SHOWN), title=_HEADLINE, notes=notes)
         )
@@ -283,19 +287,23 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
 # ------------------------------------------------------------------------------
 
 
-def _numbers(group: Group) -> list[Number]:
-    wordings = [Number.of(found.excess, found.model, "wording_excess") for found in group.wordings]
-    return [*group.numbers.every(), *wordings]
-
-
-def _stratum_numbers(group: Group) -> list[Number]:
-    averages = [
-        number for (_, stratum), number in group.numbers.averages.items() if stratum != EVERYWHERE
+def _numbers(cohort: Cohort) -> list[MetricEstimate]:
+    wordings = [
+        MetricEstimate.of(found.excess, found.model, "wording_excess") for found in cohort.wordings
     ]
-    return [*group.numbers.strata.values(), *averages]
+    return [*cohort.estimates.every(), *wordings]
 
 
-def _kind(number: Number) -> str:
+def _stratum_numbers(cohort: Cohort) -> list[MetricEstimate]:
+    averages = [
+        number
+        for (_, stratum), number in cohort.estimates.averages.items()
+        if stratum != EVERYWHERE
+    ]
+    return [*cohort.estimates.strata.values(), *averages]
+
+
+def _kind(number: MetricEstimate) -> str:
     if number.models is not None:
         return "average"
     return "baseline" if is_baseline(number.model) else "model"

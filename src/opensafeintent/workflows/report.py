@@ -1,5 +1,5 @@
-"""The gates of a report: what the command line says of them, what they find, and the files in which
-a pipeline reads it.
+"""From runs to files that a reader opens, and to the verdict of a release gate; comparisons of
+models.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from opensafeintent.analysis.cohort import Coverage, Group, Study, group_studies
+from opensafeintent.analysis.cohort import Cohort, Coverage, GradedRun, into_cohorts
 from opensafeintent.analysis.estimates import reference_values
 from opensafeintent.analysis.gates import (
     Gate,
@@ -207,17 +207,17 @@ def _check_file(option: str, path: Path, folders: Sequence[Path]) -> None:
 def find_gates(
     settings: Gating,
     gates: Sequence[Gate],
-    groups: Sequence[Group],
-    studies: Sequence[Study],
-    earlier: Study | None,
+    cohorts: Sequence[Cohort],
+    runs: Sequence[GradedRun],
+    earlier: GradedRun | None,
 ) -> Gates | None:
     """Hold the models of a report against its gates; None where there are none.
 
     Args:
         settings: what is asked for.
         gates: the same, read.
-        groups: of the report.
-        studies: its runs.
+        cohorts: of the report.
+        runs: its runs.
         earlier: the run of `--baseline`.
 
     Raises:
@@ -225,23 +225,23 @@ def find_gates(
     """
     if not gates:
         return None
-    if not any(group.models for group in groups):
+    if not any(cohort.models for cohort in cohorts):
         raise InputError("no model: the run has none to hold against a gate")
-    for study in (*studies, *([earlier] if earlier else [])):
-        if early := ", ".join(study.manifest.stopped_early()):
+    for run in (*runs, *([earlier] if earlier else [])):
+        if early := ", ".join(run.manifest.stopped_early()):
             raise InputError(
-                f"{study.name}: {early} stopped early, when the question of --stop-when was"
+                f"{run.name}: {early} stopped early, when the question of --stop-when was"
                 " answered, and has no other verdict; run evaluate again without --stop-when"
             )
     thresholds = [gate for gate in gates if gate.kind != "worse"]
-    results = tuple(hold_thresholds(groups, thresholds, settings.confidence))
+    results = tuple(hold_thresholds(cohorts, thresholds, settings.confidence))
     cautions = _cautions(thresholds)
     if earlier is None:
         return Gates(results=results, cautions=cautions)
-    (study,) = studies
+    (run,) = runs
     margins = [gate for gate in gates if gate.kind == "worse"]
     confidence = settings.confidence or CONFIDENCE
-    changes = hold_against(groups, study, earlier, margins, confidence, settings.pairs)
+    changes = hold_against(cohorts, run, earlier, margins, confidence, settings.pairs)
     return msgspec.structs.replace(
         changes, results=results + changes.results, cautions=cautions + changes.cautions
     )
@@ -273,7 +273,7 @@ def _cautions(gates: Sequence[Gate]) -> tuple[str, ...]:
 
 
 def write_verdict(
-    settings: Gating, groups: Sequence[Group], gates: Gates | None, page: Path
+    settings: Gating, cohorts: Sequence[Cohort], gates: Gates | None, page: Path
 ) -> None:
     """Write the summary and the JUnit file that are asked for.
 
@@ -282,10 +282,10 @@ def write_verdict(
     """
     if settings.summary is not None:
         with written_beside(settings.summary) as file:
-            file.write(summary(groups, gates, page).encode())
+            file.write(summary(cohorts, gates, page).encode())
     if settings.junit is not None and gates is not None:
         with written_beside(settings.junit) as file:
-            file.write(junit(groups, gates).encode())
+            file.write(junit(cohorts, gates).encode())
 
 
 # From runs to files that a reader opens, and to the verdict of a release gate
@@ -301,7 +301,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     """
     out: Path | None = None
     """The folder that holds the results."""
-    groups: list[Group] = []
+    cohorts: list[Cohort] = []
     corrected: list[Correction] = []
     """What human labels make of the numbers, by model and metric."""
     transitions: list[Transitions] = []
@@ -371,7 +371,7 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
         outcome.notes += [*outcome.gates.cautions, *not_met(outcome.gates)]
         outcome.exit_code = first_exit_code(outcome.exit_code, outcome.gates.exit_code)
     try:
-        write_verdict(settings, outcome.groups, outcome.gates, out / "report.html")
+        write_verdict(settings, outcome.cohorts, outcome.gates, out / "report.html")
     except InputError as error:  # all the rest is there
         outcome.stopped.append(str(error))
         outcome.exit_code = first_exit_code(outcome.exit_code, error.exit_code)
@@ -383,43 +383,42 @@ def _write_report(
 ) -> Outcome:
     """Read, compute, draw, and put everything in its place; the folder is kept for us."""
     with replaced_together(out, lambda: _ours(out)) as new, ExitStack() as stack:
-        runs = (*settings.runs, *([settings.baseline] if settings.baseline else []))
+        folders = (*settings.runs, *([settings.baseline] if settings.baseline else []))
         opened = [
-            stack.enter_context(_open_study(RunFolder(path), name, display))
-            for path, name in named_runs(runs).items()
+            stack.enter_context(_open_run(RunFolder(path), name, display))
+            for path, name in named_runs(folders).items()
         ]
         earlier = opened.pop()[0] if settings.baseline else None
-        studies = [study for study, _ in opened]
-        texts = {
-            study.name: RunTexts(study.manifest, study.dataset, ledger) for study, ledger in opened
-        }
+        runs = [run for run, _ in opened]
+        texts = {run.name: RunTexts(run.manifest, run.dataset, ledger) for run, ledger in opened}
         corrector = _corrector(settings, texts) if settings.human_labels else None
         spent = {
-            study.name: spent_of_run(study.manifest, study.dataset, ledger)
-            for study, ledger in opened
+            run.name: spent_of_run(run.manifest, run.dataset, ledger) for run, ledger in opened
         }
         display.stage("estimating")
         outcome, tables = _write_numbers(
-            studies,
+            runs,
             new,
             settings.max_missing,
             Costs(spent, settings.prices),
             corrector,
-            gate=lambda groups: find_gates(settings, gates, groups, studies, earlier),
+            gate=lambda cohorts: find_gates(settings, gates, cohorts, runs, earlier),
         )
         display.stage("drawing")
-        _write_page(settings, studies, outcome, tables, texts, new, earlier=out)
+        _write_page(settings, runs, outcome, tables, texts, new, earlier=out)
     outcome.out = out
     return outcome
 
 
-def read_studies(runs: Sequence[Path], display: Display | None = None) -> list[Study]:
+def read_graded_runs(runs: Sequence[Path], display: Display | None = None) -> list[GradedRun]:
     """Rebuild runs from their ledgers; one that is named twice is read once."""
     screen = display or Display()
-    return [read_study(RunFolder(path), name, screen) for path, name in named_runs(runs).items()]
+    return [
+        read_graded_run(RunFolder(path), name, screen) for path, name in named_runs(runs).items()
+    ]
 
 
-Corrector = Callable[[Sequence[Group]], "tuple[list[Correction], list[str]]"]
+Corrector = Callable[[Sequence[Cohort]], "tuple[list[Correction], list[str]]"]
 """Corrects the numbers of a report's groups; beside them come notes on what was left aside."""
 
 
@@ -427,12 +426,12 @@ def _corrector(settings: ReportSettings, texts: Mapping[str, RunTexts]) -> Corre
     from opensafeintent.extensions.correction import correct, read_human_labels
 
     labels = read_human_labels(settings.human_labels)
-    return lambda groups: correct(labels, groups, texts)
+    return lambda cohorts: correct(labels, cohorts, texts)
 
 
 def _write_page(
     settings: ReportSettings,
-    studies: Sequence[Study],
+    runs: Sequence[GradedRun],
     outcome: Outcome,
     tables: Sequence[Table],
     texts: Mapping[str, RunTexts],
@@ -444,13 +443,13 @@ def _write_page(
     from opensafeintent.report.figures import all_figures, write_figures
     from opensafeintent.report.page import render_page
 
-    for group in outcome.groups:
-        group.numbers.let_go()  # drawing takes memory of its own
-    figures = all_figures(outcome.groups)
+    for cohort in outcome.cohorts:
+        cohort.estimates.let_go()  # drawing takes memory of its own
+    figures = all_figures(outcome.cohorts)
     write_figures(figures, out / "figures", earlier=earlier / "figures")
     page = render_page(
-        outcome.groups,
-        studies,
+        outcome.cohorts,
+        runs,
         tables,
         figures,
         texts,
@@ -479,20 +478,20 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
         InputError: a folder holds no run, or there are not two models that may be compared.
     """
     with closing(display or Display()) as screen, rare_collections():
-        studies = read_studies(settings.runs, screen)
-        groups = group_studies(studies)
+        runs = read_graded_runs(settings.runs, screen)
+        cohorts = into_cohorts(runs)
         screen.stage("estimating")
-        for group in groups:
-            _ = group.numbers.comparisons
-    if not any(len(group.models) > 1 for group in groups):
+        for cohort in cohorts:
+            _ = cohort.estimates.comparisons
+    if not any(len(cohort.models) > 1 for cohort in cohorts):
         raise InputError("nothing to compare: no two models share dataset, judges and templates")
-    transitions = transitions_between(groups, *studies) if len(studies) == 2 else []
+    transitions = transitions_between(cohorts, *runs) if len(runs) == 2 else []
     if settings.out is not None:
         write_tables(
-            [comparisons(groups), *([transitions_table(transitions)] if transitions else [])],
+            [comparisons(cohorts), *([transitions_table(transitions)] if transitions else [])],
             settings.out,
         )
-    return Outcome(exit_code=0, out=settings.out, groups=groups, transitions=transitions)
+    return Outcome(exit_code=0, out=settings.out, cohorts=cohorts, transitions=transitions)
 
 
 def named_runs(runs: Sequence[Path]) -> dict[Path, str]:
@@ -502,14 +501,14 @@ def named_runs(runs: Sequence[Path]) -> dict[Path, str]:
     return {path: path.name if names.count(path.name) == 1 else str(path) for path in paths}
 
 
-def read_study(folder: RunFolder, name: str, display: Display | None = None) -> Study:
+def read_graded_run(folder: RunFolder, name: str, display: Display | None = None) -> GradedRun:
     """Rebuild one run from its manifest and ledger."""
-    with _open_study(folder, name, display or Display()) as (study, _):
-        return study
+    with _open_run(folder, name, display or Display()) as (run, _):
+        return run
 
 
 @contextmanager
-def _open_study(folder: RunFolder, name: str, display: Display) -> Iterator[tuple[Study, Ledger]]:
+def _open_run(folder: RunFolder, name: str, display: Display) -> Iterator[tuple[GradedRun, Ledger]]:
     """Rebuild one run; the ledger stays as it was read, for the texts."""
     stage = f"reading {one_line(name, 60)}"
     display.stage(stage)
@@ -525,22 +524,22 @@ def _open_study(folder: RunFolder, name: str, display: Display) -> Iterator[tupl
     with Ledger(path, readonly=True) as ledger, ledger.snapshot():
         graded = derive(manifest, dataset, ledger, read=read)
         second = derive_again(manifest, dataset, ledger, graded)
-        study = study_of(name, manifest, dataset, graded, *second)
+        run = graded_run_of(name, manifest, dataset, graded, *second)
         del graded  # a hundred thousand records, needed no longer
-        yield study, ledger
+        yield run, ledger
 
 
-def study_of(
+def graded_run_of(
     name: str,
     manifest: Manifest,
     dataset: Dataset,
     graded: Sequence[GradedResponse],
     regrades: Sequence[Regrade] = (),
     swaps: Sequence[Swapped] = (),
-) -> Study:
+) -> GradedRun:
     """Put graded responses in order."""
     rows = (grade_row(response, manifest.models[response.model].mode_judge) for response in graded)
-    return Study(
+    return GradedRun(
         name,
         manifest,
         dataset,
@@ -551,7 +550,7 @@ def study_of(
 
 
 def write_results(
-    study: Study,
+    run: GradedRun,
     folder: RunFolder,
     max_missing: float,
     prices: Path | None = None,
@@ -563,7 +562,7 @@ def write_results(
     know.
 
     Args:
-        study: the run.
+        run: the run.
         folder: its folder, kept for this process.
         max_missing: share of missing grades beyond which the exit code is 1.
         prices: the user's file of prices.
@@ -571,20 +570,20 @@ def write_results(
         page: whether they are; else those of an earlier report, which show other numbers, are taken
             away.
     """
-    out, run = folder.path, (study.manifest, study.dataset)
+    out, source = folder.path, (run.manifest, run.dataset)
     earlier = out / "report.html"
     outdated = earlier.exists() and not page
     with (
-        Ledger(folder.ledger_path(study.manifest), readonly=True) as ledger,
+        Ledger(folder.ledger_path(run.manifest), readonly=True) as ledger,
         replaced_together(out, lambda: _ours(out)) as new,
     ):
-        costs = Costs({study.name: spent_of_run(*run, ledger)}, prices)
-        outcome, tables = _write_numbers([study], new, max_missing, costs)
+        costs = Costs({run.name: spent_of_run(*source, ledger)}, prices)
+        outcome, tables = _write_numbers([run], new, max_missing, costs)
         if page:
             (display or Display()).stage("drawing")
             settings = ReportSettings(runs=(out,), max_missing=max_missing)
-            texts = {study.name: RunTexts(*run, ledger)}
-            _write_page(settings, [study], outcome, tables, texts, new, earlier=out)
+            texts = {run.name: RunTexts(*source, ledger)}
+            _write_page(settings, [run], outcome, tables, texts, new, earlier=out)
     outcome.out = out
     if outdated:
         outcome.notes.append(f"the earlier {earlier} was removed, for it is out of date")
@@ -592,17 +591,17 @@ def write_results(
 
 
 def _write_numbers(
-    studies: Sequence[Study],
+    runs: Sequence[GradedRun],
     out: Path,
     max_missing: float,
     costs: Costs,
     corrector: Corrector | None = None,
-    gate: Callable[[Sequence[Group]], Gates | None] = lambda groups: None,
+    gate: Callable[[Sequence[Cohort]], Gates | None] = lambda cohorts: None,
 ) -> tuple[Outcome, list[Table]]:
     """Write metrics, costs, grades and tables; return what was found, and the tables.
 
     Args:
-        studies: the runs.
+        runs: the runs.
         out: the folder.
         max_missing: share of missing grades beyond which the exit code is 1.
         costs: what the runs came to.
@@ -610,24 +609,27 @@ def _write_numbers(
             their place.
         gate: holds the models against the gates of a report.
     """
-    groups = group_studies(studies)
-    gates = gate(groups)
-    corrected, left_aside = corrector(groups) if corrector else ([], [])
-    correction, correction_tables = _correction(corrected, groups)
-    numbers = metrics_json(groups) | correction | gates_json(gates)
-    write_private(out / "metrics.json", to_json(numbers))
-    write_grades_of_runs(
-        {study.name: (study.rows, study.dataset) for study in studies}, out / "grades.csv.gz"
-    )
+    cohorts = into_cohorts(runs)
+    gates = gate(cohorts)
+    corrected, left_aside = corrector(cohorts) if corrector else ([], [])
+    correction, correction_tables = _correction(corrected, cohorts)
+    estimates = {
+        **metrics_json(cohorts),
+        **correction,
+        **gates_json(gates),
+        "other_models": costs.other_models,
+    }
+    write_private(out / "metrics.json", to_json(estimates))
+    write_grades_of_runs({run.name: (run.rows, run.dataset) for run in runs}, out / "grades.csv.gz")
     write_private(out / "cost.json", cost_json(costs))
     tables = [
-        *all_tables(groups),
+        *all_tables(cohorts),
         *correction_tables,
         *gate_tables(gates),
         *cost_tables(costs),
     ]
     write_tables(tables, out / "tables")
-    covered = [one for group in groups for one in group.coverage.items()]
+    covered = [one for cohort in cohorts for one in cohort.coverage.items()]
     beyond = [
         f"{model}: {_missing(coverage, max_missing)}"
         for model, coverage in covered
@@ -636,7 +638,7 @@ def _write_numbers(
     partial = [line for one in covered for line in _partial(*one)]
     outcome = Outcome(
         exit_code=1 if beyond else 0,
-        groups=groups,
+        cohorts=cohorts,
         corrected=corrected,
         gates=gates,
         notes=[*partial, *left_aside, *beyond],
@@ -656,14 +658,14 @@ def _ours(out: Path) -> list[Path]:
 
 
 def _correction(
-    corrected: Sequence[Correction], groups: Sequence[Group]
+    corrected: Sequence[Correction], cohorts: Sequence[Cohort]
 ) -> tuple[dict[str, Any], list[Table]]:
     """Return what `metrics.json` holds of a correction by human labels, and its table."""
     if not corrected:
         return {}, []
     from opensafeintent.extensions.correction import corrected_json, correction_table
 
-    return {"corrected": corrected_json(corrected)}, [correction_table(corrected, groups)]
+    return {"corrected": corrected_json(corrected)}, [correction_table(corrected, cohorts)]
 
 
 def _missing(coverage: Coverage, most: float) -> str:

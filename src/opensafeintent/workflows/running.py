@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opensafeintent.analysis.cohort import Study
+from opensafeintent.analysis.cohort import GradedRun
 from opensafeintent.calls.client import Client, Display, progress_line, refreshed, shown
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER, Ledger, take_up
+from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
 from opensafeintent.calls.shutdown import heed, under_way
-from opensafeintent.errors import first_exit_code
+from opensafeintent.errors import InputError, first_exit_code
 from opensafeintent.evaluation.again import ask_again, expected_again
 from opensafeintent.evaluation.forecast import (
     ASSUMED,
@@ -36,12 +37,13 @@ from opensafeintent.evaluation.run import (
     replay,
     run_work,
 )
+from opensafeintent.files import inside
 from opensafeintent.interop import open_models, unset_lines
 from opensafeintent.promptsets import Dataset
 from opensafeintent.workflows.judge_check import checked, passed_line
 from opensafeintent.workflows.loop import Limits, run_async, wait_or_refuse
-from opensafeintent.workflows.report import Outcome, named_runs, study_of, write_results
-from opensafeintent.workflows.settings import Distributed
+from opensafeintent.workflows.report import Outcome, graded_run_of, named_runs, write_results
+from opensafeintent.workflows.settings import EvaluateSettings, GradeSettings
 
 if TYPE_CHECKING:
     from opensafeintent.extensions.stop_when import StopWhen
@@ -65,9 +67,7 @@ def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]
     by them its grades are on record, or missing.
     """
     answering: set[str] = set()
-    for path in filter(
-        Path.is_file, (folder.ledger_path(manifest), *folder.path.glob(f"{_SHARDS}/*/{LEDGER}"))
-    ):
+    for path in filter(Path.is_file, (folder.ledger_path(manifest), *_shards_of(folder))):
         with Ledger(path, readonly=True) as ledger:
             answering |= ledger.answering_models()
     models = {
@@ -82,10 +82,16 @@ def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]
     return msgspec.structs.replace(manifest, models=models)
 
 
+def _shards_of(folder: RunFolder) -> list[Path]:
+    """Return the ledgers that shards of an interrupted run have left."""
+    found = folder.path.glob(f"{_SHARDS}/*/{LEDGER}")
+    return [inside(folder.path, str(path.relative_to(folder.path))) for path in found]
+
+
 class EvaluationPlan(msgspec.Struct, kw_only=True):
     """What a command asks of a run: the run as it will be, and the calls that lead there."""
 
-    settings: Distributed
+    settings: EvaluateSettings | GradeSettings
     folder: RunFolder
     dataset: Dataset
     manifest: Manifest
@@ -104,16 +110,26 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
     def asked(self) -> list[str]:
         """Who is called: those that are named, and the other judges of the run, for what is new is
         graded by the whole panel.
+
+        Raises:
+            InputError: one of those is a Python function: a run may come from somebody else.
         """
         panels = {judge for item in self.work for judge in item.plan.judges}
-        return [*self.named, *sorted(panels - set(self.named))]
+        others = sorted(panels - set(self.named))
+        if loaded := [judge for judge in others if judge.startswith(PREFIX)]:
+            raise InputError(
+                f"{self.folder.path}: was graded by {loaded[0]} too, and only Python that the"
+                " command names is loaded; expected it as a --judge"
+            )
+        return [*self.named, *others]
 
 
 def foretell(plan: EvaluationPlan) -> Outcome:
     """Count the calls of a plan that the ledger does not hold, and make none."""
     manifest, dataset = plan.manifest, plan.dataset
     checks = check_work(plan.examination) if plan.examination else []
-    with Ledger(plan.folder.ledger_path(manifest), readonly=True, missing_ok=True) as ledger:
+    ledger_path = plan.folder.ledger_to_write(manifest, plan.settings.ledger)
+    with Ledger(ledger_path, readonly=True, missing_ok=True) as ledger:
         first = forecast(ledger, manifest.identities(), [*checks, *plan.work])
         again = forecast_again(ledger, manifest, dataset)
     unknown = again and any(task.given is None for item in plan.work for task in item.tasks)
@@ -131,16 +147,15 @@ async def carry_out(plan: EvaluationPlan, display: Display) -> Outcome:
         Stopped: a provider or a budget ended the run; what was answered is kept.
     """
     folder, manifest, settings = plan.folder, plan.manifest, plan.settings
+    ledger_path = folder.ledger_to_write(manifest, settings.ledger)
     limits = Limits.of(settings)
     checks: tuple[JudgeCheck, ...] = ()
     async with HttpSession(limits.max_connections) as http:
-        opened = open_models(plan.asked, http)
+        opened = open_models(plan.asked, http, settings.functions)
         limits.check_prices(opened)
         for line in plan.notes:
             display.note(line)
-        with Ledger(
-            folder.ledger_path(manifest), waiting=wait_or_refuse(settings, display)
-        ) as ledger:
+        with Ledger(ledger_path, waiting=wait_or_refuse(settings, display)) as ledger:
             client = Client(ledger, {**manifest.identities(), **opened}, limits)
             if plan.examination is not None:
                 checks = await checked(client, folder, manifest, plan.examination, display, limits)
@@ -149,10 +164,11 @@ async def carry_out(plan: EvaluationPlan, display: Display) -> Outcome:
             if not folder.exists():
                 folder.begin(plan.dataset)
             folder.save(manifest)
-            study, notes = await _run_calls(plan, manifest, client, display, limits)
+            run, notes = await _run_calls(plan, manifest, client, display, limits)
+    folder.load()  # results of a run that somebody has taken away meanwhile are none
     display.stage("estimating")
     outcome = write_results(
-        study, folder, settings.max_missing, settings.prices, display, page=plan.page
+        run, folder, settings.max_missing, settings.prices, display, page=plan.page
     ).with_calls(client)
     if client.stopped_models:
         outcome.exit_code = 3
@@ -199,7 +215,7 @@ async def _left(
 
 async def _run_calls(
     plan: EvaluationPlan, manifest: Manifest, client: Client, display: Display, limits: Limits
-) -> tuple[Study, list[str]]:
+) -> tuple[GradedRun, list[str]]:
     """Make every call that a plan asks for, then those of re-grades and the swap audit; return all
     that the run holds, and what a reader should know of a cluster.
 
@@ -237,7 +253,7 @@ async def _run_calls(
     with contextlib.suppress(OSError):
         (folder.path / _SHARDS).rmdir()
     (name,) = named_runs([folder.path]).values()
-    return study_of(name, manifest, dataset, graded, *second), notes
+    return graded_run_of(name, manifest, dataset, graded, *second), notes
 
 
 def _taken_up(folder: RunFolder, ledger: Ledger, display: Display) -> list[str]:
@@ -249,8 +265,8 @@ def _taken_up(folder: RunFolder, ledger: Ledger, display: Display) -> list[str]:
         heed()
         display.stage(f"waiting: {line}")
 
-    left = sorted(path.parent for path in folder.path.glob(f"{_SHARDS}/*/{LEDGER}"))
-    added = sum(take_up(ledger, shard, waiting).added for shard in left)
+    left = sorted(_shards_of(folder))
+    added = sum(take_up(ledger, shard.parent, waiting).added for shard in left)
     return [f"{added:,} calls were taken up from the shards of an interrupted run"] if added else []
 
 

@@ -1,5 +1,5 @@
-"""What a user says to a command: each setting with its limits and its option, checked when it is
-said. Nothing heavy is loaded for it: `--help` reads these records.
+"""Settings: what a user says to a command. Each has a type, limits and its option, and is checked
+when it is said. Nothing heavy is loaded for it: `--help` reads these records.
 """
 
 from __future__ import annotations
@@ -93,13 +93,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     group: ClassVar[str] = "Options"
 
+    functions: Mapping[str, Any] = {}
+    """Each `FunctionModel` of these settings, by the name that stands in its place; noted when they
+    are made.
+    """
+
     def __post_init__(self) -> None:
+        functions = dict(self.functions)
         for setting in settings_of(type(self)):
-            value = _named(getattr(self, setting.name), setting)
+            value = _named(getattr(self, setting.name), setting, functions)
             if isinstance(value, str | os.PathLike) and is_list(setting.kind):
                 value = (value,)
             try:
-                value = msgspec.convert(value, setting.kind, dec_hook=_path)
+                value = msgspec.convert(value, setting.kind, dec_hook=self._path)
             except (msgspec.ValidationError, TypeError) as error:
                 number = f" {value}" if isinstance(value, int | float) else ""
                 reason = str(error).replace("`", "").replace("Expected", "expected")
@@ -110,11 +116,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 except UnicodeEncodeError as error:
                     raise InputError(f"{setting}: is not valid Unicode text") from error
             msgspec.structs.force_setattr(self, setting.name, value)
+        msgspec.structs.force_setattr(self, "functions", functions)
+
+    @classmethod
+    def _path(cls, kind: type[Any], value: Any) -> Any:
+        assert kind is Path
+        if isinstance(value, str | os.PathLike):
+            return Path(value)
+        raise TypeError(f"Expected a path or its text, got `{type(value).__name__}`")
 
 
 @lru_cache(maxsize=32)
 def settings_of(record: type[Settings]) -> tuple[Setting, ...]:
-    """Return the settings of a record, those of its bases first."""
+    """Return the settings of a record, those of its bases first; not the functions in them."""
     return tuple(
         Setting(
             name=field.name,
@@ -127,6 +141,7 @@ def settings_of(record: type[Settings]) -> tuple[Setting, ...]:
             record=record.__name__,
         )
         for field in msgspec.structs.fields(record)
+        if field.name != "functions"
     )
 
 
@@ -136,22 +151,19 @@ def _declaring(record: type[Settings], name: str) -> type[Settings]:
     return next(base for base in reversed(bases) if name in base.__struct_fields__)
 
 
-def _named(value: Any, setting: Setting) -> Any:
-    """Return a value with the functions in it by their names."""
+def _named(value: Any, setting: Setting, functions: dict[str, Any]) -> Any:
+    """Return a value with the functions in it by their names, and note these."""
     from opensafeintent.calls.models import FunctionModel
 
     if isinstance(value, FunctionModel):
-        return value.named()
+        if functions.setdefault(value.identity, value).ask != value.ask:
+            raise InputError(
+                f"{setting}: two functions are called {value.identity}; give one of them another"
+                " name or version"
+            )
+        return value.identity
     if isinstance(value, list | tuple):
-        functions = [item for item in value if isinstance(item, FunctionModel)]
-        by_name = {function.identity: function.ask for function in functions}
-        for function in functions:
-            if by_name[function.identity] is not function.ask:
-                raise InputError(
-                    f"{setting}: two functions are called {function.identity}; give one of them"
-                    " another name or version"
-                )
-        return tuple(_named(item, setting) for item in value)
+        return tuple(_named(item, setting, functions) for item in value)
     if callable(value):
         name = getattr(value, "__name__", "f")
         raise InputError(
@@ -164,13 +176,6 @@ def _named(value: Any, setting: Setting) -> Any:
 def is_list(kind: Any) -> bool:
     """Whether a setting takes a list of values, perhaps among other things."""
     return get_origin(kind) is tuple or any(map(is_list, get_args(kind)))
-
-
-def _path(kind: type[Any], value: Any) -> Any:
-    assert kind is Path
-    if isinstance(value, str | os.PathLike):
-        return Path(value)
-    raise TypeError(f"Expected a path or its text, got `{type(value).__name__}`")
 
 
 # What a user says to a command
@@ -206,6 +211,10 @@ PricesFile = Annotated[
 RunsToRead = Annotated[tuple[Path, ...], Arg("RUN...")]
 IncludeUnsafe = Annotated[bool, Opt("Show unsafe responses and malicious prompts.")]
 Seed = Annotated[int, Meta(ge=0)]
+RunLedger = Annotated[
+    Path | None, Opt("A ledger that several runs use, one at a time.", metavar="FILE")
+]
+"""One in the run's folder by default."""
 
 
 class Data(Settings, frozen=True, kw_only=True):
@@ -221,7 +230,10 @@ class Data(Settings, frozen=True, kw_only=True):
 
 
 class Calling(Settings, frozen=True, kw_only=True):
-    """How many calls may be made at once and in all, and whether another process is waited for."""
+    """How many calls may be made at once and in all, and whether another process is waited for.
+
+    Paths are absolute once they are made: a function that is called may change the folder.
+    """
 
     group: ClassVar[str] = "Calls and budget"
 
@@ -242,6 +254,10 @@ class Calling(Settings, frozen=True, kw_only=True):
     dry_run: Annotated[
         bool, Opt("Print the calls, tokens and dollars to expect, and make none.")
     ] = False
+
+    @classmethod
+    def _path(cls, kind: type[Any], value: Any) -> Any:
+        return super()._path(kind, value).absolute()
 
 
 class Judges(Calling, frozen=True, kw_only=True):
@@ -380,7 +396,10 @@ class Distributed(Judging, frozen=True, kw_only=True):
 class GradeSettings(Distributed, frozen=True, kw_only=True):
     """Which run to grade, and how."""
 
+    group: ClassVar[str] = "Options"
+
     run: Annotated[Path, Arg()]
+    ledger: RunLedger = None
 
 
 class EvaluateSettings(Distributed, frozen=True, kw_only=True):
@@ -453,10 +472,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         Count | None, Opt("Grade N responses twice, to tell a judge's own noise.", metavar="N")
     ] = None
     """N of all models together, by each judge."""
-    ledger: Annotated[
-        Path | None, Opt("A ledger that several runs use, one at a time.", metavar="FILE")
-    ] = None
-    """One in the run's folder by default."""
+    ledger: RunLedger = None
     check_judge: Annotated[
         bool, Opt("Check the judges on anchor cases first; stop when one fails.")
     ] = False
@@ -643,6 +659,7 @@ class ImportSettings(Data, frozen=True, kw_only=True):
             is_file=True,
         ),
     ] = None
+    ledger: RunLedger = None
     max_missing: MaxMissing = MAX_MISSING
 
 

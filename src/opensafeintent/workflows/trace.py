@@ -8,14 +8,14 @@ from pathlib import Path
 
 import msgspec
 
-from opensafeintent.analysis.cohort import Study
+from opensafeintent.analysis.cohort import GradedRun
 from opensafeintent.analysis.judges import judges_differ
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.run import RunTexts, TracedRow
 from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import PromptSet
-from opensafeintent.workflows.report import read_study
+from opensafeintent.workflows.report import read_graded_run
 from opensafeintent.workflows.settings import TraceSettings
 
 
@@ -57,15 +57,15 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
             model.
     """
     folder = RunFolder(settings.run)
-    study = _checked(settings, folder)
-    manifest, dataset = study.manifest, study.dataset
+    run = _checked(settings, folder)
+    manifest, dataset = run.manifest, run.dataset
     by_set: defaultdict[str, list[GradeRow]] = defaultdict(list)
-    for row in study.rows:
+    for row in run.rows:
         if settings.model in (None, row.model):
             by_set[row.set_id].append(row)
     ledger = folder.ledger_path(manifest)
     with RunTexts(manifest, dataset, ledger) as texts:
-        for prompt_set in _chosen(settings, study, by_set):
+        for prompt_set in _chosen(settings, run, by_set):
             rows = texts.trace(prompt_set.id)
             responses = []
             for grades in by_set[prompt_set.id]:
@@ -78,7 +78,7 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
             yield Trace(ledger=ledger, prompt_set=prompt_set, responses=tuple(responses))
 
 
-def _checked(settings: TraceSettings, folder: RunFolder) -> Study:
+def _checked(settings: TraceSettings, folder: RunFolder) -> GradedRun:
     """Return the run, once it is sure that it has what is asked for."""
     named = (settings.set_id, settings.domain, settings.model)
     if named == (None,) * 3 and settings.worst is None and not settings.differs:
@@ -99,22 +99,22 @@ def _checked(settings: TraceSettings, folder: RunFolder) -> Study:
     ):
         if name is not None and name not in valid:
             raise InputError(f"{option} {name}: not {what}; {nearest(name, valid, shown=10)}")
-    study = read_study(folder, settings.run.name)
-    if settings.differs and not any(len(row.by_judge) > 1 for row in study.rows):
+    run = read_graded_run(folder, settings.run.name)
+    if settings.differs and not any(len(row.by_judge) > 1 for row in run.rows):
         raise InputError(
             f"--differs: no response of {settings.run} has two judges; expected a run with two or"
             " more --judge"
         )
-    return study
+    return run
 
 
 def _chosen(
-    settings: TraceSettings, study: Study, by_set: dict[str, list[GradeRow]]
+    settings: TraceSettings, run: GradedRun, by_set: dict[str, list[GradeRow]]
 ) -> Sequence[PromptSet]:
     """Return the prompt-sets that are asked for."""
     chosen = [
         prompt_set
-        for prompt_set in study.dataset.prompt_sets
+        for prompt_set in run.dataset.prompt_sets
         if settings.set_id in (None, prompt_set.id)
         and settings.domain in (None, prompt_set.harm_domain)
         and (by_set[prompt_set.id] or settings.set_id is not None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from opensafeintent.calls.http import (
     Secrets,
     bounded_wait,
     kind_of_error,
+    known_secrets,
 )
 from opensafeintent.calls.models import Served
 from opensafeintent.calls.providers import (
@@ -317,11 +317,14 @@ def completion_of(output: ModelOutput, max_tokens: int | None = None) -> bytes:
     choice = output.choices[0]
     stop = "length" if choice.stop_reason == "max_tokens" else choice.stop_reason
     usage = output.usage
+    thought = _reasoning(choice.message.content)
     if (
         stop == "unknown" and usage and max_tokens
-    ):  # a provider that does not say: who came up to the limit was cut
-        stop = "length" if usage.output_tokens >= max_tokens else "stop"
-    thought = _reasoning(choice.message.content)
+    ):  # a provider that does not say: who came up to the limit was cut, or who was in a batch with
+        # such a one; a text of fewer bytes than that was not
+        said = f"{thought or ''}{choice.message.text}"
+        short = 0 < len(said.encode("utf-8", "replace")) < max_tokens
+        stop = "length" if usage.output_tokens >= max_tokens and not short else "stop"
     message = {
         "role": "assistant",
         "content": _content(choice.message),
@@ -377,8 +380,7 @@ class InspectModel:
         self._provider = provider_of(name)
         in_process = self._provider in LOCAL_WEIGHTS
         self._http = http
-        # providers read many variables, and quote them in errors
-        self._secrets = Secrets(value for key, value in os.environ.items() if _SECRET.search(key))
+        self._secrets = known_secrets()  # providers read many variables, and quote them in errors
         self._models: dict[bytes, Model] = {}
         self._takes_schemas = True
         self._loading = asyncio.Lock()
@@ -530,7 +532,7 @@ class _ToNotices(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         model = _asking.get()
         if model is not None and record.levelno >= logging.WARNING:
-            notice = f"{model.identity}: {one_line(record.getMessage(), 300)}"
+            notice = f"{model.identity}: {one_line(model._secrets.scrub(record.getMessage()), 300)}"
             if notice not in model.notices:
                 model.notices.append(notice)
 
@@ -554,7 +556,6 @@ def _warnings_to(model: InspectModel) -> Iterator[None]:
 # ------------------------------------------------------------------------------
 
 
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.I)
 _MARKUP = re.compile(r"\[/?(bold|blue|red|green|yellow|dim|italic|cyan)[^\]]*\]")
 
 

@@ -11,8 +11,8 @@ from textwrap import wrap
 
 import msgspec
 
-from opensafeintent.analysis.cohort import Group
-from opensafeintent.analysis.estimates import Number, Numbers
+from opensafeintent.analysis.cohort import Cohort
+from opensafeintent.analysis.estimates import MetricEstimate, MetricEstimates
 from opensafeintent.metrics import KNOWING, METRICS, PRIMARY
 from opensafeintent.report import tables_judges as by_judge
 from opensafeintent.report.figures import models, models as judges, models as strata, plane
@@ -29,7 +29,7 @@ from opensafeintent.report.figures.kit import (
     write_figures,
 )
 from opensafeintent.report.formats import Section, Table
-from opensafeintent.report.metrics_json import group_line, group_notes
+from opensafeintent.report.metrics_json import cohort_line, cohort_notes
 from opensafeintent.report.tables import numbers_table
 from opensafeintent.statistics import FEWEST_SETS
 
@@ -53,14 +53,14 @@ class _Plan(msgspec.Struct, frozen=True):
     title: str
     section: Section
     caption: str
-    draw: Callable[[Group], Spec]
+    draw: Callable[[Cohort], Spec]
     metrics: tuple[str, ...] = ()
     """What is drawn."""
     by_stratum: bool = False
     """Whether its numbers are split by harm domain and by task type."""
-    table: Callable[[Sequence[Group]], Table] | None = None
+    table: Callable[[Sequence[Cohort]], Table] | None = None
     """Of its numbers, where they are not metrics."""
-    where: Callable[[Group], bool] = lambda _: True
+    where: Callable[[Cohort], bool] = lambda _: True
     """Which groups it is drawn for; where there are none, it is not there."""
 
 
@@ -148,7 +148,7 @@ _PLANS = (
         f" does, below it does more than it says. Crosses are baselines. {_CI}",
         plane.knowing,
         KNOWING,
-        where=lambda group: bool(group.probed),
+        where=lambda cohort: bool(cohort.probed),
     ),
     _Plan(
         "fig_7_strata",
@@ -173,7 +173,7 @@ _PLANS = (
         f" order of models changes from one judge to another, the ranking does. {_CI} {_ORDER}",
         judges.by_judge,
         table=by_judge.by_judge,
-        where=lambda group: bool(group.judges.agreements),
+        where=lambda cohort: bool(cohort.judges.agreements),
     ),
 )
 
@@ -187,80 +187,82 @@ def figures_in(folder: Path) -> list[Path]:
     return [path for path in written if path.is_file()]
 
 
-def all_figures(groups: Sequence[Group]) -> list[Figure]:
+def all_figures(cohorts: Sequence[Cohort]) -> list[Figure]:
     """Return every figure; with several groups each has a part for every group, and groups are
     never mixed.
 
     Some are there only for the groups that have what they show.
     """
-    return [_figure(plan, groups) for plan in _plans_of(groups)]
+    return [_figure(plan, cohorts) for plan in _plans_of(cohorts)]
 
 
-def figure_names(groups: Sequence[Group]) -> list[str]:
+def figure_names(cohorts: Sequence[Cohort]) -> list[str]:
     """Return what the figures of `all_figures` are called."""
-    return [plan.name for plan in _plans_of(groups)]
+    return [plan.name for plan in _plans_of(cohorts)]
 
 
-def figure_of(groups: Sequence[Group], name: str) -> Figure:
+def figure_of(cohorts: Sequence[Cohort], name: str) -> Figure:
     """Return the one of `all_figures` that is called so."""
-    (plan,) = (plan for plan in _plans_of(groups) if plan.name == name)
-    return _figure(plan, groups)
+    (plan,) = (plan for plan in _plans_of(cohorts) if plan.name == name)
+    return _figure(plan, cohorts)
 
 
-def _plans_of(groups: Sequence[Group]) -> list[_Plan]:
-    return [plan for plan in _PLANS if any(map(plan.where, groups))]
+def _plans_of(cohorts: Sequence[Cohort]) -> list[_Plan]:
+    return [plan for plan in _PLANS if any(map(plan.where, cohorts))]
 
 
-def _figure(plan: _Plan, groups: Sequence[Group]) -> Figure:
+def _figure(plan: _Plan, cohorts: Sequence[Cohort]) -> Figure:
     """Return a figure with a part for each of the groups that it is drawn for."""
-    charts = {index: plan.draw(group) for index, group in enumerate(groups) if plan.where(group)}
-    notes = group_notes(groups)
-    warnings = notes[len(groups) :]
+    charts = {
+        index: plan.draw(cohort) for index, cohort in enumerate(cohorts) if plan.where(cohort)
+    }
+    notes = cohort_notes(cohorts)
+    warnings = notes[len(cohorts) :]
     return Figure(
         name=plan.name,
         title=plan.title,
         section=plan.section,
         caption=" ".join((plan.caption, *warnings)),
-        notes=notes if len(groups) == 1 else warnings,
-        table=_table(plan, groups),
-        spec=finished(_stacked(charts, groups), plan.title),
+        notes=notes if len(cohorts) == 1 else warnings,
+        table=_table(plan, cohorts),
+        spec=finished(_stacked(charts, cohorts), plan.title),
     )
 
 
-def _table(plan: _Plan, groups: Sequence[Group]) -> Table:
+def _table(plan: _Plan, cohorts: Sequence[Cohort]) -> Table:
     """Return the numbers of a figure."""
     if plan.table:
-        return msgspec.structs.replace(plan.table(groups), name=plan.name)
+        return msgspec.structs.replace(plan.table(cohorts), name=plan.name)
     return numbers_table(
-        groups,
+        cohorts,
         plan.name,
         plan.title,
         plan.section,
         (
             (index, number)
-            for index, group in enumerate(groups)
-            for number in _numbers(plan, group.numbers)
+            for index, cohort in enumerate(cohorts)
+            for number in _numbers(plan, cohort.estimates)
         ),
         by_stratum=plan.by_stratum,
     )
 
 
-def _numbers(plan: _Plan, numbers: Numbers) -> list[Number]:
+def _numbers(plan: _Plan, estimates: MetricEstimates) -> list[MetricEstimate]:
     if not plan.by_stratum:
-        return [number for metric in plan.metrics for number in numbers.lines(metric)]
+        return [number for metric in plan.metrics for number in estimates.lines(metric)]
     return [
         number
-        for number in numbers.in_strata()
+        for number in estimates.in_strata()
         if number.metric in plan.metrics and not all(number.stratum)
     ]
 
 
-def _stacked(charts: Mapping[int, Spec], groups: Sequence[Group]) -> Spec:
+def _stacked(charts: Mapping[int, Spec], cohorts: Sequence[Cohort]) -> Spec:
     """Return one chart, a group's part below another's; charts are by the index of their group."""
-    if len(groups) == 1:
+    if len(cohorts) == 1:
         return charts[0]
     parts = [
-        down([chart]) | {"title": {"text": wrap(group_line(groups, index), 100), "offset": 10}}
+        down([chart]) | {"title": {"text": wrap(cohort_line(cohorts, index), 100), "offset": 10}}
         for index, chart in charts.items()
     ]
     return down(parts, spacing=36) | APART

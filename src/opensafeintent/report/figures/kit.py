@@ -1,5 +1,5 @@
-"""What charts are put together from: the look, the words of Vega-Lite, names that fit, rows of
-data, points with whiskers.
+"""What charts are put together from (the look, the words of Vega-Lite, names that fit, rows of
+data, points with whiskers), and figures as files.
 
 Specifications are plain Vega-Lite. Text from outside (a model's name above all) goes into data and
 axis domains only, never into an expression.
@@ -8,6 +8,7 @@ axis domains only, never into an expression.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
@@ -16,7 +17,8 @@ from xml.etree import ElementTree
 
 import msgspec
 
-from opensafeintent.analysis.estimates import AVERAGE, Number
+from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate
+from opensafeintent.errors import InputError
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.hostile import terminal_safe, visible
 from opensafeintent.report.formats import Section, Table, interval, shortened, to_csv
@@ -213,7 +215,7 @@ def labels_of(models: Sequence[str], most: int = _NAME) -> dict[str, str]:
     return found
 
 
-def row_of(number: Number, labels: Mapping[str, str], series: str) -> Datum:
+def row_of(number: MetricEstimate, labels: Mapping[str, str], series: str) -> Datum:
     """Return a number as a chart takes it, and as a tooltip shows it."""
     average = number.models is not None
     return {
@@ -393,6 +395,8 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _SCALE = 2
+_ADDRESSES = 80 * 2**30
+"""Bytes of address space, hardly any of which are ever used."""
 _LINE = 100
 """Characters of a line under a title."""
 _NUMBERED = re.compile(r'(?<=[#"])(clip|gradient_)(\d+)(?=[)"])')
@@ -455,6 +459,15 @@ def to_svg(figure: Figure, prefix: str = "") -> str:
     """
     import vl_convert
 
+    if sys.platform != "win32":
+        from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
+
+        # V8 ends the process where it is refused the addresses that it sets aside
+        if RLIM_INFINITY != (given := getrlimit(RLIMIT_AS)[0]) < _ADDRESSES:
+            raise InputError(
+                f"ulimit -v {given // 1024}: leaves too few addresses to draw figures; expected"
+                f" {_ADDRESSES // 1024} or unlimited"
+            )
     return _renumbered(vl_convert.vegalite_to_svg(titled(figure), config=THEMES["light"]), prefix)
 
 

@@ -1,12 +1,12 @@
-"""Figures with a line or a panel for each model (paper, Figures 2, 4, 5 and 6)."""
+"""Figures with a line or a panel for each model, stratum or judge (paper, Figures 2 to 7)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle, islice
 
-from opensafeintent.analysis.cohort import Group
-from opensafeintent.analysis.estimates import AVERAGE, Number, Numbers, Stratum
+from opensafeintent.analysis.cohort import Cohort
+from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate, MetricEstimates, Stratum
 from opensafeintent.analysis.judges import JUDGE_AVERAGE, PANEL
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.figures.kit import (
@@ -47,14 +47,14 @@ _ROOM = 0.1
 """Share of a bar's length that a number takes."""
 
 
-def _lines(numbers: Numbers, metric: str) -> list[Number]:
+def _lines(estimates: MetricEstimates, metric: str) -> list[MetricEstimate]:
     """Return a metric of every model in order, then its average where there are two models or more
     to average.
     """
-    found = numbers.lines(metric)
+    found = estimates.lines(metric)
     return (
         found
-        if len(numbers.averaged) > 1
+        if len(estimates.averaged) > 1
         else [number for number in found if number.models is None]
     )
 
@@ -63,18 +63,18 @@ def _any(rows: Sequence[Datum]) -> bool:
     return any(row["value"] is not None for row in rows)
 
 
-def safety(group: Group) -> Spec:
+def safety(cohort: Cohort) -> Spec:
     """Draw Mean Safety above Triplet Safety."""
-    numbers = group.numbers
+    estimates = cohort.estimates
     headings = {metric: METRICS[metric].label for metric in ("mean_safety", "triplet_safety")}
-    labels = labels_of(numbers.models)
-    pairs = zip(*(_lines(numbers, metric) for metric in headings), strict=True)
+    labels = labels_of(estimates.models)
+    pairs = zip(*(_lines(estimates, metric) for metric in headings), strict=True)
     rows = [row_of(number, labels, headings[number.metric]) for pair in pairs for number in pair]
     series = Series(tuple(headings.values()), (SKY, BLUE), ("circle", "diamond"))
     return dots(rows, series, width=_WIDTH, step=26, title="share safe") if _any(rows) else empty()
 
 
-def unsafe_by_mode(group: Group) -> Spec:
+def unsafe_by_mode(cohort: Cohort) -> Spec:
     """Draw the unsafe rate of each assistance mode in a panel of its own."""
     panels = {
         "refusal": "Refusal (A0, A1)",
@@ -82,11 +82,11 @@ def unsafe_by_mode(group: Group) -> Spec:
         "A3": "A3 safer reframing",
         "A4": "A4 direct answer",
     }
-    numbers = group.numbers
-    labels = labels_of(numbers.models)
+    estimates = cohort.estimates
+    labels = labels_of(estimates.models)
     found = {
         heading: [
-            row_of(number, labels, heading) for number in _lines(numbers, f"unsafe_rate_{mode}")
+            row_of(number, labels, heading) for number in _lines(estimates, f"unsafe_rate_{mode}")
         ]
         for mode, heading in panels.items()
     }
@@ -106,7 +106,7 @@ def unsafe_by_mode(group: Group) -> Spec:
     return across(charts) | APART
 
 
-def failures(group: Group) -> Spec:
+def failures(cohort: Cohort) -> Spec:
     """Draw the shares of detection and execution failures; the whisker is that of the border
     between them.
     """
@@ -115,10 +115,10 @@ def failures(group: Group) -> Spec:
         "execution_failure": "Execution failure: limits were known to be due",
     }
     otherwise = "nothing to show: no unsafe dual-use response was probed"
-    return _bars(group, names, (ORANGE, SKY), otherwise)
+    return _bars(cohort, names, (ORANGE, SKY), otherwise)
 
 
-def stability(group: Group) -> Spec:
+def stability(cohort: Cohort) -> Spec:
     """Draw the shares of stable-safe, flipping and stable-unsafe sets; a whisker is that of a
     border.
     """
@@ -130,11 +130,11 @@ def stability(group: Group) -> Spec:
     otherwise = (
         "nothing to show: no prompt-set has two or more dual-use wordings, all of them graded"
     )
-    return _bars(group, names, (BLUE, PALE, VERMILION), otherwise)
+    return _bars(cohort, names, (BLUE, PALE, VERMILION), otherwise)
 
 
 def _bars(
-    group: Group,
+    cohort: Cohort,
     names: dict[str, str],
     colours: tuple[str, ...],
     otherwise: str,
@@ -143,19 +143,19 @@ def _bars(
     them.
 
     Args:
-        group: of the models, which have a bar each, as has their average.
+        cohort: of the models, which have a bar each, as has their average.
         names: what each share is called, by its metric.
         colours: of the shares.
         otherwise: what is said where there is no bar.
     """
     series = Series(tuple(names.values()), colours)
-    labels = labels_of(group.numbers.models)
+    labels = labels_of(cohort.estimates.models)
     bars: list[Datum] = []
     lower: list[Datum] = []
     upper: list[Datum] = []
     texts: dict[str, list[Datum]] = {name: [] for name in series.names}
     firsts: list[Datum] = []
-    for parts in zip(*(_lines(group.numbers, metric) for metric in names), strict=True):
+    for parts in zip(*(_lines(cohort.estimates, metric) for metric in names), strict=True):
         rows = [row_of(number, labels, names[number.metric]) for number in parts]
         firsts.append(rows[0])
         if rows[0]["low"] is None or rows[-1]["low"] is None:
@@ -252,19 +252,22 @@ _NAMES = 185
 _STRATA_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE)
 
 
-def panels(group: Group, metrics: Mapping[str, str]) -> Spec:
+def panels(cohort: Cohort, metrics: Mapping[str, str]) -> Spec:
     """Draw some metrics by domain, and below by type: a panel for each of them.
 
     Args:
-        group: the models.
+        cohort: the models.
         metrics: what each is called.
     """
-    numbers = group.numbers
+    estimates = cohort.estimates
     lines: list[Spec] = []
-    for heading, of in (("harm domain", _ordered(numbers, 0)), ("task type", _ordered(numbers, 1))):
+    for heading, of in (
+        ("harm domain", _ordered(estimates, 0)),
+        ("task type", _ordered(estimates, 1)),
+    ):
         charts: list[Spec] = []
         for metric, title in metrics.items():
-            series, rows, faint = _rows(numbers, metric, of)
+            series, rows, faint = _rows(estimates, metric, of)
             if _any((*rows, *faint)):
                 step = 22 if len(series.names) == 1 else 12 * len(series.names) + 6
                 names = 0 if charts else _NAMES
@@ -275,41 +278,41 @@ def panels(group: Group, metrics: Mapping[str, str]) -> Spec:
     return down(lines) if lines else empty()
 
 
-def _ordered(numbers: Numbers, kind: int) -> list[Stratum]:
+def _ordered(estimates: MetricEstimates, kind: int) -> list[Stratum]:
     """Return harm domains (kind 0) or task types (1) from the safest to the least safe, by Triplet
     Safety averaged over models.
     """
 
     def level(stratum: Stratum) -> float:
         found = [
-            numbers.strata[model, "triplet_safety", stratum].value
-            for model in numbers.averaged or numbers.models
+            estimates.strata[model, "triplet_safety", stratum].value
+            for model in estimates.averaged or estimates.models
         ]
         defined = [value for value in found if value is not None]
         return -sum(defined) / len(defined) if defined else 1.0
 
     return sorted(
-        (stratum for stratum in numbers.sets if stratum[kind] and not stratum[1 - kind]),
+        (stratum for stratum in estimates.sets if stratum[kind] and not stratum[1 - kind]),
         key=lambda stratum: (level(stratum), stratum[kind]),
     )
 
 
 def _rows(
-    numbers: Numbers, metric: str, of: Sequence[Stratum]
+    estimates: MetricEstimates, metric: str, of: Sequence[Stratum]
 ) -> tuple[Series, list[Datum], list[Datum]]:
     """Return what is drawn with whiskers, and what without: few models one by one, of many only
     their average.
     """
-    labels = labels_of(numbers.models)
-    shown = numbers.models if len(numbers.models) <= FEW else []
-    averaged = len(numbers.averaged) > 1 or not shown
+    labels = labels_of(estimates.models)
+    shown = estimates.models if len(estimates.models) <= FEW else []
+    averaged = len(estimates.averaged) > 1 or not shown
     rows: list[Datum] = []
     faint: list[Datum] = []
     for stratum in of:
-        line = {"label": stratum[0] or stratum[1], "thin": numbers.sets[stratum] < FEWEST_SETS}
-        found = {model: numbers.strata[model, metric, stratum] for model in numbers.models}
+        line = {"label": stratum[0] or stratum[1], "thin": estimates.sets[stratum] < FEWEST_SETS}
+        found = {model: estimates.strata[model, metric, stratum] for model in estimates.models}
         rows += [row_of(found[model], labels, labels[model]) | line for model in shown]
-        average = numbers.averages.get((metric, stratum))
+        average = estimates.averages.get((metric, stratum))
         if averaged and average:
             rows.append(row_of(average, labels, AVERAGE) | line)
         if not shown:
@@ -332,11 +335,11 @@ _TOGETHER = {JUDGE_AVERAGE: "average over judges", PANEL: PANEL}
 _NAME = 30
 
 
-def by_judge(group: Group) -> Spec:
+def by_judge(cohort: Cohort) -> Spec:
     """Draw the two primary metrics of each model, a point for each judge, one for their average and
     one for the panel.
     """
-    graders = group.judges.graders
+    graders = cohort.judges.graders
     judges = labels_of([grader.name for grader in graders if grader.name not in _TOGETHER], _NAME)
     names = tuple(judges.get(grader.name) or _TOGETHER[grader.name] for grader in graders)
     colours = (*islice(cycle(_COLOURS), len(judges)), GREY, GREY)
@@ -345,12 +348,16 @@ def by_judge(group: Group) -> Spec:
         "cross",
         "diamond",
     )
-    labels = labels_of(group.numbers.models)
+    labels = labels_of(cohort.estimates.models)
     charts = [
         dots(
             [
-                row_of(Number.of(estimates[group.models.index(model)], model, metric), labels, name)
-                for model in group.numbers.models
+                row_of(
+                    MetricEstimate.of(estimates[cohort.models.index(model)], model, metric),
+                    labels,
+                    name,
+                )
+                for model in cohort.estimates.models
                 for name, grader in zip(names, graders, strict=True)
                 for estimates in (grader.estimates[metric],)
             ],

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
-from opensafeintent.analysis.cohort import Group
-from opensafeintent.analysis.estimates import Numbers, reference_values
+from opensafeintent.analysis.cohort import Cohort
+from opensafeintent.analysis.estimates import MetricEstimates, reference_values
 from opensafeintent.calls.scripted import is_baseline
 from opensafeintent.metrics import KNOWING, METRICS
 from opensafeintent.report.figures.kit import (
@@ -48,12 +48,12 @@ Box = tuple[float, float, float, float]
 # ------------------------------------------------------------------------------
 
 
-def frontier(group: Group) -> Spec:
+def frontier(cohort: Cohort) -> Spec:
     """Draw Triplet Safety against Mean Utility: models, the frontier that they form, points of
     reference.
     """
     metrics = "mean_utility", "triplet_safety"
-    rows = _positions(group.numbers, *metrics)
+    rows = _positions(cohort.estimates, *metrics)
     if not rows:
         return empty()
     x, y = map(reference_values, metrics)
@@ -107,11 +107,11 @@ def _steps(points: Sequence[Datum]) -> Spec:
 # ------------------------------------------------------------------------------
 
 
-def knowing(group: Group) -> Spec:
+def knowing(cohort: Cohort) -> Spec:
     """Draw how well models tell malicious from dual-use prompts in word against in deed, over the
     line where both are one.
     """
-    rows = _positions(group.numbers, KNOWING.doing, KNOWING.knowing)
+    rows = _positions(cohort.estimates, KNOWING.doing, KNOWING.knowing)
     if not rows:
         return empty()
     ends = [row[end] for row in rows for end in ("low_x", "low_y")]
@@ -139,12 +139,12 @@ def knowing(group: Group) -> Spec:
 # ------------------------------------------------------------------------------
 
 
-def _positions(numbers: Numbers, x_metric: str, y_metric: str) -> list[Datum]:
+def _positions(estimates: MetricEstimates, x_metric: str, y_metric: str) -> list[Datum]:
     """Return where each model stands; a model without both metrics has no place."""
-    labels = labels_of(numbers.models, most=30)
+    labels = labels_of(estimates.models, most=30)
     rows: list[Datum] = []
-    for model in numbers.models:
-        x, y = (numbers.overall[model, metric] for metric in (x_metric, y_metric))
+    for model in estimates.models:
+        x, y = (estimates.overall[model, metric] for metric in (x_metric, y_metric))
         if x.value is None or y.value is None:
             continue
         rows.append(
