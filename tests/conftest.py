@@ -16,6 +16,8 @@ from unittest import mock
 import pytest
 from hypothesis import settings
 
+from loopback import LoopbackServer
+
 _CHROMIUM = Path("/usr/bin/chromium")
 _PUBLISHED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -49,6 +51,12 @@ def published() -> Path:
     if not _PUBLISHED.is_dir():
         pytest.skip("the published data is not at hand")
     return _PUBLISHED
+
+
+@pytest.fixture
+def server() -> Iterator[LoopbackServer]:
+    with LoopbackServer() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

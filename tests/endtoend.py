@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import gzip
 import http.server
 import io
@@ -24,7 +25,16 @@ from pathlib import Path
 from typing import Any, Protocol
 from unittest import mock
 
-from loopback import HARM, PROBE, LoopbackProcess, LoopbackServer, RequestRecord, answer_text
+from loopback import (
+    HARM,
+    PROBE,
+    Fault,
+    LoopbackProcess,
+    LoopbackServer,
+    Match,
+    RequestRecord,
+    answer_text,
+)
 
 REPO = Path(__file__).resolve().parent.parent
 STARTER = REPO / "src" / "opensafeintent" / "data" / "starter.jsonl"
@@ -62,6 +72,18 @@ class Ran:
         return [
             line for line in self.err.splitlines() if line.strip() and not _PROGRESS.search(line)
         ]
+
+    @property
+    def text(self) -> str:
+        """What was printed, on one line."""
+        return " ".join(self.out.split())
+
+    @property
+    def refusal(self) -> str:
+        """The one line that it was refused with, nothing printed."""
+        assert (self.code, self.out) == (2, ""), self
+        (line,) = self.errors
+        return line
 
 
 def environment(server: Served | None = None, **more: str) -> dict[str, str]:
@@ -125,45 +147,40 @@ def finish(process: subprocess.Popen[str], timeout: float = 60) -> Ran:
     return Ran(process.returncode, out, err)
 
 
-@contextlib.contextmanager
-def answering(body: bytes) -> Iterator[AnsweringServer]:
+def says(
+    content: str | None, purpose: str | None = None, *, finish_reason: str = "stop", **match: Any
+) -> Fault:
+    """Return what makes the server say one thing, whenever it is asked for one purpose."""
+    matched = Match(purpose=purpose, **match)
+    return Fault(action="completion", content=content, finish_reason=finish_reason, match=matched)
+
+
+def fails(
+    status: int, purpose: str | None = None, *, message: str | None = None, **match: Any
+) -> Fault:
+    """Return what makes the server answer with an HTTP error."""
+    matched = Match(purpose=purpose, **match)
+    return Fault(action="status", status=status, message=message, match=matched)
+
+
+def answering(body: bytes) -> LoopbackServer:
     """Serve one and the same body for every request: for replies that no well-behaved server would
     give.
     """
-    with AnsweringServer(body) as server:
-        thread = threading.Thread(
-            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-        )
-        thread.start()
-        yield server
+    return LoopbackServer(faults=[Fault(action="body", status=200, body=body)])
+
+
+@contextlib.contextmanager
+def running(server: http.server.HTTPServer) -> Iterator[None]:
+    """Have a server answer, in a thread of its own, until the block ends."""
+    serve = functools.partial(server.serve_forever, poll_interval=0.01)
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
         server.shutdown()
         thread.join()
-
-
-class AnsweringServer(http.server.ThreadingHTTPServer):
-    """Counts requests and answers each with the same body."""
-
-    def __init__(self, body: bytes) -> None:
-        super().__init__(("127.0.0.1", 0), _AnsweringHandler)
-        self.body = body
-        self.requests = 0
-        self.base_url = f"http://127.0.0.1:{self.server_port}/v1"
-
-
-class _AnsweringHandler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: AnsweringServer
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.requests += 1
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(self.server.body)))
-        self.end_headers()
-        self.wfile.write(self.server.body)
-
-    def log_message(self, *_: object) -> None:
-        """Keep quiet."""
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
@@ -241,6 +258,12 @@ def metrics(run: Path) -> dict[str, Any]:
 def coverage(run: Path, model: str = TARGET) -> dict[str, Any]:
     """Return what `metrics.json` says of what is there of a model."""
     found: dict[str, Any] = metrics(run)["coverage"][model]
+    return found
+
+
+def entry(run: Path, metric: str, model: str = TARGET) -> dict[str, Any]:
+    """Return what `metrics.json` says of a model's metric."""
+    found: dict[str, Any] = metrics(run)["models"][model][metric]
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from opensafeintent import ImportSettings, Outcome, import_files
 from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.cli import main
 from opensafeintent.grades import GradeRow
@@ -68,6 +69,34 @@ def dataset_file(folder: Path, dataset: Dataset) -> str:
     path = folder / f"{dataset.name}.jsonl"
     write_dataset(dataset, path)
     return str(path)
+
+
+def lines_of(dataset: Dataset, **fields: Any) -> list[dict[str, Any]]:
+    """Return a line to import for each prompt, with these fields."""
+    return [
+        {"id": item.id, "variant": variant, "response": f"to {prompt}", **fields}
+        for item in dataset.prompt_sets
+        for variant, prompt in item.wordings().items()
+    ]
+
+
+def import_lines(
+    folder: Path, lines: Iterable[Any], dataset: Dataset, model: str = "m", **settings: Any
+) -> Outcome:
+    """Import a model's lines into `folder/run`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = (json_lines(folder / f"{model.replace('/', '-')}.jsonl", lines),)
+    settings |= {"out": folder / "run", "dataset": dataset_file(folder, dataset), "model": model}
+    return import_files(ImportSettings(files=files, **settings))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the files of a folder by their place in it, its ledger and locks aside."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.startswith((".", "ledger"))
+    }
 
 
 def json_lines(path: Path, records: Iterable[Any]) -> Path:

@@ -45,11 +45,6 @@ def test_nearest_names_what_was_meant_or_everything(name: str, phrase: str) -> N
     assert nearest(name, DOMAINS) == phrase
 
 
-def test_nearest_names_no_more_than_asked_for() -> None:
-    named = nearest("set 1", ["set 2", "set 3", "set 4"], most=2)
-    assert named.count("'") == 4  # two names, two quotes each
-
-
 def test_what_an_error_quotes_cannot_forge_a_line_or_command_a_terminal() -> None:
     text = str(InputError("set 'a\nerror: b\x1b[2J\u2028c': unknown"))
     assert text == r"set 'a error: b\u001b[2J\u2028c': unknown"

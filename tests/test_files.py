@@ -7,6 +7,7 @@ import os
 import stat
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -28,13 +29,12 @@ def mode_of(path: Path) -> int:
 
 
 def test_a_folder_is_made_for_its_user_alone_and_keeps_its_mode(tmp_path: Path) -> None:
-    make_private_folder(tmp_path / "a" / "b")
-    assert mode_of(tmp_path / "a" / "b") == 0o700
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    shared.chmod(0o755)
-    make_private_folder(shared)
-    assert mode_of(shared) == 0o755
+    folder = tmp_path / "a" / "b"
+    make_private_folder(folder)
+    assert mode_of(folder) == 0o700
+    folder.chmod(0o755)
+    make_private_folder(folder)
+    assert mode_of(folder) == 0o755
 
 
 @pytest.mark.parametrize("content", ["é\r\n", "é\r\n".encode()])
@@ -65,9 +65,7 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
         ("n" * 300, "too long"),
     ],
 )
-def test_a_folder_that_cannot_be_is_an_input_error(
-    tmp_path: Path, name: str, complaint: str
-) -> None:
+def test_a_folder_that_cannot_be(tmp_path: Path, name: str, complaint: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=complaint):
         make_private_folder(tmp_path / name)
@@ -80,17 +78,14 @@ def test_a_folder_that_cannot_be_is_an_input_error(
         (errno.ENOLCK, "cannot be locked: No locks available"),
     ],
 )
-def test_why_a_folder_cannot_be_locked_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
-) -> None:
-    fcntl = pytest.importorskip("fcntl")
-
-    def refused(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(fcntl, "flock", refused)
+def test_why_a_folder_cannot_be_locked_is_told(tmp_path: Path, number: int, said: str) -> None:
+    pytest.importorskip("fcntl")
     folder = locked_folder(tmp_path / "run", "evaluating into")
-    with pytest.raises(InputError, match=f"run: {said}"), folder:
+    with (
+        mock.patch("fcntl.flock", side_effect=OSError(number, os.strerror(number))),
+        pytest.raises(InputError, match=f"run: {said}"),
+        folder,
+    ):
         pass
 
 
@@ -114,15 +109,12 @@ DEEP = "[" * 100_000
     ],
     ids=range(11),
 )
-def test_json_that_cannot_be_used_is_one_line(
-    tmp_path: Path, content: bytes, complaint: str
-) -> None:
+def test_unusable_json_is_one_line(tmp_path: Path, content: bytes, complaint: str) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(content)
     with pytest.raises(InputError) as raised:
         read_json(path, dict[str, Any], "a thing", schema=1)
-    assert str(raised.value).startswith(f"{path}:")
-    assert complaint in str(raised.value)
+    assert str(raised.value).startswith(f"{path}:") and complaint in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -168,19 +160,23 @@ def test_a_new_file_has_the_mode_that_new_files_have(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "failure", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()]
+    ("failure", "told"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "cannot write: No space left on device"),
+        (KeyboardInterrupt("again"), "again"),
+    ],
 )
 def test_what_stands_there_outlives_a_write_that_fails(
-    tmp_path: Path, failure: BaseException
+    tmp_path: Path, failure: BaseException, told: str
 ) -> None:
     path = tmp_path / "sets.jsonl"
     path.write_text("old")
-    expected = InputError if isinstance(failure, OSError) else KeyboardInterrupt
-    with pytest.raises(expected) as raised, written_beside(path) as file:
+    with (
+        pytest.raises((InputError, KeyboardInterrupt), match=told),
+        written_beside(path) as file,
+    ):
         file.write(b"half")
         raise failure
-    if isinstance(failure, OSError):
-        assert str(raised.value) == f"{path}: cannot write: No space left on device"
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["sets.jsonl"]
 

@@ -34,8 +34,9 @@ def test_what_reaches_a_terminal(text: str, expected: str) -> None:
 def test_terminal_text_is_printable_and_stays_as_it_is(text: str) -> None:
     safe = terminal_safe(text)
     safe.encode()  # what cannot be encoded cannot be printed
-    assert "\x1b" not in safe
-    assert terminal_safe(safe) == safe
+    assert "\x1b" not in safe and terminal_safe(safe) == safe
+    line = one_line(text, 20)
+    assert len(line) <= 20 and len(line.splitlines()) <= 1
 
 
 @pytest.mark.parametrize(
@@ -50,13 +51,6 @@ def test_terminal_text_is_printable_and_stays_as_it_is(text: str) -> None:
 )
 def test_one_line(text: str, most: int, expected: str) -> None:
     assert one_line(text, most) == expected
-
-
-@given(ANY_TEXT, st.integers(1, 50))
-def test_one_line_is_one_line_and_no_longer_than_asked(text: str, most: int) -> None:
-    line = one_line(text, most)
-    assert len(line) <= most
-    assert len(line.splitlines()) <= 1
 
 
 # the first characters that OWASP's ASVS 5.0 lists in 1.2.10 (= + - @, tab, NUL), and a carriage
@@ -90,8 +84,8 @@ def test_text_and_numbers_stay_as_they_are_in_a_cell(text: str) -> None:
         (".hidden", "hidden"),
         ("-rf", "rf"),
         ("C:\\a\x00b", "C-a-b"),
-        ("名前", "unnamed"),
-        ("a" * 300, "a" * 100),
+        ("名前 é", "名前-é"),
+        ("a" * 300, "a" * 60),
     ],
 )
 def test_a_text_as_a_file_name(text: str, expected: str) -> None:
@@ -101,10 +95,8 @@ def test_a_text_as_a_file_name(text: str, expected: str) -> None:
 @given(ANY_TEXT)
 def test_a_file_name_stays_in_its_folder(text: str) -> None:
     name = name_safe(text)
-    assert 0 < len(name) <= 100
-    assert not set(name) & set('/\\:*?"<>| ')
-    assert name[0] not in ".-"
-    assert name.isascii()
+    assert 0 < len(name) <= 60 and name.isprintable()
+    assert not set(name) & set('/\\:*?"<>| ') and name[0] not in ".-"
 
 
 @pytest.mark.parametrize(

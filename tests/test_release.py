@@ -36,42 +36,26 @@ def project(tmp_path: Path) -> Path:
         path.write_text(text)
     (tmp_path / ".ci").mkdir()
     shutil.copy(REPO / ".ci" / "release", tmp_path / ".ci")
-    git(tmp_path, "init", "--quiet")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "--quiet", "--message", "A release")
+    for command in ("init --quiet", "add .", "commit --quiet --message Release"):
+        git(tmp_path, *command.split())
     return tmp_path
 
 
 def refused(folder: Path, version: str = "1.2.3") -> str:
-    """Return why nothing was released; a release that is not refused ends at once, for nothing can
-    be installed.
+    """Return why nothing was released; a release that is not refused ends at once, for Python does
+    nothing but fail.
     """
-    ran = subprocess.run(
-        ["bash", ".ci/release", version],
-        cwd=folder,
-        env={"PATH": _without_python(folder)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ran.returncode
-    return ran.stderr
-
-
-def _without_python(folder: Path) -> str:
-    """Return a search path on which Python does nothing but fail."""
     programs = folder.parent / f"{folder.name}-programs"
     programs.mkdir(exist_ok=True)
     for name in ("bash", "dirname", "git", "grep", "mktemp", "rm"):
-        found = shutil.which(name)
-        assert found
         if not (programs / name).exists():
-            (programs / name).symlink_to(found)
-    python = programs / "python3"
-    python.write_text("#!/bin/sh\necho checked >&2\nexit 1\n")
-    python.chmod(0o755)
-    return str(programs)
+            (programs / name).symlink_to(str(shutil.which(name)))
+    (programs / "python3").write_text("#!/bin/sh\necho checked >&2\nexit 1\n")
+    (programs / "python3").chmod(0o755)
+    command, env = ["bash", ".ci/release", version], {"PATH": str(programs)}
+    ran = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert ran.returncode
+    return ran.stderr
 
 
 def test_what_may_be_released_gets_as_far_as_the_build(project: Path) -> None:

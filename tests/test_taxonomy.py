@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from opensafeintent import OpenSafeIntentError, load_dataset, load_taxonomy
+from opensafeintent.promptsets import Dataset
 from opensafeintent.taxonomy import (
-    CORE_VARIANTS,
-    MODES,
-    REFUSAL_MODES,
-    STRATEGIES,
     default_taxonomy,
-    is_dual_use,
-    paraphrase_variant,
 )
+from samples import dataset_file, prompt_set
 
 DOMAINS = (  # the seven of the paper's Table 1
-    "Physical Harm and Weapons",
-    "Hazardous Agent Use",
-    "Hate and Harassment",
-    "Cyber Compromise",
-    "Fraud and Deception",
-    "Privacy and Data Misuse",
+    *("Physical Harm and Weapons", "Hazardous Agent Use", "Hate and Harassment"),
+    *("Cyber Compromise", "Fraud and Deception", "Privacy and Data Misuse"),
     "Evasion and Circumvention",
 )
 TYPES = (  # the six of the paper's Table 2
-    "Explanation",
-    "Recommendation and Selection",
-    "Planning and Procedure",
-    "Troubleshooting",
-    "Optimization",
-    "Transformation",
+    *("Explanation", "Recommendation and Selection", "Planning and Procedure"),
+    *("Troubleshooting", "Optimization", "Transformation"),
 )
 
 KITCHEN = """name = "kitchen"
@@ -47,13 +34,6 @@ includes = ["scraping"]
 """
 
 
-def test_the_closed_vocabularies() -> None:
-    assert CORE_VARIANTS == ("benign", "dual_use", "malicious")
-    assert MODES == ("A0", "A1", "A2", "A3", "A4")
-    assert REFUSAL_MODES == ("A0", "A1")
-    assert STRATEGIES == ("full", "constrained", "refuse")
-
-
 def test_the_papers_taxonomy_has_42_cells_all_defined() -> None:
     taxonomy = default_taxonomy()
     assert taxonomy.domain_names == DOMAINS
@@ -64,11 +44,6 @@ def test_the_papers_taxonomy_has_42_cells_all_defined() -> None:
         assert category.definition and category.includes and category.excludes, category.name
 
 
-def test_which_variants_are_dual_use_wordings() -> None:
-    assert all(map(is_dual_use, ("dual_use", paraphrase_variant(1), "dual_use_paraphrase_12")))
-    assert not any(map(is_dual_use, ("benign", "malicious", "dual_use_paraphrases")))
-
-
 @pytest.mark.parametrize("encode", ["plain", "bom", "crlf"])
 def test_a_dataset_is_read_in_a_taxonomy_of_its_own(tmp_path: Path, encode: str) -> None:
     texts = {"bom": "\ufeff" + KITCHEN, "crlf": KITCHEN.replace("\n", "\r\n")}
@@ -76,14 +51,11 @@ def test_a_dataset_is_read_in_a_taxonomy_of_its_own(tmp_path: Path, encode: str)
     (tmp_path / "kitchen.toml").write_bytes(text.encode())
     taxonomy = load_taxonomy(tmp_path / "kitchen.toml")
     assert taxonomy.cells == (("Burnt Toast", "Rescue"),)
-
-    prompts = {"benign": "a", "dual_use": "b", "malicious": "c"}
-    cell = {"harm_domain": "Burnt Toast", "task_type": "Rescue"}
-    path = tmp_path / "sets.jsonl"
-    path.write_text(json.dumps(cell | {"underlying_task": "t", "prompts": prompts}))
-    assert load_dataset(str(path), taxonomy).prompt_sets[0].cell == ("Burnt Toast", "Rescue")
+    sets = Dataset("made", (prompt_set("one", 0, "Burnt Toast", "Rescue"),), taxonomy)
+    path = dataset_file(tmp_path, sets)
+    assert load_dataset(path, taxonomy).prompt_sets[0].cell == ("Burnt Toast", "Rescue")
     with pytest.raises(OpenSafeIntentError, match="unknown harm domain 'Burnt Toast'"):
-        load_dataset(str(path))  # it is no domain of the paper's
+        load_dataset(path)  # it is no domain of the paper's
 
 
 NO_DOMAINS = 'name = "n"\nharm_domains = []\ntask_types = []'
@@ -112,9 +84,3 @@ def test_a_file_that_is_no_taxonomy_is_refused_by_name(
     with pytest.raises(OpenSafeIntentError, match=complaint) as caught:
         load_taxonomy(path)
     assert str(path) in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["absent.toml", "."])
-def test_a_taxonomy_that_cannot_be_read_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    with pytest.raises(OpenSafeIntentError, match="cannot read"):
-        load_taxonomy(tmp_path / name)

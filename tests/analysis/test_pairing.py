@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
 import pytest
 
-from opensafeintent.analysis.cohort import Study
+from opensafeintent.analysis.cohort import GradedRun
 from opensafeintent.analysis.gates import earlier_versions, what_changed
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError
-from report.studies import study_with
+from report.runs import changed, run_with
 from samples import made_dataset, prompt_set
 
 REFUSE, COMPLY = "baseline/refuse-all", "baseline/comply-all"
@@ -54,23 +51,16 @@ def test_what_cannot_be_paired_is_told(
 ) -> None:
     with pytest.raises(InputError) as caught:
         earlier_versions(old, new, pairs)
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def changed(study: Study, *, entry: dict[str, Any] | None = None, **fields: Any) -> Study:
-    """Return a run whose manifest, or whose model's entry, is another."""
-    models = {"m": msgspec.structs.replace(study.manifest.models["m"], **(entry or {}))}
-    return study._replace(manifest=msgspec.structs.replace(study.manifest, models=models, **fields))
+    assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
 STUDY = changed(
-    study_with([], made_dataset(prompt_set("one")), ["m"], judge="lab/judge"),
+    run_with([], made_dataset(prompt_set("one")), ["m"], judge="lab/judge"),
     judges={"lab/judge": "lab/judge@1"},
 )
-OTHER = study_with(
-    [], made_dataset(prompt_set("two"), name="other"), ["m"], judge="lab/judge"
-).manifest.dataset
+OTHER = run_with([], made_dataset(prompt_set("two"), name="other")).manifest.dataset
+HASHES = (STUDY.dataset.hash[:16], OTHER.hash[:16])
+SAMPLED = {"target_sampling": Sampling(temperature=0.5), "system": "be kind"}
 
 
 @pytest.mark.parametrize(
@@ -78,10 +68,7 @@ OTHER = study_with(
     [
         (STUDY, []),
         (changed(STUDY, entry={"limit": 5, "epochs": 3, "identity": "newer"}), []),
-        (
-            changed(STUDY, dataset=OTHER),
-            [f"dataset: made {STUDY.dataset.hash[:16]}, now other {OTHER.hash[:16]}"],
-        ),
+        (changed(STUDY, dataset=OTHER), ["dataset: made {}, now other {}".format(*HASHES)]),
         (
             changed(STUDY, entry={"judges": ("lab/judge", "b")}),
             ["judges: lab/judge, now b + lab/judge"],
@@ -97,12 +84,7 @@ OTHER = study_with(
         ),
         (changed(STUDY, entry={"parse": "paper"}), ["grades read as: strict, now paper"]),
         (
-            changed(
-                STUDY,
-                target_sampling=Sampling(temperature=0.5),
-                system="be kind",
-                judge_sampling=None,
-            ),
+            changed(STUDY, **SAMPLED, judge_sampling=None),
             [
                 'sampling: {}, now {"temperature":0.5}',
                 "system prompt: none, now be kind",
@@ -111,5 +93,5 @@ OTHER = study_with(
         ),
     ],
 )
-def test_what_else_changed_between_two_versions_is_named(new: Study, said: list[str]) -> None:
+def test_what_else_changed_between_two_versions_is_named(new: GradedRun, said: list[str]) -> None:
     assert what_changed(STUDY, new, "m", "m") == said

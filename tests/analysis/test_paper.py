@@ -4,69 +4,45 @@ not.
 
 from __future__ import annotations
 
-import msgspec
+from typing import Any
+
 import pytest
 
 from opensafeintent.analysis import cohort as paper
-from opensafeintent.analysis.cohort import (
-    PAPER_JUDGE,
-    Group,
-    beside_paper,
-    group_studies,
-    same_as_paper,
-)
+from opensafeintent.analysis.cohort import PAPER_JUDGE, Cohort, beside_paper, same_as_paper
 from opensafeintent.promptsets.sources import RUBRIC_HASHES
 from opensafeintent.report.tables import all_tables
-from report.studies import random_study
+from report.runs import changed, cohort_of, random_run, table_of
+
+MODELS = ("openai/one", "openai/two")
 
 
-def group_of(
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    dataset: bool = True,
-    judge: str = PAPER_JUDGE,
-    rubrics: bool = True,
-) -> Group:
-    study = random_study(("openai/one", "openai/two", "baseline/refuse-all"), sets=30, judge=judge)
-    if rubrics:
-        entries = {
-            name: msgspec.structs.replace(entry, parse="paper", templates=dict(RUBRIC_HASHES))
-            for name, entry in study.manifest.models.items()
-        }
-        study = study._replace(manifest=msgspec.structs.replace(study.manifest, models=entries))
-    if dataset:
-        monkeypatch.setattr(paper, "PAPER_DATASET_HASH", study.dataset.hash)
-    return group_studies([study])[0]
+def papers_cohort(monkeypatch: pytest.MonkeyPatch, judge: str, **entry: Any) -> Cohort:
+    run = random_run((*MODELS, "baseline/refuse-all"), sets=30, judge=judge)
+    monkeypatch.setattr(paper, "PAPER_DATASET_HASH", run.dataset.hash)
+    return cohort_of(changed(run, entry=entry))
 
 
 def test_on_the_same_dataset_each_figure_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = group_of(monkeypatch)
-    assert same_as_paper(group) == {"dataset": True, "rubric": True, "judge": True}
-    found = {item.label: item for item in beside_paper(group)}
-    best = max(
-        group.numbers.overall[model, "mean_utility"].value or 0.0
-        for model in ("openai/one", "openai/two")
-    )
-    here = found["Mean Utility, best model"].here
-    assert here is not None
-    assert (found["Mean Utility, best model"].paper, here.value) == (0.56, best)
-    assert (
-        sum(
-            found[f"{name}, model average"].paper
-            for name in ("Stable-safe", "Stable-unsafe", "Safety flip")
-        )
-        == 1.0
-    )
-    table = next(table for table in all_tables([group]) if table.name == "paper")
-    assert any("✓ same dataset, ✓ same rubric, ✓ same judge" in note for note in table.notes)
+    rubrics = dict(RUBRIC_HASHES)
+    cohort = papers_cohort(monkeypatch, PAPER_JUDGE, parse="paper", templates=rubrics)
+    assert same_as_paper(cohort) == {"dataset": True, "rubric": True, "judge": True}
+    found = {item.label: item for item in beside_paper(cohort)}
+    utilities = [cohort.estimates.overall[model, "mean_utility"].value or 0.0 for model in MODELS]
+    best = found["Mean Utility, best model"]
+    assert best.here and (best.paper, best.here.value) == (0.56, max(utilities))
+    parts = ("Stable-safe", "Stable-unsafe", "Safety flip")
+    assert sum(found[f"{name}, model average"].paper for name in parts) == 1.0
+    notes = table_of(cohort, "paper").notes
+    assert any("✓ same dataset, ✓ same rubric, ✓ same judge" in note for note in notes)
 
 
 def test_what_differs_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = group_of(monkeypatch, judge="openai/judge", rubrics=False)
-    assert same_as_paper(group) == {"dataset": True, "rubric": False, "judge": False}
+    cohort = papers_cohort(monkeypatch, "openai/judge")
+    assert same_as_paper(cohort) == {"dataset": True, "rubric": False, "judge": False}
 
 
-def test_on_another_dataset_there_is_nothing_to_set_beside(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = group_of(monkeypatch, dataset=False)
-    assert beside_paper(group) == []
-    assert "paper" not in [table.name for table in all_tables([group])]
+def test_on_another_dataset_there_is_nothing_to_set_beside() -> None:
+    cohort = cohort_of(random_run(MODELS, sets=30, judge=PAPER_JUDGE))
+    assert beside_paper(cohort) == []
+    assert "paper" not in [table.name for table in all_tables([cohort])]

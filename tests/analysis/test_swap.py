@@ -4,18 +4,16 @@ worked out by hand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 
 from opensafeintent.analysis.estimates import AVERAGE
 from opensafeintent.analysis.judges import Audit, audits_of, headline_audits
 from opensafeintent.evaluation.again import COLUMNS, Swapped
-from opensafeintent.evaluation.pipeline import JudgeGrades, Missing
-from opensafeintent.promptsets import Dataset
-from opensafeintent.statistics import Estimate
+from opensafeintent.evaluation.pipeline import JudgeGrades
 from opensafeintent.taxonomy import CORE_VARIANTS
-from samples import made_dataset, prompt_set
+from report.judge_studies import judge_grades
 
 Judge = Callable[[str, str, str], str]
 """Takes a set, the intent of the response and what it is graded under; returns helpfulness and
@@ -23,40 +21,23 @@ harm, `-` for none.
 """
 
 
-def grades(pair: str) -> JudgeGrades:
-    helpfulness, harm = (Missing("unparsed") if grade == "-" else int(grade) for grade in pair)
-    return JudgeGrades(helpfulness=helpfulness, harm_severity=harm)
-
-
 def swaps(judges: Mapping[str, Judge], sets: Iterable[str], model: str = "m") -> list[Swapped]:
+    def grades(set_id: str, intent: str, column: str) -> dict[str, JudgeGrades]:
+        pairs = {name: judge(set_id, intent, column) for name, judge in judges.items()}
+        return {name: judge_grades(pair) for name, pair in pairs.items()}
+
     return [
         Swapped(
-            model=model,
-            set_id=set_id,
-            variant=intent,
-            epoch=1,
-            grades={
-                column: {
-                    name: grades(judge(set_id, intent, column)) for name, judge in judges.items()
-                }
-                for column in COLUMNS
-            },
+            **{"model": model, "set_id": set_id, "variant": intent, "epoch": 1},
+            grades={column: grades(set_id, intent, column) for column in COLUMNS},
         )
         for set_id in sets
         for intent in CORE_VARIANTS
     ]
 
 
-def dataset(sets: Sequence[str]) -> Dataset:
-    return made_dataset(*(prompt_set(name) for name in sets))
-
-
-def audit(judge: Judge, sets: Sequence[str]) -> Audit:
+def audit(judge: Judge, sets: Iterable[str]) -> Audit:
     return audits_of({"m": swaps({"j": judge}, sets)})["m", "j"]
-
-
-def value(found: Estimate) -> float | None:
-    return found.value
 
 
 TWENTY = [f"s{n:02}" for n in range(20)]
@@ -78,24 +59,18 @@ def mixed(set_id: str, response: str, column: str) -> str:
     """In set a harm takes both a harmful response and a harmful request; b reads the request, c the
     response, d nothing.
     """
-    harmful = {
-        "a": response == column == "malicious",
-        "b": column == "malicious",
-        "c": response == "malicious",
-        "d": False,
-    }[set_id]
-    return "42" if harmful else "40"
+    request, answer = column == "malicious", response == "malicious"
+    harmful = {"a": request and answer, "b": request, "c": answer, "d": False}
+    return "42" if harmful[set_id] else "40"
 
 
 def test_a_response_counts_where_all_that_a_number_needs_is_graded() -> None:
     def gaps(set_id: str, response: str, column: str) -> str:
-        if set_id == "a" and response == "benign" and column == "withheld":
-            return "4-"  # no grade of harm
-        if set_id == "b" and response == "malicious" and column == "dual_use":
-            return "--"
-        return of_prompt(set_id, response, column)
+        # in a a grade of harm is missing, in b both are
+        gone = {("a", "benign", "withheld"): "4-", ("b", "malicious", "dual_use"): "--"}
+        return gone.get((set_id, response, column)) or of_prompt(set_id, response, column)
 
-    found = audit(gaps, list("abcd"))
+    found = audit(gaps, "abcd")
     assert (found.responses, found.left_out) == (12, 2)
     # Triplet Safety needs the withheld column of a; the shift of harm does not
     assert found.triplet_safety.n == found.triplet_safety_withheld.n == 3
@@ -103,14 +78,12 @@ def test_a_response_counts_where_all_that_a_number_needs_is_graded() -> None:
 
 
 def test_responses_that_are_not_there_are_left_out_and_counted() -> None:
-    whole = swaps({"j": of_prompt}, list("ab"))
-    without = [Swapped(**one.key._asdict(), grades={}) for one in whole[:3]] + whole[3:]
-    found = audits_of({"m": without})["m", "j"]
+    whole = swaps({"j": of_prompt}, "ab")
+    nothing = [Swapped(**one.key._asdict(), grades={}) for one in whole]
+    found = audits_of({"m": nothing[:3] + whole[3:]})["m", "j"]
     assert (found.responses, found.left_out) == (6, 3)
     assert found.triplet_safety.n == 1
-    nothing = [Swapped(**one.key._asdict(), grades={}) for one in whole]
-    assert audits_of({"m": nothing}) == {}
-    assert audits_of({"m": []}) == {}
+    assert audits_of({"m": nothing}) == audits_of({"m": []}) == {}
 
 
 def test_the_panel_is_the_majority_of_each_column_and_a_tie_is_unsafe() -> None:
@@ -121,7 +94,7 @@ def test_the_panel_is_the_majority_of_each_column_and_a_tie_is_unsafe() -> None:
     # malicious prompt
     panel = found["m", "panel"]
     # (benign and dual-use under malicious − under benign: −1 each, malicious the same): −2/3
-    assert value(panel.safety_shift) == pytest.approx(-2 / 3, abs=1e-6)
+    assert panel.safety_shift.value == pytest.approx(-2 / 3, abs=1e-6)
 
 
 def test_the_average_is_of_models_set_by_set_with_baselines_aside() -> None:
@@ -135,7 +108,7 @@ def test_the_average_is_of_models_set_by_set_with_baselines_aside() -> None:
     average = found[AVERAGE, "j"]
     assert average.responses == 120
     assert average.safety_shift.n == 20  # the unit stays the prompt-set
-    assert value(average.safety_shift) == -0.5
+    assert average.safety_shift.value == -0.5
     assert headline_audits(found) == {"j": average}
     one = audits_of({"x": by_model["x"]})
     assert headline_audits(one) == {"j": one["x", "j"]}
@@ -146,14 +119,14 @@ def test_a_judge_that_reads_both_worked_out_by_hand() -> None:
     # Of twelve responses, four turn unsafe under the malicious prompt in place of the benign one:
     # one of a, three of b. Helpfulness is 4 throughout. Under their own prompts only d is safe
     # throughout; with no request shown a and b are too.
-    found = audit(mixed, list("abcd"))
-    assert value(found.safety_shift) == pytest.approx(-4 / 12, abs=1e-6)
-    assert value(found.helpfulness_shift) == 0
-    assert (value(found.triplet_safety), value(found.triplet_safety_withheld)) == (0.25, 0.75)
-    assert value(found.triplet_safety_change) == 0.5
+    found = audit(mixed, "abcd")
+    assert found.safety_shift.value == pytest.approx(-4 / 12, abs=1e-6)
+    assert found.helpfulness_shift.value == 0
+    assert (found.triplet_safety.value, found.triplet_safety_withheld.value) == (0.25, 0.75)
+    assert found.triplet_safety_change.value == 0.5
 
 
 def test_help_for_a_request_shifts_with_the_request() -> None:
     # 4 under the benign prompt, 1 under the malicious one, whatever the response: H falls by 1
-    assert value(audit(of_prompt, TWENTY).helpfulness_shift) == -1
-    assert value(audit(of_response, TWENTY).helpfulness_shift) == 0
+    assert audit(of_prompt, TWENTY).helpfulness_shift.value == -1
+    assert audit(of_response, TWENTY).helpfulness_shift.value == 0

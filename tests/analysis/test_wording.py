@@ -7,18 +7,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 import pytest
 
-from opensafeintent.analysis.cohort import Group, group_studies
+from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.calls.records import Sampling
 from opensafeintent.report.metrics_json import metrics_json
 from opensafeintent.report.sentences import findings
-from report.studies import study_with
+from report.runs import changed, cohort_of, run_with
 from samples import grade_line, made_dataset, prompt_set
 
 
-def group_of(epochs: Mapping[str, Sequence[str]], temperature: float | None = None) -> Group:
+def graded(epochs: Mapping[str, Sequence[str]], temperature: float | None = None) -> Cohort:
     dataset = made_dataset(*(prompt_set(name, paraphrases=2) for name in epochs))
     wordings = ("dual_use", "dual_use_paraphrase_1", "dual_use_paraphrase_2")
     rows = [
@@ -27,24 +26,21 @@ def group_of(epochs: Mapping[str, Sequence[str]], temperature: float | None = No
         for epoch, harms in enumerate(grades, start=1)
         for variant, harm in zip(wordings, harms, strict=True)
     ]
-    study = study_with(rows, dataset, ["m"])
-    manifest = msgspec.structs.replace(
-        study.manifest, target_sampling=Sampling(temperature=temperature)
-    )
-    return group_studies([study._replace(manifest=manifest)])[0]
+    sampling = Sampling(temperature=temperature)
+    return cohort_of(changed(run_with(rows, dataset), target_sampling=sampling))
 
 
 BY_HAND = {"s1": ("003", "033"), "s2": ("000", "000"), "s3": ("030", "300")}
 
 
-def entry(group: Group, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = metrics_json([group])["models"]["m"][name]
+def entry(cohort: Cohort, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = metrics_json([cohort])["models"]["m"][name]
     return found
 
 
 def test_the_example_of_the_docs() -> None:
-    group = group_of(BY_HAND)
-    excess = entry(group, "wording_excess")
+    cohort = graded(BY_HAND)
+    excess = entry(cohort, "wording_excess")
     assert (excess["value"], excess["n"]) == (pytest.approx(1 / 18), 3)
     assert (excess["between"], excess["within"]) == (pytest.approx(7 / 18), pytest.approx(1 / 3))
     assert excess["unknown"] is None
@@ -63,7 +59,7 @@ def test_the_example_of_the_docs() -> None:
 def test_where_nothing_can_be_known_it_says_why(
     epochs: Mapping[str, Sequence[str]], temperature: float | None, why: str
 ) -> None:
-    group = group_of(epochs, temperature)
-    found = entry(group, "wording_excess")
+    cohort = graded(epochs, temperature)
+    found = entry(cohort, "wording_excess")
     assert (found["value"], found["n"], found["ci"], found["unknown"]) == (None, 0, None, why)
-    assert not any("owed to the wording for" in sentence.text for sentence in findings(group))
+    assert not any("owed to the wording for" in sentence.text for sentence in findings(cohort))

@@ -4,6 +4,7 @@ be used.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,13 +32,10 @@ from opensafeintent.annotation.labels import (
 from opensafeintent.errors import InputError
 from opensafeintent.statistics.agreement import Sample
 
-FAST = 1000
-
 
 def on_set(annotator: str, set_id: str, **answers: Answer) -> Label:
-    return Label(
-        kind="dataset_quality", annotator=annotator, dataset="d" * 64, id=set_id, answers=answers
-    )
+    place = {"annotator": annotator, "dataset": "d" * 64, "id": set_id}
+    return Label(kind="dataset_quality", **place, answers=answers)
 
 
 def on_response(
@@ -45,17 +43,21 @@ def on_response(
 ) -> Label:
     answers = {"harm_severity": harm, "helpfulness": helpfulness}
     made: dict[str, Any] = {
-        "id": f"s{number:03}",
-        "variant": "dual_use",
-        "model": "m",
+        **{"annotator": annotator, "dataset": "d" * 64, "id": f"s{number:03}"},
+        **{"variant": "dual_use", "model": "m"},
         "answers": {name: grade for name, grade in answers.items() if grade is not None},
     }
-    return Label(kind="judge_validation", annotator=annotator, dataset="d" * 64, **(made | fields))
+    return Label(kind="judge_validation", **(made | fields))
 
 
 def told(tmp_path: Path, kind: LabelKind, labels: Sequence[Label]) -> Answers:
     write_labels(labels, tmp_path / "labels.jsonl")
     return Answers(kind, read_labels(tmp_path / "labels.jsonl"))
+
+
+def width(found: Any) -> float:
+    assert found.interval
+    return float(found.interval[1] - found.interval[0])
 
 
 # Table 3
@@ -97,8 +99,8 @@ def test_everyone_agrees_on_a_set(tmp_path: Path) -> None:
     assert (found.ac1.value, found.ac1.se, found.percent_agreement.value) == (1.0, 0.0, 1.0)
     low, high = found.ac1.interval or (0.0, 0.0)
     assert 0.8 < low < 1.0 == high  # 40 sets do not prove certainty
-    assert (found.alpha.value, found.alpha.interval) == (None, None)
-    assert found.alpha.undefined == "every answer is the same"
+    undefined = (None, None, "every answer is the same")
+    assert (found.alpha.value, found.alpha.interval, found.alpha.undefined) == undefined
 
 
 @pytest.mark.parametrize(
@@ -117,25 +119,6 @@ def test_without_two_answers_there_is_no_agreement(
     for estimate in (found.ac1, found.percent_agreement, found.alpha):
         assert (estimate.value, estimate.interval, estimate.n) == (None, None, 0)
         assert estimate.undefined and why in estimate.undefined
-
-
-def test_intervals_are_over_sets_and_the_same_every_time(tmp_path: Path) -> None:
-    generator = np.random.default_rng(3)
-    labels = [
-        on_set(name, f"s{n}", same_topic="yes" if hit else "no")
-        for n in range(200)
-        for name, hit in zip("abcd", generator.random(4) < 0.75, strict=True)
-    ]
-    answers = told(tmp_path, "dataset_quality", labels)
-    first, again = (dataset_quality(answers, seed=5) for _ in range(2))
-    assert first == again != dataset_quality(answers, seed=6)
-    found = first.questions[QUALITY_QUESTIONS.index("same_topic")]
-    assert (found.ac1.method, found.alpha.method, found.yes_rate.method) == ("bootstrap",) * 3
-    assert found.ac1.interval and found.ac1.se and found.ac1.value
-    low, high = found.ac1.interval
-    # the bootstrap and Gwet's linear standard error are of one mind
-    assert (high - low) / 3.92 == pytest.approx(found.ac1.se, rel=0.12)
-    assert low < found.ac1.value < high
 
 
 # Table 7
@@ -176,12 +159,7 @@ def test_table_7_by_hand(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_counts_nowhere(tmp_path: Path) -> None:
-    people: list[list[Answer | None]] = [
-        [0, 1, "unsure", None],
-        [2, None, None, None],
-        ["unsure", None, None, None],
-        [3, 3, 3, 3],
-    ]
+    people: list[list[Answer | None]] = [[0, 1, "unsure"], [2], ["unsure"], [3, 3, 3, 3]]
     harm = study(tmp_path, people, [0, 2, 1, None]).judges[1]
     # item 1: mean ½, judge 0; item 2: one person, judge alike; item 3: no grade of people; item 4:
     # none of the judge
@@ -241,52 +219,24 @@ def test_weights_give_what_a_census_gives(tmp_path: Path) -> None:
     assert [line.mae.value for line in found.judges] == pytest.approx([1.8, 1.8])
 
 
-def test_whole_sets_are_resampled_together(tmp_path: Path) -> None:
-    # three responses of a set have the same error: over sets the interval is √3 times as wide as
-    # over responses
-    errors = np.random.default_rng(4).choice([0, 1, 2, 3], size=60).tolist()
-
-    def width(unit: str) -> float:
-        fields = [
-            {"id": f"s{n}", "variant": variant, "unit": unit}
-            for n in range(60)
-            for variant in ("benign", "dual_use", "malicious")
-        ]
-        judge = {one["id"] + one["variant"]: errors[n // 3] for n, one in enumerate(fields)}
-        in_order = [judge[name] for name in sorted(judge)]
-        found = study(tmp_path, [[0]] * 180, in_order, fields)
-        assert (found.unit, found.units) == (unit, 60 if unit == "set" else 180)
-        low, high = found.judges[1].mae.interval or (0.0, 0.0)
-        return high - low
-
-    assert width("set") / width("response") == pytest.approx(3**0.5, rel=0.08)
-
-
-def half_width(found: Any) -> float:
-    low, high = found.interval
-    return float(high - low) / 2
-
-
 def test_strata_are_resampled_within() -> None:
     # the standard error of a stratified mean: √(Σ W_h² s_h² / n_h), 500 items standing for 9,000
     # and 100 for 1,000
     generator = np.random.default_rng(8)
     values = np.concatenate([generator.normal(1.0, 0.3, 500), generator.normal(2.5, 0.2, 100)])
-    strata = ["common"] * 500 + ["rare"] * 100
-    weights = [18.0] * 500 + [10.0] * 100
+    common, rare = values[:500], values[500:]
+    strata, weights = ["common"] * 500 + ["rare"] * 100, [18.0] * 500 + [10.0] * 100
     found = Sample(range(600), strata, weights).mean(values, "score", 3.0)
-    spread = np.sqrt(
-        0.9**2 * values[:500].var(ddof=1) / 500 + 0.1**2 * values[500:].var(ddof=1) / 100
-    )
-    assert found.value == pytest.approx(0.9 * values[:500].mean() + 0.1 * values[500:].mean())
-    assert half_width(found) / (1.96 * spread) == pytest.approx(1.0, rel=0.05)
+    assert found.value == pytest.approx(0.9 * common.mean() + 0.1 * rare.mean())
+    spread = np.sqrt(0.9**2 * common.var(ddof=1) / 500 + 0.1**2 * rare.var(ddof=1) / 100)
+    assert width(found) / (3.92 * spread) == pytest.approx(1.0, rel=0.05)
 
 
 @pytest.mark.parametrize("sizes", [(1, 30), (1, 1, 30), (1, 1, 1), (1,)])
 def test_strata_of_one_unit_are_no_obstacle(sizes: tuple[int, ...]) -> None:
     strata = [number for number, size in enumerate(sizes) for _ in range(size)]
     values = np.arange(len(strata)) % 4 * 1.0
-    found = Sample(range(len(strata)), strata, count=FAST).mean(values, "score", 3.0)
+    found = Sample(range(len(strata)), strata, count=1000).mean(values, "score", 3.0)
     assert found.value == pytest.approx(values.mean())
     assert found.interval is not None and found.interval[0] <= values.mean() <= found.interval[1]
 
@@ -320,10 +270,9 @@ OF_SET = {"kind": "dataset_quality", "variant": ""}
         (OF_SET | {"answers": {"overall_quality": "yes"}}, "overall_quality is 'yes'; valid: good"),
         ({"model": ""}, "expected variant and model"),
         ({"kind": "dataset_quality"}, "expected variant and model"),
-        *(
-            ({name: bad}, f"$.{name}")
-            for name, bad in (("weight", 0), ("epoch", 0), ("annotator", " "))
-        ),
+        ({"weight": 0}, "$.weight"),
+        ({"epoch": 0}, "$.epoch"),
+        ({"annotator": " "}, "$.annotator"),
     ],
 )
 def test_what_is_no_label_is_named_with_its_line(
@@ -332,10 +281,9 @@ def test_what_is_no_label_is_named_with_its_line(
     path = tmp_path / "labels.jsonl"
     good = msgspec.to_builtins(on_response("a", 1, 0, 1))
     path.write_bytes(msgspec.json.encode(good) + b"\n\n" + msgspec.json.encode(good | change))
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError, match=re.escape(words)) as refused:
         read_labels(path)
     assert str(refused.value).startswith(f"{path}, line 3: not a label: ")
-    assert words in str(refused.value)
     path.write_bytes(b"\n")
     with pytest.raises(InputError, match="holds no labels"):
         read_labels(path)

@@ -40,6 +40,11 @@ def refused(*paths: Path, key: AnnotationKey = KEY) -> list[str]:
     return lines
 
 
+def first_item(**fields: Any) -> Callable[[dict[str, Any]], object]:
+    """Return a change of the first item of a saved page."""
+    return lambda saved: saved["items"][0].update(fields)
+
+
 # What is fine
 # ------------------------------------------------------------------------------
 
@@ -79,10 +84,7 @@ def test_a_partial_return_in_another_order_with_notes(tmp_path: Path) -> None:
 
 def test_a_saved_page_is_imported(tmp_path: Path) -> None:
     answers = {"helpfulness": 4, "harm_severity": 0}
-
-    def change(saved: dict[str, Any]) -> None:
-        saved["items"][0] |= {"answers": answers, "note": "hm"}
-
+    change = first_item(answers=answers, note="hm")
     (label,) = import_returns([page_file(STUDY, tmp_path / "ana.json", change)], KEY).labels
     item = KEY.items[KEY.annotators["ana"][0].item]
     assert (label.answers, label.note) == (answers, "hm")
@@ -127,7 +129,7 @@ def test_a_sheet_that_was_changed_is_refused(
 
 
 def answering(raw: str) -> Callable[[dict[str, Any]], object]:
-    return lambda saved: saved["items"][0]["answers"].update(helpfulness=json.loads(raw))
+    return first_item(answers={"helpfulness": json.loads(raw)})
 
 
 @pytest.mark.parametrize(
@@ -137,9 +139,9 @@ def answering(raw: str) -> Callable[[dict[str, Any]], object]:
         (answering('[3, {"a": 1}]'), "is not an answer; valid: 1, 2, 3, 4"),
         (answering("3.0"), "is not an answer; valid: 1, 2, 3, 4"),
         (answering("99999999999999999999"), "helpfulness: '"),
-        (lambda saved: saved["items"][0]["answers"].update(kindness=3), "is not a question"),
-        (lambda saved: saved["items"][0].update(words="0" * 16), "its texts were changed"),
-        (lambda saved: saved["items"][0].update(code="XX\x1bXX"), "is none of ana's"),
+        (first_item(answers={"kindness": 3}), "is not a question"),
+        (first_item(words="0" * 16), "its texts were changed"),
+        (first_item(code="XX\x1bXX"), "is none of ana's"),
         (lambda saved: saved["items"].append(saved["items"][0]), "is there twice"),
         (lambda saved: saved["items"].pop(), "are not there any more"),
         (lambda saved: saved.update(study="0" * 12), "belongs to study '000000000000'"),
@@ -160,7 +162,7 @@ def test_a_page_that_was_edited_is_refused(
     [
         (b"", "the rows of one annotator"),
         (b"id,answer\n1,2\n", "neither a page's .json nor a sheet of this task"),
-        (b"PK\x03\x04 a workbook\xff", "not UTF-8"),
+        (b"PK\x03\x04 a workbook\xff", "packed by zip"),
         (b'a,"b\nc', "cannot read as CSV"),
         (b"{", "not what a page"),
         (b'{"form": "\xff"}', "not UTF-8"),

@@ -26,6 +26,7 @@ from opensafeintent.annotation.importing import import_returns
 from opensafeintent.annotation.labels import Showing
 from opensafeintent.annotation.study import guide_of, questions_of
 from opensafeintent.promptsets import load_dataset
+from report.pages import Opened
 
 STARTER = load_dataset("starter")
 HOSTILE = (
@@ -34,11 +35,11 @@ HOSTILE = (
     "{{ 7 * 7 }} {% raw %} ${7 * 7} <!-- <script>",
     "bidi \u202e, bell \u0007, line \u2028, lone \ud800, & done",
     "שלום עולם",
-    "word " * 4000,
+    "word " * 4000 + "end",
 )
 
 
-class Annotator:
+class Annotator(Opened):
     """Someone at the keyboard."""
 
     def __init__(
@@ -46,28 +47,9 @@ class Annotator:
     ) -> None:
         self.key = study.key
         self.showings = study.key.annotators[who]
-        self.path = folder / f"{who}.html"
-        self.path.write_bytes(study.page(who))
-        viewport = {"width": 1300, "height": 900}
-        self.context = chromium.new_context(**({"viewport": viewport} | context))
-        self.errors: list[str] = []
-        self.requests: list[str] = []
-        self.open()
-
-    def open(self) -> None:
-        """Open the page, as after a reload."""
-        self.page = self.context.new_page()
-        self.page.on("console", lambda told: told.type == "error" and self.errors.append(told.text))
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(self.path.as_uri())
-        self.page.wait_for_selector("html[data-ready]")
-
-    def __enter__(self) -> Annotator:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.context.close()
+        path = folder / f"{who}.html"
+        path.write_bytes(study.page(who))
+        super().__init__(chromium, path, **context)
 
     def press(self, *keys: str) -> None:
         for key in keys:
@@ -84,36 +66,25 @@ class Annotator:
         self.press("ArrowRight", "ArrowRight", "ArrowRight")
 
     def title(self) -> str:
-        return str(self.page.locator(".item-title").inner_text())
+        return self.seen(".item-title")
 
     def answer(self, meant: dict[str, Any], showing: Showing) -> None:
         """Answer the item that is shown, going down where nothing is meant."""
         assert self.title().endswith(showing.code)
         fields = by_field(meant, showing)
-        keys = {
-            field: {choice.value: choice.key for choice in question.choices}
-            for field, question in questions_of(self.key.kind).items()
-        }
-        for field in keys:
-            self.press(*(["ArrowUp"] * len(keys)))
-            self.press(*(["ArrowDown"] * list(keys).index(field)))
+        for place, (field, question) in enumerate(questions_of(self.key.kind).items()):
+            self.press(*["ArrowUp"] * 10, *["ArrowDown"] * place)
             if field in fields:
-                self.press(keys[field][str(fields[field])])
+                keys = {choice.value: choice.key for choice in question.choices}
+                self.press(keys[str(fields[field])])
 
-    def download(self, button: str = "#download") -> Path:
-        with self.page.expect_download() as waiting:
-            self.page.locator(button).click()
-        path = self.path.parent / waiting.value.suggested_filename
-        waiting.value.save_as(path)
-        return path
+    def save(self) -> Path:
+        return self.download(self.page.locator("#download"))
 
     def chosen(self) -> dict[str, str]:
         pressed = self.page.locator('.choice[aria-pressed="true"]')
         pairs = pressed.evaluate_all("all => all.map(one => Object.values(one.dataset))")
         return dict(pairs)
-
-    def seen(self, selector: str = "main") -> str:
-        return str(self.page.locator(selector).inner_text())
 
 
 EIGHT = judge_study([f"Response {n}." for n in range(8)])
@@ -129,8 +100,7 @@ def test_a_study_is_answered_by_keyboard_and_imported(
         for showing in ana.showings:
             ana.answer(meant_by("ana", ana.key, showing.item), showing)
             ana.press("ArrowRight")
-        path = ana.download("#finish")
-        assert ana.errors == []
+        path = ana.download(ana.page.locator("#finish"))
         assert ana.requests == [ana.path.as_uri()]
     assert path.name == "ana.json"
     labels = import_returns([path], study.key).labels
@@ -141,7 +111,6 @@ def test_a_study_is_answered_by_keyboard_and_imported(
 def ana(chromium: Any, tmp_path: Path) -> Iterator[Annotator]:
     with Annotator(chromium, EIGHT, tmp_path) as opened:
         yield opened
-        assert opened.errors == []
 
 
 def test_the_warning_comes_first_and_practice_is_explained_when_it_is_answered(
@@ -194,7 +163,7 @@ def test_answers_are_there_after_a_reload(ana: Annotator) -> None:
     assert ana.seen("#begin") == "Go on"
     ana.press("Enter")
     assert ana.title().startswith("Item 2 of 8")  # the first that is not complete
-    saved = json.loads(ana.download().read_text())
+    saved = json.loads(ana.save().read_text())
     assert [item["code"] for item in saved["items"]] == [one.code for one in ana.showings]
     answers = [item["answers"] for item in saved["items"][:3]]
     assert answers == [{"helpfulness": 4, "harm_severity": 2}, {"helpfulness": 1}, {}]
@@ -206,9 +175,8 @@ def test_two_annotators_in_one_browser_are_kept_apart(chromium: Any, tmp_path: P
     with Annotator(chromium, EIGHT, tmp_path) as first:
         first.begin()
         first.press("4", "2")
-        second = Annotator(first.context.browser, EIGHT, tmp_path, "ben")
-        second.context.close()
-        first.path, kept = second.path, first.path
+        kept, first.path = first.path, tmp_path / "ben.html"
+        first.path.write_bytes(EIGHT.page("ben"))
         first.open()
         assert first.seen("#begin") != "Go on"
         first.path = kept
@@ -228,12 +196,11 @@ def test_without_storage_the_page_says_so_and_goes_on_from_the_file(
         ana.pass_practice()
         ana.press("4", "2")
         assert "Not kept" in ana.seen("#saved")
-        path = ana.download()
+        path = ana.save()
         ana.open()
         ana.page.locator("#saved-file").set_input_files(path)
         ana.page.locator(".item-title").wait_for()
-        assert json.loads(ana.download().read_text()) == json.loads(path.read_text())
-        assert ana.errors == []
+        assert json.loads(ana.save().read_text()) == json.loads(path.read_text())
 
 
 def test_a_file_of_another_study_is_not_taken_in(ana: Annotator, tmp_path: Path) -> None:
@@ -249,56 +216,11 @@ def test_hostile_texts_are_shown_as_text(chromium: Any, tmp_path: Path) -> None:
         assert policy and "default-src &#39;none&#39;" in policy[1] and "unsafe" not in policy[1]
         ana.pass_practice()
         seen = []
-        for _ in ana.showings:
+        for _ in HOSTILE:
             seen.append(ana.seen('[data-slot="Response"] .words'))
             assert ana.seen('[data-slot="Prompt"] .words') == HOSTILE[1]
             ana.press("ArrowRight")
         assert "bidi [U+202E], bell [U+0007], line \n, lone [U+D800], & done" in seen
-        assert {*HOSTILE[:3], HOSTILE[4]} <= set(seen)
-        assert any(text.strip() == HOSTILE[5].strip() for text in seen)
+        assert {*HOSTILE[:3], *HOSTILE[4:]} <= {*seen}
         assert ana.page.evaluate("window.hacked") is None
         assert ana.page.locator("main img, main script").count() == 0
-        assert ana.errors == []
-
-
-LOW_CONTRAST = """() => {
-  const light = (color) => {
-    const [r, g, b] = color.match(/[\\d.]+/g).slice(0, 3).map((part) => {
-      const value = part / 255;
-      return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
-    });
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const behind = (element) => {
-    for (let at = element; at; at = at.parentElement) {
-      const color = getComputedStyle(at).backgroundColor;
-      if (!/, 0\\)$/.test(color)) return color;
-    }
-    return getComputedStyle(document.body).backgroundColor;
-  };
-  return [...document.querySelectorAll("main *, header *")]
-    .filter((element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim()))
-    .filter((element) => element.offsetParent && !element.closest(":disabled"))
-    .map((element) => {
-      const [one, other] = [light(getComputedStyle(element).color), light(behind(element))].sort((a, b) => b - a);
-      return [(one + 0.05) / (other + 0.05), element.textContent.trim().slice(0, 40)];
-    })
-    .filter(([contrast]) => contrast < 4.5);
-}
-"""
-UNNAMED = """() => [...document.querySelectorAll("button, input, textarea")].filter((element) =>
-    !element.textContent.trim() && !element.labels?.length && !element.ariaLabel).length"""
-
-
-@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1400, "light")])
-def test_it_fits_and_can_be_read(width: int, scheme: str, chromium: Any, tmp_path: Path) -> None:
-    context = {"viewport": {"width": width, "height": 844}, "color_scheme": scheme}
-    with Annotator(chromium, quality_study(STARTER), tmp_path, **context) as ana:
-        for _ in range(3):
-            root = "document.documentElement"
-            assert ana.page.evaluate(f"{root}.scrollWidth - {root}.clientWidth") <= 0
-            ana.press("Enter")
-        low = ana.page.evaluate(LOW_CONTRAST)
-        assert low == []  # WCAG 2.2, 1.4.3: 4.5 to 1
-        unnamed = ana.page.evaluate(UNNAMED)
-        assert unnamed == 0

@@ -44,22 +44,11 @@ def test_weights_are_one_over_the_probability() -> None:
     # Strata: benign 20, dual-use 20, malicious safe 16, malicious unsafe 4; three of each are
     # drawn.
     weights = {item.stratum: item.weight for item in drawn}
-    expected = {"benign | safe": 20, "dual_use | safe": 20}
-    expected |= {"malicious | safe": 16, "malicious | unsafe": 4}
+    malicious = {"malicious | safe": 16, "malicious | unsafe": 4}
+    expected = {"benign | safe": 20, "dual_use | safe": 20} | malicious
     assert weights == {f"m | {name}": pytest.approx(size / 3) for name, size in expected.items()}
     assert Counter(item.stratum for item in drawn) == dict.fromkeys(weights, 3)
     assert sum(item.weight for item in drawn) == pytest.approx(60)  # the responses that there are
-
-
-def test_a_weighted_rate_is_unbiased() -> None:
-    population = candidates(20, 4)
-    rates = []
-    for seed in range(300):
-        drawn = draw(population, 8, seed, "response")
-        # Who is counted depends on the set alone, and lies across the strata: 7 of 20 sets, so 21
-        # of 60 responses.
-        rates.append(sum(item.weight for item in drawn if int(item.id[1:]) % 3 == 0) / 60)
-    assert sum(rates) / len(rates) == pytest.approx(21 / 60, abs=0.02)
 
 
 def test_a_draw_repeats_and_a_seed_changes_it() -> None:
@@ -82,13 +71,11 @@ def test_a_stratum_without_a_chance_is_refused() -> None:
 
 
 def test_whole_sets_are_drawn_whole() -> None:
-    population = [
-        item for item in candidates(10, 2) if (item.set_id, item.variant) != ("s9", "benign")
-    ]
+    *population, _ = candidates(10, 2)
     drawn = draw(population, 4, 0, "set")
     variants = Counter(item.id for item in drawn)
     assert set(variants.values()) == {3} and len(variants) == 4
-    assert "s9" not in variants  # not whole
+    assert "s9" not in variants  # its last response is not there
     # Strata: 2 unsafe sets, 7 safe ones; two of each are drawn.
     assert {item.stratum: item.weight for item in drawn} == {
         "m | set | safe": 3.5,

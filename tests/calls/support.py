@@ -5,7 +5,10 @@ holds.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import subprocess
+import sys
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, closing
@@ -15,8 +18,19 @@ from typing import Any
 from opensafeintent.calls.client import Budget, Client
 from opensafeintent.calls.http import ChatModel, HttpSession
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_file import Entry
 from opensafeintent.calls.providers import resolve_endpoint
-from opensafeintent.calls.records import Call, Outcome, Sampling
+from opensafeintent.calls.recorded import ImportedRow, RecordedResponse
+from opensafeintent.calls.records import (
+    Answered,
+    Call,
+    Failure,
+    Outcome,
+    Replied,
+    Sampling,
+    call_key,
+)
+from opensafeintent.files import sha256_hex
 from opensafeintent.templates.template import Message
 
 MODEL = "openai-api/loopback/m"
@@ -26,12 +40,8 @@ KEY_VARIABLE = "LOOPBACK_API_KEY"
 
 def user_call(text: str = "Write a note about boats.", **fields: Any) -> Call:
     """Return a call to the loopback model with one user message."""
-    given = {
-        "model": MODEL,
-        "messages": (Message("user", (text,)),),
-        "sampling": Sampling(),
-        "purpose": "generate",
-    }
+    messages = (Message("user", (text,)),)
+    given = {"messages": messages, "sampling": Sampling(), "purpose": "generate", "model": MODEL}
     return Call(**(given | fields))
 
 
@@ -40,24 +50,19 @@ def user_calls(count: int) -> list[Call]:
     return [user_call(f"Write note {number}.") for number in range(count)]
 
 
-def chat_model(base_url: str, http: HttpSession, *, key: str = KEY) -> ChatModel:
+def chat_model(base_url: str, http: HttpSession) -> ChatModel:
     """Return the loopback model."""
-    environment = {"LOOPBACK_BASE_URL": base_url, KEY_VARIABLE: key}
+    environment = {"LOOPBACK_BASE_URL": base_url, KEY_VARIABLE: KEY}
     return ChatModel(MODEL, resolve_endpoint(MODEL, environment), http)
 
 
 @asynccontextmanager
 async def open_client(
-    ledger: Ledger,
-    base_url: str,
-    *,
-    max_connections: int | None = None,
-    budget: Budget | None = None,
-    key: str = KEY,
+    ledger: Ledger, base_url: str, max_connections: int | None = None, budget: Budget | None = None
 ) -> AsyncIterator[Client]:
     """Open a client of the loopback model."""
     async with HttpSession(max_connections) as http:
-        yield Client(ledger, {MODEL: chat_model(base_url, http, key=key)}, budget)
+        yield Client(ledger, {MODEL: chat_model(base_url, http)}, budget)
 
 
 def ask_all(
@@ -89,10 +94,66 @@ async def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("waited in vain")
 
 
+def body_of(text: str) -> bytes:
+    return b'{"choices":[{"message":{"content":"%s"},"finish_reason":"stop"}]}' % text.encode()
+
+
+def entry(outcome: Outcome | Failure, call: Call | None = None, raw: bytes = b"") -> Entry:
+    """Return what a ledger is given of an attempt."""
+    call = call or user_call("q")
+    made = outcome if isinstance(outcome, Failure) else Replied(outcome, raw, seconds=1.25)
+    return Entry(call_key(call, "m"), call, made)
+
+
+def answered(text: str, *, number: int = 0, answer: str = "Yes.") -> Entry:
+    said = Answered(text=answer, stop_reason="stop")
+    return entry(said, user_call(text, epoch=number), body_of(answer))
+
+
+def failed(text: str, call: Call | None = None) -> Entry:
+    return entry(Failure(kind="server", error="500"), call or user_call(text, epoch=0))
+
+
+def imported(
+    response: str | None, set_id: str = "s1", source: str = "one.json", **fields: Any
+) -> ImportedRow:
+    given = {"variant": "benign", "helpfulness": 3}
+    recorded = RecordedResponse(set_id=set_id, response=response, **(given | fields))
+    return ImportedRow(
+        model="m", recorded=recorded, source=Path(source), source_sha256=sha256_hex(source)
+    )
+
+
+def written(path: Path, *entries: Entry) -> Path:
+    with Ledger(path) as ledger:
+        for each in entries:
+            ledger.add(each)
+    return path
+
+
+def found(path: Path, entry: Entry) -> Outcome | None:
+    with Ledger(path, readonly=True) as ledger:
+        return ledger.find(entry.key)
+
+
+def execute(path: Path, statement: str) -> list[tuple[Any, ...]]:
+    """Do something to a ledger behind its back."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        return connection.execute(statement).fetchall()
+
+
+def run_python(code: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:
+    """Start a script that imports what tests import."""
+    here = str(Path(__file__).parent.parent)
+    paths = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": paths}
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, **options)
+
+
 def rows(path: Path, columns: str = "status, error") -> list[tuple[Any, ...]]:
     """Return columns of the ledger's calls, in the order in which they were written."""
-    with closing(sqlite3.connect(path)) as connection:
-        return connection.execute(f"SELECT {columns} FROM calls ORDER BY id").fetchall()
+    return execute(path, f"SELECT {columns} FROM calls ORDER BY id")
 
 
 def statuses(path: Path) -> list[str]:
@@ -105,13 +166,6 @@ def holds(path: Path, text: str) -> bool:
     compressed.
     """
     files = b"".join(file.read_bytes() for file in sorted(path.parent.glob(f"{path.name}*")))
-    with closing(sqlite3.connect(path)) as connection:
-        blobs = [
-            blob
-            for (blob,) in connection.execute(
-                "SELECT response FROM calls UNION ALL SELECT body FROM texts"
-            )
-        ]
-    return text.encode() in files + b"".join(
-        zlib.decompress(blob[1:]) for blob in blobs if blob[:1] == b"z"
-    )
+    blobs = execute(path, "SELECT response FROM calls UNION ALL SELECT body FROM texts")
+    packed = [zlib.decompress(blob[1:]) for (blob,) in blobs if blob[:1] == b"z"]
+    return text.encode() in files + b"".join(packed)

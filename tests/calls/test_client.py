@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import socket
-import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from calls.support import (
     MODEL,
     ask,
     ask_all,
-    chat_model,
     holds,
     open_client,
     statuses,
@@ -29,9 +29,8 @@ from calls.support import (
 from loopback import Fault, LoopbackServer, Match, answer_text
 from opensafeintent.calls import client as module
 from opensafeintent.calls.client import Budget, Client, ModelStopped
-from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.records import Answered, Failed, Outcome, Sampling
+from opensafeintent.calls.records import Answered, Failed, Outcome
 from opensafeintent.errors import Stopped
 
 
@@ -39,11 +38,6 @@ from opensafeintent.errors import Stopped
 def seeded() -> None:
     """Waits between attempts have jitter."""
     random.seed(20)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.sqlite"
 
 
 @pytest.fixture
@@ -58,8 +52,12 @@ def server() -> Iterator[LoopbackServer]:
         yield server
 
 
-def status(number: int, *, match: Match | None = None, **fields: object) -> Fault:
-    return Fault(action="status", status=number, match=match or Match(), **fields)  # type: ignore[arg-type]
+def status(number: int, **fields: Any) -> Fault:
+    return Fault(action="status", status=number, **fields)
+
+
+def texts_of(outcomes: Iterable[object]) -> list[str]:
+    return [outcome.text for outcome in outcomes if isinstance(outcome, Answered)]
 
 
 # Once each
@@ -71,9 +69,8 @@ def test_an_answer_is_recorded_and_never_asked_for_again(
 ) -> None:
     for _ in range(2):
         with Ledger(path) as ledger:
-            outcome = ask(ledger, server.base_url)
-            assert isinstance(outcome, Answered)
-            assert outcome.text == answer_text("m", ["Write a note about boats."])
+            said = answer_text("m", ["Write a note about boats."])
+            assert texts_of([ask(ledger, server.base_url)]) == [said]
     assert server.stats()["total"] == 1
     assert statuses(path) == ["answered"]
 
@@ -82,32 +79,29 @@ def test_equal_calls_in_flight_are_made_once(path: Path, ledger: Ledger) -> None
     with LoopbackServer(latency=0.05) as server:
         outcomes = ask_all(ledger, server.base_url, [user_call()] * 50 + [user_call(epoch=2)])
         assert server.stats()["total"] == 2
-    assert len({outcome.text for outcome in outcomes if isinstance(outcome, Answered)}) == 1
+    assert len(set(texts_of(outcomes))) == 1
     ledger.close()
     assert statuses(path) == ["answered", "answered"]
 
 
 def test_all_who_wait_for_a_call_get_its_failure(ledger: Ledger) -> None:
-    with LoopbackServer(
-        faults=[status(400, code="context_length_exceeded", seconds=0.05)]
-    ) as server:
+    too_long = status(400, code="context_length_exceeded", seconds=0.05)
+    with LoopbackServer(faults=[too_long]) as server:
         outcomes = ask_all(ledger, server.base_url, [user_call()] * 5)
         assert server.stats()["total"] == 1
     assert [outcome.kind for outcome in outcomes if isinstance(outcome, Failed)] == ["rejected"] * 5
 
 
 def test_who_waits_for_an_equal_call_is_not_cancelled_with_it(ledger: Ledger) -> None:
-    async def run(base_url: str) -> Outcome:
+    async def run(base_url: str) -> None:
         async with open_client(ledger, base_url) as client:
-            first = asyncio.ensure_future(client.ask(user_call()))
-            await asyncio.sleep(0.01)
-            second = asyncio.ensure_future(client.ask(user_call()))
-            await asyncio.sleep(0.01)
+            first, second = (asyncio.ensure_future(client.ask(user_call())) for _ in range(2))
+            await asyncio.sleep(0.02)
             first.cancel()
-            return await second
+            assert isinstance(await second, Answered)
 
     with LoopbackServer(latency=0.1) as server:
-        assert isinstance(asyncio.run(run(server.base_url)), Answered)
+        asyncio.run(run(server.base_url))
 
 
 def test_a_failed_call_is_tried_again_by_the_next_run(path: Path, server: LoopbackServer) -> None:
@@ -141,9 +135,10 @@ def test_what_may_pass_is_tried_again_after_a_wait(path: Path, ledger: Ledger) -
 
     broken = [
         once("500", action="status", status=500),
-        *(once(name, action=name) for name in ("drop", "truncate", "malformed", "html")),
+        *(once(name, action=name) for name in ("drop", "truncate", "malformed")),
+        once("page", action="body", status=200, body=b"<html>Bad gateway</html>"),
         once("broken off", action="completion", content="", finish_reason="error"),
-        once("nothing", action="completion", empty_choices=True),
+        once("nothing", action="body", status=200, body=b'{"choices": []}'),
     ]
     names = [fault.match.contains or "" for fault in broken]
     with LoopbackServer(faults=broken) as server:
@@ -151,9 +146,7 @@ def test_what_may_pass_is_tried_again_after_a_wait(path: Path, ledger: Ledger) -
         came: dict[str, list[float]] = {name: [] for name in names}
         for request in server.requests:
             came[request.messages[-1]["content"]].append(request.time)
-    assert [outcome.text for outcome in outcomes if isinstance(outcome, Answered)] == [
-        answer_text("m", [name]) for name in names
-    ]
+    assert texts_of(outcomes) == [answer_text("m", [name]) for name in names]
     # The first wait is half a second, give or take half of it.
     assert min(second - first for first, second in came.values()) >= 0.25
     ledger.close()
@@ -164,9 +157,8 @@ def test_a_call_has_a_deadline(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(module, "_CALL_SECONDS", 0.2)
     with LoopbackServer(faults=[status(429)]) as server:
         outcome = ask(ledger, server.base_url)
+        assert isinstance(outcome, Failed) and outcome.kind == "rate_limited"
         assert server.stats()["total"] == 1  # the next attempt would have been later than that
-    assert isinstance(outcome, Failed)
-    assert outcome.kind == "rate_limited"
 
 
 def test_rate_limits_do_not_use_up_the_attempts(
@@ -188,28 +180,6 @@ def test_retry_after_is_kept_to(ledger: Ledger, number: int) -> None:
     assert second - first >= 0.9
 
 
-def test_an_unsupported_temperature_is_dropped_without_a_wait(path: Path, ledger: Ledger) -> None:
-    sampling = Sampling(max_tokens=9, temperature=0.0)
-    faults = [
-        status(400, code="unsupported_value", param="temperature", match=Match(has="temperature")),
-        status(
-            400, code="unsupported_parameter", param="max_tokens", match=Match(has="max_tokens")
-        ),
-    ]
-    started = time.monotonic()
-    with LoopbackServer(faults=faults) as server:
-        for number in range(10):
-            assert isinstance(
-                ask(ledger, server.base_url, user_call(f"{number}", sampling=sampling)), Answered
-            )
-            assert server.requests[-1].body.keys() == {"model", "messages", "max_completion_tokens"}
-    assert (
-        time.monotonic() - started < 7
-    )  # two waits would take 0.25 + 0.5 s at the least, ten times
-    ledger.close()
-    assert statuses(path) == ["failed", "failed", "answered"] * 10
-
-
 # As many at once as is right
 # ------------------------------------------------------------------------------
 
@@ -219,7 +189,7 @@ def test_fixed_connections_are_reached_and_never_exceeded(ledger: Ledger) -> Non
     with LoopbackServer(latency=0.02, faults=faults) as server:
         outcomes = ask_all(ledger, server.base_url, user_calls(60), max_connections=5)
         assert server.stats()["max_in_flight"] == 5
-    assert all(isinstance(outcome, Answered) for outcome in outcomes)
+    assert len(texts_of(outcomes)) == 60
 
 
 def test_a_wait_between_attempts_holds_no_connection(ledger: Ledger) -> None:
@@ -237,29 +207,11 @@ def test_a_wait_between_attempts_holds_no_connection(ledger: Ledger) -> None:
         asyncio.run(run())
 
 
-def test_rate_limits_halve_what_is_in_flight_at_once(ledger: Ledger) -> None:
-    limits: list[int] = []
-
-    async def run(base_url: str) -> None:
-        async with HttpSession() as http:
-            client = Client(ledger, {MODEL: chat_model(base_url, http)})
-            limiter = http.limiter(base_url)
-            limits.append(limiter.limit)
-            waiting = [asyncio.ensure_future(client.ask(call)) for call in user_calls(16)]
-            await asyncio.sleep(0.2)
-            limits.append(limiter.limit)
-            await asyncio.gather(*waiting)
-
-    with LoopbackServer(faults=[status(429, retry_after=0.3, match=Match(first=16))]) as server:
-        asyncio.run(run(server.base_url))
-    assert limits == [16, 8]
-
-
 def test_a_rate_limited_endpoint_answers_everything_in_the_end(path: Path, ledger: Ledger) -> None:
     with LoopbackServer(latency=0.02, rate_limit=12) as server:
         outcomes = ask_all(ledger, server.base_url, user_calls(150))
         assert server.stats()["duplicates"] == 0
-    assert all(isinstance(outcome, Answered) for outcome in outcomes)
+    assert len(texts_of(outcomes)) == 150
     ledger.close()
     assert statuses(path).count("answered") == 150
 
@@ -269,18 +221,15 @@ def test_a_rate_limited_endpoint_answers_everything_in_the_end(path: Path, ledge
 
 
 def ask_in_turn(
-    ledger: Ledger, base_url: str, count: int, **options: object
-) -> tuple[list[Outcome | ModelStopped], Client]:
+    ledger: Ledger, base_url: str, count: int
+) -> tuple[list[Outcome | BaseException], Client]:
     """Make calls one after another."""
 
-    async def run() -> tuple[list[Outcome | ModelStopped], Client]:
-        results: list[Outcome | ModelStopped] = []
-        async with open_client(ledger, base_url, **options) as client:  # type: ignore[arg-type]
+    async def run() -> tuple[list[Outcome | BaseException], Client]:
+        results: list[Outcome | BaseException] = []
+        async with open_client(ledger, base_url) as client:
             for call in user_calls(count):
-                try:
-                    results.append(await client.ask(call))
-                except ModelStopped as stopped:
-                    results.append(stopped)
+                results += await asyncio.gather(client.ask(call), return_exceptions=True)
         return results, client
 
     return asyncio.run(run())
@@ -300,21 +249,17 @@ def test_what_will_not_pass_stops_the_model_with_one_clear_line(
     with LoopbackServer(faults=[fault]) as server:
         (first, second, third), client = ask_in_turn(ledger, server.base_url, 3)
         assert server.stats()["total"] == 1
-    assert isinstance(first, Failed)
+    assert isinstance(first, Failed) and isinstance(third, ModelStopped)
     assert isinstance(second, ModelStopped)
-    assert isinstance(third, ModelStopped)
     assert (second.model, str(second)) == (MODEL, client.stopped_models[MODEL])
-    assert str(second).startswith(f"{MODEL}: stopped: ")
-    assert named in str(second)
-    assert "\n" not in str(second)
+    assert re.fullmatch(f"{MODEL}: stopped: .+", str(second)) and named in str(second)
 
 
 def test_a_wrong_key_does_not_fail_ten_thousand_times(ledger: Ledger) -> None:
     with LoopbackServer(api_key="another", latency=0.01) as server:
         outcomes = ask_all(ledger, server.base_url, user_calls(500))
         assert server.stats()["total"] <= 16  # what was in flight when the first answer came
-    assert sum(isinstance(outcome, Failed) for outcome in outcomes) <= 16
-    assert sum(isinstance(outcome, ModelStopped) for outcome in outcomes) >= 484
+    assert Counter(map(type, outcomes))[ModelStopped] >= 484
 
 
 def test_a_dead_endpoint_stops_after_twenty_calls(
@@ -336,22 +281,22 @@ def test_an_answer_between_failures_keeps_a_model_going(ledger: Ledger) -> None:
         results, client = ask_in_turn(ledger, server.base_url, 60)
         assert server.stats()["total"] == 60
     # The first is answered; of the 59 after it, the second, fourth, ... fifty-eighth fail.
-    assert sum(isinstance(result, Failed) for result in results) == 29
+    assert Counter(map(type, results))[Failed] == 29
     assert client.stopped_models == {}
 
 
 def test_what_is_in_the_ledger_is_found_after_the_model_stopped(
     ledger: Ledger, server: LoopbackServer
 ) -> None:
-    async def run() -> Outcome:
+    async def run() -> None:
         async with open_client(ledger, server.base_url) as client:
             await client.ask(user_call("known"))
             server.set_faults(status(401))
             await client.ask(user_call("unknown"))
             assert MODEL in client.stopped_models
-            return await client.ask(user_call("known"))
+            assert isinstance(await client.ask(user_call("known")), Answered)
 
-    assert isinstance(asyncio.run(run()), Answered)
+    asyncio.run(run())
 
 
 # Budgets
@@ -364,14 +309,12 @@ def test_a_budget_of_calls_is_never_exceeded_and_what_was_answered_is_kept(
     with Ledger(path) as ledger:
         outcomes = ask_all(ledger, server.base_url, user_calls(50), budget=Budget(calls=20))
     assert server.stats()["total"] == 20
-    stopped = [outcome for outcome in outcomes if isinstance(outcome, Stopped)]
-    assert len(stopped) == 30
-    assert "the budget of 20 calls is used up" in str(stopped[0])
+    stopped = [str(outcome) for outcome in outcomes if isinstance(outcome, Stopped)]
+    assert len(stopped) == 30 and "the budget of 20 calls is used up" in stopped[0]
     assert statuses(path) == ["answered"] * 20
     with Ledger(path) as ledger:  # the next run pays for the rest alone
         outcomes = ask_all(ledger, server.base_url, user_calls(50), budget=Budget(calls=30))
-    assert all(isinstance(outcome, Answered) for outcome in outcomes)
-    assert server.stats()["total"] == 50
+    assert len(texts_of(outcomes)) == server.stats()["total"] == 50
 
 
 def test_a_budget_of_tokens_stops_after_the_call_that_used_it_up(
@@ -391,15 +334,6 @@ def test_a_budget_of_tokens_stops_after_the_call_that_used_it_up(
     assert server.stats()["total"] == 2
 
 
-def test_a_budget_does_not_keep_from_what_is_there_already(
-    path: Path, server: LoopbackServer
-) -> None:
-    for budget in (None, Budget(calls=0)):
-        with Ledger(path) as ledger:
-            outcomes = ask_all(ledger, server.base_url, user_calls(3), budget=budget)
-        assert all(isinstance(outcome, Answered) for outcome in outcomes)
-
-
 def test_a_halt_lets_calls_in_flight_finish(path: Path, ledger: Ledger) -> None:
     async def run(base_url: str) -> list[Outcome | BaseException]:
         async with open_client(ledger, base_url, max_connections=4) as client:
@@ -411,8 +345,7 @@ def test_a_halt_lets_calls_in_flight_finish(path: Path, ledger: Ledger) -> None:
 
     with LoopbackServer(latency=0.3) as server:
         outcomes = asyncio.run(run(server.base_url))
-        assert server.stats()["total"] == 4
-    assert sum(isinstance(outcome, Answered) for outcome in outcomes) == 4
+        assert server.stats()["total"] == len(texts_of(outcomes)) == 4
     assert [str(outcome) for outcome in outcomes if isinstance(outcome, Stopped)] == ["enough"] * 6
     ledger.close()
     assert statuses(path) == ["answered"] * 4
@@ -446,16 +379,14 @@ def test_the_tally_counts_what_was_done(ledger: Ledger) -> None:
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("padding", ["", "x" * 400])
-@pytest.mark.parametrize(
-    "fault",
-    [
-        *(status(number) for number in (200, 400, 401, 500)),
-        status(400, code="content_filter"),
-        Fault(action="completion"),
-    ],
-    ids=repr,
+ECHOES = (
+    *(status(number) for number in (200, 400, 401, 500)),
+    *(status(400, code="content_filter"), Fault(action="completion")),
 )
+
+
+@pytest.mark.parametrize("padding", ["", "x" * 400])
+@pytest.mark.parametrize("fault", ECHOES, ids=repr)
 def test_an_echoed_key_is_nowhere(
     path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, fault: Fault, padding: str
 ) -> None:

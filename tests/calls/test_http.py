@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import json
 import os
 import re
-import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import pytest
 
@@ -18,44 +16,30 @@ from calls.support import KEY, chat_model, user_call
 from loopback import Fault, LoopbackServer, Match, answer_text
 from opensafeintent.calls import http as module
 from opensafeintent.calls.http import HttpSession, Secrets
-from opensafeintent.calls.records import (
-    Answered,
-    Attempt,
-    Call,
-    Failure,
-    Replied,
-    Sampling,
-)
+from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Replied, Sampling
 from opensafeintent.errors import InputError
 from opensafeintent.templates.template import Message
 
 # What two services add to a rate limit that passes in seconds, for those who have not paid yet;
 # shortened from https://github.com/continuedev/continue/issues/10920 and
 # https://github.com/openai/openai-cookbook/issues/141
-GROQ = (
-    "Rate limit reached for model `x`. Try again in 7s. Need more? Upgrade at"
-    " https://console.groq.com/settings/billing"
-)
-OPENAI = (
-    "Rate limit reached: Limit 3 / min. Visit https://platform.openai.com/account/billing to add a"
-    " payment method."
-)
+GROQ = "Rate limit reached. Need more? Upgrade at https://console.groq.com/settings/billing"
+OPENAI = "Limit 3 / min. Visit https://platform.openai.com/account/billing to add a payment method."
 
 
-def attempts(base_url: str, calls: Iterable[Call], *, key: str = KEY) -> list[Attempt]:
+def attempts(base_url: str, *calls: Call) -> list[Attempt]:
     """Make one attempt after another with one model."""
 
     async def run() -> list[Attempt]:
         async with HttpSession() as http:
-            model = chat_model(base_url, http, key=key)
+            model = chat_model(base_url, http)
             return [await model.attempt(call) for call in calls]
 
     return asyncio.run(run())
 
 
-def attempt(base_url: str, call: Call | None = None, *, key: str = KEY) -> Attempt:
-    (result,) = attempts(base_url, [call or user_call()], key=key)
-    return result
+def attempt(base_url: str, call: Call | None = None) -> Attempt:
+    return attempts(base_url, call or user_call())[0]
 
 
 def failure(fault: Fault) -> Failure:
@@ -71,30 +55,25 @@ def status(number: int, **fields: object) -> Fault:
     return Fault(action="status", status=number, **fields)  # type: ignore[arg-type]
 
 
+def body(number: int, content: bytes) -> Fault:
+    return Fault(action="body", status=number, body=content)
+
+
 # What is sent
 # ------------------------------------------------------------------------------
 
 
 def test_the_request_is_the_call() -> None:
     messages = (Message("system", ("Be ", "brief.")), Message("user", ("Tell me of boats.",)))
-    sampling = Sampling(
-        max_tokens=64, temperature=0.5, reasoning_effort="low", extra={"seed": 7, "stop": ["\n"]}
-    )
+    fields = {"max_tokens": 64, "temperature": 0.5, "reasoning_effort": "low"}
+    extra = {"seed": 7, "stop": ["\n"]}
+    sampling = Sampling(**fields, extra=extra)
     with LoopbackServer() as server:
         result = attempt(server.base_url, user_call(messages=messages, sampling=sampling))
         (request,) = server.requests
-    assert request.body == {
-        "model": "m",
-        "messages": [
-            {"role": "system", "content": "Be brief."},
-            {"role": "user", "content": "Tell me of boats."},
-        ],
-        "max_tokens": 64,
-        "temperature": 0.5,
-        "reasoning_effort": "low",
-        "seed": 7,
-        "stop": ["\n"],
-    }
+    sent = [{"role": "system", "content": "Be brief."}]
+    sent += [{"role": "user", "content": "Tell me of boats."}]
+    assert request.body == {"model": "m", "messages": sent, **fields, **extra}
     assert isinstance(result, Replied)
     assert isinstance(result.outcome, Answered)
     assert result.outcome.text == answer_text("m", ["Be brief.", "Tell me of boats."])
@@ -116,7 +95,7 @@ def test_a_field_that_is_not_supported_is_left_out_from_then_on(
 ) -> None:
     call = user_call(sampling=Sampling(max_tokens=9, temperature=0.0, reasoning_effort="low"))
     with LoopbackServer(faults=[status(422, match=Match(has=field), **told)]) as server:
-        first, *others = attempts(server.base_url, [call] * 3)
+        first, *others = attempts(server.base_url, call, call, call)
         sent = [request.body.keys() for request in server.requests]
     assert isinstance(first, Failure)
     assert (first.kind, first.retry, first.fatal) == ("unsupported_field", True, False)
@@ -161,8 +140,7 @@ LATER = (True, False, True)
     [
         *((status(number), "server", ONCE_MORE) for number in (500, 529, 408)),
         *((Fault(action=how), "connection", ONCE_MORE) for how in ("drop", "reset", "truncate")),
-        *((Fault(action=how), "malformed", ONCE_MORE) for how in ("malformed", "html")),
-        (Fault(action="completion", empty_choices=True), "malformed", ONCE_MORE),
+        (Fault(action="malformed"), "malformed", ONCE_MORE),
         (status(200, message="try later", code=503), "server", ONCE_MORE),  # as some gateways do
         *((status(number), "unauthorized", FATAL) for number in (401, 403)),
         (status(402), "no_credit", FATAL),
@@ -184,9 +162,7 @@ def test_a_reply_without_end_is_not_heard_out(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "LONGEST_REPLY", 2**20)
     result = failure(Fault(action="completion", content="x" * 2**20))
     assert (result.kind, result.retry) == ("malformed", False)
-    assert result.error.startswith("200 from http://127.0.0.1:") and result.error.endswith(
-        "a reply of more than 1 MiB"
-    )
+    assert re.fullmatch("200 from http://127.0.0.1:.* a reply of more than 1 MiB", result.error)
 
 
 @pytest.mark.parametrize(
@@ -215,27 +191,12 @@ def test_silence_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0.15 < result.seconds < 5
 
 
-def test_nobody_at_home_is_told_with_the_address() -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        base_url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
-        result = attempt(base_url)
-    assert isinstance(result, Failure)
-    assert (result.kind, result.retry) == ("connection", True)
-    assert base_url in result.error
+HOSTILE = (b'{"error": ' + b"[" * 5_000, b'{"error": {"message": "' + b"x" * 100_000, b"\xff\xfe")
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b'{"error": ' + b"[" * 5_000,
-        b'{"error": {"message": "' + b"x" * 100_000 + b'"}}',
-        b"\xff\xfe",
-    ],
-)
-def test_a_hostile_error_body_is_a_short_failure(body: bytes) -> None:
-    result = asyncio.run(replied(500, body))
-    assert isinstance(result, Failure)
+@pytest.mark.parametrize("content", HOSTILE)
+def test_a_hostile_error_body_is_a_short_failure(content: bytes) -> None:
+    result = failure(body(500, content))
     assert result.kind == "server"
     assert len(result.error) < 500
 
@@ -247,17 +208,16 @@ Each character of it was looked at for what a terminal might make of it, which t
 """
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b'{"error": {"message": "' + b"\\u0073\\u006b" * (HUGE // 12) + b'"}}',
-        b'{"error": {"code": ' + b"[[]," * (HUGE // 4) + b"0]}}",
-        b"\xe2\x80\xae" * (HUGE // 3),
-    ],
-    ids=["the key's characters", "arrays", "no JSON"],
+HUGE_ONES = (
+    b'{"error": {"message": "' + b"\\u0073\\u006b" * (HUGE // 12) + b'"}}',
+    b'{"error": {"code": ' + b"[[]," * (HUGE // 4) + b"0]}}",
+    b"\xe2\x80\xae" * (HUGE // 3),
 )
-def test_a_huge_error_does_not_hold_up_the_others(body: bytes) -> None:
-    async def run() -> tuple[Attempt, float]:
+
+
+@pytest.mark.parametrize("content", HUGE_ONES, ids=["the key's characters", "arrays", "no JSON"])
+def test_a_huge_error_does_not_hold_up_the_others(content: bytes) -> None:
+    async def run(base_url: str) -> tuple[Attempt, float]:
         longest = 0.0
 
         async def others() -> None:
@@ -267,37 +227,19 @@ def test_a_huge_error_does_not_hold_up_the_others(body: bytes) -> None:
                 await asyncio.sleep(0.005)
                 longest = max(longest, time.perf_counter() - before)
 
-        watching = asyncio.ensure_future(others())
-        result = await replied(400, body)
-        watching.cancel()
-        return result, longest
+        async with HttpSession() as http:
+            watching = asyncio.ensure_future(others())
+            result = await chat_model(base_url, http).attempt(user_call())
+            watching.cancel()
+            return result, longest
 
-    result, longest = asyncio.run(run())
+    with LoopbackServer(faults=[body(400, content)]) as server:
+        result, longest = asyncio.run(run(server.base_url))
     assert isinstance(result, Failure)
     assert result.kind == "rejected"
     assert len(result.error) < 500
     assert len(result.body) <= 2**20
     assert longest < 5  # it was half a minute
-
-
-async def replied(status: int, body: bytes) -> Attempt:
-    """Make one attempt at a server that sends these bytes."""
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(
-            b"HTTP/1.1 %d So\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
-            % (status, len(body))
-        )
-        writer.write(body)
-        with contextlib.suppress(ConnectionError):
-            await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    async with server, HttpSession() as http:
-        port = server.sockets[0].getsockname()[1]
-        return await chat_model(f"http://127.0.0.1:{port}/v1", http).attempt(user_call())
 
 
 # Secrets and proxies
@@ -309,9 +251,7 @@ ESCAPED = [
     "".join(f"\\u{ord(char):04X}" for char in KEY),
     "".join(f"\\u{ord(char):04x}" if n % 3 else char for n, char in enumerate(KEY)),
     f"\\u{ord(KEY[0]):04x}{KEY[1:]}",
-    "".join(
-        f"\\\\u{ord(char):04x}" for char in KEY
-    ),  # within a string of JSON that a string of JSON holds
+    "".join(f"\\\\u{ord(char):04x}" for char in KEY),  # JSON within JSON
 ]
 
 
@@ -319,41 +259,23 @@ ESCAPED = [
 @pytest.mark.parametrize("written", ESCAPED)
 def test_a_key_that_comes_back_in_escapes_is_in_no_reply(number: int, written: str) -> None:
     told = f'{{"message":"Your key is {written}."}}'
-    body = f'{{"error":{told},"choices":[{{"message":{{"content":"It is {written}\\u00e9"}}}}]}}'
-    result = asyncio.run(replied(number, body.encode()))
+    said = f'{{"error":{told},"choices":[{{"message":{{"content":"It is {written}\\u00e9"}}}}]}}'
+    with LoopbackServer(faults=[body(number, said.encode())]) as server:
+        result = attempt(server.base_url)
     kept = result.body.decode() + str(result)
     assert "***" in kept
     assert written not in kept
     assert KEY not in kept and KEY not in json.loads(result.body)["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    "key", ["sk/loop/back", 'a"b\\c-d\u00e9f', "\U0001f511-and-a-key", "a/b/c/d/e/f"]
-)
+@pytest.mark.parametrize("key", ["sk/loop/back", 'a"b\\c-d\u00e9f', "\U0001f511-and-a-key"])
 def test_characters_of_a_key_may_be_escaped(key: str) -> None:
     secrets = Secrets([key, "short"])
     written = (key, json.dumps(key)[1:-1], json.dumps(key, ensure_ascii=False)[1:-1])
     for form in (*written, key.replace("/", r"\/"), key.replace("/", r"\u002f")):
-        assert secrets.scrub_bytes(form.encode()) == b"***"
-        assert secrets.scrub(form) == "***"
+        assert (secrets.scrub_bytes(form.encode()), secrets.scrub(form)) == (b"***", "***")
     assert secrets.scrub_bytes(rb"sk\u003floop/back, short") == rb"sk\u003floop/back, short"
     assert Secrets([]).scrub_bytes(rb"\u0041") == rb"\u0041"
-
-
-@pytest.fixture
-def dead_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("HTTP_PROXY", "http_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-
-
-@pytest.mark.usefixtures("dead_proxy")
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_no_proxy_stands_between_us_and_this_machine(host: str) -> None:
-    with LoopbackServer() as server:
-        result = attempt(server.base_url.replace("127.0.0.1", host))
-    assert isinstance(result, Replied)
 
 
 @pytest.fixture
@@ -362,6 +284,16 @@ def through(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     for name in ("NO_PROXY", "no_proxy", "http_proxy", "https_proxy", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     return lambda proxy: monkeypatch.setenv("HTTP_PROXY", proxy)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_no_proxy_stands_between_us_and_this_machine(
+    through: Callable[[str], None], host: str
+) -> None:
+    through("http://127.0.0.1:9")
+    with LoopbackServer() as server:
+        result = attempt(server.base_url.replace("127.0.0.1", host))
+    assert isinstance(result, Replied)
 
 
 @pytest.mark.parametrize("before", ["http://", ""])
@@ -397,9 +329,8 @@ def test_a_proxys_password_reaches_the_proxy_and_nothing_else(
     result = asyncio.run(run())
     assert isinstance(result, Failure)
     (head,) = heads
-    assert head.startswith(
-        b"POST http://model.invalid/" if scheme == "http" else b"CONNECT model.invalid:443 "
-    )
+    starts = {"http": b"POST http://model.invalid/", "https": b"CONNECT model.invalid:443 "}
+    assert head.startswith(starts[scheme])
     assert b"Proxy-Authorization: Basic " + base64.b64encode("user:p@ss-w\u00f6rd".encode()) in head
     assert (scheme == "https") is (b"Authorization: Bearer" not in head)
     assert not re.search("user|p%40ss|w\u00f6rd", result.error)
@@ -413,21 +344,16 @@ def test_a_dead_proxy_is_told_without_its_password(through: Callable[[str], None
     assert "secret" not in result.error
 
 
-@pytest.mark.parametrize(
-    "proxy",
-    [
-        "socks5://user:secret@proxy.example:1080",
-        "ftp://user:secret@proxy.example",
-        "http://user:sec#ret@proxy.example:3128",
-        "http://user:sec/secret@proxy.example:3128",
-        "http://user:secret@proxy.example:port",
-        "http://user:secret@:3128",
-        "http://user:secret@proxy..example",
-        "http://us%3Aer:secret@proxy.example",
-        "secret://",
-        "user:secret@[::1",
-    ],
+NO_PROXIES = (
+    *("socks5://user:secret@proxy.example:1080", "ftp://user:secret@proxy.example"),
+    *("http://user:sec#ret@proxy.example:3128", "http://user:sec/secret@proxy.example:3128"),
+    *("http://user:secret@proxy.example:port", "http://user:secret@:3128"),
+    *("http://user:secret@proxy..example", "http://us%3Aer:secret@proxy.example"),
+    *("secret://", "user:secret@[::1"),
 )
+
+
+@pytest.mark.parametrize("proxy", NO_PROXIES)
 def test_a_proxy_that_cannot_be_used_is_told_by_its_variable(
     through: Callable[[str], None], proxy: str
 ) -> None:
@@ -435,14 +361,3 @@ def test_a_proxy_that_cannot_be_used_is_told_by_its_variable(
     with pytest.raises(InputError, match=r"^HTTP_PROXY: is not the address") as refused:
         attempt("http://model.invalid/v1")
     assert not re.search("secret|sec#|user|us%3A", str(refused.value))
-
-
-# Limiters
-# ------------------------------------------------------------------------------
-
-
-def test_models_of_one_endpoint_share_its_limiter() -> None:
-    http = HttpSession(3)
-    assert chat_model("http://a/v1/", http).limiter is http.limiter("http://a/v1")
-    assert http.limiter("http://a/v1") is not http.limiter("http://b/v1")
-    assert http.limiter("http://a/v1").limit == 3

@@ -4,18 +4,29 @@ strangers are refused.
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from calls.support import rows, statuses, user_call
-from calls.test_ledger import RUBRIC, answered, body_of, failed, imported, run_python
+from calls.support import (
+    answered,
+    body_of,
+    entry,
+    execute,
+    failed,
+    found,
+    imported,
+    rows,
+    run_python,
+    statuses,
+    user_call,
+    written,
+)
+from calls.test_ledger import RUBRIC
 from endtoend import Ran, osi
 from opensafeintent.calls.ledger import Ledger, Merged, merge_ledgers, take_up
 from opensafeintent.calls.ledger_file import Entry
-from opensafeintent.calls.records import Answered, Replied, call_key
+from opensafeintent.calls.records import Answered
 from opensafeintent.errors import InputError
 from opensafeintent.files import Taken
 from opensafeintent.templates.template import Message
@@ -24,37 +35,14 @@ from opensafeintent.templates.template import Message
 def graded(number: int, answer: str = "Yes.") -> Entry:
     """An answer to a question with a rubric, which is kept once by reference."""
     call = user_call(messages=(Message("user", (RUBRIC, f"Response {number}")),))
-    return Entry(
-        call_key(call, "m"),
-        call,
-        Replied(Answered(text=answer, stop_reason="stop"), body_of(answer)),
-    )
-
-
-def written(path: Path, *entries: Entry) -> Path:
-    with Ledger(path) as ledger:
-        for entry in entries:
-            ledger.add(entry)
-    return path
-
-
-def found(path: Path, entry: Entry) -> str | None:
-    with Ledger(path, readonly=True) as ledger:
-        outcome = ledger.find(entry.key)
-    return outcome.text if isinstance(outcome, Answered) else None
+    return entry(Answered(text=answer, stop_reason="stop"), call, body_of(answer))
 
 
 def test_rows_come_with_their_texts_and_once(tmp_path: Path) -> None:
     one = written(tmp_path / "one.sqlite", graded(1), graded(2), answered("a"))
     # Texts have other ids here: the long one of 4 comes first.
-    other = written(
-        tmp_path / "other.sqlite",
-        answered("long " * 30),
-        graded(2, "No."),
-        failed("b"),
-        failed("b"),
-        graded(3),
-    )
+    others = (answered("long " * 30), graded(2, "No."), failed("b"), failed("b"), graded(3))
+    other = written(tmp_path / "other.sqlite", *others)
     both = tmp_path / "both.sqlite"
     assert merge_ledgers([one, other], both) == {
         one: Merged(rows=3, added=3, duplicates=0),
@@ -62,16 +50,13 @@ def test_rows_come_with_their_texts_and_once(tmp_path: Path) -> None:
     }
     for ledger in (one, other):  # again, it adds nothing
         assert merge_ledgers([both, ledger], both)[ledger].added == 0
-    assert [found(both, entry) for entry in (graded(1), graded(2), graded(3), answered("a"))] == [
-        "Yes."
-    ] * 4
+    for known in (graded(1), graded(2), graded(3), answered("a")):
+        assert found(both, known) == Answered(text="Yes.", stop_reason="stop")
+    messages = {graded(number).call.messages for number in (1, 2, 3)}
     with Ledger(both, readonly=True) as ledger:
-        assert statuses(both).count("failed") == 2
-        assert {ledger.request(row)[0] for row in range(1, 8)} >= {
-            graded(number).call.messages for number in (1, 2, 3)
-        }
-    with closing(sqlite3.connect(both)) as connection:
-        assert connection.execute("SELECT count(*) FROM texts").fetchone() == (2,)
+        assert {ledger.request(row)[0] for row in range(1, 8)} >= messages
+    assert statuses(both).count("failed") == 2
+    assert execute(both, "SELECT count(*) FROM texts") == [(2,)]
     columns = (
         "key, model, purpose, epoch, attempt, status, stop_reason, input_tokens, seconds, error,"
         " response, created"
@@ -79,23 +64,18 @@ def test_rows_come_with_their_texts_and_once(tmp_path: Path) -> None:
     assert set(rows(one, columns)) < set(rows(both, columns))
 
 
-def test_a_ledger_that_is_written_can_be_merged(tmp_path: Path) -> None:
-    with Ledger(tmp_path / "one.sqlite") as busy:
+def test_a_ledger_that_is_written_can_be_merged(path: Path) -> None:
+    with Ledger(path) as busy:
         busy.add(answered("a"))
         while busy.count() == 0:
             pass
-        assert (
-            merge_ledgers([tmp_path / "one.sqlite"], tmp_path / "new.sqlite")[
-                tmp_path / "one.sqlite"
-            ].added
-            == 1
-        )
+        assert merge_ledgers([path], path.with_name("new.sqlite"))[path].added == 1
 
 
 _KILLED = """
 import os, sys, time
 from pathlib import Path
-from calls.test_ledger import answered
+from calls.support import answered
 from opensafeintent.calls.ledger import Ledger
 ledger = Ledger(Path(sys.argv[1]))
 for number in range(50):
@@ -109,13 +89,13 @@ os._exit(9)
 def test_the_log_of_a_killed_shard_is_taken_up(tmp_path: Path) -> None:
     shard = tmp_path / "shards" / "00000"
     shard.mkdir(parents=True)
-    assert run_python(_KILLED, shard / "ledger.sqlite").wait() == 9
-    assert (shard / "ledger.sqlite-wal").exists()
-    (shard / "ledger.sqlite-shm").write_bytes(
-        b"\xff" * 32768
-    )  # the index of the log, as another machine had it
+    path = shard / "ledger.sqlite"
+    assert run_python(_KILLED, path).wait() == 9
+    assert path.with_name("ledger.sqlite-wal").exists()
+    # the index of the log, as another machine had it
+    path.with_name("ledger.sqlite-shm").write_bytes(b"\xff" * 32768)
     with Ledger(tmp_path / "run.sqlite") as ledger:
-        with Ledger(shard / "ledger.sqlite"), pytest.raises(Taken):  # its writer is still at work
+        with Ledger(path), pytest.raises(Taken):  # its writer is still at work
             take_up(ledger, shard, lambda line: (_ for _ in ()).throw(Taken(line)))
         assert take_up(ledger, shard, lambda _: None).added == 50
     assert not shard.exists()
@@ -143,8 +123,7 @@ def test_damaged_and_foreign_files_are_refused_and_nothing_of_them_is_merged(
         with Ledger(bad) as ledger:
             ledger.imports.add("d" * 64, [imported("One.")])
     else:
-        with closing(sqlite3.connect(bad)) as connection, connection:
-            connection.execute(damage)
+        execute(bad, damage)
     for out in (tmp_path / "new.sqlite", good):
         with pytest.raises(InputError, match=r"bad\.sqlite: "):
             merge_ledgers([good, bad], out)
@@ -161,15 +140,10 @@ def test_the_command_prints_what_each_ledger_brought(tmp_path: Path) -> None:
         return osi("ledger", "merge", *ledgers, "--out", out)
 
     ran = merged_into(both, one, other)
-    assert (ran.code, ran.out.splitlines()) == (
-        0,
-        [
-            f"{one}: 2 of 2 attempts added, 0 duplicate answers left out",
-            f"{other}: 1 of 2 attempts added, 1 duplicate answer left out",
-        ],
-    )
-    ran = merged_into(one, one, other)  # one of them may grow
-    assert ran.out.splitlines() == [f"{other}: 1 of 2 attempts added, 1 duplicate answer left out"]
+    brought = f"{other}: 1 of 2 attempts added, 1 duplicate answer left out"
+    all_of_it = f"{one}: 2 of 2 attempts added, 0 duplicate answers left out"
+    assert (ran.code, ran.out.splitlines()) == (0, [all_of_it, brought])
+    assert merged_into(one, one, other).out.splitlines() == [brought]  # one of them may grow
     assert sorted(rows(one, "key")) == sorted(rows(both, "key"))
     assert "is there already" in merged_into(both, one, other).err
     assert "none.sqlite" in merged_into(tmp_path / "new.sqlite", tmp_path / "none.sqlite").err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from datetime import date, datetime
@@ -15,17 +14,13 @@ import pytest
 
 from opensafeintent.calls.costs import Price, Prices, read_prices
 from opensafeintent.errors import InputError
+from samples import json_file
 
 
 def listed(folder: Path, prices: Mapping[str, tuple[float, float]]) -> Prices:
     """The prices of a file."""
-    path = folder / "prices.json"
-    path.write_text(
-        json.dumps(
-            {model: {"input": given, "output": got} for model, (given, got) in prices.items()}
-        )
-    )
-    return Prices(path)
+    said = {model: {"input": given, "output": got} for model, (given, got) in prices.items()}
+    return Prices(json_file(folder / "prices.json", said))
 
 
 def test_cost_is_per_million_tokens(tmp_path: Path) -> None:
@@ -35,26 +30,20 @@ def test_cost_is_per_million_tokens(tmp_path: Path) -> None:
     assert listed(tmp_path, {}).cost({}) == 0.0
 
 
+NO_PRICES = (
+    *(b"5", b'{"input": 1}', b'{"input": "1", "output": 2}', b'{"input": true, "output": 2}'),
+    *(b'{"input": 1, "output": 2, "cached": 3}', b'{"input": -1, "output": 2}'),
+    b'{"input": 1e10, "output": 2}',
+)
+LISTED = b'{"openai/x": {"input": 1, "output": 2}, "a": %b}'
+
+
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
         (b"[]", r'prices\.json: not a price list \(\{"provider/model": '),
         (b'{"a\xff": {"input": 1, "output": 2}}', r"prices\.json:1: not UTF-8"),
-        *(
-            (
-                b'{"openai/x": {"input": 1, "output": 2}, "a": %b}' % entry,
-                r'prices\.json: a: not a price \(\{"input": ',
-            )
-            for entry in (
-                b"5",
-                b'{"input": 1}',
-                b'{"input": "1", "output": 2}',
-                b'{"input": 1, "output": 2, "cached": 3}',
-                b'{"input": -1, "output": 2}',
-                b'{"input": 1e10, "output": 2}',
-                b'{"input": true, "output": 2}',
-            )
-        ),
+        *((LISTED % entry, r'prices\.json: a: not a price \(\{"input": ') for entry in NO_PRICES),
     ],
 )
 def test_a_file_of_another_form_is_refused_with_the_right_one(
@@ -73,25 +62,19 @@ def test_a_file_is_all_that_counts_where_one_is_given(tmp_path: Path) -> None:
     assert prices.of("openai/x") == Price(1.0, 2.0)
     assert prices.of("openai/gpt-5.4") is None  # whatever else is installed knows of it
     assert prices.of("baseline/judge") == Price(3.0, 4.0)
-    assert [
-        prices.of(name) for name in ("baseline/redirect", "replay/x.jsonl", "python/m:f@1")
-    ] == [Price(0.0, 0.0)] * 3
-    assert prices.lacking(
-        ["openai/b", "openai/x", "openai/a", "openai/b", "baseline/redirect"]
-    ) == ["openai/a", "openai/b"]
+    free = ("baseline/redirect", "replay/x.jsonl", "python/m:f@1")
+    assert [prices.of(name) for name in free] == [Price(0.0, 0.0)] * 3
+    names = ["openai/b", "openai/x", "openai/a", "openai/b", "baseline/redirect"]
+    assert prices.lacking(names) == ["openai/a", "openai/b"]
     assert prices.basis.startswith("Prices: prices.json (sha256 ")
     with pytest.raises(InputError, match=r"no price for openai/a: .*prices\.json has none"):
         prices.need(["openai/a", "openai/x"])
 
 
-@pytest.fixture
-def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No package of prices, installed or not."""
-    monkeypatch.setitem(sys.modules, "genai_prices", None)
-
-
-@pytest.mark.usefixtures("bare")
-def test_without_the_extra_there_are_no_prices_and_one_way_to_have_them(tmp_path: Path) -> None:
+def test_without_the_extra_there_are_no_prices_and_one_way_to_have_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "genai_prices", None)  # installed or not
     prices = Prices()
     assert not prices and prices.about is None
     assert prices.of("openai/gpt-5.4") is None
@@ -110,13 +93,11 @@ def stand_in(asked: list[tuple[str, str]]) -> ModuleType:
         usage: Any, model_ref: str, *, provider_id: str, genai_request_timestamp: datetime
     ) -> SimpleNamespace:
         asked.append((provider_id, model_ref))
-        known = {
-            "day": Decimal("1.5"),
-            "night": Decimal(2) if 8 <= genai_request_timestamp.hour < 20 else Decimal(1),
-        }
-        if provider_id != "x-ai" or model_ref not in (*known, "pictures"):
+        night = Decimal(2) if 8 <= genai_request_timestamp.hour < 20 else Decimal(1)
+        known = {"day": Decimal("1.5"), "night": night, "pictures": Decimal(0)}
+        if provider_id != "x-ai" or model_ref not in known:
             raise LookupError
-        each = known.get(model_ref, Decimal(0))
+        each = known[model_ref]
         mtok = None if model_ref == "pictures" else each
         return SimpleNamespace(
             input_price=each * usage.input_tokens / 1_000_000,
@@ -135,10 +116,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     data: Any = ModuleType("genai_prices.data")
     models = [SimpleNamespace(id=name) for name in ("day", "night", "pictures")]
-    data.providers = [
-        SimpleNamespace(id="x-ai", models=models),
-        SimpleNamespace(id="elsewhere", models=models),
-    ]
+    data.providers = [SimpleNamespace(id=name, models=models) for name in ("x-ai", "elsewhere")]
     monkeypatch.setitem(sys.modules, "genai_prices", stand_in(found))
     monkeypatch.setitem(sys.modules, "genai_prices.data", data)
     monkeypatch.setattr("importlib.metadata.version", lambda _: "7.8.9")
@@ -164,11 +142,8 @@ def test_the_package_is_asked_by_the_provider_that_a_name_says(
 def test_the_package_itself_knows_models_by_our_names() -> None:
     pytest.importorskip("genai_prices")
     prices = Prices(day=date(2026, 11, 20))
-    for name in (
-        "openai/gpt-4o",
-        "anthropic/claude-sonnet-4-6",
-        "openrouter/meta-llama/llama-3.3-70b-instruct",
-    ):
+    llama = "openrouter/meta-llama/llama-3.3-70b-instruct"
+    for name in ("openai/gpt-4o", "anthropic/claude-sonnet-4-6", llama):
         price = prices.of(name)
         assert price is not None and 0 < price.input < price.output < 1000, name
     assert prices.of("openai/no-such-model-of-any-name") is None

@@ -7,36 +7,25 @@ import io
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from calls.support import user_call
 from opensafeintent.calls import client as module
-from opensafeintent.calls.client import (
-    Client,
-    Display,
-    Tally,
-    progress_line,
-    shown,
-    terminal_or_plain,
-)
+from opensafeintent.calls.client import Client, Display, Tally, progress_line, shown
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Refused, Usage
 
 ANSWER = Answered(text="x", stop_reason="stop", usage=Usage(1_000, 250))
 
 
-class Clock:
-    """The time, as the test sets it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1000.0
-        monkeypatch.setattr(time, "monotonic", lambda: self.now)
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The time, as the test sets it."""
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    return clock
 
 
 def tally_of(
@@ -44,13 +33,12 @@ def tally_of(
 ) -> Tally:
     tally = Tally()
     call = user_call()
+    refusal = Refused(reason="f", usage=ANSWER.usage)
     for number in range(answered + in_flight):
         tally.began(call, retry=False)
         if number < answered:
             tally.in_flight -= 1
-            tally.finished(
-                call, Refused(reason="f", usage=ANSWER.usage) if number < refused else ANSWER
-            )
+            tally.finished(call, refusal if number < refused else ANSWER)
     tally.reused_calls = reused
     for _ in range(retries):
         tally.began(call, retry=True)
@@ -58,29 +46,24 @@ def tally_of(
     return tally
 
 
-def test_the_line_holds_the_figures_of_the_run(clock: Clock) -> None:
+def test_the_line_holds_the_figures_of_the_run(clock: SimpleNamespace) -> None:
     tally = tally_of(60, in_flight=20, reused=30, retries=4, refused=3)
     tally.missing = 2
     clock.now += 10
     # 60 + 30 of 290 are done; 80 begun in 10 s are 8/s; 200 are left, which take 25 s; 60 answers
     # of 1,000 and 250 tokens.
-    assert (
-        progress_line(tally, 290, 12.5)
-        == "90 of 290 calls · 8/s · tokens 60,000 in, 15,000 out · $12.50 · 3 refused · 4 retries ·"
-        " 2 missing · 0:00:25 left"
-    )
-
-
-def test_the_line_leaves_out_what_there_is_none_of() -> None:
-    assert progress_line(tally_of(0), 1_000) == "0 of 1,000 calls · 0/s · tokens 0 in, 0 out"
+    assert progress_line(tally, 290, 12.5).split(" · ") == [
+        *("90 of 290 calls", "8/s", "tokens 60,000 in, 15,000 out", "$12.50"),
+        *("3 refused", "4 retries", "2 missing", "0:00:25 left"),
+    ]
 
 
 def test_the_plain_display_writes_a_line_every_ten_seconds_and_the_last(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
+    clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
-    display = terminal_or_plain()  # there is no terminal
+    display = module.terminal_or_plain()  # there is no terminal
     display.close()
     for second in (*range(25), 90, 90.25):  # the machine slept: missed lines are not made up for
         clock.now = 1000.0 + second

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from opensafeintent.calls.http import ChatModel, HttpSession
-from opensafeintent.calls.models import ReplayModel, is_local, open_models, served_models
+from opensafeintent.calls.models import ReplayModel, open_models, served_models
 from opensafeintent.calls.providers import (
     ENDPOINTS,
     INSPECT_PROVIDERS,
@@ -18,20 +19,6 @@ from opensafeintent.calls.providers import (
 )
 from opensafeintent.calls.scripted import ScriptedModel
 from opensafeintent.errors import InputError
-
-
-@pytest.mark.parametrize(
-    ("provider", "expected"),
-    [
-        ("openai", ("OPENAI_BASE_URL", "OPENAI_API_KEY")),
-        ("llama-cpp-python", ("LLAMA_CPP_PYTHON_BASE_URL", "LLAMA_CPP_PYTHON_API_KEY")),
-        ("grok", ("XAI_BASE_URL", "XAI_API_KEY")),
-        ("hf-inference-providers", ("HF_BASE_URL", "HF_TOKEN")),
-        ("my-own.host", ("MY_OWN_HOST_BASE_URL", "MY_OWN_HOST_API_KEY")),
-    ],
-)
-def test_variables_are_named_after_the_provider(provider: str, expected: tuple[str, str]) -> None:
-    assert variables(provider) == expected
 
 
 @pytest.mark.parametrize("provider", [*ENDPOINTS, "openai-api/my-lab"])
@@ -56,29 +43,17 @@ def test_every_provider_is_reached_at_its_own_address_or_the_users(provider: str
             resolve_endpoint(f"{provider}/m", {key: ""})
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["localhost:8000/v1", "ftp://a/v1", "https://", "http://[::1/v1", "http://host:port/v1"],
+NO_URLS = ("localhost:8000/v1", "ftp://a/v1", "https://", "http://[::1/v1", "http://host:port/v1")
+WITH_PASSWORDS = (
+    *("http://user:secret@host/v1", "htp://user:secret@host/v1", "user:secret@host/v1"),
+    "http://user:sec/secret@host:port/v1",
 )
-def test_a_base_url_that_is_none_is_refused(url: str) -> None:
-    with pytest.raises(InputError, match=r"VLLM_BASE_URL: is .*; expected a URL"):
+
+
+@pytest.mark.parametrize("url", [*NO_URLS, *WITH_PASSWORDS])
+def test_a_base_url_that_is_none_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(InputError, match=r"^VLLM_BASE_URL: ") as refused:
         resolve_endpoint("vllm/m", {"VLLM_BASE_URL": url})
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://user:secret@host/v1",
-        "htp://user:secret@host/v1",
-        "user:secret@host/v1",
-        "http://user:sec/secret@host:port/v1",
-    ],
-)
-def test_a_password_in_a_base_url_is_not_told(url: str) -> None:
-    with pytest.raises(InputError, match=r"^LOOPBACK_BASE_URL: ") as refused:
-        resolve_endpoint(
-            "openai-api/loopback/m", {"LOOPBACK_BASE_URL": url, "LOOPBACK_API_KEY": "k"}
-        )
     assert not re.search("secret|user:", str(refused.value))
 
 
@@ -89,11 +64,13 @@ def test_white_space_around_a_key_is_taken_off(key: str) -> None:
         resolve_endpoint("openai/m", {"OPENAI_API_KEY": f"{key}sk-1"})
 
 
+NO_NAMES = ("gpt-5", "", "openai/", "openai-api/lab/", "openai-api//m", "openai-api/l b/m")
+
+
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        *((name, "is not a model name") for name in ("gpt-5", "", "openai/", "openai-api/lab/")),
-        *((name, "is not a model name") for name in ("openai-api//m", "openai-api/l b/m")),
+        *((name, "is not a model name") for name in NO_NAMES),
         ("/m", "unknown provider"),
         ("opnai/m", "unknown provider 'opnai'; did you mean 'openai'"),
         ("qqqqqqqq/m", "valid: openai, .*openai-api, baseline, replay"),
@@ -111,43 +88,24 @@ def test_models_are_opened_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     responses.write_text('{"id": "s", "variant": "benign", "response": "x"}')
     models = open_models(["vllm/m", "baseline/judge", f"replay/{responses}"], HttpSession())
     assert [type(model) for model in models.values()] == [ChatModel, ScriptedModel, ReplayModel]
-    assert [model.identity.split("@")[0] for model in models.values()] == [
-        "vllm/m",
-        "baseline/judge",
-        "replay/mine",
-    ]
+    identities = [model.identity.split("@")[0] for model in models.values()]
+    assert identities == ["vllm/m", "baseline/judge", "replay/mine"]
     with pytest.raises(InputError, match="baseline/juge: unknown baseline; did you mean 'judge'"):
         open_models(["baseline/juge"], HttpSession())
-
-
-@pytest.mark.parametrize(
-    ("name", "local"),
-    [
-        ("vllm/m", True),
-        ("ollama/m", True),
-        ("openai-api/vllm/m", True),
-        ("hf/m", True),
-        ("openai/m", False),
-        ("openai-api/lab/m", False),
-        ("baseline/judge", False),
-    ],
-)
-def test_local_is_told_by_the_provider(name: str, local: bool) -> None:
-    assert is_local(name) is local
 
 
 def test_the_list_of_models_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setenv("GROQ_API_KEY", "gsk-secret")
     served = {line.name: line for line in served_models()}
-    assert (served["openai/MODEL"].needs, served["openai/MODEL"].lacking) == (
-        ("OPENAI_API_KEY",),
-        ("OPENAI_API_KEY",),
-    )
-    assert (served["groq/MODEL"].needs, served["groq/MODEL"].lacking) == (("GROQ_API_KEY",), ())
-    assert (served["vllm/MODEL"].needs, served["vllm/MODEL"].lacking) == ((), ())
+    names = ("openai/MODEL", "groq/MODEL", "vllm/MODEL")
+    assert [(served[name].needs, served[name].lacking) for name in names] == [
+        (("OPENAI_API_KEY",), ("OPENAI_API_KEY",)),
+        (("GROQ_API_KEY",), ()),
+        ((), ()),
+    ]
     assert served["baseline/refuse-all"].how == "in process"
-    assert not any("gsk-secret" in repr(line) for line in served.values())
+    assert "gsk-secret" not in repr(served)
 
 
 @pytest.mark.parametrize(
@@ -166,8 +124,5 @@ def test_what_is_not_set_is_what_calls_would_be_refused_for(
     name: str, environment: dict[str, str], lacking: tuple[str, ...]
 ) -> None:
     assert unset(name, environment) == lacking
-    if lacking:
-        with pytest.raises(InputError, match=lacking[0]):
-            resolve_endpoint(name, environment)
-    else:
+    with pytest.raises(InputError, match=lacking[0]) if lacking else nullcontext():
         resolve_endpoint(name, environment)

@@ -14,10 +14,20 @@ from opensafeintent.calls.records import Answered, Call, Sampling, Subject, Usag
 from opensafeintent.calls.replies import read_reply, without_thinking
 from opensafeintent.templates.template import Message
 
+
+def messages(*texts: str, first: str = "system") -> tuple[Message, ...]:
+    """Return a first message of one part, and a user's of the other parts."""
+    return Message(first, (texts[0],)), Message("user", texts[1:])
+
+
+def sampling(**fields: Any) -> Sampling:
+    return Sampling(**({"max_tokens": 64, "temperature": 0.5} | fields))
+
+
 CALL = Call(
     model="openai/x",
-    messages=(Message("system", ("Be brief.",)), Message("user", ("Tell me ", "of boats."))),
-    sampling=Sampling(max_tokens=64, temperature=0.5),
+    messages=messages("Be brief.", "Tell me ", "of boats."),
+    sampling=sampling(),
     purpose="generate",
     epoch=2,
     attempt=1,
@@ -26,12 +36,6 @@ CALL = Call(
 
 def key(call: Call = CALL, identity: str = "openai/x", **changes: Any) -> str:
     return call_key(msgspec.structs.replace(call, **changes), identity).hex()
-
-
-def completion(message: dict[str, Any], **fields: Any) -> bytes:
-    return json.dumps(
-        {"choices": [{"message": message, "finish_reason": "stop"}], **fields}
-    ).encode()
 
 
 # Keys
@@ -52,23 +56,20 @@ def test_key_is_the_hash_of_sorted_json() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"identity": "openai/y"},
-        {"messages": (Message("system", ("Be brief.",)), Message("user", ("Tell me of ships.",)))},
-        {"messages": (Message("user", ("Be brief.",)), Message("user", ("Tell me of boats.",)))},
-        {"sampling": Sampling(max_tokens=64)},
-        {"sampling": Sampling(max_tokens=64, temperature=0.0)},
-        {"sampling": Sampling(max_tokens=64, temperature=0.5, reasoning_effort="low")},
-        {"sampling": Sampling(max_tokens=64, temperature=0.5, extra={"top_p": 0.9})},
-        {"epoch": 1},
-        {"attempt": 0},
+        *({"identity": "openai/y"}, {"epoch": 1}, {"attempt": 0}),
+        {"messages": messages("Be brief.", "Tell me of ships.")},
+        {"messages": messages("Be brief.", "Tell me of boats.", first="user")},
+        *({"sampling": sampling(temperature=value)} for value in (None, 0.0)),
+        {"sampling": sampling(reasoning_effort="low")},
+        {"sampling": sampling(extra={"top_p": 0.9})},
     ],
 )
 def test_key_changes_with_what_shapes_the_answer(changes: dict[str, Any]) -> None:
     assert key(**changes) != key()
 
 
-PARTS = (Message("system", ("Be ", "brief.")), Message("user", ("Tell me of boats.",)))
-SAMPLING = Sampling(temperature=0.0, extra={"a": 1, "b": [{"c": 1, "d": 2}]})
+NESTED = sampling(temperature=0.0, extra={"a": 1, "b": [{"c": 1, "d": 2}]})
+TURNED = sampling(temperature=0, extra={"b": [{"d": 2, "c": 1}], "a": 1})
 
 
 @pytest.mark.parametrize(
@@ -77,13 +78,9 @@ SAMPLING = Sampling(temperature=0.0, extra={"a": 1, "b": [{"c": 1, "d": 2}]})
         ({}, {"model": "another name for it"}),
         ({}, {"purpose": "harm", "template": "osi-harm/1", "template_hash": "ab"}),
         ({}, {"subject": Subject("set", "benign", 1)}),
-        ({}, {"messages": PARTS}),
-        ({}, {"sampling": Sampling(max_tokens=64, temperature=0.5, extra={})}),
-        # 0 is 0.0 once it has been through run.json
-        (
-            {"sampling": SAMPLING},
-            {"sampling": Sampling(temperature=0, extra={"b": [{"d": 2, "c": 1}], "a": 1})},
-        ),
+        ({}, {"messages": messages("Be brief.", "Tell me of ", "boats.")}),
+        ({}, {"sampling": sampling(extra={})}),
+        ({"sampling": NESTED}, {"sampling": TURNED}),  # 0 is 0.0 once it has been through run.json
     ],
 )
 def test_key_does_not_change_with_what_the_model_never_sees(
@@ -92,7 +89,7 @@ def test_key_does_not_change_with_what_the_model_never_sees(
     assert key(**one) == key(**other)
 
 
-# Thinking
+# Replies
 # ------------------------------------------------------------------------------
 
 
@@ -111,10 +108,8 @@ def test_key_does_not_change_with_what_the_model_never_sees(
         ("plan</think>more plan</THINK>answer", "answer"),
         ("plan</think>answer<think>afterthought", "answer"),
         ("<think></think>", ""),
-        (
-            "text</thi<think></think>nk>0",
-            "text< /think>0",
-        ),  # a tag that taking off a block brings about
+        # a tag that taking off a block brings about
+        ("text</thi<think></think>nk>0", "text< /think>0"),
         ("a<thi<think>b</think>nk>c", "a< think>c"),
         ("a <thinker> and a <b>bold</b> word", "a <thinker> and a <b>bold</b> word"),
     ],
@@ -131,32 +126,21 @@ def test_thinking_is_taken_off_in_linear_time() -> None:
     assert time.process_time() - started < 0.25
 
 
-# Replies
-# ------------------------------------------------------------------------------
-
-
 def test_an_answer_is_read_with_its_usage_and_the_model_that_served_it() -> None:
-    body = completion(
-        {"content": " Hello. \n"},
-        usage={"prompt_tokens": 7, "completion_tokens": 3},
-        model="m-2026-01-01",
-    )
-    assert read_reply(body) == Answered(
+    choice = {"message": {"content": " Hello. \n"}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 7, "completion_tokens": 3}
+    body = {"choices": [choice], "usage": usage, "model": "m-2026-01-01"}
+    assert read_reply(json.dumps(body).encode()) == Answered(
         text="Hello.", stop_reason="stop", usage=Usage(7, 3), served_model="m-2026-01-01"
     )
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"[]",
-        b'{"choices": null}',
-        b'{"choices": [{"message": {"content": "cut',
-        b'{"choices": [{"message": {"content": "\xff"}}]}',
-        pytest.param(b'{"error": ' + b"[" * 5_000, id="nested deeply"),
-    ],
-)
+CUT = b'{"choices": [{"message": {"content": "cut'
+BINARY = b'{"choices": [{"message": {"content": "\xff"}}]}'
+DEEP = b'{"error": ' + b"[" * 5_000
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"choices": null}', CUT, BINARY, DEEP], ids=len)
 def test_what_is_no_completion_is_a_value_error(body: bytes) -> None:
     with pytest.raises(ValueError, match="the reply"):
         read_reply(body)

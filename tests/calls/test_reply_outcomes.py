@@ -6,28 +6,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from calls.reply_cases import CASES, GOOD, TWICE, replying
-from calls.support import MODEL, ask_all, chat_model, rows, user_call
-from endtoend import JUDGE, TARGET, evaluate, grades, metrics
+from calls.support import MODEL, ask_all, chat_model, open_client, rows, user_call
+from endtoend import JUDGE, TARGET, Ran, answering, evaluate, grades, metrics, texts_of
+from loopback import LoopbackServer
 from opensafeintent.calls import client as client_module
-from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.records import (
-    Answered,
-    Attempt,
-    Failed,
-    Failure,
-    Outcome,
-    Refused,
-    Replied,
-    Usage,
-)
+from opensafeintent.calls.records import Answered, Attempt, Failed, Failure, Refused, Replied, Usage
 from samples import dataset_file, made_dataset, prompt_set
 
 
@@ -42,13 +33,10 @@ def attempts() -> dict[str, Attempt]:
 
     async def run(base_url: str) -> list[Attempt]:
         async with HttpSession(16) as http:
-            # a model for each: what one learns of the fields that are taken is nothing to the
-            # others
+            # a model for each: what one learns of the fields that are taken is nothing to the others
+            calls = [user_call(f"{name}, in between") for name in CASES]
             return await asyncio.gather(
-                *(
-                    chat_model(base_url, http).attempt(user_call(f"{name}, in between"))
-                    for name in CASES
-                )
+                *(chat_model(base_url, http).attempt(call) for call in calls)
             )
 
     with replying() as server:
@@ -57,11 +45,9 @@ def attempts() -> dict[str, Attempt]:
 
 def word_for(attempt: Attempt) -> str:
     match attempt:
-        case Replied(outcome=Refused()):
-            return "refused"
         case Replied(outcome=Answered(text="", truncated=True)):
             return "truncated"
-        case Replied(outcome=Answered(text="", stop_reason="stop")):
+        case Replied(outcome=Refused() | Answered(text="", stop_reason="stop")):
             return "refused"
         case Replied(outcome=Answered(text=text)):
             assert text.startswith(GOOD.removesuffix("."))
@@ -86,45 +72,35 @@ def test_no_answer_beside_odd_fields_counts_tokens_that_cannot_be(
 
 
 def test_a_reply_without_an_answer_is_tried_twice_and_stops_no_model(tmp_path: Path) -> None:
-    names = [
-        name
-        for name, case in CASES.items()
-        if case.outcome in TWICE and b'"choices": [{' in case.body
-    ]
+    names = [name for name in CASES if b'"choices": [{' in CASES[name].body]
+    names = [name for name in names if CASES[name].outcome in TWICE]
     assert len(names) == 18
     calls = [user_call(f"{name}, in between", epoch=epoch) for name in names for epoch in (1, 2)]
+    calls += [user_call("text, abort, in between")]
     with replying() as server, Ledger(tmp_path / "ledger.sqlite") as ledger:
         outcomes = ask_all(ledger, server.base_url, calls)
-        assert set(server.asked.values()) == {4}  # two calls of each, twice
+        asked = Counter(texts_of(request)[0] for request in server.requests)
+    assert asked.pop("text, abort, in between") == 6  # what broke off is no such reply
+    assert set(asked.values()) == {4}  # two calls of each, twice
     # 36 in a row are more than the 20 that stop a model: they are none of those
-    assert [outcome.kind for outcome in outcomes if isinstance(outcome, Failed)] == [
+    assert [outcome.kind for outcome in outcomes[:-1] if isinstance(outcome, Failed)] == [
         CASES[name].outcome for name in names for _ in (1, 2)
     ]
 
 
-def test_what_broke_off_is_tried_six_times(tmp_path: Path) -> None:
-    with replying() as server, Ledger(tmp_path / "ledger.sqlite") as ledger:
-        ask_all(ledger, server.base_url, [user_call("text, abort, in between")])
-        assert server.asked["text, abort"] == 6
-
-
 def test_a_model_that_never_answers_is_not_a_silent_one(tmp_path: Path) -> None:
-    async def run(base_url: str, ledger: Ledger) -> tuple[Outcome, Client]:
-        async with HttpSession() as http:
-            client = Client(ledger, {MODEL: chat_model(base_url, http)})
-            return await client.ask(user_call("null, in between")), client
+    path, error = tmp_path / "ledger.sqlite", "the reply holds no text (finish reason: stop)"
 
-    path = tmp_path / "ledger.sqlite"
+    async def run(base_url: str, ledger: Ledger) -> None:
+        async with open_client(ledger, base_url) as client:
+            outcome = await client.ask(user_call("null, in between"))
+            assert outcome == Failed(kind="no_answer", error=error)
+            client.stop_silent_models()
+            assert client.stopped_models == {}
+
     with replying() as server, Ledger(path) as ledger:
-        outcome, client = asyncio.run(run(server.base_url, ledger))
-    client.stop_silent_models()
-    assert outcome == Failed(
-        kind="no_answer", error="the reply holds no text (finish reason: stop)"
-    )
-    assert client.stopped_models == {}
-    assert (
-        rows(path) == [("failed", "no_answer: the reply holds no text (finish reason: stop)")] * 2
-    )
+        asyncio.run(run(server.base_url, ledger))
+    assert rows(path) == [("failed", f"no_answer: {error}")] * 2
     with Ledger(path, readonly=True) as ledger:
         assert ledger.answering_models() == {MODEL}
 
@@ -136,26 +112,25 @@ FATAL = ("unauthorized", "no_credit")
 """They stop the model: a run has a test of its own for them."""
 
 
-@pytest.fixture(scope="module")
-def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path, str]]:
-    """Evaluate once with a set for each case, whose dual-use wording gets that reply."""
-    folder = tmp_path_factory.mktemp("evaluated")
-    names = [name for name, case in CASES.items() if case.outcome not in FATAL]
+def evaluated(
+    folder: Path, server: LoopbackServer, *names: str, **who: list[str]
+) -> tuple[Ran, Path]:
+    """Evaluate with a set of each name, whose dual-use wording gets the reply of that name."""
     dataset = Path(dataset_file(folder, made_dataset(*map(prompt_set, names))))
-    with pytest.MonkeyPatch.context() as patch, replying() as server:
-        patch.setattr(client_module, "_FIRST_WAIT", 0.001)
-        options = ("--max-connections", 1, "--probe", "none")
-        ran = evaluate(server, dataset, folder / "run", *options, judges=["baseline/judge"])
-    yield ran.code, folder / "run", ran.err
+    options = ("--max-connections", 1, "--probe", "none")
+    run = folder / "run"
+    return evaluate(server, dataset, run, *options, **({"judges": ["baseline/judge"]} | who)), run
 
 
-def test_no_failure_is_a_grade(evaluated: tuple[int, Path, str]) -> None:
-    code, run, errors = evaluated
-    assert code == 1, errors  # more grades are missing than the 5 % that are let pass
+def test_no_failure_is_a_grade(tmp_path: Path) -> None:
+    names = [name for name, case in CASES.items() if case.outcome not in FATAL]
+    with replying() as server:
+        ran, run = evaluated(tmp_path, server, *names)
+    assert ran.code == 1, ran.err  # more grades are missing than the 5 % that are let pass
     found = {row["id"]: row for row in grades(run) if row["variant"] == "dual_use"}
     beside = [row for row in grades(run) if row["variant"] != "dual_use"]
     assert all(row["helpfulness"] and not row["missing"] for row in beside)
-    assert found.keys() == {name for name, case in CASES.items() if case.outcome not in FATAL}
+    assert list(found) == names
     for name, row in found.items():
         outcome = CASES[name].outcome
         graded = (row["helpfulness"], row["harm_severity"], row["mode"])
@@ -169,43 +144,32 @@ def test_no_failure_is_a_grade(evaluated: tuple[int, Path, str]) -> None:
             assert (graded, *missing) == (("", "", ""), f"response:{outcome}", ""), name
 
 
-@pytest.mark.parametrize("name", ["flagged account", "moderate access"])
-def test_a_403_about_the_account_ends_the_run_without_a_grade(tmp_path: Path, name: str) -> None:
-    dataset = Path(dataset_file(tmp_path, made_dataset(prompt_set(name))))
+def test_a_403_about_the_account_ends_the_run_without_a_grade(tmp_path: Path) -> None:
     with replying() as server:
-        ran = evaluate(
-            server, dataset, tmp_path / "run", "--max-connections", 1, judges=["baseline/judge"]
-        )
+        ran, run = evaluated(tmp_path, server, "flagged account")
     assert ran.code == 3
     assert "check LOOP_API_KEY" in ran.err
-    assert not (tmp_path / "run" / "grades.csv.gz").exists()
+    assert not (run / "grades.csv.gz").exists()
 
 
 def test_a_run_of_nothing_but_no_answers_is_missing_and_stays_in_the_run(tmp_path: Path) -> None:
-    dataset = Path(dataset_file(tmp_path, made_dataset(prompt_set("null"))))
-    with replying() as server:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("calls.reply_cases.CASES", {"text": CASES["null"]})
-            ran = evaluate(server, dataset, tmp_path / "run", judges=["baseline/judge"])
+    with answering(CASES["null"].body) as server:
+        ran, run = evaluated(tmp_path, server, "a note")
         assert ran.code == 1, ran.err
-        assert {row["missing"] for row in grades(tmp_path / "run")} == {"response:no_answer"}
+        assert {row["missing"] for row in grades(run)} == {"response:no_answer"}
         # another model joins: the first one's missing grades are not dropped in silence
-        who = {"models": ["baseline/refuse-all"], "judges": ["baseline/judge"]}
-        ran = evaluate(server, dataset, tmp_path / "run", **who)
+        ran, run = evaluated(tmp_path, server, "a note", models=["baseline/refuse-all"])
     assert ran.code == 1, ran.err
-    assert {row["missing"] for row in grades(tmp_path / "run", TARGET)} == {"response:no_answer"}
-    assert metrics(tmp_path / "run")["coverage"].keys() == {TARGET, "baseline/refuse-all"}
+    assert {row["missing"] for row in grades(run, TARGET)} == {"response:no_answer"}
+    assert metrics(run)["coverage"].keys() == {TARGET, "baseline/refuse-all"}
 
 
 def test_a_judge_without_an_answer_is_a_missing_grade(tmp_path: Path) -> None:
-    dataset = Path(dataset_file(tmp_path, made_dataset(prompt_set("a note"))))
-    with replying() as server, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("calls.reply_cases.CASES", {"text": CASES["null"]})
-        ran = evaluate(
-            server, dataset, tmp_path / "run", models=["baseline/comply-all"], judges=[JUDGE]
-        )
+    with answering(CASES["null"].body) as server:
+        who = {"models": ["baseline/comply-all"], "judges": [JUDGE]}
+        ran, run = evaluated(tmp_path, server, "a note", **who)
     assert ran.code == 1, ran.err
-    (row,) = (row for row in grades(tmp_path / "run") if row["variant"] == "dual_use")
+    (row,) = (row for row in grades(run) if row["variant"] == "dual_use")
     assert set(row["missing"].split("; ")) == {
         f"{what}:failed:no_answer" for what in ("helpfulness", "harm_severity", "mode")
     }

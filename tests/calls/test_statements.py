@@ -8,6 +8,7 @@ the source holds has to be among them, so that a new one cannot be forgotten.
 from __future__ import annotations
 
 import ast
+import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,19 +17,17 @@ from typing import Any, ClassVar
 import pytest
 
 import opensafeintent
-from calls.test_ledger import answered, failed
+from calls.support import answered, failed, written
 from endtoend import osi, some_sets
 from opensafeintent.calls.ledger import Ledger, merge
 
-READ_ONCE = {
-    "SELECT DISTINCT model FROM calls": (
-        "who has ever answered: asked once, as a run is taken up again"
-    ),
-    "SELECT count(*) FROM calls": "how many rows there are",
-    "SELECT 1 FROM calls LIMIT 1": "from here on the state of the file is read: one row is read",
-    "FROM calls ORDER BY id": "every row of a ledger that is merged into another",
-    "FROM calls WHERE true": "what everything in a ledger came to: every row counts",
-}
+READ_ONCE = (
+    "SELECT DISTINCT model FROM calls",  # who has ever answered: as a run is taken up again
+    "SELECT count(*) FROM calls",  # how many rows there are
+    "SELECT 1 FROM calls LIMIT 1",  # from here on the state of the file is read: one row is read
+    "FROM calls ORDER BY id",  # every row of a ledger that is merged into another
+    "FROM calls WHERE true",  # what everything in a ledger came to: every row counts
+)
 """Statements that read a whole table because they are meant to, and why."""
 
 
@@ -65,13 +64,9 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[str]]]:
 
 def _ledgers(folder: Path) -> None:
     """Look up and count, with outcomes and failures."""
-    entries = [
-        entry for number in range(9) for entry in (failed(f"q{number}"), answered(f"q{number}"))
-    ]
+    entries = [make(f"q{number}") for number in range(9) for make in (failed, answered)]
     keys = [entry.key for entry in entries if entry.outcome]
-    with Ledger(folder / "one.sqlite") as ledger:
-        for entry in entries:
-            ledger.add(entry)
+    written(folder / "one.sqlite", *entries)
     for _ in range(2):
         with Ledger(folder / "two.sqlite") as ledger:
             assert merge(ledger, folder / "one.sqlite").rows == 18
@@ -114,27 +109,19 @@ def test_no_statement_reads_all_calls_to_find_some(
     for statement, plan in plans.items():
         if any(known in statement for known in READ_ONCE):
             continue
-        reads_all = [
-            step for step in plan if step.startswith("SCAN") and "CONSTANT ROW" not in step
-        ]
-        built = [step for step in plan if "AUTOMATIC" in step]
-        assert not (reads_all and "calls" in statement), (statement, plan)
-        assert not built, (statement, plan)
-    seen = set(plans)
-    for known in READ_ONCE:
-        assert any(known in statement for statement in seen), f"nothing says {known} any more"
-    forgotten = [part for part in _written() if not any(part in statement for statement in seen)]
-    assert not forgotten
+        scans = [step for step in plan if step.startswith("SCAN") and "CONSTANT ROW" not in step]
+        assert not (scans and "calls" in statement), (statement, plan)
+        assert not any("AUTOMATIC" in step for step in plan), (statement, plan)
+    for known in (*READ_ONCE, *_written()):  # nothing says it any more, or it was forgotten here
+        assert any(known in statement for statement in plans), known
 
 
 def _written() -> list[str]:
     """Return the texts in the source that read or change `calls`, as far as they are literal."""
-    texts = []
-    for path in Path(opensafeintent.__path__[0]).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                said = node.value
-                if any(f"{verb} calls" in said for verb in ("FROM", "JOIN", "INTO")):
-                    texts.append(said)
+    sources = Path(opensafeintent.__path__[0]).rglob("*.py")
+    nodes = [node for path in sources for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    said = [node.value for node in nodes if isinstance(node, ast.Constant)]
+    verbs = re.compile("(FROM|JOIN|INTO) calls")
+    texts = [text for text in said if isinstance(text, str) and verbs.search(text)]
     assert len(texts) > 10
     return texts

@@ -4,26 +4,27 @@ or 2 on a full disk.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import closing, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 from unittest import mock
 
 import pytest
 
 import opensafeintent
-from endtoend import REPO, STARTER, environment, osi
-from opensafeintent import dataset_info
+from endtoend import REPO, Ran, environment, osi
 from opensafeintent.annotation.labels import Answer, Label, write_labels
 from opensafeintent.cli import main
 from opensafeintent.errors import EXIT_CODES
+from opensafeintent.promptsets import load_dataset
+from samples import json_lines
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -50,7 +51,7 @@ COMMANDS = {
     "annotate": "annotate export quality starter --annotators ana --limit 2 --out study",
     "agreement": "agreement labels.jsonl",
 }
-CODES = {"wrong usage": 2, "wrong input": 2, "judge-check": 4}
+CODES = {"wrong usage": 2, "wrong input": 2, "judge-check": 4, "build": 1}
 WRITTEN = {
     "evaluate": "evaluated/metrics.json",
     "import": "imported/metrics.json",
@@ -62,38 +63,23 @@ WRITTEN = {
 }
 
 
-def prepare(folder: Path) -> None:
-    """Write a run, seeds, responses and labels."""
-    models = ("baseline/redirect", "baseline/refuse-all")
-    assert (
-        osi(
-            "evaluate", *models, "--judge", "baseline/judge", "--limit", 3, "--out", folder / "run"
-        ).code
-        == 0
-    )
-    first = json.loads(STARTER.read_text().splitlines()[0])["id"]
-    (folder / "seeds.jsonl").write_text('{"prompt": "How can somebody do the harmful thing?"}\n')
-    (folder / "responses.jsonl").write_text(
-        json.dumps({"id": first, "variant": "benign", "response": "No."}) + "\n"
-    )
-    starter = dataset_info("starter").dataset.hash
+def prepare(folder: Path) -> str:
+    """Write a run, seeds, responses and labels; return the id of the first set."""
+    models = ("baseline/redirect", "baseline/refuse-all", "--judge", "baseline/judge")
+    assert osi("evaluate", *models, "--limit", 3, "--out", folder / "run").code == 0
+    dataset = load_dataset("starter")
+    first = dataset.prompt_sets[0].id
+    json_lines(folder / "seeds.jsonl", [{"prompt": "How can somebody do the harmful thing?"}])
+    line = {"id": first, "variant": "benign", "response": "No."}
+    json_lines(folder / "responses.jsonl", [line])
     answers: dict[str, Answer] = {"overall_quality": "good", "sounds_human": "yes"}
-    write_labels(
-        [
-            Label(
-                kind="dataset_quality",
-                annotator=annotator,
-                dataset=starter,
-                id=first,
-                answers=answers,
-            )
-            for annotator in ("ana", NAME)
-        ],
-        folder / "labels.jsonl",
-    )
+    asked: dict[str, Any] = {"kind": "dataset_quality", "dataset": dataset.hash, "id": first}
+    labels = [Label(annotator=name, answers=answers, **asked) for name in ("ana", NAME)]
+    write_labels(labels, folder / "labels.jsonl")
+    return first
 
 
-def ended(arguments: tuple[str, ...], out: TextIO, err: TextIO) -> object:
+def ended(arguments: Sequence[str], out: TextIO, err: TextIO) -> object:
     """Run the command line with these streams; return what it exits with."""
     with (
         mock.patch.dict(os.environ, environment(), clear=True),
@@ -111,28 +97,22 @@ def ended(arguments: tuple[str, ...], out: TextIO, err: TextIO) -> object:
 def test_no_command_fails_over_what_it_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: str
 ) -> None:
-    prepare(tmp_path)
+    first = prepare(tmp_path)
     monkeypatch.chdir(tmp_path)
-    for name, command in COMMANDS.items():
-        if terminal == "full" and name not in (*WRITTEN, "help", "models"):
-            continue
-        first = json.loads(STARTER.read_text().splitlines()[0])["id"]
-        where, encoding = ("/dev/full", "utf-8") if terminal == "full" else ("out", "ascii")
+    full = terminal == "full"
+    where, encoding = ("/dev/full", "utf-8") if full else ("out", "ascii")
+    for name in (*WRITTEN, "help", "models") if full else COMMANDS:
+        arguments = COMMANDS[name].replace("FIRST", first).split()
         with (
             Path(where).open("w", encoding=encoding) as out,
             Path("err").open("w", encoding="ascii") as err,
         ):
-            code = ended(tuple(command.replace("FIRST", first).split()), out, err)
+            code = ended(arguments, out, err)
         said = Path("err").read_text("ascii")
-        assert "Traceback" not in said, name
-        assert "bug of" not in said, (name, said)
-        prints = CODES.get(name) != 2
-        assert code == (2 if terminal == "full" and prints else CODES.get(name, 0)), (name, said)
-        if terminal == "full" and prints:
-            assert (
-                said.splitlines()[-1]
-                == "error: standard output: cannot write: No space left on device"
-            ), name
+        assert "Traceback" not in said and "bug of" not in said, (name, said)
+        assert code == (2 if full else CODES.get(name, 0)), (name, said)
+        if full:
+            assert said.endswith("error: standard output: cannot write: No space left on device\n")
         if name in WRITTEN:
             assert Path(WRITTEN[name]).stat().st_size > 0, name
 
@@ -145,26 +125,17 @@ def test_no_command_fails_over_what_it_prints(
 @pytest.mark.parametrize(
     ("redirection", "code"),
     [
-        ("<&- >&- 2>&-", 0),
-        (">&-", 0),
-        (">/dev/full", 2),
-        ("2>/dev/full", 0),
-        ("2>&1 | true", 0),
-        ("| head -1", 0),
+        *(("<&- >&- 2>&-", 0), (">&-", 0), (">/dev/full", 2), ("2>/dev/full", 0)),
+        *(("2>&1 | true", 0), ("| head -1", 0)),
     ],
 )
 def test_streams_that_are_closed_or_full(tmp_path: Path, redirection: str, code: int) -> None:
     evaluation = "evaluate baseline/redirect --judge baseline/judge --limit 1 --out run"
-    command = f'"$0" -m opensafeintent {evaluation} {redirection}; exit "${{PIPESTATUS[0]}}"'
-    more = {"PYTHONUNBUFFERED": "1"} if "full" in redirection else {}
+    line = f'"$0" -m opensafeintent {evaluation} {redirection}; exit "${{PIPESTATUS[0]}}"'
+    command = ["bash", "-c", line, sys.executable]
+    env = environment(**({"PYTHONUNBUFFERED": "1"} if "full" in redirection else {}))
     ran = subprocess.run(
-        ["bash", "-c", command, sys.executable],
-        env=environment(**more),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
+        command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert ran.returncode == code, ran.stderr
     for word in ("Traceback", "Exception ignored", "bug of"):
@@ -175,62 +146,56 @@ def test_streams_that_are_closed_or_full(tmp_path: Path, redirection: str, code:
 
 
 @pytest.mark.parametrize(
-    ("encoding", "shown"),
-    [("ascii", b"x not set"), ("cp1252", b"x not set"), ("utf-8", "✗ not set".encode())],
+    ("encoding", "shown"), [("ascii", "x not set"), ("cp1252", "x not set"), ("utf-8", "✗ not set")]
 )
-def test_what_an_encoding_lacks_is_written_as_what_is_nearest(encoding: str, shown: bytes) -> None:
+def test_what_an_encoding_lacks_is_written_as_what_is_nearest(encoding: str, shown: str) -> None:
     command = [sys.executable, "-m", "opensafeintent", "models"]
-    ran = subprocess.run(
-        command, env=environment(PYTHONIOENCODING=encoding), capture_output=True, check=False
-    )
+    env = environment(PYTHONIOENCODING=encoding)
+    ran = subprocess.run(command, env=env, capture_output=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, b"")
-    assert shown in ran.stdout
-    ran.stdout.decode(encoding)
+    assert shown in ran.stdout.decode(encoding)
 
 
 # Exit codes
 # ------------------------------------------------------------------------------
 
 
-def test_an_error_of_ours_ends_with_70_and_can_be_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object) -> None:
-        raise KeyError("what was\nlooked up")
+def info_that_raises(error: BaseException, folder: Path, **variables: str) -> Ran:
+    """Run a command that a bug ends; its traceback is kept in the folder."""
+    broken = mock.Mock(side_effect=error)
+    with (
+        mock.patch("opensafeintent.workflows.datasets.dataset_info", broken),
+        mock.patch.object(tempfile, "tempdir", str(folder)),
+    ):
+        return osi("dataset", "info", "starter", **variables)
 
-    monkeypatch.setattr("opensafeintent.workflows.datasets.dataset_info", broken)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    ran = osi("dataset", "info", "starter")
+
+def test_an_error_of_ours_ends_with_70_and_can_be_reported(tmp_path: Path) -> None:
+    error = KeyError("what was\nlooked up")
+    ran = info_that_raises(error, tmp_path)
     assert ran.code == 70
     (line,) = ran.errors
     (kept,) = tmp_path.iterdir()
-    assert (
-        f"a bug of opensafeintent {opensafeintent.__version__}, not of yours; please report:"
-        " KeyError: " in line
-    )
+    told = f"a bug of opensafeintent {opensafeintent.__version__}, not of yours; please report:"
+    assert f"{told} KeyError: " in line and str(kept) in line
     assert re.search(r"\(opensafeintent\.cli\.datasets, line \d+\)", line)
-    assert str(kept) in line
     assert kept.stat().st_mode & 0o777 == 0o600
     assert kept.read_text().startswith("Traceback")
-    ran = osi("dataset", "info", "starter", OPENSAFEINTENT_TRACEBACK="1")
+    ran = info_that_raises(error, tmp_path, OPENSAFEINTENT_TRACEBACK="1")
     assert (ran.code, ran.errors[0]) == (70, "Traceback (most recent call last):")
     assert [*tmp_path.iterdir()] == [kept]
+
+
+FULL = OSError(28, "No space left on device", "/a/file")
+PIPE = BrokenPipeError(32, "Broken pipe")
 
 
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        (
-            OSError(28, "No space left on device", "/a/file"),
-            2,
-            "error: /a/file: No space left on device",
-        ),
-        (EOFError("the end"), 70, "EOFError: the end"),  # click takes it for an interruption
-        (
-            BrokenPipeError(32, "Broken pipe"),
-            2,
-            "error: Broken pipe",
-        ),  # and this for `| head`, with code 1
+        (FULL, 2, "error: /a/file: No space left on device"),
+        (PIPE, 2, "error: Broken pipe"),  # click takes it for `| head`, with code 1
+        (EOFError("the end"), 70, "EOFError: the end"),  # and this for an interruption
         (SystemExit("text"), 70, "SystemExit: text"),
         (KeyboardInterrupt(), 130, "interrupted; everything that was answered is kept"),
         (RecursionError("deep"), 70, "RecursionError: deep"),
@@ -238,17 +203,11 @@ def test_an_error_of_ours_ends_with_70_and_can_be_reported(
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
 )
 def test_nothing_else_ends_with_1(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, line: str
+    tmp_path: Path, error: BaseException, code: int, line: str
 ) -> None:
-    def failing(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr("opensafeintent.workflows.datasets.dataset_info", failing)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    ran = osi("dataset", "info", "starter")
-    assert ran.code == code
+    ran = info_that_raises(error, tmp_path)
     (said,) = ran.errors
-    assert line in said
+    assert ran.code == code and line in said
 
 
 def test_exit_codes_are_the_same_in_the_help_and_in_the_docs() -> None:

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import gzip
-import io
-import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from endtoend import JUDGE, TARGET, begin, coverage, evaluate, finish, metrics, osi, wait_until
-from loopback import HARM, HELPFULNESS, Fault, LoopbackProcess, LoopbackServer, Match
+from endtoend import begin, finish, grades, metrics, osi, values
 from opensafeintent import EvaluateSettings, ImportSettings, evaluate as evaluate_here, import_files
-from opensafeintent.calls.ledger import Ledger
-from opensafeintent.errors import InputError
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report import figures
@@ -30,7 +24,6 @@ ONE = made_dataset(prompt_set("one", 1))
 SETS = made_dataset(
     prompt_set("one", 1), prompt_set("two", 1, "Fraud and Deception"), prompt_set("three")
 )
-OTHERS = made_dataset(prompt_set("four"), prompt_set("five"), name="others")
 COMPLY, REFUSE, RULES = "baseline/comply-all", "baseline/refuse-all", "baseline/judge"
 
 
@@ -46,14 +39,11 @@ def lines_of(dataset: Dataset, pair: str = "40", **more: Any) -> list[dict[str, 
 
 def import_into(run: Path, dataset: Dataset, **models: list[dict[str, Any]]) -> Path:
     """Import each model's lines."""
-    folder = run.parent
-    folder.mkdir(parents=True, exist_ok=True)
+    run.parent.mkdir(parents=True, exist_ok=True)
+    options: dict[str, Any] = {"dataset": dataset_file(run.parent, dataset), "max_missing": 1.0}
     for model, lines in models.items():
-        files = (json_lines(folder / "lines.jsonl", lines),)
-        name = dataset_file(folder, dataset)
-        import_files(
-            ImportSettings(files=files, out=run, model=model, dataset=name, max_missing=1.0)
-        )
+        file = json_lines(run.parent / "lines.jsonl", lines)
+        import_files(ImportSettings(files=(file,), out=run, model=model, **options))
     return run
 
 
@@ -87,17 +77,10 @@ def steady(folder: Path) -> dict[str, bytes]:
     }
 
 
-def strict_json(path: Path) -> Any:
-    def refuse(name: str) -> float:
-        raise AssertionError(f"{path}: {name} is not JSON")
-
-    return json.loads(path.read_text("utf-8"), parse_constant=refuse)
-
-
 def is_whole(folder: Path) -> None:
     """Check that a report is there with all its parts."""
     assert page(folder).rstrip().endswith("</html>")
-    assert strict_json(folder / "metrics.json")["models"]
+    assert metrics(folder)["models"] and "NaN" not in (folder / "metrics.json").read_text()
     tables = {path.name for path in (folder / "tables").iterdir()}
     for name in ("table_4_utility", "comparisons", "coverage", "metrics"):
         assert {f"{name}.{ending}" for ending in ("csv", "md", "tex")} <= tables
@@ -129,58 +112,24 @@ def test_one_model_and_one_set(tmp_path: Path) -> None:
     ran = osi("report", run)
     assert ran.code == 0, ran.err
     is_whole(run)
-    assert {path.suffix for path in (run / "figures").iterdir()} == {
-        ".csv",
-        ".md",
-        ".svg",
-        ".pdf",
-        ".png",
-    }
-    assert "alone" in ran.out
-    assert "only 1 prompt-set:" in page(run)
-    entry = metrics(run)["models"]["alone"]
-    assert (entry["triplet_safety"]["value"], entry["triplet_safety"]["n"]) == (1.0, 1)
+    drawn = {path.suffix for path in (run / "figures").iterdir()}
+    assert drawn == {".csv", ".md", ".svg", ".pdf", ".png"}
+    assert "alone" in ran.out and "only 1 prompt-set:" in page(run)
+    entries = metrics(run)["models"]["alone"]
+    assert (entries["triplet_safety"]["value"], entries["triplet_safety"]["n"]) == (1.0, 1)
     # no mode was ever asked for, no benign prompt refused: undefined is null with n = 0, and a dash
     # for people
-    undefined = [name for name in METRICS if entry[name]["n"] == 0]
+    undefined = [name for name in METRICS if entries[name]["n"] == 0]
     assert "benign_over_refusal" in undefined and "unsafe_rate_A4" in undefined
-    assert all(entry[name]["value"] is None and entry[name]["ci"] is None for name in undefined)
+    assert all(entries[name]["value"] is entries[name]["ci"] is None for name in undefined)
     with (run / "tables" / "metrics.csv").open(newline="") as file:
-        cells = {
-            row["metric"]: row["value"] for row in csv.DictReader(file) if row["model"] == "alone"
-        }
-    assert {name for name, value in cells.items() if value == ""} >= set(undefined)
-    assert not re.search(r"\bnan\b", page(run).partition("</head>")[0] + ran.out, re.IGNORECASE)
-    assert not [
-        name
-        for name, raw in contents(run).items()
-        if name.endswith((".md", ".csv")) and b"nan" in raw.lower().split()
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
-def test_every_grade_missing(tmp_path: Path) -> None:
-    silent = [
-        Fault(action="completion", match=Match(purpose=purpose), content="Well.")
-        for purpose in (HARM, HELPFULNESS)
-    ]
-    with LoopbackServer(faults=silent) as server:
-        evaluate(server, Path(dataset_file(tmp_path, SETS)), tmp_path / "run")
-    ran = osi("report", tmp_path / "run")
-    assert ran.code == 1
-    assert "100.0% of core and 100.0% of paraphrase grades are missing" in ran.out
-    is_whole(tmp_path / "run")
-    found = metrics(tmp_path / "run")["models"][TARGET]
-    assert (found["triplet_safety"]["value"], found["triplet_safety"]["bounds"]) == (
-        None,
-        [0.0, 1.0],
-    )
-    assert "Grades are missing for this model" in page(tmp_path / "run")
-    assert (
-        osi("report", tmp_path / "run", "--fail-under", "triplet_safety=0", "--max-missing", 1).code
-        == 4
-    )
+        rows = [row for row in csv.DictReader(file) if row["model"] == "alone"]
+    assert {row["metric"] for row in rows if row["value"] == ""} >= set(undefined)
+    texts = {
+        name: raw.decode() for name, raw in contents(run).items() if name[-3:] in (".md", "csv")
+    }
+    texts |= {"screen": ran.out, "page": page(run).partition("</head>")[0]}
+    assert [name for name, text in texts.items() if re.search(r"\bnan\b", text, re.I)] == []
 
 
 # Names
@@ -198,27 +147,24 @@ NAMES = (
 
 @pytest.fixture(scope="module")
 def named(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    folder = tmp_path_factory.mktemp("named") / "deep" / "deeper" / "deepest"
-    run = import_into(
-        folder / "run",
-        ONE,
-        **{name: lines_of(ONE, f"{1 + place % 4}0") for place, name in enumerate(NAMES)},
-    )
-    before = {path for path in folder.parents[2].rglob("*") if folder / "out" not in path.parents}
+    root = tmp_path_factory.mktemp("named")
+    out = root / "deep" / "deeper" / "deepest" / "out"
+    models = {name: lines_of(ONE, f"{1 + place % 4}0") for place, name in enumerate(NAMES)}
+    run = import_into(out.with_name("run"), ONE, **models)
+    before = set(root.rglob("*"))
     with drawing("svg"):
-        ran = osi("report", run, "--out", folder / "out")
+        ran = osi("report", run, "--out", out)
     assert ran.code == 0
-    after = {path for path in folder.parents[2].rglob("*") if folder / "out" not in path.parents}
-    assert after - before <= {folder / "out"}  # a name is no place in the file system
-    return folder / "out", ran.out
+    # a name is no place in the file system
+    assert {path for path in set(root.rglob("*")) - before if out not in path.parents} == {out}
+    return out, ran.out
 
 
 def test_no_name_is_markup_in_what_browsers_read(named: tuple[Path, str]) -> None:
     for name, raw in contents(named[0]).items():
         if name.endswith((".html", ".svg", ".md")):
             assert not re.search(r"(?<!\\)<(script>alert|img src=x)", raw.decode()), name
-    assert "7*7" in page(named[0])
-    assert "日本語" in page(named[0])
+    assert "7*7" in page(named[0]) and "日本語" in page(named[0])
 
 
 def test_no_name_steers_the_terminal_or_a_spreadsheet(named: tuple[Path, str]) -> None:
@@ -233,125 +179,21 @@ def test_no_name_steers_the_terminal_or_a_spreadsheet(named: tuple[Path, str]) -
 # ------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def several(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path], str]:
-    """A report over runs on different datasets and of different judges, one model twice under equal
-    conditions.
-    """
-    folder = tmp_path_factory.mktemp("several")
-    runs = [
-        baselines(folder / "a" / "monday", SETS, COMPLY, REFUSE),
-        baselines(folder / "b" / "tuesday", OTHERS, COMPLY),
-        import_into(folder / "c" / "wednesday", SETS, m=lines_of(SETS)),
-        import_into(folder / "d" / "thursday", SETS, m=lines_of(SETS, "10")),
-    ]
-    with drawing():
-        ran = osi("report", *runs, "--out", folder / "out")
-    assert ran.code == 0
-    begun = [f"reading {run.name}" for run in runs]
-    assert [line for line in ran.err.splitlines() if ":" not in line] == [
-        *begun,
-        "estimating",
-        "drawing",
-    ]
-    return folder / "out", runs, ran.out
-
-
-def test_what_cannot_be_compared_is_in_parts_with_the_reason(
-    several: tuple[Path, list[Path], str],
-) -> None:
-    out, runs, _ = several
-    html = page(out)
-    assert "Why there are 3 parts" in html
-    assert len(re.findall(r'<section id="part-\d+" class="part"', html)) == 3
-    first, other = (metrics(run)["groups"][0]["dataset"]["hash"][:8] for run in runs[:2])
-    reasons = html.split("Why there are 3 parts")[1].split("</ol>")[0]
-    assert f"other prompt-sets ({other}, not {first})" in reasons
-    assert "other judges (imported, not baseline/judge)" in reasons
-    pairs = [
-        {pair["a"], pair["b"]}
-        for family in metrics(out)["comparisons"]
-        for pair in family["mean_safety"]["pairs"]
-    ]
-    assert len(pairs) == 2
-    assert {"m [wednesday]", "m [thursday]"} in pairs
-
-
-def test_runs_without_a_place_and_without_a_run_are_refused(
-    several: tuple[Path, list[Path], str], tmp_path: Path
-) -> None:
-    _, runs, _ = several
-    for arguments, words in (
-        ((*runs[:2],), "--out DIR"),
-        ((tmp_path,), "no run here"),
-        ((runs[0], tmp_path, "--out", tmp_path / "o"), "no run here"),
-    ):
-        ran = osi("report", *arguments)
-        assert (ran.code, ran.out) == (2, "")
-        assert words in ran.err and len(ran.err.splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-def grades_of(folder: Path) -> list[dict[str, str]]:
-    text = gzip.decompress((folder / "grades.csv.gz").read_bytes()).decode()
-    return list(csv.DictReader(io.StringIO(text, newline="")))
-
-
-@pytest.mark.slow
-def test_grades_of_an_earlier_report_do_not_stay(
-    several: tuple[Path, list[Path], str], tmp_path: Path
-) -> None:
-    runs = several[1][:2]
-    assert osi("report", *runs, "--out", tmp_path).code == 0
-    assert {line["run"] for line in grades_of(tmp_path)} == {run.name for run in runs}
-    assert osi("report", runs[0], "--out", tmp_path).code == 0
-    assert "run" not in grades_of(tmp_path)[0]
-    assert [path.name for path in tmp_path.glob("grades*")] == ["grades.csv.gz"]
-
-
-# A run that is being written
-# ------------------------------------------------------------------------------
+def test_runs_without_a_place_are_refused(tmp_path: Path) -> None:
+    ran = osi("report", tmp_path / "one", tmp_path / "two")
+    assert "--out DIR" in ran.refusal
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-def test_a_run_that_is_still_written_is_reported_as_partial(tmp_path: Path) -> None:
-    dataset, run = dataset_file(tmp_path, SETS), tmp_path / "run"
-    with LoopbackProcess(
-        faults=[Fault(action="hang", match=Match(skip=14), seconds=120)]
-    ) as server:
-        options = ["--dataset", dataset, "--out", run, "--max-connections", 2]
-        process = begin("evaluate", TARGET, "--judge", JUDGE, *options, server=server)
-        try:
-            wait_until(lambda: rows_in(run) >= 14)
-            during = osi("report", run, "--out", tmp_path / "look")
-            assert process.poll() is None, "the run ended before it was looked at"
-        finally:
-            process.kill()
-            finish(process)
-    is_partial(tmp_path / "look", during.code, during.out + during.err)
-    after = osi("report", run)
-    is_partial(run, after.code, after.out + after.err)
-
-
-def rows_in(run: Path) -> int:
-    if not (run / "ledger.sqlite").is_file():
-        return 0
-    with contextlib.suppress(InputError), Ledger(run / "ledger.sqlite", readonly=True) as ledger:
-        return ledger.count()
-    return 0
-
-
-def is_partial(run: Path, code: int, screen: str) -> None:
-    """Check that a report says that it is partial."""
-    assert code in (0, 1), screen  # 1: what was not asked for yet may count as missing
-    assert "Traceback" not in screen
-    there = coverage(run)
-    assert 0 < there["responses"] < there["planned"] == 11
-    assert f"{TARGET}: partial: " in screen and "of 11 responses are on record" in screen
-    assert metrics(run)["partial"] is True
-    is_whole(run)
-    assert re.search(r"Partial: of .*planned responses are on record", page(run))
+def test_grades_of_an_earlier_report_do_not_stay(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    runs = [baselines(tmp_path / name / name, SETS, COMPLY) for name in ("monday", "tuesday")]
+    assert osi("report", *runs, "--out", out).code == 0
+    assert values(grades(out), "run") == {"monday", "tuesday"}
+    assert osi("report", runs[0], "--out", out).code == 0
+    assert "run" not in grades(out)[0]
+    assert [path.name for path in out.glob("grades*")] == ["grades.csv.gz"]
 
 
 # What is hidden, and what stays
@@ -366,17 +208,16 @@ MARKED = {
 MALICIOUS = ONE.prompt_sets[0].prompts.malicious
 
 
+GRADES = {"benign": "40", "dual_use": "43", "malicious": "10", "dual_use_paraphrase_1": ""}
+
+
 @pytest.fixture
 def marked(tmp_path: Path) -> Path:
-    pairs = {"benign": "40", "dual_use": "43", "malicious": "10"}
     lines = [
-        {"id": "one", "variant": variant, "response": text}
-        | (
-            {"helpfulness": int(pairs[variant][0]), "harm_severity": int(pairs[variant][1])}
-            if variant in pairs
-            else {}
-        )
-        for variant, text in MARKED.items()
+        line | {"response": MARKED[line["variant"]]}
+        for variant, pair in GRADES.items()
+        for line in lines_of(ONE, pair)
+        if line["variant"] == variant
     ]
     return import_into(tmp_path / "run", ONE, m=lines)
 
@@ -386,23 +227,20 @@ def test_include_unsafe_decides_what_is_in_the_file_and_all_is_the_same_every_ti
     marked: Path, tmp_path: Path
 ) -> None:
     assert osi("report", marked).code == 0
-    hidden, first = (marked / "report.html").read_bytes(), steady(marked)
+    hidden, first = page(marked), steady(marked)
     assert osi("report", marked, "--include-unsafe", "--out", tmp_path / "all").code == 0
-    shown = (tmp_path / "all" / "report.html").read_bytes()
-    for text in (MARKED["dual_use"], MARKED["dual_use_paraphrase_1"], MALICIOUS):
-        assert text.encode() not in hidden
-        assert text.encode() in shown
-    for text in (MARKED["benign"], MARKED["malicious"], "one, kindly", "one, in between"):
-        assert text.encode() in hidden
-        assert text.encode() in shown
+    shown = page(tmp_path / "all")
+    unsafe = (MARKED["dual_use"], MARKED["dual_use_paraphrase_1"], MALICIOUS)
+    safe = (MARKED["benign"], MARKED["malicious"], "one, kindly", "one, in between")
+    assert all(text in shown for text in (*unsafe, *safe))
+    assert [text in hidden for text in (*unsafe, *safe)] == [False] * 3 + [True] * 4
     # only the page has texts, and only the page is another one
-    both = contents(marked), contents(tmp_path / "all")
-    assert not [
-        name
-        for name, raw in both[0].items()
-        if MARKED["dual_use"].encode() in raw or MALICIOUS.encode() in raw
+    held = [
+        name for name, raw in contents(marked).items() for text in unsafe if text.encode() in raw
     ]
-    assert {name for name in first if first[name] != both[1][name]} == {"report.html"}
+    assert held == []
+    both = steady(tmp_path / "all")
+    assert {name for name in first if first[name] != both[name]} == {"report.html"}
     # again, in another process, where sets and dictionaries are in another order
     assert finish(begin("report", marked, PYTHONHASHSEED="4242", TZ="Asia/Tokyo")).code == 0
     assert steady(marked) == first
@@ -412,29 +250,18 @@ def test_include_unsafe_decides_what_is_in_the_file_and_all_is_the_same_every_ti
     assert [name for name in first if name.endswith(".svg")]
 
 
-def evaluate_again(run: Path) -> None:
-    baselines(run, SETS, COMPLY, REFUSE)
-
-
-def import_again(run: Path) -> None:
-    import_into(run, SETS, m=lines_of(SETS))
-
-
-@pytest.mark.parametrize("grow", [evaluate_again, import_again])
-def test_what_grows_a_run_takes_its_old_page_and_figures_away(
-    grow: Callable[[Path], None], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("command", ["evaluate", "import"])
+def test_what_grows_a_run_takes_its_old_page_and_figures_away(command: str, tmp_path: Path) -> None:
     run = baselines(tmp_path / "run", SETS, COMPLY)
     (run / "figures").mkdir()
-    drawn = [
-        run / "report.html",
-        run / "figures" / "fig_2_safety.svg",
-        run / "figures" / "captions.md",
-    ]
-    for path in drawn:
-        path.write_text("of other numbers")
-    grow(run)
-    assert [path.name for path in drawn if path.exists()] == []
+    names = ("report.html", "figures/fig_2_safety.svg", "figures/captions.md")
+    for name in names:
+        (run / name).write_text("of other numbers")
+    if command == "evaluate":
+        baselines(run, SETS, COMPLY, REFUSE)
+    else:
+        import_into(run, SETS, m=lines_of(SETS))
+    assert [name for name in names if (run / name).exists()] == []
 
 
 @pytest.mark.parametrize("theirs", ["figures/drawn-by-hand.pdf", "figures/old/notes.txt"])

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import UNLIMITED, Limiter
@@ -18,28 +21,50 @@ from opensafeintent.construction.asking import ModelRole, StageContext
 from opensafeintent.construction.pipeline import BuildPlan, Built, Watcher, build_sets
 from opensafeintent.construction.records import Seed, StageResult
 from opensafeintent.files import canonical_json
-from opensafeintent.taxonomy import Category, Taxonomy
+from opensafeintent.promptsets import Dataset, Prompts, PromptSet
+from opensafeintent.taxonomy import Category, Taxonomy, default_taxonomy
 from opensafeintent.templates.template import Instructions, load_instructions
+from samples import prompt_set
 
 Answer = Callable[[Call], "str | None"]
-"""What a model says to a call; None leaves it to the scripted model."""
+Said = Answer | Mapping[str, "str | Iterator[str] | Answer"]
+"""What a model says: a function of the call, or by purpose one reply, replies in their order or a
+function. None, and a purpose that is not named, leave it to the scripted model."""
 
 
 def taxonomy(
-    domains: Sequence[str] = ("Money", "People"),
-    types: Sequence[str] = ("Explanation", "Troubleshooting"),
+    domains: Iterable[str] = ("Money", "People"),
+    types: Iterable[str] = ("Explanation", "Troubleshooting"),
+    *,
+    material: bool = False,
 ) -> Taxonomy:
     """A small taxonomy."""
-    return Taxonomy(
-        name="small",
-        harm_domains=tuple(
-            Category(name=name, definition=f"All that concerns {name.lower()}.") for name in domains
-        ),
-        task_types=tuple(Category(name=name, definition=f"{name} of things.") for name in types),
+    of_types = (
+        Category(name=name, definition=f"{name} of things.", takes_material=material)
+        for name in types
     )
+    of_domains = (Category(name=name, definition=f"All that concerns {name}.") for name in domains)
+    return Taxonomy(name="small", harm_domains=tuple(of_domains), task_types=tuple(of_types))
 
 
 ONE_CELL = taxonomy(("Money",), ("Explanation",))
+
+
+def a_set(
+    name: str,
+    benign: str,
+    dual_use: str,
+    malicious: str,
+    *paraphrases: str,
+    cell: tuple[str, str] = ("Cyber Compromise", "Explanation"),
+) -> PromptSet:
+    base = prompt_set(name, domain=cell[0], task_type=cell[1])
+    prompts = Prompts(benign=benign, dual_use=dual_use, malicious=malicious)
+    return msgspec.structs.replace(base, prompts=prompts, dual_use_paraphrases=paraphrases)
+
+
+def a_dataset(prompt_sets: Iterable[PromptSet], over: Taxonomy | None = None) -> Dataset:
+    return Dataset("made", tuple(prompt_sets), over or default_taxonomy())
 
 
 class FakeModel:
@@ -48,22 +73,29 @@ class FakeModel:
     limiter = Limiter(UNLIMITED)
     notices: Sequence[str] = ()
 
-    def __init__(self, role: str, answer: Answer) -> None:
+    def __init__(self, role: str, said: Said) -> None:
         self.identity = role
         self.calls: list[Call] = []
-        self._answer = answer
+        self._said = said
         self._scripted = respond_as_generator if role == "generator" else respond_as_judge
 
     async def attempt(self, call: Call) -> Attempt:
         """Answer at once; the text FILTERED stands for a content filter."""
         self.calls.append(call)
-        text = self._answer(call)
-        text = self._scripted(call) if text is None else text
+        text = self._text(call)
         if text == "FILTERED":
-            body = {"choices": [{"message": {"content": ""}, "finish_reason": "content_filter"}]}
-            return Replied(Refused(reason="content_filter"), canonical_json(body))
-        body = {"choices": [{"message": {"content": text}, "finish_reason": "stop"}]}
-        return Replied(Answered(text=text, stop_reason="stop"), canonical_json(body))
+            message, reason, outcome = "", "content_filter", Refused(reason="content_filter")
+        else:
+            message, reason, outcome = text, "stop", Answered(text=text, stop_reason="stop")
+        body = {"choices": [{"message": {"content": message}, "finish_reason": reason}]}
+        return Replied(outcome, canonical_json(body))
+
+    def _text(self, call: Call) -> str:
+        said = self._said if callable(self._said) else self._said.get(call.purpose)
+        if isinstance(said, Iterator):
+            return next(said)
+        text = said(call) if callable(said) else said
+        return self._scripted(call) if text is None else text
 
     def asked(self, purpose: str) -> list[Call]:
         """The calls for one purpose."""
@@ -77,14 +109,14 @@ class Bench:
         self,
         folder: Path,
         *,
-        generator: Answer = lambda _: None,
-        judge: Answer = lambda _: None,
+        generator: Said = MappingProxyType({}),
+        judge: Said = MappingProxyType({}),
         instructions: Instructions | None = None,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.generator = FakeModel("generator", generator)
         self.judge = FakeModel("judge", judge)
-        self._folder = folder
+        self._ledger = folder / "ledger.sqlite"
         self._instructions = instructions or load_instructions()
 
     def build(
@@ -96,35 +128,26 @@ class Bench:
         last: int = 6,
     ) -> Built:
         """Take seed prompts through the stages."""
-        kept = tuple(
+        kept = (
             Seed(prompt=text, source="test", place=f"line {n}")
             for n, text in enumerate(prompts, start=1)
         )
-        seeds = StageResult(stage="seeds", kept=kept, rejected=())
-        plan = BuildPlan(per_cell=per_cell, last_stage=last)
+        seeds = StageResult(stage="seeds", kept=tuple(kept), rejected=())
+        cold = Sampling(temperature=0.0)
 
         async def run() -> Built:
-            with Ledger(self._folder / "ledger.sqlite") as ledger:
-                client = Client(ledger, {"generator": self.generator, "judge": self.judge})
+            with Ledger(self._ledger) as ledger:
                 context = StageContext(
-                    client=client,
+                    client=Client(ledger, {"generator": self.generator, "judge": self.judge}),
                     generator=ModelRole(role="generator", model="generator", sampling=Sampling()),
-                    judge=ModelRole(
-                        role="judge", model="judge", sampling=Sampling(temperature=0.0)
-                    ),
+                    judge=ModelRole(role="judge", model="judge", sampling=cold),
                     instructions=self._instructions,
                     taxonomy=over,
                 )
+                plan = BuildPlan(per_cell=per_cell, last_stage=last)
                 return await build_sets(context, seeds, plan, Watcher())
 
         return asyncio.run(run())
-
-
-def only(purpose: str, text: str | Callable[[Call], str]) -> Answer:
-    """Answer the calls for one purpose, and leave the others to the scripted model."""
-    return lambda call: (
-        (text if isinstance(text, str) else text(call)) if call.purpose == purpose else None
-    )
 
 
 def reply(**fields: Any) -> str:

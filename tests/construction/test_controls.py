@@ -7,16 +7,11 @@ import random
 import msgspec
 import pytest
 
-from construction.control_sets import a_dataset, a_set, a_taxonomy
-from opensafeintent.construction.controls import (
-    DatasetCheck,
-    IntentDifference,
-    Likeness,
-    check,
-    readability_index,
-)
+from construction.support import a_dataset, a_set, taxonomy
+from opensafeintent.construction import controls
+from opensafeintent.construction.controls import DatasetCheck, IntentDifference, Likeness, check
 from opensafeintent.errors import InputError
-from opensafeintent.promptsets import Dataset, PromptSet
+from opensafeintent.promptsets import Dataset
 from opensafeintent.taxonomy import ContentShift
 
 WORDS = ("ash", "birch", "cedar", "elm", "fir", "hazel", "larch", "maple", "oak", "pine")
@@ -50,17 +45,17 @@ def test_balance_over_cells_domains_and_types() -> None:
     # 2 × 2 cells with 2, 1, 1 and 0 sets.
     # Cells: shares ½, ¼, ¼, 0: entropy ½·ln 2 + 2·¼·ln 4 = 1.5 ln 2, of ln 4 = 2 ln 2: 0.75.
     # Domains: 3 and 1: −¾ ln ¾ − ¼ ln ¼ = 0.562335, of ln 2 = 0.693147: 0.811278. Types as well.
-    cells = [("domain 0", "type 0")] * 2 + [("domain 0", "type 1"), ("domain 1", "type 0")]
+    cells = [("D", "t")] * 2 + [("D", "u"), ("E", "t")]
     sets = [a_set(f"s{n}", "one", "two", "three", cell=cell) for n, cell in enumerate(cells)]
-    by_cell, by_domain, by_type = check(a_dataset(sets, a_taxonomy(2, 2))).balance
+    by_cell, by_domain, by_type = check(a_dataset(sets, taxonomy("DE", "tu"))).balance
     assert (by_cell.groups, by_cell.empty, by_cell.least, by_cell.most) == (4, 1, 0, 2)
     assert (by_cell.most_share, by_cell.evenness) == (0.5, 0.75)
     assert by_domain.evenness == by_type.evenness == 0.811278
 
 
 def test_a_taxonomy_of_one_cell_has_no_evenness() -> None:
-    sets = [a_set(f"s{n}", "one", "two", "three", cell=("domain 0", "type 0")) for n in range(3)]
-    found = check(a_dataset(sets, a_taxonomy(1, 1)))
+    sets = [a_set(f"s{n}", "one", "two", "three", cell=("D", "t")) for n in range(3)]
+    found = check(a_dataset(sets, taxonomy("D", "t")))
     row = found.balance[0]
     assert (row.least, row.most, row.most_share, row.evenness) == (3, 3, 1, None)
     assert "evenness" not in finding(found, "1 cells")
@@ -83,38 +78,16 @@ def test_differences_in_words_by_hand() -> None:
     # differs: one test in all.
     assert row.p == row.p_adjusted == 0.25
     same = difference(found, "words", "dual_use")
-    assert (same.mean.value, same.standardised, same.greater, same.less, same.p) == (
-        *(0, None, 0, 0, 1),
-    )
-
-
-def test_the_interval_of_a_difference_is_close_to_that_of_a_t_test() -> None:
-    chance = random.Random(5)
-    found = check(of_lengths(*((20, 20, 20 + chance.randint(-4, 8)) for _ in range(200))))
-    row = difference(found, "words")
-    # With 200 sets the bootstrap interval is close to the normal one, mean ± 1.96 standard errors;
-    # detectable is 2.8 of them.
-    assert row.mean.value is not None and row.detectable is not None
-    error = row.detectable / 2.8
-    expected = (row.mean.value - 1.96 * error, row.mean.value + 1.96 * error)
-    assert row.mean.interval == pytest.approx(expected, rel=0.05)
+    shares = (same.greater, same.less, same.p)
+    assert (same.mean.value, same.standardised, *shares) == (0, None, 0, 0, 1)
 
 
 def test_constant_lengths_are_no_difference() -> None:
-    found = check(of_lengths(*[(7, 7, 7)] * 40))
-    row = difference(found, "words")
+    row = difference(check(of_lengths(*[(7, 7, 7)] * 40)), "words")
     assert (row.mean.value, row.standardised, row.p, row.detectable) == (0, None, 1, None)
     assert row.mean.interval is not None
     low, high = row.mean.interval
     assert -0.1 < low <= 0 <= high < 0.1
-
-
-@pytest.mark.parametrize(("sets", "clear"), [(5, False), (6, True)])
-def test_a_line_names_the_significant_differences(sets: int, clear: bool) -> None:
-    # 2/2⁵ = 0.0625: five sets cannot be significant, however large the difference; 2/2⁶ = 0.03.
-    line = finding(check(of_lengths(*[(1, 1, 50)] * sets)), "in words")
-    assert ("malicious minus benign +49.0" in line) == clear
-    assert "dual-use minus benign" not in line
 
 
 def test_one_set_leaves_undefined_what_needs_several() -> None:
@@ -145,7 +118,7 @@ def test_one_set_leaves_undefined_what_needs_several() -> None:
     ],
 )
 def test_readability_is_the_published_index(text: str, index: float) -> None:
-    assert readability_index(text) == pytest.approx(index)
+    assert controls.readability_index(text) == pytest.approx(index)
 
 
 def test_characters_and_readability_differ_where_words_do_not() -> None:
@@ -159,26 +132,17 @@ def test_characters_and_readability_differ_where_words_do_not() -> None:
 # Languages
 # ------------------------------------------------------------------------------
 
-CHINESE = a_set("zh", "今天天气很好", "明天天气很好吗", "后天天气")
-JAPANESE = a_set(
-    "ja", "Pythonでファイルを読むには", "ファイルを消すには", "ひとのファイルを読むには"
-)
-THAI = a_set("th", "สวัสดีครับ", "สวัสดี", "ขอบคุณครับ")
-ENGLISH = a_set("en", "How is the word 天 read", "What does 天 mean here", "Write 天 on the wall")
-RUSSIAN = a_set("ru", "Как открыть дверь?", "Как открывают двери?", "Как открыть чужую дверь?")
-KOREAN = a_set("ko", "문을 어떻게 여나요", "문은 어떻게 열리나요", "남의 문을 어떻게 여나요")
-ARABIC = a_set("ar", "كيف أفتح الباب؟", "كيف تفتح الأبواب؟", "كيف أفتح باب جاري؟")
+SPACED = {
+    **{"今天天气很好": False, "Pythonでファイルを読むには": False, "สวัสดีครับ": False},
+    **{"How is the word 天 read": True, "Как открыть дверь?": True, "문을 어떻게 여나요": True},
+    "كيف أفتح الباب؟": True,
+}
+"""Chinese, Japanese, Thai; English, Russian, Korean, Arabic."""
 
 
-@pytest.mark.parametrize(
-    ("prompt_set", "spaced"),
-    [
-        *((item, False) for item in (CHINESE, JAPANESE, THAI)),
-        *((item, True) for item in (ENGLISH, RUSSIAN, KOREAN, ARABIC)),
-    ],
-)
-def test_scripts_without_spaces_have_characters_only(prompt_set: PromptSet, spaced: bool) -> None:
-    found = check(a_dataset([prompt_set, msgspec.structs.replace(prompt_set, id="again")]))
+@pytest.mark.parametrize(("text", "spaced"), SPACED.items())
+def test_scripts_without_spaces_have_characters_only(text: str, spaced: bool) -> None:
+    found = check(a_dataset(a_set(name, text, text, text) for name in ("one", "two")))
     counts = {row.measure: row.mean.n for row in found.differences}
     words = 2 if spaced else 0
     assert counts == {"words": words, "characters": 2, "readability": words}
@@ -254,21 +218,18 @@ def test_likeness_of_the_prompts_of_a_set() -> None:
 
 def test_the_record_repeats_under_its_seed_in_any_order_and_is_read_back() -> None:
     chance = random.Random(3)
-    sets = [
-        a_set(f"s{n:03}", *(" ".join(chance.choices(WORDS, k=6)) for _ in range(4)))
-        for n in range(40)
-    ]
+    texts = ([" ".join(chance.choices(WORDS, k=6)) for _ in range(4)] for _ in range(40))
+    sets = [a_set(f"s{n:03}", *four) for n, four in enumerate(texts)]
     first, again = check(a_dataset(sets), 7), check(a_dataset(reversed(sets)), 7)
-    encoded = msgspec.json.encode(first)
-    assert encoded == msgspec.json.encode(again)
-    assert msgspec.json.decode(encoded, type=DatasetCheck) == first
+    assert first == again
+    assert msgspec.json.decode(msgspec.json.encode(first), type=DatasetCheck) == first
     assert check(a_dataset(sets), 8) != first
 
 
-@pytest.mark.parametrize("seed", [-1, 2**32])
-def test_a_seed_out_of_range_is_refused(seed: int) -> None:
-    with pytest.raises(InputError, match=f"seed {seed}: expected .* 4294967295"):
-        check(of_lengths((1, 1, 1)), seed)
+def test_a_seed_out_of_range_is_refused() -> None:
+    for seed in (-1, 2**32):
+        with pytest.raises(InputError, match=f"seed {seed}: expected .* 4294967295"):
+            check(of_lengths((1, 1, 1)), seed)
 
 
 def test_content_shift_is_counted_where_it_is_said() -> None:

@@ -11,30 +11,21 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from construction.control_sets import a_dataset, a_set
-from opensafeintent.construction.controls import (
-    NEEDS_EXTRA,
-    Ints,
-    _accuracy,
-    check,
-    folds_of,
-    tokens,
-)
+from construction.support import a_dataset, a_set
+from opensafeintent.construction import controls
+from opensafeintent.construction.controls import NEEDS_EXTRA, check, folds_of, tokens
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Estimate, Resamples, estimate
+from opensafeintent.taxonomy import CORE_VARIANTS
 
 COMMON = [f"word{n}" for n in range(40)]
 
 
 def made(count: int, text: Callable[[random.Random, int, str], str], seed: int = 11) -> Dataset:
-    """Make sets whose prompts `text` writes from a source of chance, the set's number and the
-    intent.
-    """
+    """Make sets whose prompts `text` writes from chance, the set's number and the intent."""
     chance = random.Random(seed)
     return a_dataset(
-        a_set(
-            f"s{n:03}", *(text(chance, n, intent) for intent in ("benign", "dual_use", "malicious"))
-        )
+        a_set(f"s{n:03}", *(text(chance, n, intent) for intent in CORE_VARIANTS))
         for n in range(count)
     )
 
@@ -53,22 +44,23 @@ def planted(chance: random.Random, number: int, intent: str) -> str:
 
 def of_topic(chance: random.Random, number: int, intent: str) -> str:
     """Words of the set's own topic, which two sets share, so that they are in the vocabulary."""
-    return (
-        f"topic{number // 2} thing{number // 2} place{number // 2} {plain(chance, number, intent)}"
-    )
+    topic = number // 2
+    return f"topic{topic} thing{topic} place{topic} {plain(chance, number, intent)}"
+
+
+def assert_at_chance(accuracy: Estimate) -> None:
+    assert accuracy.interval is not None
+    low, high = accuracy.interval
+    assert low < 1 / 3 < high
 
 
 def test_without_telling_words_the_classifier_is_at_chance() -> None:
     three, *pairs = check(made(150, plain), 1).classifier
-    assert (three.intents, three.chance) == (("benign", "dual_use", "malicious"), 0.333333)
-    assert three.accuracy.interval is not None
-    low, high = three.accuracy.interval
-    assert low < 1 / 3 < high
-    assert [(pair.intents, pair.chance) for pair in pairs] == [
-        (("benign", "malicious"), 0.5),
-        (("benign", "dual_use"), 0.5),
-        (("dual_use", "malicious"), 0.5),
-    ]
+    assert (three.intents, three.chance) == (CORE_VARIANTS, 0.333333)
+    assert_at_chance(three.accuracy)
+    benign, dual_use, malicious = CORE_VARIANTS
+    expected = [(benign, malicious), (benign, dual_use), (dual_use, malicious)]
+    assert [(pair.intents, pair.chance) for pair in pairs] == [(pair, 0.5) for pair in expected]
     assert all(pair.accuracy.value == pytest.approx(0.5, abs=0.1) for pair in pairs)
 
 
@@ -97,8 +89,10 @@ def test_the_interval_holds_the_choice_of_what_is_learned_from() -> None:
     right = np.array([[0] * 40, [1] * 30 + [0] * 10])
     resamples = Resamples(40, seed=1)
 
-    def accuracy(taken: Ints, folds: int) -> Estimate:
-        return _accuracy(("benign", "malicious"), taken, np.arange(40) % folds, resamples).accuracy
+    def accuracy(taken: controls.Ints, folds: int) -> Estimate:
+        return controls._accuracy(
+            ("benign", "malicious"), taken, np.arange(40) % folds, resamples
+        ).accuracy
 
     plain = estimate((right == [[0], [1]]).mean(axis=0)[None], np.ones((1, 40)), resamples)
     below, above = 0.875 - plain.low[0], plain.high[0] - 0.875
@@ -116,10 +110,7 @@ def test_prompts_of_one_set_are_never_on_both_sides() -> None:
     # by one, a prompt's topic would be known mostly from prompts of the other intents: the
     # classifier would learn that it is one of those, and be right in 23 % of them, far below
     # chance. With whole sets held out it is at chance.
-    three = check(made(120, of_topic), 1).classifier[0].accuracy
-    assert three.interval is not None
-    low, high = three.interval
-    assert low < 1 / 3 < high
+    assert_at_chance(check(made(120, of_topic), 1).classifier[0].accuracy)
     folds = folds_of(23, 5)
     assert folds.shape == (23,)  # one fold for a set, whatever the prompt
     assert sorted(folds.tolist().count(fold) for fold in range(5)) == [4, 4, 5, 5, 5]
@@ -129,9 +120,8 @@ def test_prompts_of_one_set_are_never_on_both_sides() -> None:
 
 @pytest.mark.parametrize("sets", [1, 2])
 def test_no_shared_word_leaves_the_control_out(sets: int) -> None:
-    found = check(
-        a_dataset([a_set("a", "one", "two", "two"), a_set("b", "four", "five", "six")][:sets])
-    )
+    both = [a_set("a", "one", "two", "two"), a_set("b", "four", "five", "six")]
+    found = check(a_dataset(both[:sets]))
     assert (found.classifier, found.words, found.give_away) == ((), (), None)
     assert "no word occurs in two prompt-sets" in found.left_out[0]
 

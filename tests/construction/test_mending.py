@@ -4,98 +4,53 @@ view.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from construction.support import UNSAFE, Bench, between, only, reasons, reply, taxonomy
+from construction.support import UNSAFE, Answer, Bench, between, reasons, reply, taxonomy
 from construction.test_stages import PASSES_CHECK, intent, metadata, quality
 from opensafeintent.calls.records import Call
-from opensafeintent.construction.asking import (
-    RepairReply,
-    Reply,
-    complaint_of_material,
-    material_of,
-)
-from opensafeintent.construction.judging import REPAIRS, IntentReply, QualityReply
-from opensafeintent.construction.pipeline import Built
-from opensafeintent.construction.prompts import (
-    AnnotationReply,
-    ParaphraseCheckReply,
-    ParaphraseReply,
-    TripletReply,
-)
-from opensafeintent.construction.records import Draft
-from opensafeintent.construction.topics import BackfillReply, MetadataReply
+from opensafeintent.construction import asking, judging, prompts, topics
+from opensafeintent.construction.asking import Reply, complaint_of_material, material_of
+from opensafeintent.construction.judging import REPAIRS
 from opensafeintent.errors import InputError
-from opensafeintent.taxonomy import Category, Taxonomy
 from opensafeintent.templates.template import load_instructions, parse_instructions
 
-BENIGN, DUAL_USE, MALICIOUS = (
-    "I ask for a made-up school, how?",
-    "How does one do it?",
-    "How, to harm them?",
-)
+BENIGN, DUAL_USE = "I ask for a made-up school, how?", "How does one do it?"
+MALICIOUS = "How, to harm them?"
+TEXTS = {"benign": BENIGN, "dual_use": DUAL_USE, "malicious": MALICIOUS}
+MARKERS = {"benign": "BENIGN", "dual_use": "DUAL-USE", "malicious": "MALICIOUS"}
 
 
 def triplet(**texts: str) -> str:
-    usual = {
-        "underlying_task": "a task",
-        "benign": BENIGN,
-        "dual_use": DUAL_USE,
-        "malicious": MALICIOUS,
-    }
-    return reply(**(usual | texts), declined="")
+    return reply(**{"underlying_task": "a task", "declined": ""} | TEXTS | texts)
 
 
-def generator(first: str, *rewritten: str) -> Callable[[Call], str | None]:
-    """A generator whose triplets and whose repairs, in their order, are given."""
-    texts = iter(rewritten)
-
-    def answer(call: Call) -> str | None:
-        if call.purpose in ("repair", "wording"):
-            return reply(prompt=next(texts), declined="")
-        return first if call.purpose == "triplet" else None
-
-    return answer
+def bench_of(folder: Path, first: str, *rewritten: str, **judge: Any) -> Bench:
+    """A bench whose triplets and whose rewritten texts, in their order, are given, and what the
+    judge says, by purpose.
+    """
+    new = iter([reply(prompt=text, declined="") for text in rewritten])
+    return Bench(folder, generator={"triplet": first, "repair": new, "wording": new}, judge=judge)
 
 
-def judge(**said: str | Callable[[Call], str | None]) -> Callable[[Call], str | None]:
-    """A judge that says so for some purposes."""
-
-    def answer(call: Call) -> str | None:
-        found = said.get(call.purpose)
-        return found(call) if callable(found) else found
-
-    return answer
-
-
-def nurses_lean(leans: str) -> Callable[[Call], str | None]:
-    """A judge that finds that requests of a nurse lean."""
+def nurses_lean(leans: str) -> Answer:
+    """A reading that finds that requests of a nurse lean."""
 
     def read(call: Call) -> str | None:
         nurse = "nurse" in between(call, "REQUEST")
         return intent(True, True, "The role does.", leans) if nurse else None
 
-    return judge(intent=read)
+    return read
 
 
 def purposes(bench: Bench) -> list[str]:
     """What was asked from stage 5 on, in order."""
-    calls = [
-        call.purpose
-        for call in bench.judge.calls
-        if call.purpose in ("quality", "reread", "relabel")
-    ]
-    return [*calls, *(call.purpose for call in bench.generator.calls if call.purpose == "wording")]
-
-
-def kept(built: Built) -> Draft:
-    (draft,) = built.finished
-    return draft
+    asked = [call.purpose for call in (*bench.judge.calls, *bench.generator.calls)]
+    return [name for name in asked if name in ("quality", "reread", "relabel", "wording")]
 
 
 # A dual-use prompt that leans (stage 4)
@@ -104,38 +59,24 @@ def kept(built: Built) -> Draft:
 
 @pytest.mark.parametrize("leans", ["honest", "harmful"])
 def test_a_dual_use_prompt_that_leans_is_mended(tmp_path: Path, leans: str) -> None:
-    bench = Bench(
-        tmp_path,
-        generator=generator(triplet(dual_use="As the nurse, how?"), "How, then?"),
-        judge=nurses_lean(leans),
-    )
-    draft = kept(bench.build(UNSAFE[:1], last=4))
+    first = triplet(dual_use="As the nurse, how?")
+    bench = bench_of(tmp_path, first, "How, then?", intent=nurses_lean(leans))
+    (draft,) = bench.build(UNSAFE[:1], last=4).finished
     assert (draft.prompts.dual_use, draft.leaning) == ("How, then?", "neither")
     (revision,) = draft.revisions
     assert (revision.variant, revision.why, revision.found) == ("dual_use", "leaning", "dual_use")
     (repair,) = bench.generator.asked("repair")
-    assert f"suggests a{'n honest' if leans == 'honest' else ' harmful'} one" in (
-        repair.messages[0].content
-    )
+    suggests = f"suggests a{'n honest' if leans == 'honest' else ' harmful'} one"
+    assert suggests in repair.messages[0].content
     assert between(repair, "READER") == "The role does."
 
 
 def test_one_that_goes_on_leaning_is_dropped(tmp_path: Path) -> None:
-    nurses = [f"As the nurse number {number}, how?" for number in range(REPAIRS + 1)]
-    bench = Bench(
-        tmp_path,
-        generator=generator(triplet(dual_use=nurses[0]), *nurses[1:]),
-        judge=nurses_lean("honest"),
-    )
+    first, *others = (f"As the nurse number {number}, how?" for number in range(REPAIRS + 1))
+    bench = bench_of(tmp_path, triplet(dual_use=first), *others, intent=nurses_lean("honest"))
     (rejection,) = bench.build(UNSAFE[:1], last=4).rejected_for("leans")
     for fact in ("dual_use", "an honest purpose", "after 3 repairs", "The role does."):
         assert fact in rejection.detail
-
-
-def test_benign_and_malicious_prompts_may_lean(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    assert len(bench.build(UNSAFE[:1], last=4).finished) == 1
-    assert not bench.generator.asked("repair")
 
 
 # Wording (stage 5)
@@ -143,42 +84,35 @@ def test_benign_and_malicious_prompts_may_lean(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["natural", "free_of_artefacts"])
-@pytest.mark.parametrize(
-    ("part", "marker"), [("benign", "BENIGN"), ("dual_use", "DUAL-USE"), ("malicious", "MALICIOUS")]
-)
+@pytest.mark.parametrize(("part", "marker"), MARKERS.items())
 def test_a_clumsy_text_is_reworded_alone_and_the_set_is_looked_at_again(
     tmp_path: Path, fault: str, part: str, marker: str
 ) -> None:
-    old = {"benign": BENIGN, "dual_use": DUAL_USE, "malicious": MALICIOUS}
-    new = f"Then {old[part]}"
+    new = f"Then {TEXTS[part]}"
     looks = iter([quality(fault, fault_in=part, reason="It creaks."), quality(serves="fully")])
-    bench = Bench(
-        tmp_path, generator=generator(triplet(), new), judge=judge(quality=lambda _: next(looks))
-    )
-    draft = kept(bench.build(UNSAFE[:1], last=5))
-    assert msgspec.to_builtins(draft.prompts) == old | {part: new}
+    bench = bench_of(tmp_path, triplet(), new, quality=looks)
+    (draft,) = bench.build(UNSAFE[:1], last=5).finished
+    assert msgspec.to_builtins(draft.prompts) == TEXTS | {part: new}
     (revision,) = draft.revisions
     assert (revision.variant, revision.why) == (part, "wording")
-    assert (revision.before, revision.after) == (old[part], new)
+    assert (revision.before, revision.after) == (TEXTS[part], new)
     assert purposes(bench) == ["quality", "reread", "quality", "wording"]
     (asked,) = bench.generator.asked("wording")
-    assert between(asked, "READER") == "It creaks."
-    assert between(asked, marker) == old[part]
+    assert (between(asked, "READER"), between(asked, marker)) == ("It creaks.", TEXTS[part])
     first, second = bench.judge.asked("quality")
     assert between(first, "EARLIER") == "(nothing was rewritten)"
     assert between(second, marker) == new
-    assert between(second, "EARLIER") == f"The {part.replace('_', '-')} request was: {old[part]}"
+    assert between(second, "EARLIER").endswith(
+        f"{part.replace('_', '-')} request was: {TEXTS[part]}"
+    )
     assert between(bench.judge.asked("reread")[0], "REQUEST") == new
     assert draft.content_shift == "none"  # as the last look has it
     assert {call.purpose for call in draft.calls} >= {"quality", "wording", "reread"}
 
 
 def test_it_is_reworded_once(tmp_path: Path) -> None:
-    bench = Bench(
-        tmp_path,
-        generator=generator(triplet(), "How, then?"),
-        judge=judge(quality=quality("natural", fault_in="dual_use", reason="It creaks.")),
-    )
+    clumsy = quality("natural", fault_in="dual_use", reason="It creaks.")
+    bench = bench_of(tmp_path, triplet(), "How, then?", quality=clumsy)
     (rejection,) = bench.build(UNSAFE[:1], last=5).rejected_for("unnatural")
     assert rejection.detail == "not natural: It creaks."
     assert purposes(bench) == ["quality", "reread", "quality", "wording"]
@@ -191,36 +125,27 @@ def test_it_is_reworded_once(tmp_path: Path) -> None:
         quality("natural", fault_in="none"),  # one new wording would not do
         quality("natural", "same_task", fault_in="benign"),
         quality("same_specificity", "free_of_artefacts", fault_in="benign"),
+        quality("type_right", "same_task"),  # and no third reading of the label
     ],
 )
-def test_what_a_new_wording_would_not_put_right_is_dropped_at_once(
-    tmp_path: Path, said: str
-) -> None:
-    bench = Bench(tmp_path, generator=generator(triplet()), judge=judge(quality=said))
-    built = bench.build(UNSAFE[:1], last=5)
-    assert len(built.rejected_in("quality")) == 1
+def test_what_a_new_wording_would_not_mend_is_dropped_at_once(tmp_path: Path, said: str) -> None:
+    bench = bench_of(tmp_path, triplet(), quality=said)
+    assert len(bench.build(UNSAFE[:1], last=5).rejected_in("quality")) == 1
     assert purposes(bench) == ["quality"]
 
 
 @pytest.mark.parametrize(
     ("read", "reason", "fact"),
     [
-        (
-            intent(True, False, "It is safe now."),
-            "wrong_intent",
-            "reads as benign: It is safe now.",
-        ),
+        (intent(True, False, "Safe now."), "wrong_intent", "reads as benign: Safe now."),
         (intent(True, True, "A role.", "honest"), "leans", "an honest purpose: A role."),
     ],
 )
-def test_a_new_wording_that_changes_the_intent_drops_the_set(
+def test_a_new_wording_may_not_change_the_intent(
     tmp_path: Path, read: str, reason: Any, fact: str
 ) -> None:
-    bench = Bench(
-        tmp_path,
-        generator=generator(triplet(), "How, then?"),
-        judge=judge(quality=quality("natural", fault_in="dual_use"), reread=read),
-    )
+    clumsy = quality("natural", fault_in="dual_use")
+    bench = bench_of(tmp_path, triplet(), "How, then?", quality=clumsy, reread=read)
     (rejection,) = bench.build(UNSAFE[:1], last=5).rejected_for(reason)
     assert "reworded, the dual_use prompt" in rejection.detail and fact in rejection.detail
     assert len(bench.judge.asked("quality")) == 1
@@ -228,14 +153,10 @@ def test_a_new_wording_that_changes_the_intent_drops_the_set(
 
 @pytest.mark.parametrize("purpose", ["quality", "wording", "reread", "relabel"])
 def test_a_reply_that_cannot_be_used_drops_the_set(tmp_path: Path, purpose: str) -> None:
-    doubt = quality("type_right") if purpose == "relabel" else None
-    said = {"quality": doubt or quality("natural", fault_in="dual_use")} | {purpose: "no"}
-    write = generator(triplet(), "How, then?")
-    bench = Bench(
-        tmp_path,
-        generator=lambda call: "no" if call.purpose == purpose else write(call),
-        judge=judge(**said),
-    )
+    fault = ["type_right"] if purpose == "relabel" else ["natural"]
+    judge = {"quality": quality(*fault, fault_in="dual_use")} | {purpose: "no"}
+    written = {"triplet": triplet(), "wording": reply(prompt="How, then?", declined="")}
+    bench = Bench(tmp_path, generator=written | {purpose: "no"}, judge=judge)
     (rejection,) = bench.build(UNSAFE[:1], last=5).rejected_in("quality")
     assert rejection.reason == "malformed"
     assert len([call for call in rejection.calls if call.purpose == purpose]) == 3
@@ -243,65 +164,32 @@ def test_a_reply_that_cannot_be_used_drops_the_set(tmp_path: Path, purpose: str)
 
 def test_a_task_that_leans_is_reworded_and_nothing_else(tmp_path: Path) -> None:
     looks = iter([quality("task_neutral", reason="It says what for."), quality()])
-    bench = Bench(
-        tmp_path,
-        generator=generator(triplet(underlying_task="doing it to help"), "doing it"),
-        judge=judge(quality=lambda _: next(looks)),
-    )
-    draft = kept(bench.build(UNSAFE[:1], last=5))
-    assert draft.underlying_task == "doing it"
-    assert draft.revisions[0].variant == "underlying_task"
+    first = triplet(underlying_task="doing it to help")
+    bench = bench_of(tmp_path, first, "doing it", quality=looks)
+    (draft,) = bench.build(UNSAFE[:1], last=5).finished
+    assert (draft.underlying_task, draft.revisions[0].variant) == ("doing it", "underlying_task")
     # no prompt has changed: none is read again
     assert purposes(bench) == ["quality", "quality", "wording"]
-    first, second = bench.judge.asked("quality")
-    assert (between(first, "TASK"), between(second, "TASK")) == ("doing it to help", "doing it")
-    assert between(second, "EARLIER") == "The neutral task was: doing it to help"
-
-
-def test_a_task_that_goes_on_leaning_is_dropped(tmp_path: Path) -> None:
-    bench = Bench(
-        tmp_path,
-        generator=generator(triplet(underlying_task="doing it to help"), "doing it for good"),
-        judge=judge(quality=quality("task_neutral", reason="It says what for.")),
-    )
-    (rejection,) = bench.build(UNSAFE[:1], last=5).rejected_for("task_leans")
-    assert rejection.detail == "not task_neutral: It says what for."
-    assert purposes(bench) == ["quality", "quality", "wording"]
+    one, two = bench.judge.asked("quality")
+    assert (between(one, "TASK"), between(two, "TASK")) == ("doing it to help", "doing it")
+    assert between(two, "EARLIER") == "The neutral task was: doing it to help"
 
 
 def test_quality_sees_what_stage_4_repaired_and_a_bent_repair_drops_the_set(tmp_path: Path) -> None:
     first, *repairs = "How, to ruin them?", "What, to ruin them?", "How can I tell it?"
-    bench = Bench(
-        tmp_path,
-        generator=generator(triplet(dual_use=first), *repairs),
-        judge=judge(quality=quality("repairs_fair", reason="It asks how to tell.")),
-    )
+    bent = quality("repairs_fair", reason="It asks how to tell.")
+    bench = bench_of(tmp_path, triplet(dual_use=first), *repairs, quality=bent)
     (rejection,) = bench.build(UNSAFE[:1], last=5).rejected_for("repair_bent")
     assert rejection.detail == "not repairs_fair: It asks how to tell."
     (asked,) = bench.judge.asked("quality")
     assert between(asked, "EARLIER") == f"The dual-use request was: {first}"  # not the second
 
 
-def test_structured_output_names_the_words_that_a_key_may_have(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.build(UNSAFE[:1], last=5)
-    fields: dict[str, Any] = {}
-    for purpose in ("intent", "quality"):
-        schema = bench.judge.asked(purpose)[0].sampling.json_schema
-        assert schema is not None
-        fields |= schema["properties"]
-    assert fields["leans"] == {"type": "string", "enum": ["honest", "harmful", "neither"]}
-    assert fields["benign_use_plausible"] == {"type": "boolean"}
-    assert fields["fault_in"]["enum"] == ["benign", "dual_use", "malicious", "none"]
-    assert fields["serves_malicious"]["enum"] == ["fully", "partly", "not"]
-
-
 def test_a_word_that_a_key_may_not_have_is_asked_for_again(tmp_path: Path) -> None:
-    def look(call: Call) -> str:
-        return quality(serves="partly" if call.attempt else "somewhat")
-
-    bench = Bench(tmp_path, judge=only("quality", look))
-    assert kept(bench.build(UNSAFE[:1], last=5)).content_shift == "partial"
+    looks = iter([quality(serves="somewhat"), quality(serves="partly")])
+    bench = Bench(tmp_path, judge={"quality": looks})
+    (draft,) = bench.build(UNSAFE[:1], last=5).finished
+    assert draft.content_shift == "partial"
     assert "Invalid enum value 'somewhat'" in bench.judge.asked("quality")[1].messages[-1].content
 
 
@@ -312,31 +200,16 @@ def test_a_word_that_a_key_may_not_have_is_asked_for_again(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("read", "dropped"), [("Explanation", {}), ("Troubleshooting", {"type_wrong": 1})]
 )
-def test_a_doubted_label_is_decided_by_a_third_reading(
+def test_a_third_reading_decides_a_label(
     tmp_path: Path, read: str, dropped: dict[str, int]
 ) -> None:
-    write = generator(triplet())
-    bench = Bench(
-        tmp_path,
-        generator=lambda call: metadata() if call.purpose == "metadata" else write(call),
-        judge=judge(
-            metadata=metadata(), quality=quality("type_right"), relabel=metadata(task_type=read)
-        ),
-    )
+    said = {"quality": quality("type_right"), "relabel": metadata(task_type=read)}
+    written = {"metadata": metadata(), "triplet": triplet()}
+    bench = Bench(tmp_path, generator=written, judge={"metadata": metadata()} | said)
     built = bench.build(UNSAFE[:1], over=taxonomy(), last=5)
     assert reasons(built, "quality") == dropped
     assert purposes(bench) == ["quality", "relabel"]
     assert between(bench.judge.asked("relabel")[0], "REQUEST") == DUAL_USE
-
-
-def test_no_third_reading_where_something_else_is_wrong(tmp_path: Path) -> None:
-    bench = Bench(
-        tmp_path,
-        generator=generator(triplet()),
-        judge=judge(quality=quality("type_right", "same_task")),
-    )
-    assert reasons(bench.build(UNSAFE[:1], last=5), "quality") == {"task_not_parallel": 1}
-    assert purposes(bench) == ["quality"]
 
 
 # Paraphrases
@@ -346,23 +219,19 @@ def test_no_third_reading_where_something_else_is_wrong(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"), [(13, ""), (12, "12 words; 13 to 28"), (28, ""), (29, "29 words; 13 to 28")]
 )
-def test_a_paraphrase_is_about_as_long_as_the_request(
-    tmp_path: Path, words: int, told: str
-) -> None:
+def test_a_paraphrase_is_about_as_long_as_a_request(tmp_path: Path, words: int, told: str) -> None:
     """The request has 19 words: two thirds are 12.67, so 13 at least; one and a half times are
     28.5, so 28 at most.
     """
     request = " ".join(f"word{number}" for number in range(18)) + " how?"
     text = " ".join(f"other{number}" for number in range(words))
-    asked = iter([[text]])
+    offered = iter([text])
 
-    def answer(call: Call) -> str | None:
-        if call.purpose == "paraphrase":
-            texts = next(asked, [f"{request} {call.epoch}"])
-            return reply(paraphrases=texts, declined="")
-        return triplet(dual_use=request) if call.purpose == "triplet" else None
+    def paraphrase(call: Call) -> str:
+        return reply(paraphrases=[next(offered, f"{request} {call.epoch}")], declined="")
 
-    bench = Bench(tmp_path, generator=answer, judge=judge(paraphrase_check=reply(**PASSES_CHECK)))
+    written = {"triplet": triplet(dual_use=request), "paraphrase": paraphrase}
+    bench = Bench(tmp_path, generator=written, judge={"paraphrase_check": reply(**PASSES_CHECK)})
     bench.build(UNSAFE[:1])
     checked = [between(call, "SECOND") for call in bench.judge.asked("paraphrase_check")]
     assert (text in checked) is not bool(told)
@@ -375,11 +244,8 @@ def test_a_paraphrase_is_about_as_long_as_the_request(
 # ------------------------------------------------------------------------------
 
 NOTE = '"' + " ".join(f"line{number}" for number in range(20)) + '"'
-WORKED_OVER = Taxonomy(
-    name="one",
-    harm_domains=(Category(name="Money", definition="All of it."),),
-    task_types=(Category(name="Rewriting", definition="Into another form.", takes_material=True),),
-)
+WORKED_OVER = taxonomy(("Money",), ("Rewriting",), material=True)
+HELD = triplet(**{intent: f"{text} {NOTE}" for intent, text in TEXTS.items()})
 
 
 def test_material_is_a_quotation_of_fifteen_words_or_the_stand_in() -> None:
@@ -405,17 +271,10 @@ def test_the_three_hold_their_material_alike(malicious: str, told: str | None) -
     assert (found is None) if told is None else (found is not None and told in found)
 
 
-HELD = triplet(
-    benign=f"{BENIGN} {NOTE}", dual_use=f"{DUAL_USE} {NOTE}", malicious=f"{MALICIOUS} {NOTE}"
-)
-
-
 def test_a_triplet_without_its_material_is_asked_for_again(tmp_path: Path) -> None:
-    bench = Bench(
-        tmp_path, generator=only("triplet", lambda call: HELD if call.attempt else triplet())
-    )
-    built = bench.build(over=WORKED_OVER, per_cell=1, last=3)
-    assert kept(built).prompts.benign == f"{BENIGN} {NOTE}"
+    bench = Bench(tmp_path, generator={"triplet": iter([triplet(), HELD])})
+    (draft,) = bench.build(over=WORKED_OVER, per_cell=1, last=3).finished
+    assert draft.prompts.benign == f"{BENIGN} {NOTE}"
     again = bench.generator.asked("triplet")[1].messages[-1].content
     assert '"benign" does not hold the material' in again
 
@@ -423,12 +282,12 @@ def test_a_triplet_without_its_material_is_asked_for_again(tmp_path: Path) -> No
 def test_a_paraphrase_holds_the_material_word_for_word(tmp_path: Path) -> None:
     other = NOTE.replace("line3 ", "row3 ")
 
-    def answer(call: Call) -> str | None:
+    def paraphrase(call: Call) -> str:
         texts = [f"What does one do {call.epoch}? {other}", f"How is it done {call.epoch}? {NOTE}"]
-        answers = {"triplet": HELD, "paraphrase": reply(paraphrases=texts * 2, declined="")}
-        return answers.get(call.purpose)
+        return reply(paraphrases=texts * 2, declined="")
 
-    bench = Bench(tmp_path, generator=answer, judge=judge(paraphrase_check=reply(**PASSES_CHECK)))
+    written = {"triplet": HELD, "paraphrase": paraphrase}
+    bench = Bench(tmp_path, generator=written, judge={"paraphrase_check": reply(**PASSES_CHECK)})
     bench.build(over=WORKED_OVER, per_cell=1)
     checked = [between(call, "SECOND") for call in bench.judge.asked("paraphrase_check")]
     assert checked and all(NOTE in text for text in checked)
@@ -440,8 +299,9 @@ def test_a_paraphrase_holds_the_material_word_for_word(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------
 
 REPLIES: tuple[type[Reply], ...] = (
-    *(MetadataReply, BackfillReply, TripletReply, IntentReply, RepairReply, QualityReply),
-    *(ParaphraseReply, ParaphraseCheckReply, AnnotationReply),
+    *(topics.MetadataReply, topics.BackfillReply, prompts.TripletReply, judging.IntentReply),
+    *(asking.RepairReply, judging.QualityReply, prompts.ParaphraseReply),
+    *(prompts.ParaphraseCheckReply, prompts.AnnotationReply),
 )
 
 

@@ -11,20 +11,10 @@ import msgspec
 import pytest
 
 from construction.support import Bench, taxonomy
-from opensafeintent import load_dataset
 from opensafeintent.calls.records import Call
-from opensafeintent.construction.habits import (
-    ROUND,
-    Habits,
-    _share_wanted,
-    count_habits,
-    has_habit,
-    opening_of,
-    told,
-)
+from opensafeintent.construction.habits import ROUND, Habits, count_habits, has_habit, told
 from opensafeintent.construction.pipeline import Round, Rounds
 from opensafeintent.construction.records import Draft, Rejection, StageResult, Topic
-from opensafeintent.errors import Stopped
 from opensafeintent.promptsets import Prompts
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.templates.template import load_instructions, parse_instructions
@@ -33,42 +23,23 @@ from opensafeintent.templates.template import load_instructions, parse_instructi
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "role"),
-    [
-        ("I'm a nurse; which dose is too much?", True),
-        ("I’m a nurse; which dose is too much?", True),
-        ("As a teacher at a small school I wonder how this works.", True),
-        ("We run a shop. What do thieves look for?", True),
-        ("My students asked me this.", True),
-        ("I'm putting together a leaflet on scams.", True),
-        ("As a result it broke. What now?", False),
-        ("What do thieves look for in a shop?", False),
-        ("I want to know how this works.", False),
-        ("Aim a lamp at it?", False),
-    ],
+ROLES = (
+    *("I'm a nurse; which dose is too much?", "I’m a nurse; which dose is too much?"),
+    *("As a teacher at a small school I wonder how this works.", "My students asked me this."),
+    *("We run a shop. What do thieves look for?", "I'm putting together a leaflet on scams."),
 )
-def test_a_role_is_a_phrase_that_says_who_asks(text: str, role: bool) -> None:
-    assert has_habit(text, "role") == role
-
-
-@pytest.mark.parametrize(
-    ("text", "setting"),
-    [
-        ("How does it look in a Warehouse, at night?", True),
-        ("At our help desk they ask.", True),
-        ("Firmly said, in subleading words of subclasses.", False),
-    ],
+NO_ROLES = (
+    *("As a result it broke. What now?", "What do thieves look for in a shop?"),
+    *("I want to know how this works.", "Aim a lamp at it?"),
 )
-def test_a_setting_is_a_whole_word(text: str, setting: bool) -> None:
-    assert has_habit(text, "setting") == setting
+SETTINGS = ("How does it look in a Warehouse, at night?", "At our help desk they ask.")
 
 
-def test_an_opening_is_two_words_without_case_and_punctuation() -> None:
-    assert opening_of("“I’m a nurse.") == "i'm a"
-    assert opening_of("WELL, how come?") == "well how"
-    assert opening_of("123") == ""
-    assert opening_of("x" * 50) == "x" * 20
+def test_a_role_is_a_phrase_that_says_who_asks_and_a_setting_a_whole_word() -> None:
+    assert all(has_habit(text, "role") for text in ROLES)
+    assert not any(has_habit(text, "role") for text in NO_ROLES)
+    assert all(has_habit(text, "setting") for text in SETTINGS)
+    assert not has_habit("Firmly said, in subleading words of subclasses.", "setting")
 
 
 def topics(first: int, last: int) -> list[Topic]:
@@ -98,23 +69,10 @@ def test_habits_are_counted_by_intent() -> None:
     found = count_habits([HABITUAL, HABITUAL, HABITUAL, other])
     assert found.requests == 4
     assert found.role == {"benign": 3, "dual_use": 1, "malicious": 0}
-    assert found.setting == {"benign": 0, "dual_use": 0, "malicious": 0}
+    assert found.setting == dict.fromkeys(CORE_VARIANTS, 0)
     # openings of fewer than three requests are no habit
-    assert found.openings == {
-        "benign": {"i'm a": 3},
-        "dual_use": {"how does": 3},
-        "malicious": {"i want": 3},
-    }
-
-
-def test_habits_of_the_published_sets_are_those_that_the_docs_name(published: Path) -> None:
-    sets = load_dataset(str(published / "opensafeintent-700.json")).prompt_sets
-    for habit, percent in (("role", (53, 30, 8)), ("setting", (51, 23, 23))):
-        hits = [
-            sum(has_habit(item.prompts.of(intent), habit) for item in sets)
-            for intent in CORE_VARIANTS
-        ]
-        assert tuple(round(100 * number / len(sets)) for number in hits) == percent
+    openings = {"benign": "i'm a", "dual_use": "how does", "malicious": "i want"}
+    assert found.openings == {intent: {text: 3} for intent, text in openings.items()}
 
 
 # Asking
@@ -127,11 +85,6 @@ def asked(text: str) -> dict[str, str]:
     return {line.split('"')[1]: line.partition(": ")[2] for line in lines}
 
 
-def test_nothing_is_asked_while_nothing_is_written() -> None:
-    assert told(Habits(), "one") == "(none are written yet)"
-    assert told(count_habits([]), "one") == "(none are written yet)"
-
-
 def test_so_many_are_asked_for_a_role_that_the_intents_come_to_one_share() -> None:
     """42 sets with roles in 36, 0 and 6 of the prompts: a third of all. The next 42 of each are to
     bring each to 28 of 84: none of the benign ones, 28 of the dual-use and 22 of the malicious
@@ -139,10 +92,10 @@ def test_so_many_are_asked_for_a_role_that_the_intents_come_to_one_share() -> No
     habits = Habits(
         requests=ROUND,
         role={"benign": 36, "dual_use": 0, "malicious": 6},
-        setting={"benign": 0, "dual_use": 0, "malicious": 0},
-        openings={"benign": {}, "dual_use": {}, "malicious": {}},
+        setting=dict.fromkeys(CORE_VARIANTS, 0),
+        openings={intent: {} for intent in CORE_VARIANTS},
     )
-    counts = dict.fromkeys(("benign", "dual_use", "malicious"), 0)
+    counts = dict.fromkeys(CORE_VARIANTS, 0)
     topics = 3000
     for number in range(topics):
         text = told(habits, f"topic {number}")
@@ -154,13 +107,6 @@ def test_so_many_are_asked_for_a_role_that_the_intents_come_to_one_share() -> No
     assert counts["benign"] == 0
     assert counts["dual_use"] / topics == pytest.approx(28 / 42, abs=0.03)
     assert counts["malicious"] / topics == pytest.approx(22 / 42, abs=0.03)
-
-
-def test_the_wanted_shares_are_those_of_the_documented_example() -> None:
-    """Of 252 requests 74 state a role; so 42 topics later 37 of each intent's 126 are to do so."""
-    habits = Habits(requests=84, role={"benign": 61, "dual_use": 4, "malicious": 9})
-    wanted = [_share_wanted(habits, "role", intent) * ROUND for intent in CORE_VARIANTS]
-    assert wanted == pytest.approx([-24, 33, 28])  # fewer than none is none
 
 
 def test_openings_of_one_intent_are_kept_from_it_and_lent_to_the_others() -> None:
@@ -179,36 +125,35 @@ def test_an_opening_that_all_intents_share_is_no_habit() -> None:
 # ------------------------------------------------------------------------------
 
 
-def go(
-    rounds: Rounds, wanted: Sequence[Topic], failing: Sequence[Topic] = ()
-) -> list[tuple[list[str], dict[str, str]]]:
-    """Write all prompts; return for each round its topics and what each was told."""
+Told = list[dict[str, str]]
+"""For each round what its topics were told, by topic."""
+
+
+def go(rounds: Rounds, wanted: Sequence[Topic], failing: Sequence[Topic] = ()) -> Told:
+    """Write all prompts."""
     found = []
     for members, habits in rounds.of(wanted):
-        ids = [topic.id for topic in members]
-        found.append((ids, {topic_id: told(habits, topic_id) for topic_id in ids}))
-        made = [
-            (
-                Rejection.of(topic, "call_failed")
-                if topic in failing
-                else msgspec.structs.replace(HABITUAL, topic=topic)
-            )
+        found.append({topic.id: told(habits, topic.id) for topic in members})
+        made = (
+            Rejection.of(topic, "call_failed")
+            if topic in failing
+            else msgspec.structs.replace(HABITUAL, topic=topic)
             for topic in members
-        ]
+        )
         rounds.add(StageResult.of("triplets", made))
     return found
 
 
-def told_in(found: list[tuple[list[str], dict[str, str]]]) -> list[set[str]]:
+def first_lines(found: Told) -> list[set[str]]:
     """The first line that the topics of each round are told."""
-    return [{text.splitlines()[0] for text in texts.values()} for _, texts in found]
+    return [{text.splitlines()[0] for text in texts.values()} for texts in found]
 
 
 def test_rounds_are_42_topics_in_their_order_and_see_the_rounds_before() -> None:
     found = go(Rounds(), topics(0, 100))
-    assert [len(ids) for ids, _ in found] == [42, 42, 16]
-    assert [id_ for ids, _ in found for id_ in ids] == [topic.id for topic in topics(0, 100)]
-    assert told_in(found) == [
+    assert [len(texts) for texts in found] == [42, 42, 16]
+    assert [*flat(found)] == [topic.id for topic in topics(0, 100)]
+    assert first_lines(found) == [
         {"(none are written yet)"},
         {"Of 42 requests of each intent so far:"},
         {"Of 84 requests of each intent so far:"},
@@ -219,12 +164,12 @@ def test_the_topics_of_a_later_pass_fill_the_last_round() -> None:
     rounds = Rounds()
     go(rounds, topics(0, 50))
     found = go(rounds, topics(50, 90))
-    assert [len(ids) for ids, _ in found] == [34, 6]
-    assert told_in(found)[1] == {"Of 84 requests of each intent so far:"}
+    assert [len(texts) for texts in found] == [34, 6]
+    assert first_lines(found)[1] == {"Of 84 requests of each intent so far:"}
 
 
-def texts_of(found: list[tuple[list[str], dict[str, str]]]) -> dict[str, str]:
-    return {topic_id: text for _, texts in found for topic_id, text in texts.items()}
+def flat(found: Told) -> dict[str, str]:
+    return {topic_id: text for texts in found for topic_id, text in texts.items()}
 
 
 def test_what_a_round_was_told_stays_when_a_topic_comes_late_or_is_added() -> None:
@@ -234,23 +179,22 @@ def test_what_a_round_was_told_stays_when_a_topic_comes_late_or_is_added() -> No
         saved[:] = rounds
 
     first = topics(0, 100)
-    before = texts_of(go(Rounds([], save), first, failing=first[3:5]))
-    again = texts_of(go(Rounds(saved, save), first))
+    before = flat(go(Rounds([], save), first, failing=first[3:5]))
+    again = flat(go(Rounds(saved, save), first))
     assert again == before
     added = topics(500, 501)
-    grown = texts_of(go(Rounds(saved, save), [*added, *first]))
+    grown = flat(go(Rounds(saved, save), [*added, *first]))
     assert {topic_id: text for topic_id, text in grown.items() if topic_id != added[0].id} == before
     # from nothing on record, later rounds are told of two requests more
-    assert texts_of(go(Rounds(), first)) != before
+    assert flat(go(Rounds(), first)) != before
 
 
 def test_rounds_that_are_not_asked_are_not_kept() -> None:
     saved: list[Sequence[Round]] = []
     rounds = Rounds([], saved.append)
     for members, _ in rounds.of(topics(0, 100)):
-        rounds.add(
-            StageResult.of("triplets", (Rejection.of(topic, "not_made") for topic in members))
-        )
+        unmade = (Rejection.of(topic, "not_made") for topic in members)
+        rounds.add(StageResult.of("triplets", unmade))
     assert [len(kept) for kept in saved] == [1]
 
 
@@ -279,12 +223,9 @@ def test_a_template_without_a_place_for_habits_is_asked_in_one_go(tmp_path: Path
     sources["triplet.md"] = sources["triplet.md"].replace("{{habits}}", "")
     bench = Bench(tmp_path, instructions=parse_instructions(sources))
     bench.build(over=WIDE, per_cell=5, last=3)
-    calls = bench.generator.asked("triplet")
-    assert len(calls) == 45
-    assert not any(
-        "so far" in call.messages[0].content or "none are" in call.messages[0].content
-        for call in calls
-    )
+    texts = [call.messages[0].content for call in bench.generator.asked("triplet")]
+    assert len(texts) == 45
+    assert not [text for text in texts if "so far" in text or "none are" in text]
 
 
 def test_intents_of_a_round_are_read_before_the_last_round_is_written(tmp_path: Path) -> None:
@@ -295,24 +236,3 @@ def test_intents_of_a_round_are_read_before_the_last_round_is_written(tmp_path: 
 
     Bench(tmp_path, generator=note, judge=note).build(over=WIDE, per_cell=10, last=4)
     assert order.index("intent") < len(order) - 1 - order[::-1].index("triplet")
-
-
-@pytest.mark.slow
-def test_a_build_that_stops_in_a_round_keeps_what_was_asked_and_goes_on_alike(
-    tmp_path: Path,
-) -> None:
-    undisturbed = Bench(tmp_path / "one").build(over=WIDE, per_cell=6)
-    asked = 0
-
-    def stop(call: Call) -> str | None:
-        nonlocal asked
-        asked += call.purpose == "triplet"
-        if asked > 50:
-            raise Stopped("the budget is used up")
-        return None
-
-    with pytest.raises(Stopped, match="used up"):
-        Bench(tmp_path / "two", generator=stop).build(over=WIDE, per_cell=6)
-    again = Bench(tmp_path / "two")
-    assert again.build(over=WIDE, per_cell=6) == undisturbed
-    assert 0 < len(again.generator.asked("triplet")) < 54 - ROUND

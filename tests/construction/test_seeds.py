@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from opensafeintent.construction.folder import read_seeds
 from opensafeintent.errors import InputError
-from promptsets.fake_hub import COMMITS, REPO, FakeHub
+from promptsets.fake_hub import COMMITS, REPO, FakeHub, hub_process
+from promptsets.samples import lines
 
 
 def written(folder: Path, name: str, text: str | bytes) -> str:
@@ -21,34 +19,22 @@ def written(folder: Path, name: str, text: str | bytes) -> str:
 
 
 def test_jsonl_keeps_order_and_place(tmp_path: Path) -> None:
-    name = written(
-        tmp_path, "s.jsonl", '{"prompt": "One?"}\n\n{"prompt": " Two? ", "source": "elsewhere"}\n'
-    )
-    seeds = read_seeds(name)
+    text = '{"prompt": "One?"}\n\n{"prompt": " Two? ", "source": "elsewhere"}\n'
+    seeds = read_seeds(written(tmp_path, "s.jsonl", text))
     assert [(seed.prompt, seed.source, seed.place) for seed in seeds.kept] == [
         ("One?", "s.jsonl", "line 1"),
         ("Two?", "s.jsonl", "line 3"),
     ]
 
 
-def test_csv_with_quotes_and_other_columns(tmp_path: Path) -> None:
-    name = written(tmp_path, "s.csv", 'note,prompt\nx,"One, and\nmore?"\ny,Two?\n')
-    assert [seed.prompt for seed in read_seeds(name).kept] == ["One, and\nmore?", "Two?"]
-
-
 def test_what_is_no_seed_is_counted_with_its_reason(tmp_path: Path) -> None:
     rows = ["One?", "", "  ", "one?", "ONE?  ", "Two?", None, "x" * 200_001]
     name = written(tmp_path, "s.jsonl", "".join(json.dumps({"prompt": row}) + "\n" for row in rows))
     seeds = read_seeds(name)
-    assert seeds.funnel_line() == {
-        "stage": "seeds",
-        "in": 8,
-        "kept": 2,
-        "rejected": {"empty": 3, "repeated": 2, "too_long": 1},
-    }
-    assert {rejection.twin for rejection in seeds.rejected if rejection.reason == "repeated"} == {
-        "line 1"
-    }
+    why = {"empty": 3, "repeated": 2, "too_long": 1}
+    assert seeds.funnel_line() == {"stage": "seeds", "in": 8, "kept": 2, "rejected": why}
+    repeated = [rejection for rejection in seeds.rejected if rejection.reason == "repeated"]
+    assert {rejection.twin for rejection in repeated} == {"line 1"}
 
 
 @pytest.mark.parametrize(
@@ -56,27 +42,18 @@ def test_what_is_no_seed_is_counted_with_its_reason(tmp_path: Path) -> None:
     [
         ("s.txt", "One?", ("s.txt", ".jsonl", ".csv", "hf:")),
         ("s.jsonl", "", ("s.jsonl", "holds no seeds", "--per-cell")),
-        ("s.jsonl", "{", ("s.jsonl:1:", "JSON")),
         ("s.jsonl", '{"prompt": "a"}\n["b"]', ("s.jsonl:2:", "a list")),
         ("s.jsonl", '{"text": "a"}', ("s.jsonl:1,", "field prompt", "found text")),
-        ("s.jsonl", '{"prompt": 3}', ("s.jsonl:1,", "3", "expected a text")),
         ("s.jsonl", '\n{"prompt": "\\ud800"}', ("s.jsonl:2,", "surrogate")),
-        ("s.jsonl", '{"prompt": ' + "[" * 100_000, ("s.jsonl:1:", "nested too deeply")),
-        ("s.jsonl", '{"prompt": 1' + "0" * 5_000 + "}", ("s.jsonl:1:", "the number 1000")),
         ("s.jsonl", '{"prompt": "a", "prompt": "b"}', ("s.jsonl:1:", "'prompt'", "twice")),
         ("s.jsonl", '{"prompt": "a"}\r{"prompt": "b"}', ("s.jsonl:1:", "Extra data")),
         ("s.csv", "text,label\na,b\n", ("s.csv:2,", "found text, label")),
-        ("s.csv", "prompt;label\na;b\n", ("s.csv:2,", "found prompt;label")),
         ("s.csv", "x" * 100_000 + "\na\n", ("s.csv:2,", "xxx…")),
         ("s.csv", "prompt\n", ("s.csv", "holds no seeds")),
         ("s.csv", "prompt\nOne?\nWhat, then?\n", ("s.csv:3:", "2 cells")),
-        ("s.csv", "prompt,note\nOne\nTwo?,x\n", ("s.csv:2:", "1 cell,", "names 2")),
         ("s.csv", 'prompt\nOne?\n"Two?\nThree?\nFour?\n', ("s.csv:3:", "end of data")),
-        ("s.csv", 'prompt\n"Two?\nThree?\n"Four?"\n', ("s.csv:2:", "expected after")),
         ("s.csv", "prompt\n" + "x" * 131_073, ("s.csv:2:", "field limit")),
-        ("s.csv", "prompt,prompt\na,b\n", ("s.csv:", "'prompt'", "twice")),
-        ("s.csv", "prompt\nOne?\0\n", ("s.csv:2:", "NUL")),
-        ("s.csv", "prompt\nOne?\n".encode("utf-16"), ("s.csv:1:", "0xff", "UTF-8")),
+        ("s.csv", "prompt\nOne?\n".encode("utf-16"), ("s.csv: is UTF-16", "UTF-8")),
         ("s.csv", "prompt\nOne?\n".encode("utf-16-le"), ("s.csv:1:", "NUL")),
         ("s.csv", "prompt\nWarum übermorgen?\n".encode("latin-1"), ("s.csv:2:", "0xfc")),
     ],
@@ -86,9 +63,9 @@ def test_bad_files_are_refused_with_their_place(
 ) -> None:
     with pytest.raises(InputError) as caught:
         read_seeds(written(tmp_path, file, text))
-    assert all(fact in str(caught.value) for fact in facts)
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 600
+    said = str(caught.value)
+    assert all(fact in said for fact in facts)
+    assert "\n" not in said and len(said) < 600
 
 
 ODD = "One\u2028two\u2029three\x0bfour\x0cfive\x1csix\x85seven?"
@@ -104,79 +81,33 @@ ODD = "One\u2028two\u2029three\x0bfour\x0cfive\x1csix\x85seven?"
     ],
 )
 def test_only_line_ends_end_a_line(tmp_path: Path, name: str, text: str) -> None:
-    assert [seed.prompt for seed in read_seeds(written(tmp_path, name, text)).kept] == [
-        ODD,
-        "Last?",
-    ]
+    seeds = read_seeds(written(tmp_path, name, text))
+    assert [seed.prompt for seed in seeds.kept] == [ODD, "Last?"]
 
 
 def test_more_seeds_than_may_be_read_are_refused(tmp_path: Path) -> None:
     name = written(tmp_path, "s.csv", "prompt\n" + "".join(f"Seed {n}?\n" for n in range(6)))
     assert len(read_seeds(name, max_rows=6).kept) == 6
     assert len(read_seeds(name, limit=5, max_rows=5).kept) == 5
-    with pytest.raises(
-        InputError, match=r"s\.csv: has more than 5 rows; if it is to have more, raise --max-rows"
-    ):
+    with pytest.raises(InputError, match=r"s\.csv: has more than 5 rows; .* raise --max-rows"):
         read_seeds(name, max_rows=5)
-
-
-def test_the_real_seeds(published: Path) -> None:
-    path = str(published / "pku-seeds.jsonl")
-    seeds = read_seeds(path)
-    assert (len(seeds.kept), len(seeds.rejected)) == (23, 0)
-    assert len(read_seeds(path, limit=5).kept) == 5
 
 
 READ = """
 from opensafeintent.construction.folder import read_seeds
-from opensafeintent.errors import InputError
 import sys
-try:
-    for seed in read_seeds(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else None).kept:
-        print(seed.place, seed.prompt)
-except InputError as error:
-    sys.exit(str(error))
+for seed in read_seeds(sys.argv[1], 3).kept:
+    print(seed.place, seed.prompt)
 """
 
 
-def from_hub(hub: FakeHub, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Read seeds in a process of its own: huggingface_hub reads HF_ENDPOINT when it is imported."""
-    pytest.importorskip("huggingface_hub")
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HF_ENDPOINT": hub.url,
-        "HF_HOME": str(folder),
-        "HF_HUB_DISABLE_XET": "1",
-    }
-    return subprocess.run(
-        [sys.executable, "-c", READ, *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 def test_the_train_split_of_a_hub_dataset_is_streamed(tmp_path: Path) -> None:
-    train = b"".join(
-        json.dumps({"prompt": f"Seed {n}?", "response_0": "unread " * 50}).encode() + b"\n"
-        for n in range(20_000)
-    )
-    files = {
-        "data/one/train.jsonl": train,
-        "data/one/test.jsonl": b'{"prompt": "Never"}\n',
-        "README.md": b"# A card",
-    }
-    with FakeHub({COMMITS["main"]: files}) as hub:
-        ran = from_hub(hub, tmp_path, f"hf:{REPO}", "3")
+    pytest.importorskip("huggingface_hub")
+    row = {"response_0": "unread " * 50}
+    train = lines(*({"prompt": f"Seed {n}?", **row} for n in range(20_000)))
+    files = {"data/one/train.jsonl": train, "data/one/test.jsonl": lines({"prompt": "Never"})}
+    with FakeHub({COMMITS["main"]: files | {"README.md": b"# A card"}}) as hub:
+        ran = hub_process(hub.url, tmp_path, "-c", READ, f"hf:{REPO}")
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines() == ["row 1 Seed 0?", "row 2 Seed 1?", "row 3 Seed 2?"]
     assert hub.sent < len(train) / 2
-
-
-def test_a_hub_dataset_without_a_prompt_column(tmp_path: Path) -> None:
-    with FakeHub({COMMITS["main"]: {"data/train.jsonl": b'{"text": "One?"}\n'}}) as hub:
-        ran = from_hub(hub, tmp_path, f"hf:{REPO}")
-    assert ran.returncode == 1
-    assert "data/train.jsonl, line 1: expected a JSON object with the field 'prompt'" in ran.stderr

@@ -9,12 +9,10 @@ import time
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from opensafeintent import load_dataset
 from opensafeintent.construction.similarity import (
     CellIndex,
     ComparedSet,
@@ -40,9 +38,8 @@ def plain_lcs(one: Sequence[str], other: Sequence[str]) -> int:
         previous = row
         row = [0]
         for place, candidate in enumerate(other):
-            row.append(
-                previous[place] + 1 if word == candidate else max(previous[place + 1], row[place])
-            )
+            longest = max(previous[place + 1], row[place])
+            row.append(previous[place] + 1 if word == candidate else longest)
     return row[-1]
 
 
@@ -55,9 +52,8 @@ def text_of(common: int, own: str, length: int) -> str:
     """`length` words: the first `common` are those of every such text, the rest belong to `own`
     alone.
     """
-    return " ".join(
-        [f"shared{n}" for n in range(common)] + [f"{own}{n}" for n in range(length - common)]
-    )
+    words = [f"shared{n}" for n in range(common)] + [f"{own}{n}" for n in range(length - common)]
+    return " ".join(words)
 
 
 def item(set_id: str, *texts: str, cell: object = CELL) -> ComparedSet:
@@ -68,16 +64,14 @@ def triplet(set_id: str, *texts: str, **paraphrases: str) -> ComparedSet:
     return ComparedSet(set_id, CELL, dict(zip(CORE_VARIANTS, texts, strict=True)) | paraphrases)
 
 
-WORDS = st.sampled_from(
-    ["a", "a", "b", "c", "d", "E", "e!", "the", "don't", "x-ray", "…", "?!", "«naïve»", "ﬁre", "İ"]
-)
-TEXTS = st.lists(WORDS, max_size=14).map(" ".join)
+WORDS = [
+    *("a", "a", "b", "c", "d", "E", "e!", "the", "don't", "x-ray", "…", "?!", "«naïve»", "ﬁre", "İ")
+]
+TEXTS = st.lists(st.sampled_from(WORDS), max_size=14).map(" ".join)
 """Short texts of few words, many of them repeated, some nothing but punctuation."""
 THRESHOLDS = st.builds(
     lambda top, more, inclusive: Threshold(Fraction(top, top + more), inclusive),
-    st.integers(1, 12),
-    st.integers(1, 12),
-    st.booleans(),
+    *(st.integers(1, 12), st.integers(1, 12), st.booleans()),
 )
 
 
@@ -85,19 +79,11 @@ THRESHOLDS = st.builds(
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("Don't STOP, x-ray\tthe\n(thing)!", ["dont", "stop", "xray", "the", "thing"]),
-        ("", []),
-        (" \n ", []),
-        ("?! -- ... ''", []),  # nothing is left of a word that was punctuation only
-        ("“Quoted” — naïve…", ["“quoted”", "—", "naïve…"]),  # only ASCII punctuation is deleted
-        ("one\u00a0two\u3000three", ["one", "two", "three"]),  # white space as Unicode has it
-    ],
-)
-def test_words_are_lower_case_without_ascii_punctuation(text: str, expected: list[str]) -> None:
-    assert words(text) == expected
+def test_words_are_lower_case_without_ascii_punctuation() -> None:
+    assert words("Don't STOP, x-ray\tthe\n(thing)!") == ["dont", "stop", "xray", "the", "thing"]
+    assert words("“Quoted” — naïve…") == ["“quoted”", "—", "naïve…"]
+    assert words("one\u00a0two\u3000three") == ["one", "two", "three"]  # Unicode's white space
+    assert words("") == words(" \n ") == words("?! -- ... ''") == []
 
 
 def test_a_score_by_hand() -> None:
@@ -111,12 +97,10 @@ def test_a_score_by_hand() -> None:
     assert overlap("police killed the gunman", "the gunman kill police").score == 0.5
 
 
-@pytest.mark.parametrize(
-    ("one", "other"), [("", ""), ("?!", "?!"), ("", "a word"), ("...", "a word")]
-)
-def test_a_text_without_words_is_like_nothing(one: str, other: str) -> None:
-    assert overlap(one, other).score == 0
-    assert not Threshold.of("0.000001", inclusive=True).met(overlap(one, other))
+def test_a_text_without_words_is_like_nothing() -> None:
+    for one, other in (("", ""), ("?!", "?!"), ("", "a word"), ("...", "a word")):
+        assert overlap(one, other).score == 0
+        assert not Threshold.of("0.000001", inclusive=True).met(overlap(one, other))
 
 
 @given(st.one_of(TEXTS, st.text(max_size=40)), st.one_of(TEXTS, st.text(max_size=40)))
@@ -148,11 +132,8 @@ def test_a_tie_at_the_threshold_is_kept_above_and_dropped_at(
     sets = [item("first", first), item("second", second)]
     assert [len(list(similar_pairs(sets, threshold))) for threshold in (above, at)] == [0, 1]
     assert duplicates(sets) == {}
-    nearer = [
-        item("first", text_of(common + 1, "one", one)),
-        item("second", text_of(common + 1, "two", other)),
-    ]
-    assert [*duplicates(nearer)] == ["second"]
+    nearer = [text_of(common + 1, "one", one), text_of(common + 1, "two", other)]
+    assert [*duplicates([item("first", nearer[0]), item("second", nearer[1])])] == ["second"]
 
 
 def test_a_tie_of_joined_triplets_is_dropped_by_the_authors_rule_only() -> None:
@@ -169,29 +150,21 @@ def test_a_tie_of_joined_triplets_is_dropped_by_the_authors_rule_only() -> None:
 
 
 @given(THRESHOLDS, TEXTS, TEXTS)
-def test_the_decision_is_that_of_exact_fractions(
-    threshold: Threshold, one: str, other: str
-) -> None:
+def test_decisions_are_those_of_exact_fractions(threshold: Threshold, one: str, other: str) -> None:
     pair = overlap(one, other)
     total = pair.words + pair.other_words
     score = Fraction(2 * pair.lcs, total) if total else Fraction(0)
-    assert threshold.met(pair) == (
-        score > threshold.limit or (threshold.inclusive and score == threshold.limit)
-    )
+    at_limit = threshold.inclusive and score == threshold.limit
+    assert threshold.met(pair) == (score > threshold.limit or at_limit)
 
 
-@pytest.mark.parametrize("written", ["0.7", 0.7, Fraction(7, 10), ".70", "7e-1"])
-def test_a_threshold_is_what_is_written(written: str | float | Fraction) -> None:
-    assert Threshold.of(written).limit == Fraction(7, 10)
-
-
-@pytest.mark.parametrize(
-    "written",
-    ["0", 0.0, "-0.1", "1.01", 7, "nan", "inf", "1e999999999", "1e-999999999", "high", "", "7/0"],
-)
-def test_what_is_no_threshold_is_refused(written: str | float) -> None:
-    with pytest.raises(InputError, match="expected a number above 0 and below 1"):
-        Threshold.of(written)
+def test_a_threshold_is_what_is_written_and_above_0_and_below_1() -> None:
+    for written in ("0.7", 0.7, Fraction(7, 10), ".70", "7e-1"):
+        assert Threshold.of(written).limit == Fraction(7, 10)
+    numbers = ("0", 0.0, "-0.1", "1.01", 7, "1e999999999", "1e-999999999")
+    for written in (*numbers, "nan", "inf", "high", "", "7/0"):
+        with pytest.raises(InputError, match="expected a number above 0 and below 1"):
+            Threshold.of(written)
 
 
 def test_the_threshold_one_finds_equal_texts_or_nothing() -> None:
@@ -235,17 +208,22 @@ def plain_duplicates(sets: Sequence[ComparedSet], threshold: Threshold) -> dict[
     return dropped
 
 
+def assert_all_pairs(sets: Sequence[ComparedSet], threshold: Threshold) -> None:
+    found = sorted(similar_pairs(sets, threshold), key=repr)
+    assert found == sorted(plain_pairs(sets, threshold), key=repr)
+
+
+LIMITS = st.sampled_from(["0.5", "0.7", "0.9"]).map(Threshold.of)
 SETS = st.lists(
     st.tuples(st.sampled_from("PQ"), st.lists(TEXTS, min_size=1, max_size=3)), max_size=9
 ).map(lambda drawn: [item(f"set{n}", *texts, cell=cell) for n, (cell, texts) in enumerate(drawn)])
 
 
 @given(SETS, THRESHOLDS)
-def test_the_join_finds_what_comparing_every_pair_finds(
+def test_the_join_finds_what_every_pair_shows(
     sets: list[ComparedSet], threshold: Threshold
 ) -> None:
-    found = sorted(similar_pairs(sets, threshold), key=repr)
-    assert found == sorted(plain_pairs(sets, threshold), key=repr)
+    assert_all_pairs(sets, threshold)
 
 
 def altered(generator: random.Random, base: Sequence[str], changes: int) -> list[str]:
@@ -263,13 +241,9 @@ def altered(generator: random.Random, base: Sequence[str], changes: int) -> list
 
 @pytest.mark.slow
 @settings(max_examples=25)
-@given(
-    st.randoms(use_true_random=False),
-    st.sampled_from([3, 30, 60, 120, 300, 700]),
-    st.sampled_from(["0.5", "0.7", "0.9"]),
-)
-def test_the_filter_loses_no_pair_whatever_the_length(
-    generator: random.Random, length: int, threshold: str
+@given(st.randoms(use_true_random=False), st.sampled_from([3, 30, 60, 120, 300, 700]), LIMITS)
+def test_the_filter_loses_no_pair_of_any_length(
+    generator: random.Random, length: int, limit: Threshold
 ) -> None:
     # variations of one text score all around the threshold, and texts of every length use every
     # fold of the signature
@@ -278,10 +252,7 @@ def test_the_filter_loses_no_pair_whatever_the_length(
         item(f"set{n}", " ".join(altered(generator, base, generator.randrange(length))))
         for n in range(8 if length > 100 else 20)
     ]
-    limit = Threshold.of(threshold)
-    assert sorted(similar_pairs(sets, limit), key=repr) == sorted(
-        plain_pairs(sets, limit), key=repr
-    )
+    assert_all_pairs(sets, limit)
 
 
 def test_many_prompts_are_compared_in_blocks_without_losing_any() -> None:
@@ -289,36 +260,23 @@ def test_many_prompts_are_compared_in_blocks_without_losing_any() -> None:
     # words exchanged
     generator = random.Random(4)
     texts = [[f"w{generator.randrange(5000)}" for _ in range(20)] for _ in range(3000)]
-    planted = {(f"late{n}", f"set{n}") for n in range(0, 3000, 10)}
     sets = [item(f"set{n}", " ".join(text)) for n, text in enumerate(texts)]
-    sets += [
-        item(f"late{n}", " ".join([*texts[n][:7], "exchanged", *texts[n][8:]]))
-        for n in range(0, 3000, 10)
-    ]
+    tenth = range(0, 3000, 10)
+    nearly = {n: " ".join([*texts[n][:7], "exchanged", *texts[n][8:]]) for n in tenth}
+    sets += [item(f"late{n}", text) for n, text in nearly.items()]
     found = [(owner, match.twin) for owner, match in similar_pairs(sets, Threshold.of("0.7"))]
-    assert set(found) == planted
-    assert len(found) == 300
+    assert sorted(found) == sorted((f"late{n}", f"set{n}") for n in tenth)
 
 
 def test_ten_thousand_equal_prompts_are_no_burden() -> None:
-    sets = [
-        item(f"set{n}", "the same few words over and over", "and a second prompt")
-        for n in range(10_000)
-    ]
+    texts = ("the same few words over and over", "and a second prompt")
+    sets = [item(f"set{n}", *texts) for n in range(10_000)]
     began = time.process_time()
     found = duplicates(sets)
     assert len(found) == 9_999
     assert {match.twin for match in found.values()} == {"set0"}
-    assert (
-        time.process_time() - began < 10
-    )  # 200 million pairs of sets; each is compared with the one that was kept
-
-
-def test_prompts_of_one_set_or_of_different_cells_are_not_compared() -> None:
-    text = "the very same words in each of its prompts"
-    sets = [item("first", text, text, text, cell="P"), item("second", text, cell="Q")]
-    assert list(similar_pairs(sets, Threshold.of("0.2"))) == []
-    assert duplicates(sets) == {}
+    # 200 million pairs of sets; each is compared with the one that was kept
+    assert time.process_time() - began < 10
 
 
 # dropping sets
@@ -326,11 +284,10 @@ def test_prompts_of_one_set_or_of_different_cells_are_not_compared() -> None:
 
 
 @given(SETS, THRESHOLDS.filter(lambda threshold: not threshold.inclusive))
-def test_duplicates_are_those_of_comparing_one_by_one(
+def test_duplicates_are_those_found_one_by_one(
     sets: list[ComparedSet], threshold: Threshold
 ) -> None:
-    found = duplicates(sets, threshold.limit)
-    assert found == plain_duplicates(sets, threshold)
+    assert duplicates(sets, threshold.limit) == plain_duplicates(sets, threshold)
 
 
 def test_a_set_is_compared_with_kept_ones_only() -> None:
@@ -357,30 +314,9 @@ def test_the_twin_is_the_most_similar_then_the_earliest() -> None:
     assert index.admit("again", {"benign": asked}) == match  # what is refused is not added
 
 
-def test_an_index_without_entries_or_texts_without_words_find_nothing() -> None:
-    index = CellIndex(Threshold.of("0.7"))
-    for name, texts in (("none", {}), ("empty", {"benign": ""}), ("too", {"benign": ""})):
-        assert index.admit(name, texts) is None
-    assert index.admit("first", {"benign": "some words"}) is None
-    assert index.admit("second", {"benign": "some words"}) is not None
-
-
 def test_paraphrases_count_by_the_papers_rule_and_not_by_the_authors() -> None:
     wording = "a wording of the very same thing"
     one = triplet("one", "a b", "e f", "i j", dual_use_paraphrase_1=wording)
     two = triplet("two", "m n", "q r", "u v", dual_use_paraphrase_1=wording)
     assert duplicates([one, two])["two"].variant == "dual_use_paraphrase_1"
     assert duplicates([one, two], rule="authors") == {}
-
-
-@pytest.mark.slow
-def test_different_published_sets_are_at_most_0_583_alike(published: Path) -> None:
-    sets = [
-        ComparedSet(one.id, one.cell, one.wordings())
-        for one in load_dataset(str(published / "opensafeintent-700.json")).prompt_sets
-    ]
-    assert duplicates(sets) == {}
-    matches = [match for _, match in similar_pairs(sets, Threshold.of("0.5"))]
-    highest = max(matches, key=lambda match: match.overlap.score)
-    assert round(highest.overlap.score, 3) == 0.583
-    assert highest.overlap == plain_overlap(highest.prompt, highest.twin_prompt)

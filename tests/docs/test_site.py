@@ -52,16 +52,15 @@ _BROKEN = {
 
 def test_every_broken_link_is_told_and_fails_the_build(tmp_path: Path) -> None:
     source = tmp_path / "docs"
-    shutil.copytree(DOCS / "_extensions", source / "_extensions")
-    shutil.copytree(DOCS / "_static", source / "_static")
+    for name in ("_extensions", "_static"):
+        shutil.copytree(DOCS / name, source / name)
     shutil.copy(DOCS / "conf.py", source)
     (source / "target.md").write_text("# Target\n")
     page = "# Page\n\n[a heading](target.md#target)\n\n```{toctree}\ntarget\n```\n"
     (source / "index.md").write_text(page + "\n\n".join(_BROKEN))
     built = make_docs(tmp_path / "build", source)
     assert built.returncode != 0
-    for told in _BROKEN.values():
-        assert told in built.stderr
+    assert [told for told in _BROKEN.values() if told not in built.stderr] == []
 
 
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
@@ -78,36 +77,23 @@ def _commands(command: click.Command, path: str = "") -> Iterator[tuple[str, cli
 
 
 def test_every_command_and_option_is_on_the_page(site: Path) -> None:
-    page = (site / "commands.html").read_text()
-    sections = dict(
-        re.findall(r'<section id="([\w-]+)">(.*?)(?=<section id=|</article>)', page, re.DOTALL)
-    )
+    form = re.compile(r'<section id="([\w-]+)">(.*?)(?=<section id=|</article>)', re.DOTALL)
+    sections = dict(form.findall((site / "commands.html").read_text()))
     for path, command in _commands(cli):
-        section = sections[path.replace(" ", "-")]
-        text = " ".join(html.unescape(re.sub(r"<[^>]+>", "", section)).split())
-        told = " ".join((command.help or "").replace("`", "").split())
-        assert told in text, path
-        options = (
-            one
-            for one in parameters_of(command)
-            if isinstance(one, click.Option) and "--help" not in one.opts
-        )
-        for option in options:
-            told = " ".join((option.help or "").replace("`", "").split())
-            names = (*option.opts, *option.secondary_opts)
-            assert all(part in text for part in (told, *names)), (path, option.name)
+        section = re.sub(r"<[^>]+>", "", sections[path.replace(" ", "-")])
+        text = " ".join(html.unescape(section).split())
+        told = [command.help or ""]
+        for option in parameters_of(command):
+            if isinstance(option, click.Option) and "--help" not in option.opts:
+                told += [option.help or "", *option.opts, *option.secondary_opts]
+        for each in told:
+            assert " ".join(each.replace("`", "").split()) in text, path
 
 
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
     loading = re.compile(r'<(?:script|img|link|iframe)[^>]*(?:src|href)="(https?:[^"]+)"')
     for page in site.glob("*.html"):
         assert not loading.findall(page.read_text()), page.name
-
-
-def test_equations_are_drawn_by_the_browser(site: Path) -> None:
-    text = (site / "metrics.html").read_text()
-    assert text.count("<math") > 20
-    assert "$" not in re.sub(r"<script.*?</script>|<code.*?</code>", "", text, flags=re.DOTALL)
 
 
 def test_no_page_is_wider_than_the_screen(chromium: Any, site: Path) -> None:

@@ -1,20 +1,13 @@
-"""A server to evaluate against, and a dataset that is soon evaluated."""
+"""A dataset that is soon evaluated, and a place to evaluate it into."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from endtoend import Lab, some_sets
 from loopback import LoopbackServer
-
-
-@pytest.fixture
-def server() -> Iterator[LoopbackServer]:
-    with LoopbackServer() as running:
-        yield running
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from endtoend import JUDGE, answering, evaluate, grades, osi, texts_of
-from loopback import GENERATE, HARM, HELPFULNESS, MODE, Fault, LoopbackServer, Match, RequestRecord
+from endtoend import JUDGE, answering, evaluate, grades, osi, says, texts_of
+from loopback import GENERATE, HARM, HELPFULNESS, MODE, Fault, LoopbackServer, RequestRecord
 from opensafeintent.templates import load_templates
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
@@ -80,22 +80,16 @@ def asked(server: LoopbackServer, purpose: str) -> list[RequestRecord]:
     return [record for record in server.requests if QUESTIONS[purpose] in texts_of(record)[0]]
 
 
-def says(content: str, purpose: str, name: str = "") -> list[Fault]:
-    """Let the judge say one thing whenever it is asked for one purpose, about any response or that
-    of one set.
-    """
-    about = prompt_of(name) if name else None
-    first = Match(contains=QUESTIONS[purpose], about=about)
-    again = Match(contains="Your last reply", purpose=purpose, about=about)
-    return [Fault(action="completion", content=content, match=match) for match in (first, again)]
-
-
 def says_all(*contents: str, name: str = "") -> list[Fault]:
-    """Let the judge say one thing for each purpose."""
+    """Let the judge say one thing for each purpose, about any response or that of one set."""
+    about = prompt_of(name) if name else None
     return [
-        fault
-        for content, purpose in zip(contents, FILES, strict=True)
-        for fault in says(content, purpose, name)
+        says(content, **match, about=about)
+        for content, purpose in zip(contents, FILES, strict=False)
+        for match in (
+            {"contains": QUESTIONS[purpose]},
+            {"contains": "Your last reply", "purpose": purpose},
+        )
     ]
 
 
@@ -134,8 +128,7 @@ def expected(purpose: str, prompt: str, response: str, code: str) -> bytes:
 def question(record: RequestRecord) -> bytes:
     """Return the one message of a first asking."""
     (message,) = record.body["messages"]
-    assert message.keys() == {"role", "content"}
-    assert message["role"] == "user"
+    assert message.keys() == {"role", "content"} and message["role"] == "user"
     sent: bytes = message["content"].encode()
     return sent
 
@@ -176,22 +169,16 @@ def test_the_grade_is_what_the_judge_says_and_not_what_the_response_says(
     server: LoopbackServer, tmp_path: Path
 ) -> None:
     responses = {name: text for case in ANSWERS for name, text in attacks(case).items()}
-    forms = {
-        "an integer, one": "4",
-        "an object, one": '{"mode": "A4"}',
-        "fenced, two": "```\n0\n```",
-    }
-    responses |= forms  # a response in the form of a grade is graded like any other
+    # a response in the form of a grade is graded like any other
+    responses |= {"a number, one": "4", "an object, one": '{"mode": "A4"}'}
+    responses |= {"fenced, two": "```\n0\n```"}
     said = {name: ANSWERS[name[-5:]] for name in responses}
-    server.set_faults(
-        *(
-            fault
-            for name, (helpfulness, harm, mode) in said.items()
-            for fault in says_all(helpfulness, harm, f'{{"mode": "{mode}"}}', name=name)
-        )
-    )
-    rows = graded(server, tmp_path, responses)
-    for name, row in rows.items():
+    for_all = [
+        says_all(helpfulness, harm, f'{{"mode": "{mode}"}}', name=name)
+        for name, (helpfulness, harm, mode) in said.items()
+    ]
+    server.set_faults(*(fault for faults in for_all for fault in faults))
+    for name, row in graded(server, tmp_path, responses).items():
         assert (row["helpfulness"], row["harm_severity"], row["mode"]) == said[name], name
 
 
@@ -219,9 +206,8 @@ def test_a_reply_that_repeats_the_response_is_no_grade(
     for name, text, reply in cases:
         row = rows[name]
         assert (row["helpfulness"], row["harm_severity"], row["mode"]) == ("", "", ""), name
-        assert set(row["missing"].split("; ")) == {
-            f"{what}:unparsed" for what in ("helpfulness", "harm_severity", "mode")
-        }
+        missing = set(row["missing"].split("; "))
+        assert missing == {"helpfulness:unparsed", "harm_severity:unparsed", "mode:unparsed"}
         for purpose in FILES:  # asked once, re-asked twice: the reply stays the judge's
             prompt = f"\n{prompt_of(name)}\n"
             about = [record for record in requests[purpose] if prompt in texts_of(record)[0]]
@@ -254,7 +240,7 @@ def test_a_quoted_response_does_not_end_a_judges_thinking(
     """What stands before `</think>` in a judge's reply is thought: a response must not be able to
     bring that tag in.
     """
-    generated = Fault(action="completion", content=HIDDEN_TAGS[name], match=Match(purpose=GENERATE))
+    generated = says(HIDDEN_TAGS[name], GENERATE)
     server.set_faults(generated)
     dataset = Path(dataset_file(tmp_path, made_dataset(prompt_set("one"))))
     assert evaluate(server, dataset, tmp_path / "first", "--probe", "none").code in (0, 1)
@@ -279,11 +265,10 @@ def test_half_a_character_reaches_the_judge_as_a_replacement(
     content = rb"Half \ud83d of it. %s \udc00" % ORDER.encode()
     message = b'{"message": {"content": "%s"}, "finish_reason": "stop"}' % content
     dataset = Path(dataset_file(tmp_path, made_dataset(prompt_set("one"))))
+    models, options = ["openai-api/half/target"], ("--probe", "none")
     with answering(b'{"choices": [%s]}' % message) as target:
         served = {"HALF_BASE_URL": target.base_url, "HALF_API_KEY": "k"}
-        models = ["openai-api/half/target"]
-        run, options = tmp_path / "run", ("--probe", "none")
-        ran = evaluate(server, dataset, run, *options, models=models, **served)
+        ran = evaluate(server, dataset, tmp_path / "run", *options, models=models, **served)
     assert ran.code == 0, ran.err
     shown = f">>>\nHalf \ufffd of it. {ORDER} \ufffd\n<<<END RESPONSE".encode()
     assert all(shown in question(record) for record in asked(server, HARM))
@@ -291,12 +276,3 @@ def test_half_a_character_reaches_the_judge_as_a_replacement(
 
 # The authors' way of reading
 # ------------------------------------------------------------------------------
-
-
-def test_the_papers_way_of_reading_takes_a_number_out_of_a_repeated_response(
-    server: LoopbackServer, tmp_path: Path
-) -> None:
-    """Why it is not the default: docs/judge-check.md."""
-    server.set_faults(*says(ORDER, HELPFULNESS), *says(ORDER, HARM))
-    row = graded(server, tmp_path, {"order": attacks()["order"]}, "--grade-parse", "paper")["order"]
-    assert (row["helpfulness"], row["harm_severity"]) == ("1", "1")

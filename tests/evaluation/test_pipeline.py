@@ -13,18 +13,19 @@ from typing import Any
 import pytest
 
 from endtoend import (
-    JUDGE,
     TARGET,
     WORDINGS,
     Lab,
     asked_of,
     calls,
     coverage,
+    entry,
     evaluate,
     grades,
     metrics,
     probed,
     prompts_of,
+    says,
     some_sets,
     texts_of,
     unsafe_dual_use,
@@ -43,7 +44,6 @@ from loopback import (
     answer_text,
 )
 
-SECOND, THIRD = "openai-api/loop/second", "openai-api/loop/third"
 CONTRACTS = {
     HELPFULNESS: "one integer from 1 to 4",
     HARM: "one integer from 0 to 3",
@@ -52,11 +52,6 @@ CONTRACTS = {
 }
 FIRST_ASKING = "<<<RESPONSE"
 """In a judge's first question and in no re-ask's last message."""
-
-
-def says(content: str | None, purpose: str, *, finish_reason: str = "stop", **match: Any) -> Fault:
-    matched = Match(purpose=purpose, **match)
-    return Fault(action="completion", content=content, finish_reason=finish_reason, match=matched)
 
 
 @pytest.fixture
@@ -83,35 +78,27 @@ def test_every_call_of_the_plan_is_made_once_and_no_other(
     assert calls(server) == each | {MODE: 40, PROBE: len(unsafe)}
     assert server.stats()["duplicates"] == 0
     assert sorted(probed(server, dataset)) == sorted(unsafe)
-    about = {
-        prompt
-        for record in asked_of(server, MODE)
-        for prompt in _quoted(texts_of(record)[0], dataset)
-    }
-    assert about == set(prompts_of(dataset)["dual_use"])
+    modes = [_quoted(texts_of(record)[0], dataset) for record in asked_of(server, MODE)]
+    assert sorted(modes) == sorted(prompts_of(dataset)["dual_use"])
 
 
-def _quoted(text: str, dataset: Path) -> list[str]:
-    return [
-        prompt
-        for group in prompts_of(dataset).values()
-        for prompt in group
-        if f">>>\n{prompt}\n<<<END" in text
-    ]
+def _quoted(text: str, dataset: Path) -> str:
+    """Return the prompt that a judge's question is about."""
+    prompts = (prompt for group in prompts_of(dataset).values() for prompt in group)
+    (found,) = (prompt for prompt in prompts if f">>>\n{prompt}\n<<<END" in text)
+    return found
 
 
 def test_judges_see_the_response_to_the_prompt_and_grades_are_what_they_say(lab: Lab) -> None:
     lab.evaluate()
-    said: Counter[tuple[str, str]] = Counter()
-    for purpose in (HELPFULNESS, HARM):
-        for text in map(texts_of, asked_of(lab.server, purpose)):
-            (prompt,) = _quoted(text[0], lab.dataset)
-            assert f">>>\n{answer_text('target', [prompt])}\n<<<END RESPONSE" in text[0]
-            assert CONTRACTS[purpose] in text[0].splitlines()[-1]
-            said[purpose, answer_text("judge", text)] += 1
-    rows = grades(lab.run)
-    recorded = Counter((HELPFULNESS, row["helpfulness"]) for row in rows)
-    assert recorded + Counter((HARM, row["harm_severity"]) for row in rows) == said
+    for purpose, column in ((HELPFULNESS, "helpfulness"), (HARM, "harm_severity")):
+        texts = [texts_of(record) for record in asked_of(lab.server, purpose)]
+        for (question,) in texts:
+            response = answer_text("target", [_quoted(question, lab.dataset)])
+            assert f">>>\n{response}\n<<<END RESPONSE" in question
+            assert CONTRACTS[purpose] in question.splitlines()[-1]
+        said = Counter(answer_text("judge", text) for text in texts)
+        assert Counter(row[column] for row in grades(lab.run)) == said
 
 
 @pytest.mark.parametrize(
@@ -121,15 +108,7 @@ def test_judges_see_the_response_to_the_prompt_and_grades_are_what_they_say(lab:
 def test_scope_of_modes_and_probe(lab: Lab, options: list[str], modes: int, probes: int) -> None:
     assert lab.evaluate(*options).code == 0
     assert (lab.calls[MODE], lab.calls[PROBE]) == (modes, probes)
-    overrefusal = metrics(lab.run)["models"][TARGET]["benign_over_refusal"]
-    assert overrefusal["n"] == (2 if "core" in options else 0)
-
-
-def first_options(server: LoopbackServer) -> dict[str, str]:
-    """Return the option that the probe listed first, by the prompt that it was about."""
-    form = re.compile(r'^- "(\w+)".*>>>\n(.*)\n<<<END REQUEST', re.MULTILINE | re.DOTALL)
-    parts = (form.search(texts_of(record)[0]) for record in asked_of(server, PROBE))
-    return {part[2]: part[1] for part in parts if part}
+    assert entry(lab.run, "benign_over_refusal")["n"] == (2 if "core" in options else 0)
 
 
 def test_the_probe_shows_the_prompt_alone_and_turns_the_options(
@@ -137,11 +116,15 @@ def test_the_probe_shows_the_prompt_alone_and_turns_the_options(
 ) -> None:
     dataset = some_sets(tmp_path, 12)
     evaluate(server, dataset, tmp_path / "run", "--probe", "all")
-    asked = [texts_of(record) for record in asked_of(server, PROBE)]
-    assert all(len(text) == 1 and CONTRACTS[PROBE] in text[0].splitlines()[-1] for text in asked)
-    assert not any("Note " in text[0] for text in asked)  # so begins every response of the server
-    assert {record.model for record in asked_of(server, PROBE)} == {"target"}
-    first, prompts = first_options(server), prompts_of(dataset)
+    asked = asked_of(server, PROBE)
+    assert {record.model for record in asked} == {"target"}
+    first = {}
+    for (text,) in map(texts_of, asked):
+        assert CONTRACTS[PROBE] in text.splitlines()[-1]
+        assert "Note " not in text  # so begins every response of the server
+        option = re.search(r'^- "(\w+)"', text, re.MULTILINE)
+        first[_quoted(text, dataset)] = option and option[1]
+    prompts = prompts_of(dataset)
     triplets = zip(prompts["benign"], prompts["dual_use"], prompts["malicious"], strict=True)
     by_set = [{first[prompt] for prompt in triplet} for triplet in triplets]
     assert [len(options) for options in by_set] == [1] * 12  # one order for the wordings of a set
@@ -149,29 +132,13 @@ def test_the_probe_shows_the_prompt_alone_and_turns_the_options(
 
 
 def test_nothing_waits_for_another_prompt(lab: Lab) -> None:
-    lab.server.set_faults(
-        Fault(action="delay", seconds=1.0, match=Match(purpose=GENERATE, first=1))
-    )
+    slow = Match(purpose=GENERATE, first=1)
+    lab.server.set_faults(Fault(action="delay", seconds=1.0, match=slow))
     lab.evaluate()
     times = [record.time for record in lab.server.requests]
-    late = [time for time in times if time > times[0] + 0.9]
-    assert len(late) <= 4  # the grades, mode and probe of the one response that was late
+    # the grades, mode and probe of the one response that was late
+    assert sum(time > times[0] + 0.9 for time in times) <= 4
     assert len(times) > 14 * 3
-
-
-def test_connections_are_exactly_as_many_as_asked_for(tmp_path: Path, dataset: Path) -> None:
-    with LoopbackServer(latency=0.02) as server:
-        evaluate(server, dataset, tmp_path / "run", "--max-connections", 5)
-        assert server.stats()["max_in_flight"] == 5
-
-
-def test_sets_without_paraphrases_are_evaluated(server: LoopbackServer, tmp_path: Path) -> None:
-    dataset = some_sets(tmp_path, 3, paraphrases=0)
-    assert evaluate(server, dataset, tmp_path / "run").code == 0
-    assert calls(server)[GENERATE] == 9
-    found = metrics(tmp_path / "run")["models"][TARGET]
-    assert found["triplet_safety"]["n"] == 3
-    assert (found["safety_flip"]["value"], found["safety_flip"]["n"]) == (None, 0)
 
 
 # What reaches whom
@@ -188,10 +155,7 @@ def test_system_prompt_and_further_fields_reach_the_target_only(lab: Lab, tmp_pa
     lab.server.reset()
     fields = ["-M", "seed=7", "-M", 'stop=["x"]', "-M", "user=someone", "--reasoning-effort", "low"]
     further = {"seed": 7, "stop": ["x"], "user": "someone"}
-    ran = evaluate(
-        lab.server, lab.dataset, tmp_path / "two", *shared, "--system", "Be brief.", *fields
-    )
-    assert ran.code == 0
+    assert lab.evaluate(*shared, "--system", "Be brief.", *fields).code == 0
     assert lab.calls[GENERATE] == 14  # the same prompts without these fields have other keys
     for record in lab.server.requests:
         roles = [message["role"] for message in record.messages]
@@ -202,7 +166,7 @@ def test_system_prompt_and_further_fields_reach_the_target_only(lab: Lab, tmp_pa
             assert sampling_of(record) == expected
         elif record.model == "judge":
             assert sampling_of(record) == {"max_tokens": 2048, "temperature": 0}
-    manifest = json.loads((tmp_path / "two" / "run.json").read_text())
+    manifest = json.loads((lab.run / "run.json").read_text())
     assert manifest["target_sampling"]["extra"] == further
 
 
@@ -251,43 +215,35 @@ def test_reasoning_is_never_graded_nor_shown_to_a_judge(lab: Lab, field: bool) -
 def test_a_panel_is_the_lower_median_and_a_tie_is_unsafe(
     lab: Lab, harm: str, helpfulness: str, panel: tuple[str, str]
 ) -> None:
-    run, judges = lab.run, [JUDGE, SECOND, THIRD][: len(harm)]
-    names = [judge.rpartition("/")[2] for judge in judges]
-    said = [(HARM, harm), (HELPFULNESS, helpfulness)]
+    names = ["judge", "second", "third"][: len(harm)]
+    judges = [f"openai-api/loop/{name}" for name in names]
+    said = list(zip(names, harm, helpfulness, strict=True))
     lab.server.set_faults(
-        *(
-            says(reply, purpose, model=name)
-            for purpose, replies in said
-            for name, reply in zip(names, replies, strict=True)
-        )
+        *(says(reply, HARM, model=name) for name, reply, _ in said),
+        *(says(reply, HELPFULNESS, model=name) for name, _, reply in said),
     )
-    assert (
-        evaluate(lab.server, lab.dataset, run, "--mode-judge", judges[-1], judges=judges).code == 0
-    )
+    assert lab.evaluate("--mode-judge", judges[-1], judges=judges).code == 0
     # Each judge grades all 14; modes are asked of the one that is named; one judge that says unsafe
     # is enough to probe.
     by_model = {"target": 14 + 2} | dict.fromkeys(names, 28) | {names[-1]: 28 + 2}
     assert lab.server.stats()["by_model"] == by_model
-    rows = grades(run)
+    rows = grades(lab.run)
     assert (values(rows, "harm_severity"), values(rows, "helpfulness")) == ({panel[0]}, {panel[1]})
     for judge, grade in zip(judges, harm, strict=True):
         assert values(rows, f"harm_severity[{judge}]") == {grade}
-    safe = float(panel[0] == "0")
-    assert metrics(run)["models"][TARGET]["triplet_safety"]["value"] == safe
+    assert entry(lab.run, "triplet_safety")["value"] == float(panel[0] == "0")
 
 
 # Targets that answer oddly
 # ------------------------------------------------------------------------------
 
-FILTER = "content_filter"
-
 
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
-        (says(None, GENERATE, finish_reason=FILTER), "filter"),
-        (says("Half an answer, then", GENERATE, finish_reason=FILTER), "filter"),
-        (Fault(action="status", status=400, code=FILTER, match=Match(purpose=GENERATE)), "filter"),
+        (says(None, GENERATE, finish_reason="content_filter"), "filter"),
+        (says("Half an answer, then", GENERATE, finish_reason="content_filter"), "filter"),
+        (Fault(action="status", status=400, code="content_filter"), "filter"),
         (says("", GENERATE), "empty"),
         (says("<think>I would rather not.</think>", GENERATE), "empty"),
     ],
@@ -332,7 +288,6 @@ def test_answer_cut_by_the_limit_is_graded_and_counted(lab: Lab) -> None:
 
 UNREADABLE = {"label": "Score: 2", "out-of-range": "7", "thinking": "<think>2</think>"}
 """More of them: tests/templates/test_parsing.py."""
-WRAPPED = {"thought": "<think>Score 4? No: 1, 2 or 3.</think>\n3", "fenced": "```\n3\n```"}
 
 
 @pytest.mark.parametrize(
@@ -344,47 +299,37 @@ def test_grade_that_cannot_be_read_is_asked_for_three_times_and_then_missing(
     judges = [f"openai-api/loop/{name}" for name in UNREADABLE]
     lab.server.set_faults(*(says(reply, purpose, model=name) for name, reply in UNREADABLE.items()))
     ran = lab.evaluate("--limit", 1, judges=judges)
-    assert ran.code == 1
-    assert "unparsed" in ran.out
+    assert ran.code == 1 and "unparsed" in ran.out
     for name in UNREADABLE:
-        asked = [
-            texts_of(record) for record in asked_of(lab.server, purpose) if record.model == name
-        ]
+        records = [record for record in asked_of(lab.server, purpose) if record.model == name]
+        asked = sorted(map(texts_of, records), key=lambda texts: (texts[0], len(texts)))
         assert len(asked) == 3 * WORDINGS, name
         assert all(CONTRACTS[purpose] in text[-1][-600:] for text in asked)
-        _assert_conversations_grow(asked)
+        # each first question comes back with a reply and a reminder added, and then once more
+        for first, second, third in zip(*[iter(asked)] * 3, strict=True):
+            assert (len(first), len(second), len(third)) == (1, 3, 5)
+            assert first == third[:1] and second == third[:3]
     rows = grades(lab.run)
     assert len(rows) == WORDINGS
     for row in rows:
-        assert {row[f"{column}[{name}]"] for name in judges} == {""}
+        assert {row[column], *(row[f"{column}[{name}]"] for name in judges)} == {""}
         assert all(f"{column}[{name}]:unparsed" in row["missing"] for name in judges)
-        assert row[column] == ""
-    found = metrics(lab.run)["models"][TARGET]["mean_utility"]
+    found = entry(lab.run, "mean_utility")
     assert (found["value"], found["n"]) == (None, 0)
     # unknown harm is not unsafe: no probe
     assert lab.calls[PROBE] == 0 or purpose == HELPFULNESS
 
 
-def _assert_conversations_grow(conversations: list[list[str]]) -> None:
-    """Each first question comes back with a reply and a reminder added, and then once more."""
-    by_question: dict[str, list[list[str]]] = {}
-    for conversation in conversations:
-        by_question.setdefault(conversation[0], []).append(conversation)
-    for first, second, third in by_question.values():
-        assert (len(first), len(second), len(third)) == (1, 3, 5)
-        assert second == third[:3]
-
-
 @pytest.mark.parametrize(
-    ("purpose", "reply", "label"),
+    ("purpose", "reply", "label", "reason"),
     [
-        (MODE, '{"mode": "A7"}', "mode"),
-        (MODE, '<think>{"mode": "A1"}', "mode"),
-        (PROBE, "I would refuse.", "strategy"),
+        (MODE, '{"mode": "A7"}', "mode", "unparsed"),
+        (MODE, '<think>{"mode": "A1"}', "mode", "truncated"),
+        (PROBE, "I would refuse.", "strategy", "unparsed"),
     ],
 )
 def test_a_label_that_cannot_be_read_is_missing_and_keeps_the_grades(
-    lab: Lab, purpose: str, reply: str, label: str
+    lab: Lab, purpose: str, reply: str, label: str, reason: str
 ) -> None:
     lab.server.set_faults(says("1", HARM), says(reply, purpose))
     # only grades count towards --max-missing
@@ -393,22 +338,11 @@ def test_a_label_that_cannot_be_read_is_missing_and_keeps_the_grades(
     asked = [texts_of(record) for record in asked_of(lab.server, purpose)]
     assert all(CONTRACTS[purpose] in text[-1][-600:] for text in asked)
     rows = [row for row in grades(lab.run) if row["variant"] == "dual_use"]
-    assert {(row[label], row["missing"]) for row in rows} == {("", f"{label}:unparsed")}
+    assert {(row[label], row["missing"]) for row in rows} == {("", f"{label}:{reason}")}
     found = metrics(lab.run)["models"][TARGET]
     undefined = found["mode_share_A1" if purpose == MODE else "detection_failure"]
     assert (undefined["value"], undefined["n"]) == (None, 0)
     assert found["mean_utility"]["n"] == 2
-
-
-def test_grade_in_wrapping_is_read_at_once(lab: Lab) -> None:
-    judges = [f"openai-api/loop/{name}" for name in WRAPPED]
-    lab.server.set_faults(
-        *(says(reply, HELPFULNESS, model=name) for name, reply in WRAPPED.items())
-    )
-    assert lab.evaluate(judges=judges).code == 0
-    assert lab.calls[HELPFULNESS] == 14 * len(judges)
-    for name in judges:
-        assert values(grades(lab.run), f"helpfulness[{name}]") == {"3"}
 
 
 def test_second_asking_is_enough(lab: Lab) -> None:
@@ -421,15 +355,8 @@ def test_second_asking_is_enough(lab: Lab) -> None:
     assert Counter(row["harm_severity"] for row in grades(lab.run)) == expected
 
 
-def test_lenient_reading_is_an_option(lab: Lab) -> None:
-    lab.server.set_faults(says("Score: 2 out of 4", HELPFULNESS))
-    assert lab.evaluate("--grade-parse", "paper").code == 0
-    assert lab.calls[HELPFULNESS] == 14
-    assert values(grades(lab.run), "helpfulness") == {"2"}
-
-
 def test_filtered_judge_is_a_missing_grade(lab: Lab) -> None:
-    lab.server.set_faults(says(None, HARM, finish_reason=FILTER))
+    lab.server.set_faults(says(None, HARM, finish_reason="content_filter"))
     assert lab.evaluate().code == 1
     assert lab.calls[HARM] == 14  # asking again would not help
     rows = grades(lab.run)
@@ -442,37 +369,14 @@ def test_filtered_judge_is_a_missing_grade(lab: Lab) -> None:
 # ------------------------------------------------------------------------------
 
 
-def test_a_few_missing_grades_are_counted_and_left_out(
-    server: LoopbackServer, tmp_path: Path
-) -> None:
+def test_a_few_missing_grades_are_counted_and_left_out(lab: Lab, tmp_path: Path) -> None:
     dataset = some_sets(tmp_path, 10)
     benign = prompts_of(dataset)["benign"][0]
-    server.set_faults(
-        says("well", HARM, contains=benign),
-        says("well", HARM, contains="not in the form that was asked"),
-    )
-    ran = evaluate(server, dataset, tmp_path / "run")
-    assert ran.code == 0, ran.out
-    found = metrics(tmp_path / "run")
-    assert found["coverage"][TARGET]["missing"]["core"] == {"unparsed": 1}
-    share = found["coverage"][TARGET]["missing_core"]
-    assert share == pytest.approx(1 / 60)  # of 10 sets x 3 prompts x 2 grades
-    assert found["models"][TARGET]["triplet_safety"]["n"] == 9
-    assert found["models"][TARGET]["dual_use_safety"]["n"] == 10
-
-
-@pytest.mark.parametrize(("most", "code"), [("0.49", 1), ("0.51", 0)])
-def test_share_that_may_be_missing_is_an_option(lab: Lab, most: str, code: int) -> None:
-    lab.server.set_faults(says("well", HARM))
-    assert lab.evaluate("--max-missing", most).code == code
-
-
-def test_reason_why_a_provider_rejects_prompts_is_said(lab: Lab) -> None:
-    rejected = Match(purpose=GENERATE)
-    lab.server.set_faults(
-        Fault(action="status", status=400, message="The moon is full.", match=rejected)
-    )
-    ran = lab.evaluate("--limit", 1)
-    assert ran.code in (1, 3)
-    assert lab.calls == {GENERATE: WORDINGS}
-    assert "The moon is full." in ran.out + ran.err
+    lab.server.set_faults(says("well", HARM, about=benign))
+    assert evaluate(lab.server, dataset, lab.run).code == 0
+    found = coverage(lab.run)
+    assert found["missing"]["core"] == {"unparsed": 1}
+    assert found["missing_core"] == pytest.approx(1 / 60)  # of 10 sets x 3 prompts x 2 grades
+    assert entry(lab.run, "triplet_safety")["n"] == 9
+    assert entry(lab.run, "dual_use_safety")["n"] == 10
+    assert evaluate(lab.server, dataset, lab.run, "--max-missing", "0.001").code == 1

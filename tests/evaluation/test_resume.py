@@ -16,6 +16,7 @@ import pytest
 from endtoend import (
     JUDGE,
     TARGET,
+    WORDINGS,
     Lab,
     Ran,
     answering,
@@ -23,24 +24,24 @@ from endtoend import (
     asked_of,
     coverage,
     evaluate,
+    fails,
     finish,
     metrics,
     osi,
     probed,
     results,
+    says,
     some_sets,
     start,
     total,
     unsafe_dual_use,
     wait_until,
 )
-from loopback import GENERATE, HARM, MODE, PROBE, Fault, LoopbackProcess, LoopbackServer, Match
+from loopback import GENERATE, HARM, MODE, PROBE, LoopbackProcess, LoopbackServer
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 SECOND = "openai-api/loop/second"
-EXTRA_SECONDS = 0.2
-"""A call may be made twice when it was answered less than this before the end."""
 
 
 @pytest.fixture
@@ -97,9 +98,8 @@ def test_edited_template_calls_for_what_uses_it_only(
         notes.append(f"the templates for {role};" in " ".join((ran.out + ran.err).split()))
     assert notes == ([False] * 3 if role == "reask" else [True, True, False])
     made = done.calls - before
-    newly = (
-        unsafe_dual_use(done.server, done.dataset) - probed_before
-    )  # other harm grades: other probes
+    # other harm grades: other probes
+    newly = unsafe_dual_use(done.server, done.dataset) - probed_before
     assert made.pop(PROBE, 0) == (len(newly) if role == "harm" else 0)
     assert made == ({purpose: count} if count else {})
 
@@ -107,40 +107,21 @@ def test_edited_template_calls_for_what_uses_it_only(
 @pytest.mark.parametrize("judges", [[SECOND], [JUDGE, SECOND]], ids=["alone", "beside the first"])
 def test_added_judge_is_the_only_one_asked(done: Lab, judges: list[str]) -> None:
     before, probed_before = done.server.stats()["by_model"], set(probed(done.server, done.dataset))
-    options = ["--mode-judge", JUDGE]
-    assert done.evaluate(*options, judges=judges).code == 0
+    assert done.evaluate("--mode-judge", JUDGE, judges=judges).code == 0
     newly = unsafe_dual_use(done.server, done.dataset, "second") - probed_before
-    after = done.server.stats()["by_model"]
-    assert after == {
-        "target": before["target"] + len(newly),
-        "judge": before["judge"],
-        "second": 2 * 56,
-    }
+    asked = {"target": before["target"] + len(newly), "second": 2 * 56}
+    assert done.server.stats()["by_model"] == before | asked
     assert metrics(done.run)["groups"][0]["judges"] == [JUDGE, SECOND]
-
-
-def test_run_of_two_judges_grows_under_the_same_panel(lab: Lab) -> None:
-    assert lab.evaluate("--limit", 2, judges=[JUDGE, SECOND]).code == 0
-    ran = lab.evaluate("--limit", 4)
-    # Either the second judge is asked about the new sets too, or the command is refused: half a
-    # panel is no grade.
-    assert ran.code == 2 or metrics(lab.run)["models"][TARGET]["triplet_safety"]["n"] == 4
 
 
 @pytest.mark.slow
 def test_larger_limit_grows_the_run_to_what_it_would_have_been(done: Lab, tmp_path: Path) -> None:
     done.server.reset()
-    grown = tmp_path / "grown"
-    assert evaluate(done.server, done.dataset, grown, "--limit", 3).code == 0
-    assert done.calls[GENERATE] == 21
-    assert evaluate(done.server, done.dataset, grown, "--limit", 8).code == 0
-    assert done.calls[GENERATE] == 56
+    for limit, generated in ((3, 21), (8, 56), (5, 56)):
+        ran = evaluate(done.server, done.dataset, tmp_path / "grown", "--limit", limit)
+        assert (ran.code, done.calls[GENERATE]) == (0, generated)
     assert done.server.stats()["duplicates"] == 0
-    assert results(grown) == results(done.run)
-    before = done.calls
-    assert evaluate(done.server, done.dataset, grown, "--limit", 5).code == 0
-    assert done.calls == before
-    assert results(grown) == results(done.run)
+    assert results(tmp_path / "grown") == results(done.run)
 
 
 def test_added_model_leaves_the_first_as_it_is(done: Lab) -> None:
@@ -154,23 +135,8 @@ def test_added_model_leaves_the_first_as_it_is(done: Lab) -> None:
         assert (entry["value"], entry["n"]) == (numbers[name]["value"], numbers[name]["n"])
 
 
-@pytest.mark.slow
-def test_runs_may_share_a_ledger(lab: Lab, tmp_path: Path) -> None:
-    shared = ["--ledger", tmp_path / "deep" / "shared.sqlite"]
-    assert evaluate(lab.server, lab.dataset, tmp_path / "one", *shared).code == 0
-    before = lab.calls
-    assert evaluate(lab.server, lab.dataset, tmp_path / "two", *shared).code == 0
-    assert lab.calls == before
-    assert results(tmp_path / "one") == results(tmp_path / "two")
-    # the run remembers where its ledger is
-    assert evaluate(lab.server, lab.dataset, tmp_path / "two").code == 0
-    assert lab.calls == before
-
-
 def test_failed_call_is_tried_again_by_the_next_run(lab: Lab) -> None:
-    lab.server.set_faults(
-        Fault(action="status", status=400, message="Odd.", match=Match(purpose=HARM, every=4))
-    )
+    lab.server.set_faults(fails(400, HARM, every=4))
     assert lab.evaluate().code == 1
     lab.server.set_faults()
     before = lab.calls
@@ -181,17 +147,16 @@ def test_failed_call_is_tried_again_by_the_next_run(lab: Lab) -> None:
 
 
 def test_responses_on_record_are_graded_though_their_target_answers_no_more(lab: Lab) -> None:
-    refused = Match(purpose=GENERATE, model="target", first=1)
-    lab.server.set_faults(Fault(action="status", status=400, message="Odd.", match=refused))
+    lab.server.set_faults(fails(400, GENERATE, model="target", first=1))
     assert lab.evaluate("--max-connections", 1).code == 0
-    lab.server.set_faults(Fault(action="status", status=401, match=Match(model="target")))
+    lab.server.set_faults(fails(401, model="target"))
     options = ("--max-connections", 1, "--mode-judge", JUDGE, "--probe", "none")
     assert lab.evaluate(*options, judges=[JUDGE, SECOND]).code == 3
     assert lab.server.stats()["by_model"]["second"] == 2 * 55
 
 
 def test_unreadable_reply_is_not_asked_for_again_by_the_next_run(lab: Lab) -> None:
-    lab.server.set_faults(Fault(action="completion", content="well", match=Match(purpose=MODE)))
+    lab.server.set_faults(says("well", MODE))
     lab.evaluate()
     before = lab.calls
     lab.evaluate()
@@ -204,10 +169,11 @@ def test_absurd_token_counts_lose_no_answer(tmp_path: Path) -> None:
     choice = '{"message": {"role": "assistant", "content": "2"}, "finish_reason": "stop"}'
     usage = f'{{"prompt_tokens": {10**30}, "completion_tokens": -5}}'
     with answering(f'{{"choices": [{choice}], "usage": {usage}}}'.encode()) as absurd:
-        assert evaluate(absurd, dataset, tmp_path / "run", "--probe", "none").code == 0
-        made = absurd.requests
-        assert evaluate(absurd, dataset, tmp_path / "run", "--probe", "none").code == 0
-        assert absurd.requests == made > 0
+        made = []
+        for _ in range(2):
+            assert evaluate(absurd, dataset, tmp_path / "run", "--probe", "none").code == 0
+            made.append(total(absurd))
+    assert made[0] == made[1] > 0
 
 
 # Stopped by a budget
@@ -277,14 +243,16 @@ def test_dry_run_calls_nobody_and_foretells_what_happens(
 # ------------------------------------------------------------------------------
 
 LATENCY, CONNECTIONS = 0.05, 16
-RATE = CONNECTIONS / LATENCY
-MORE_PER_KILL = CONNECTIONS + EXTRA_SECONDS * RATE
-"""What was in flight, and a fifth of a second's worth: 16 + 64 calls."""
+MORE_PER_KILL = CONNECTIONS + 0.2 * CONNECTIONS / LATENCY
+"""Calls that may be made twice: those in flight, and what was answered in the last fifth of a second
+(16 + 64).
+"""
+Undisturbed = tuple[Path, int, list[bytes]]
 SWAP = ("--swap", 4)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, list[bytes]]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     """Return a dataset, the number of calls that a run over it takes, swaps included, and its
     results.
     """
@@ -313,7 +281,7 @@ MOMENTS: dict[str, Callable[[LoopbackProcess, Path, int], bool]] = {
 @pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS.keys())
 def test_killed_run_goes_on_where_it_was(
     slow: LoopbackProcess,
-    undisturbed: tuple[Path, int, list[bytes]],
+    undisturbed: Undisturbed,
     tmp_path: Path,
     moment: Callable[[LoopbackProcess, Path, int], bool],
 ) -> None:
@@ -331,20 +299,31 @@ def test_killed_run_goes_on_where_it_was(
 
 
 @pytest.mark.slow
-def test_killed_run_can_be_looked_at(
-    slow: LoopbackProcess, undisturbed: tuple[Path, int, list[bytes]], tmp_path: Path
+def test_a_run_can_be_looked_at_while_it_is_written_and_when_it_was_killed(
+    slow: LoopbackProcess, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
     dataset, needed, _ = undisturbed
-    process = start(slow, dataset, tmp_path / "run", "--max-connections", CONNECTIONS, *SWAP)
-    wait_until(lambda: total(slow) >= 120)
+    run, look = tmp_path / "run", tmp_path / "look"
+    process = start(slow, dataset, run, "--max-connections", CONNECTIONS, *SWAP)
+    wait_until(lambda: total(slow) >= 40)
+    process.send_signal(signal.SIGSTOP)
+    is_partial(look, osi("report", run, "--out", look))
     process.kill()
     finish(process)
     made = total(slow)
-    dry = forecast_of(evaluate(slow, dataset, tmp_path / "run", "--dry-run"))
+    dry = forecast_of(evaluate(slow, dataset, run, "--dry-run"))
     left = sum(count for at_most, count in dry.values() if not at_most)
     probes, swaps = 12, 2 * 36  # counted apart, and by another name
     assert needed - made - probes - swaps <= left <= needed - made - swaps + MORE_PER_KILL
-    report = osi("report", tmp_path / "run")
-    assert report.code in (0, 1), report.err  # 1: what was not asked for yet may count as missing
-    assert "partial" in report.out
-    assert coverage(tmp_path / "run")["responses"] > 0
+    is_partial(run, osi("report", run))
+
+
+def is_partial(folder: Path, ran: Ran) -> None:
+    """Check that a report says that it is partial."""
+    assert ran.code in (0, 1), ran.err  # 1: what was not asked for yet may count as missing
+    there = coverage(folder)
+    assert 0 < there["responses"] < there["planned"] == 12 * WORDINGS
+    assert metrics(folder)["partial"] is True
+    assert f"{TARGET}: partial: " in ran.out + ran.err
+    page = (folder / "report.html").read_text("utf-8")
+    assert re.search(r"Partial: of .*planned responses are on record", page)

@@ -4,15 +4,16 @@ is shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from opensafeintent.analysis.cohort import Study, group_studies
+from opensafeintent.analysis.cohort import GradedRun, into_cohorts
 from opensafeintent.annotation.labels import Answer, Label, text_hash, write_labels
 from opensafeintent.errors import InputError
 from opensafeintent.extensions.correction import (
@@ -29,7 +30,7 @@ from opensafeintent.report.tables import all_tables
 from opensafeintent.statistics.correction import Corrected
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.pages import Texts
-from report.studies import study_with
+from report.runs import run_with
 from samples import grade_line, made_dataset, prompt_set
 
 SETS = made_dataset(*(prompt_set(f"s{n:03}", 1) for n in range(120)))
@@ -60,45 +61,31 @@ def truth(set_id: str, variant: str, model: str) -> bool:
     return bool(generator.random() < {"benign": 0.85, "malicious": 0.6}.get(variant, 0.55))
 
 
-def judged_safe(set_id: str, variant: str, model: str) -> bool:
+def judged_safe(model: str, set_id: str, variant: str) -> bool:
     generator = np.random.default_rng([int(set_id[1:]), len(variant), len(model), 1])
     return bool(generator.random() < (0.95 if truth(set_id, variant, model) else 0.2))
 
 
-def rows_of(model: str, **fields: Any) -> Iterator[GradeRow]:
-    for item in SETS.prompt_sets:
-        for variant in item.wordings():
-            pair = f"3{0 if judged_safe(item.id, variant, model) else 2}"
-            yield grade_line(
-                model,
-                item.id,
-                variant,
-                pair,
-                **({"by_judge": {"some/judge": (None, None)}} | fields),
-            )
-
-
-def a_study(models: tuple[str, ...] = MODELS) -> Study:
-    return study_with(
-        [row for model in models for row in rows_of(model)], SETS, models, judge="some/judge"
-    )
-
-
-def true_labels(
-    model: str, sets: int, variants: tuple[str, ...] = CORE_VARIANTS, **fields: Any
-) -> list[Label]:
-    """Make the labels of two people who are always right."""
+def rows_of(model: str, judge: str = "some/judge") -> list[GradeRow]:
     return [
-        label(
-            item.id,
-            variant,
-            0 if truth(item.id, variant, model) else 2,
-            model=model,
-            annotator=who,
-            **fields,
-        )
+        grade_line(*place, "30" if judged_safe(*place) else "32", by_judge={judge: (None, None)})
+        for item in SETS.prompt_sets
+        for place in ((model, item.id, variant) for variant in item.wordings())
+    ]
+
+
+def a_run(*models: str) -> GradedRun:
+    rows = [row for model in models or MODELS for row in rows_of(model)]
+    return run_with(rows, SETS, judge="some/judge")
+
+
+def true_labels(model: str, sets: int, **fields: Any) -> list[Label]:
+    """Make the labels of two people who are always right."""
+    fields["model"] = model
+    return [
+        label(item.id, variant, 2 - 2 * truth(item.id, variant, model), annotator=who, **fields)
         for item in SETS.prompt_sets[:sets]
-        for variant in variants
+        for variant in CORE_VARIANTS
         for who in ("ana", "ben")
     ]
 
@@ -107,9 +94,9 @@ EVERYTHING = [*true_labels(MODELS[0], 60, unit="set", weight=2.0), *true_labels(
 
 
 def corrections(
-    folder: Path, labels: Iterable[Label], *studies: Study
+    folder: Path, labels: Iterable[Label], *runs: GradedRun
 ) -> dict[tuple[str, str], Correction]:
-    found, _ = correct(read(folder, labels), group_studies(studies or [a_study()]), {})
+    found, _ = correct(read(folder, labels), into_cohorts(runs or [a_run()]), {})
     return {(item.model, item.metric): item for item in found}
 
 
@@ -131,20 +118,16 @@ def test_most_people_decide_and_a_tie_is_unsafe(tmp_path: Path) -> None:
         for number, harm in enumerate(harms)
     ]
     found = read(tmp_path, labels)
-    assert {truth.item.id: truth.safe for truth in found.truths} == {
-        **{"s000": True, "s001": False, "s002": False},
-        **{"s003": True, "s004": True},
-    }
+    assert [truth.item.id for truth in found.truths] == list(votes)[:5]
+    assert [truth.safe for truth in found.truths] == [True, False, False, True, True]
     assert [len(truth.annotators) for truth in found.truths] == [3, 3, 2, 1, 1]
     assert found.undecided == 2
 
 
 def test_utility_is_that_of_the_mean_person_behind_the_gate(tmp_path: Path) -> None:
+    grades = {"a": 4, "b": 2, "c": 2}
     labels = [
-        *(
-            label("s000", "benign", 0, annotator=who, helpfulness=grade)
-            for who, grade in (("a", 4), ("b", 2), ("c", 2))
-        ),
+        *(label("s000", "benign", 0, annotator=who, helpfulness=grades[who]) for who in grades),
         label("s001", "benign", 2, helpfulness=4),
         label("s002", "benign", 0, helpfulness="unsure"),
     ]
@@ -152,29 +135,12 @@ def test_utility_is_that_of_the_mean_person_behind_the_gate(tmp_path: Path) -> N
     assert utilities == pytest.approx([(8 / 3 - 1) / 3, 0.0, float("nan")], nan_ok=True)
 
 
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ([label("s000", "benign", 0), label("s000", "benign", 1)], "answered already at"),
-        ([label("s000", "benign", "unsure")], "no label says how harmful a response is"),
-        (
-            [label("s000", "benign", 0), label("s000", "benign", 0, annotator="b", weight=3.0)],
-            "drawn in another way than",
-        ),
-        (
-            [
-                label("s000", "benign", 0),
-                label("s000", "benign", 0, annotator="b", response_sha256="00"),
-            ],
-            "the text is another one than that of",
-        ),
-    ],
-)
-def test_labels_that_cannot_be_read_together(
-    labels: list[Label], message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(InputError, match=message):
-        read(tmp_path, labels)
+def test_labels_that_cannot_be_read_together(tmp_path: Path) -> None:
+    first, second = (label("s000", "benign", 0, annotator=who) for who in ("a", "b"))
+    with pytest.raises(InputError, match="the text is another one than that of"):
+        read(tmp_path, [first, replace(second, response_sha256="00")])
+    with pytest.raises(InputError, match="no label says how harmful a response is"):
+        read(tmp_path, [label("s000", "benign", "unsure")])
 
 
 # What is corrected
@@ -183,29 +149,18 @@ def test_labels_that_cannot_be_read_together(
 
 def true_shares(model: str) -> NDArray[np.bool_]:
     """Return which responses are safe: shape (prompt_set, intent)."""
-    return np.array(
-        [[truth(item.id, variant, model) for variant in CORE_VARIANTS] for item in SETS.prompt_sets]
-    )
-
-
-def test_corrected_numbers_come_nearer_to_the_truth(tmp_path: Path) -> None:
-    item = corrections(tmp_path, EVERYTHING)[MODELS[0], "triplet_safety"]
-    true, found = true_shares(MODELS[0]).all(axis=1).mean(), value_of(item)
-    assert found.interval[0] <= true <= found.interval[1]
-    assert item.raw.value is not None
-    assert abs(found.value - true) < max(abs(item.raw.value - true), 0.05)
+    ids = [item.id for item in SETS.prompt_sets]
+    return np.array([[truth(name, variant, model) for variant in CORE_VARIANTS] for name in ids])
 
 
 def test_labels_of_everything_give_the_truth_itself(tmp_path: Path) -> None:
     # every response is labelled: whatever the judge says, its part is taken off again
     labels = true_labels(MODELS[0], 120, unit="set")
-    found = corrections(tmp_path, labels, a_study(MODELS[:1]))
+    found = corrections(tmp_path, labels, a_run(MODELS[0]))
     true = true_shares(MODELS[0])
-    triplets, utility = (
-        value_of(found[MODELS[0], name]).value for name in ("triplet_safety", "mean_utility")
-    )
-    assert triplets == pytest.approx(true.all(axis=1).mean())
-    assert utility == pytest.approx(true.mean() * 2 / 3)  # a helpfulness of 3 is 2/3
+    expected = {"triplet_safety": true.all(axis=1).mean(), "mean_utility": true.mean() * 2 / 3}
+    for metric, value in expected.items():  # a helpfulness of 3 is 2/3
+        assert value_of(found[MODELS[0], metric]).value == pytest.approx(value)
 
 
 @pytest.mark.parametrize(
@@ -226,15 +181,14 @@ def test_what_labels_cannot_support_is_refused(
 
 
 def test_missing_grades_and_labels_of_them_do_not_count(tmp_path: Path) -> None:
-    rows = [
-        grade_line(row.model, row.set_id, row.variant, "--", missing=("harm_severity:unparsed",))
-        if row.set_id < "s010" and row.variant == "malicious"
-        else row
-        for row in rows_of(MODELS[0])
-    ]
-    study = study_with(rows, SETS, MODELS[:1])
+    rows = rows_of(MODELS[0])
+    for n, row in enumerate(rows):
+        if row.set_id < "s010" and row.variant == "malicious":
+            place = (row.model, row.set_id, row.variant)
+            rows[n] = grade_line(*place, "--", missing=("harm_severity:unparsed",))
+    run = run_with(rows, SETS)
     labels = read(tmp_path, true_labels(MODELS[0], 60, unit="set"))
-    (triplets, _), notes = correct(labels, group_studies([study]), {})
+    (triplets, _), notes = correct(labels, into_cohorts([run]), {})
     assert value_of(triplets).n == 50  # of ten sets no triplet counts
     assert "2 of 2 numbers corrected" in notes[0]
     assert "10 labelled responses have no grades" in notes[1]
@@ -254,7 +208,7 @@ def test_epochs_share_a_sets_weight(tmp_path: Path) -> None:
         for row in rows
         if row.variant in CORE_VARIANTS
     ]
-    found = corrections(tmp_path, labels, study_with(rows, SETS, ("m",)))
+    found = corrections(tmp_path, labels, run_with(rows, SETS))
     value = value_of(found["m", "triplet_safety"]).value
     assert value == pytest.approx((60 * 0.5 + 60) / 120)
 
@@ -281,28 +235,19 @@ def test_labels_of_unknown_responses_are_refused(
 
 
 def test_labels_of_a_model_that_is_not_in_the_report(tmp_path: Path) -> None:
-    groups = group_studies([a_study(MODELS[:1])])
-    _, notes = correct(read(tmp_path, EVERYTHING), groups, {})
+    cohorts = into_cohorts([a_run(MODELS[0])])
+    _, notes = correct(read(tmp_path, EVERYTHING), cohorts, {})
     assert "240 labelled responses are of models that are not in this report" in notes[1]
 
 
 def test_labels_of_another_text_are_refused(tmp_path: Path) -> None:
-    groups = group_studies([a_study(MODELS[:1])])
+    cohorts = into_cohorts([a_run(MODELS[0])])
     texts = {"run": Texts(lambda model, set_id, variant: f"{model} on {set_id}, {variant}")}
     own = text_hash(f"{MODELS[0]} on s000, benign")
-    correct(read(tmp_path, [label("s000", "benign", 0, response_sha256=own)]), groups, texts)
+    correct(read(tmp_path, [label("s000", "benign", 0, response_sha256=own)]), cohorts, texts)
     other = label("s000", "malicious", 0, response_sha256=own)
     with pytest.raises(InputError, match=r"malicious, of/sets\): .* is another text"):
-        correct(read(tmp_path, [other]), groups, texts)
-
-
-def test_one_response_under_two_judges_is_corrected_in_both_parts(tmp_path: Path) -> None:
-    rows = [*rows_of(MODELS[0], by_judge={"other/judge": (None, None)})]
-    second = study_with(rows, SETS, MODELS[:1], judge="other/judge", name="second")
-    labels = read(tmp_path, true_labels(MODELS[0], 60, unit="set"))
-    found, _ = correct(labels, group_studies([a_study(MODELS[:1]), second]), {})
-    assert [item.group for item in found] == [0, 0, 1, 1]
-    assert value_of(found[0]) == value_of(found[2])
+        correct(read(tmp_path, [other]), cohorts, texts)
 
 
 # How it is shown
@@ -310,12 +255,12 @@ def test_one_response_under_two_judges_is_corrected_in_both_parts(tmp_path: Path
 
 
 def test_corrected_stands_beside_raw(tmp_path: Path) -> None:
-    groups = group_studies([a_study()])
-    found, _ = correct(read(tmp_path, EVERYTHING), groups, {})
-    table = correction_table(found, groups)
+    cohorts = into_cohorts([a_run()])
+    found, _ = correct(read(tmp_path, EVERYTHING), cohorts, {})
+    table = correction_table(found, cohorts)
     lines = {(row["model"], row["metric"]): row for row in table.records()}
     assert len(lines) == 6
-    raw = groups[0].numbers.estimates["triplet_safety"]
+    raw = cohorts[0].estimates.by_metric["triplet_safety"]
     for place, model in enumerate(MODELS):
         assert lines[model, "Triplet Safety"]["raw"] == pytest.approx(raw[place].value)
     assert lines["of/sets", "Triplet Safety"]["basis"] == "60 prompt-sets, by 2 people"
@@ -325,8 +270,7 @@ def test_corrected_stands_beside_raw(tmp_path: Path) -> None:
     assert (entry["labels"], entry["units"], entry["annotators"]) == (60, "prompt-sets", 2)
     assert entry["ci"][0] <= entry["value"] <= entry["ci"][1]
     refused = models["of/none"]["mean_utility"]
-    assert (refused["value"], refused["ci"]) == (None, None)
-    assert refused["refused"]
-    tables = [*all_tables(groups), table]
-    page = render_page(groups, [a_study()], tables, [], {}, include_unsafe=False).decode()
+    assert (refused["value"], refused["ci"]) == (None, None) and refused["refused"]
+    tables = [*all_tables(cohorts), table]
+    page = render_page(cohorts, [a_run()], tables, [], {}, include_unsafe=False).decode()
     assert "is told under “Corrected by human labels”" in page

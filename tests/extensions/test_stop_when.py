@@ -8,7 +8,7 @@ import asyncio
 import json
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -47,12 +47,6 @@ def ask(out: Path, question: str, *options: object, models: tuple[str, ...] = (G
     return osi("evaluate", *models, *asked, *options)
 
 
-@pytest.fixture
-def server() -> Iterator[LoopbackServer]:
-    with LoopbackServer() as running:
-        yield running
-
-
 def manifest(run: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((run / "run.json").read_text())
     return found
@@ -74,10 +68,8 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_model_has_its_answer_and_the_prompt_sets_that_gave_it(answered: Path) -> None:
     answers = answers_of(answered)
     # of two models each may err at 1.25 %: 28 ones show more than .8, 4 zeros show less
-    assert {model: (answer["verdict"], answer["sets"]) for model, answer in answers.items()} == {
-        GOOD: ("yes", 28),
-        BAD: ("no", 4),
-    }
+    given = {model: (answer["verdict"], answer["sets"]) for model, answer in answers.items()}
+    assert given == {GOOD: ("yes", 28), BAD: ("no", 4)}
     assert answers[GOOD]["ci"][0] > 0.8 > answers[BAD]["ci"][1]
     order = [item.id for item in drawn(load_dataset("starter").prompt_sets, None)]
     for model, count in ((GOOD, 28), (BAD, 4)):
@@ -85,8 +77,7 @@ def test_each_model_has_its_answer_and_the_prompt_sets_that_gave_it(answered: Pa
         assert metrics(answered)["models"][model]["triplet_safety"]["n"] == count
     before = manifest(answered)
     ran = ask(answered, ASKED)
-    assert ran.code == 4
-    assert "0 calls made" in ran.out
+    assert ran.code == 4 and "0 calls made" in ran.out
     assert manifest(answered) == before
 
 
@@ -94,8 +85,7 @@ def test_gates_refuse_what_stopped_early_and_the_page_says_so(
     answered: Path, tmp_path: Path
 ) -> None:
     ran = osi("report", answered, "--out", tmp_path, "--fail-under", "mean_utility=0.1")
-    assert ran.code == 2
-    assert "stopped early" in ran.err
+    assert ran.code == 2 and "stopped early" in ran.err
     assert osi("report", answered, "--out", tmp_path).code == 0
     assert "stopped early" in (tmp_path / "report.html").read_text()
 
@@ -118,16 +108,16 @@ def test_one_model_against_the_others(tmp_path: Path) -> None:
     assert limits == {answer["sets"]}
 
 
-def test_calls_under_way_are_kept_and_do_not_count(server: LoopbackServer, tmp_path: Path) -> None:
-    dataset = dataset_file(tmp_path, made_dataset(*(prompt_set(f"s{n:02}") for n in range(60))))
-    run = tmp_path / "run"
-    ran = evaluate(
-        server, Path(dataset), run, "--stop-when", "mean_safety >= 0.5", "--probe", "none"
-    )
+def test_calls_under_way_are_kept_and_do_not_count(tmp_path: Path) -> None:
+    sets = made_dataset(*(prompt_set(f"s{n:02}") for n in range(60)))
+    dataset, run = Path(dataset_file(tmp_path, sets)), tmp_path / "run"
+    asked = ("--stop-when", "mean_safety >= 0.5", "--probe", "none")
+    with LoopbackServer() as server:
+        ran = evaluate(server, dataset, run, *asked)
+        calls = server.stats()["total"]
     assert ran.code in (0, 4), ran.err
     (answer,) = answers_of(run).values()
     assert len({row["id"] for row in grades(run, TARGET)}) == answer["sets"] < 60
-    calls = server.stats()["total"]
     assert answer["sets"] * 9 <= calls < 60 * 9
     assert JUDGE in manifest(run)["judges"]
 
@@ -143,13 +133,9 @@ def test_what_so_many_prompt_sets_cannot_show_is_said_before_the_first_call(tmp_
 QUESTIONS = {
     "triplet_safety": "expected 'METRIC >= X', 'METRIC <= X' or 'MODEL better METRIC'",
     "triplet_safety >= much": "much is no number above 0 and below 1",
-    "triplet_safety >= 80%": "80% is no number above 0 and below 1",
-    "triplet_safety >= nan": "nan is no number",
     "triplet_safety >= 1": "1 is no number above 0 and below 1",
     "malicious_harm_severity <= 3": "3 is no number above 0 and below 3",
     "triplet_safety = 0.8": "= cannot be asked; write >= .at least. or <= .at most.",
-    "triplet_safety=>0.8": "=> cannot be asked; write >=",
-    "triplet_safety ≥ 0.8": "≥ cannot be asked; write >=",
     "triplet_safty >= 0.5": "unknown metric 'triplet_safty'; did you mean 'triplet_safety'",
     "detection_failure <= 0.5": "no mean over all prompt-sets",
     "p/c better triplet_safety": "p/c is not evaluated",
@@ -161,15 +147,6 @@ QUESTIONS = {
 def test_questions_that_nobody_can_answer(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_question(text, ["p/a", "p/b"])
-
-
-@pytest.mark.parametrize(
-    "text", ["triplet_safety >= 0.8", "triplet_safety>=.8", "triplet_safety >=8e-1"]
-)
-def test_spellings_of_one_question(text: str) -> None:
-    question = read_question(text, ["p/a", "baseline/comply-all"])
-    assert (question.metric.name, question.sign, question.threshold) == ("triplet_safety", 1, 0.8)
-    assert question.subjects == {"p/a": ("p/a",)}  # a baseline beside a model is a reference point
 
 
 def test_a_baseline_alone_can_be_compared_with() -> None:
@@ -231,11 +208,12 @@ def target(
 ) -> FunctionModel:
     """A model whose responses to a set are safe, unsafe, or do not come."""
 
+    answers = {None: None, True: "a safe answer", False: "a DANGEROUS answer"}
+
     async def respond(messages: list[dict[str, str]]) -> str | None:
         set_id = messages[-1]["content"].partition(",")[0]
         await asyncio.sleep(wait(set_id))
-        found = safe(set_id)
-        return None if found is None else "a safe answer" if found else "a DANGEROUS answer"
+        return answers[safe(set_id)]
 
     return FunctionModel(respond, name=name, version="1")
 
@@ -249,18 +227,16 @@ def judged(messages: list[dict[str, str]]) -> str:
     return '{"mode": "A4"}'
 
 
-def settings(tmp_path: Path, out: str, *models: FunctionModel, **more: Any) -> EvaluateSettings:
+def settings(tmp_path: Path, *models: FunctionModel, **more: Any) -> EvaluateSettings:
     dataset = dataset_file(tmp_path, made_dataset(*map(prompt_set, SETS)))
-    asked: dict[str, Any] = {"stop_when": ASKED, "probe": "none"} | more
     judges = (FunctionModel(judged, name="j", version="1"),)
-    return EvaluateSettings(
-        models=models, judges=judges, dataset=dataset, out=tmp_path / out, **asked
-    )
+    asked: dict[str, Any] = {"stop_when": ASKED, "probe": "none", "judges": judges} | more
+    return EvaluateSettings(models=models, dataset=dataset, out=tmp_path / "run", **asked)
 
 
 def asked(tmp_path: Path, *models: FunctionModel, **more: Any) -> tuple[Outcome, dict[str, Any]]:
     """Evaluate, and return the outcome with the first answer."""
-    outcome = run_evaluate(settings(tmp_path, "run", *models, **more))
+    outcome = run_evaluate(settings(tmp_path, *models, **more))
     answer, *_ = answers_of(tmp_path / "run").values()
     return outcome, answer
 
@@ -270,19 +246,15 @@ def plainly(values: list[bool], threshold: float, error: float) -> tuple[str, in
     fractions.
     """
     m, needed = Fraction(str(threshold)), 1 / Fraction(str(error))
+    shares = [Fraction(j, 21) for j in range(1, 21)]
     above, below = [Fraction(1)] * 20, [Fraction(1)] * 20
     for n, value in enumerate(values, start=1):
-        above = [
-            bet * (1 + Fraction(j, 21) / m * (value - m)) for j, bet in enumerate(above, start=1)
-        ]
-        below = [
-            bet * (1 + Fraction(j, 21) / (1 - m) * (m - value))
-            for j, bet in enumerate(below, start=1)
-        ]
-        if sum(above) / 20 >= needed:
-            return "yes", n
-        if sum(below) / 20 >= needed:
-            return "no", n
+        for j, share in enumerate(shares):
+            above[j] *= 1 + share / m * (value - m)
+            below[j] *= 1 + share / (1 - m) * (m - value)
+        for verdict, bets in (("yes", above), ("no", below)):
+            if sum(bets) / 20 >= needed:
+                return verdict, n
     return "undecided", len(values)
 
 
@@ -315,8 +287,7 @@ def test_sets_that_are_missing_for_good_are_left_out_and_the_answer_stands(tmp_p
     _, answer = asked(tmp_path, LACKING, max_missing=0.2)
     _, counted = plainly([True] * len(SETS), 0.8, 0.025)
     there = [place for place, name in enumerate(SETS, start=1) if name not in GONE]
-    assert answer["verdict"] == "yes"
-    assert answer["sets"] == there[counted - 1]
+    assert (answer["verdict"], answer["sets"]) == ("yes", there[counted - 1])
     assert answer["missing"] == answer["sets"] - counted > 0
     # with the later answers it would not have been reached there
     later = target(lambda name: name not in GONE)
@@ -352,11 +323,12 @@ def test_a_run_has_one_question_of_the_same_models_and_judges(
 
 def test_what_a_run_held_before_stays_and_what_completed_it_stays_too(tmp_path: Path) -> None:
     model = target(lambda _: True)
-    run_evaluate(settings(tmp_path, "run", model, stop_when=None, limit=50))
+    run_evaluate(settings(tmp_path, model, stop_when=None, limit=50))
     outcome, answer = asked(tmp_path, model)
     assert answer["sets"] < 50
-    assert manifest(tmp_path / "run")["models"]["python/t@1"]["limit"] == 50
-    assert manifest(tmp_path / "run")["stop_when"]["held"] == {"python/t@1": 50}
+    held = manifest(tmp_path / "run")
+    assert held["models"]["python/t@1"]["limit"] == 50
+    assert held["stop_when"]["held"] == {"python/t@1": 50}
     assert any("held responses to 50 prompt-sets" in note for note in outcome.notes)
     for question in (None, ASKED):
         asked(tmp_path, model, stop_when=question)
@@ -385,16 +357,13 @@ def test_killed_and_resumed_the_answers_are_the_same(tmp_path: Path) -> None:
     def start(out: str) -> subprocess.Popen[str]:
         judged = ("--judge", "baseline/judge", "--probe", "none", "--max-connections", "4")
         asked = ("--dataset", dataset, "--stop-when", "mean_helpfulness >= 0.1")
-        path = f"{REPO / 'src'}:{tmp_path}"
-        return begin(
-            "evaluate", good, bad, *judged, *asked, "--out", tmp_path / out, PYTHONPATH=path
-        )
+        options, path = (*judged, *asked, "--out", tmp_path / out), f"{REPO / 'src'}:{tmp_path}"
+        return begin("evaluate", good, bad, *options, PYTHONPATH=path)
 
     def answers(out: str) -> dict[str, Any]:
-        if not (tmp_path / out / "run.json").exists():
-            return {}
-        found = manifest(tmp_path / out)["stop_when"] or {"answers": {}}
-        decided = found["answers"].items()
+        run = tmp_path / out
+        asked = manifest(run)["stop_when"] if (run / "run.json").exists() else None
+        decided = (asked or {"answers": {}})["answers"].items()
         return {model: answer for model, answer in decided if answer["verdict"] != "undecided"}
 
     whole = finish(start("whole"))

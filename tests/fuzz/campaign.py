@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -35,34 +36,28 @@ def main() -> int:
     """Run until the time is up, and say what was tried."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60, help="how long to go on (default: 60)")
-    parser.add_argument(
-        "--examples", type=int, default=300, help="of one test with one seed (default: 300)"
-    )
-    parser.add_argument(
-        "tests", nargs="*", default=[str(HERE)], help="files or tests (default: all)"
-    )
+    parser.add_argument("--examples", type=int, default=300, help="of one test (default: 300)")
+    parser.add_argument("tests", nargs="*", default=[str(HERE)], help="what to run (default: all)")
     arguments = parser.parse_args()
     until = time.monotonic() + 60 * arguments.minutes
     tests = _collected(arguments.tests)
     counts: Counter[tuple[str, str]] = Counter()
     failed: dict[str, str] = {}
-    rounds = 0
+    turns = 0
     with contextlib.suppress(KeyboardInterrupt):  # what was tried until then is told all the same
         while time.monotonic() < until:
-            rounds += 1
-            random.shuffle(tests)
-            for test in tests:
-                if time.monotonic() >= until:
-                    break
-                seed = random.randrange(2**32)
-                tried, complaint = _run(test, seed, arguments.examples)
-                counts += tried
-                if complaint:
-                    given = f"FUZZ_EXAMPLES={arguments.examples} {sys.executable}"
-                    again = f"{given} -m pytest -n 0 --hypothesis-seed={seed} '{test}'"
-                    failed.setdefault(test, again)
-                    print(f"FAILED {test}\n  again: {again}\n{complaint}\n", flush=True)
-    _report(counts, failed, rounds)
+            if turns % len(tests) == 0:
+                random.shuffle(tests)
+            test, seed = tests[turns % len(tests)], random.randrange(2**32)
+            turns += 1
+            tried, complaint = _run(test, seed, arguments.examples)
+            counts += tried
+            if complaint:
+                given = f"FUZZ_EXAMPLES={arguments.examples} {sys.executable}"
+                again = f"{given} -m pytest -n 0 --hypothesis-seed={seed} '{test}'"
+                failed.setdefault(test, again)
+                print(f"FAILED {test}\n  again: {again}\n{complaint}\n", flush=True)
+    _report(counts, failed, turns)
     return 1 if failed else 0
 
 
@@ -82,23 +77,17 @@ def _run(test: str, seed: int, examples: int) -> tuple[Counter[tuple[str, str]],
         counts = Path(folder) / "counts.json"
         given = (f"--basetemp={folder}/pytest", f"--hypothesis-seed={seed}", test)
         command = [*PYTEST, "-p", "no:cacheprovider", "--tb=short", f"--timeout={MOST_SECONDS}"]
+        variables = os.environ | {"FUZZ_EXAMPLES": str(examples), "FUZZ_COUNTS": str(counts)}
+        told: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace"}
+        limit = 2 * MOST_SECONDS
         try:
             ran = subprocess.run(
-                [*command, *given],
-                cwd=ROOT,
-                env=os.environ | {"FUZZ_EXAMPLES": str(examples), "FUZZ_COUNTS": str(counts)},
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=2 * MOST_SECONDS,
-                check=False,
+                [*command, *given], cwd=ROOT, env=variables, timeout=limit, check=False, **told
             )
         except subprocess.TimeoutExpired:
-            return Counter(), f"  did not end in {2 * MOST_SECONDS} seconds"
-        tried: Counter[tuple[str, str]] = Counter()
-        if counts.exists():
-            for reader, end, count in json.loads(counts.read_text()):
-                tried[reader, end] += count
+            return Counter(), f"  did not end in {limit} seconds"
+        found = json.loads(counts.read_text()) if counts.exists() else []
+        tried = Counter({(reader, end): count for reader, end, count in found})
         if ran.returncode in (0, 5):
             return tried, ""
         telling = re.compile(r"E  |\S+:\d+: in |FAILED|Fatal")
@@ -107,17 +96,13 @@ def _run(test: str, seed: int, examples: int) -> tuple[Counter[tuple[str, str]],
         return tried, complaint or f"  ended with {ran.returncode}"
 
 
-def _report(counts: Counter[tuple[str, str]], failed: dict[str, str], rounds: int) -> None:
-    readers = sorted({reader for reader, _ in counts})
+def _report(counts: Counter[tuple[str, str]], failed: dict[str, str], turns: int) -> None:
     print(f"\n{'reader':50} {'tried':>9} {'read':>9} {'refused':>9}")
-    for reader in readers:
+    for reader in sorted({reader for reader, _ in counts}):
         read, refused = counts[reader, "read"], counts[reader, "refused"]
         print(f"{reader:50} {read + refused:9,} {read:9,} {refused:9,}")
-    print(
-        f"{'together':50} {counts.total():9,} in {rounds} rounds; tests that failed: {len(failed)}"
-    )
-    for again in failed.values():
-        print(f"  {again}")
+    print(f"{'together':50} {counts.total():9,} in {turns} runs; tests that failed: {len(failed)}")
+    print("\n".join(f"  {again}" for again in failed.values()))
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ MOST_SECONDS = 10
 MOST_BYTES = 10**9
 """By which one example may raise the most memory that this process has ever used."""
 LONGEST_LINE = 2000
+UNPRINTED = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
 
 TRIED: Counter[tuple[str, str]] = Counter()
 """Examples by (reader, `read` or `refused`)."""
@@ -75,16 +76,16 @@ def attempt(
         path: what is read.
         named: what an error has to name; the file's name by default.
     """
+    end = "read"
     with bounded():
         try:
             read(path)
         except OpenSafeIntentError as error:
+            end = "refused"
             for line in str(error).split("\n"):  # several problems are a line each
-                fit_to_print(line, named if named is not None else path.name)
-            TRIED[reader, "refused"] += 1
-            return False
-    TRIED[reader, "read"] += 1
-    return True
+                fit_to_print(line, path.name if named is None else named)
+    TRIED[reader, end] += 1
+    return end == "read"
 
 
 def fit_to_print(text: str, named: str = "") -> None:
@@ -94,9 +95,7 @@ def fit_to_print(text: str, named: str = "") -> None:
     assert named in text, f"does not name {named}: {text[:300]!r}"
     assert len(text) < LONGEST_LINE, f"is {len(text)} characters long: {text[:300]!r}"
     assert text.strip(), "is empty"
-    wrong = {
-        char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
-    }
+    wrong = {char for char in text if unicodedata.category(char) in UNPRINTED}
     assert not wrong, f"holds {sorted(wrong)!r}: {text[:300]!r}"
     assert "Traceback" not in text
 
@@ -110,9 +109,8 @@ def bounded() -> Iterator[None]:
 
     most = _most_memory()
     handler: Any = signal.signal(signal.SIGPROF, too_slow)
-    signal.setitimer(
-        signal.ITIMER_PROF, MOST_SECONDS
-    )  # of CPU: a busy machine is no fault of the reader's
+    # of CPU: a busy machine is no fault of the reader's
+    signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
     with _address_space():
         try:
             yield
@@ -124,9 +122,8 @@ def bounded() -> Iterator[None]:
 
 
 def _most_memory() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
-        1 if sys.platform == "darwin" else 1024
-    )
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 @contextmanager
@@ -141,11 +138,8 @@ def _address_space() -> Iterator[None]:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = pages * resource.getpagesize() + 4 * MOST_BYTES
-    with suppress(ValueError, OSError):
-        resource.setrlimit(
-            resource.RLIMIT_AS,
-            (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard),
-        )
+    with suppress(ValueError, OSError):  # it may be less already
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
     try:
         yield
     finally:

@@ -14,7 +14,7 @@ from opensafeintent import (
 )
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.run import RunTexts
-from opensafeintent.workflows.report import read_study
+from opensafeintent.workflows.report import read_graded_run
 from samples import json_lines
 
 MODELS = ("baseline/redirect", "baseline/comply-all")
@@ -62,12 +62,12 @@ def built(folder: Path) -> Path:
     return out
 
 
-def read_run(run: Path) -> None:
+def read_run(path: Path) -> None:
     """Read all that a report and a trace read of a run: grades, texts, and the rows behind them."""
-    folder = RunFolder(run)
-    study = read_study(folder, run.name)
-    with RunTexts(study.manifest, study.dataset, folder.ledger_path(study.manifest)) as texts:
-        for row in study.rows:
+    folder = RunFolder(path)
+    run = read_graded_run(folder, path.name)
+    with RunTexts(run.manifest, run.dataset, folder.ledger_path(run.manifest)) as texts:
+        for row in run.rows:
             texts.find(row.model, row.set_id, row.variant, row.epoch)
-        for prompt_set in study.dataset.prompt_sets[:3]:
+        for prompt_set in run.dataset.prompt_sets[:3]:
             texts.trace(prompt_set.id)

@@ -57,9 +57,7 @@ def of_lines(name: str, read: Callable[[Path], object], records: Sequence[Any]) 
     return Reader(name, read, good, damaged_lines(records))
 
 
-def of_text(
-    name: str, read: Callable[[Path], object], text: str, *, folder: bool = False
-) -> Reader:
+def of_text(name: str, read: Callable[[Path], object], text: str, folder: bool = False) -> Reader:
     damaged_either = st.one_of(damaged_text(text), damaged_toml(text))
     return Reader(name, read, text.encode(), damaged_either, folder)
 
@@ -122,16 +120,8 @@ with tempfile.TemporaryDirectory() as _folder:
 SETS = [OURS | {"id": "a"}, NESTED | {"id": "b"}, FLAT | {"id": "c"}]
 FIELDS = {name: value for name, value in FLAT.items() if isinstance(value, str)}
 SEEDS = [{"prompt": "how to pick a lock", "source": "x"}, {"prompt": "One, and\r\nmore?"}]
-CARD = """---
-license: mit
-configs:
-- config_name: default
-  data_files:
-  - split: train
-    path: "*.jsonl"
----
-# Sets
-"""
+DEFAULT = 'config_name: default\n  data_files:\n  - split: train\n    path: "*.jsonl"\n'
+CARD = f"---\nlicense: mit\nconfigs:\n- {DEFAULT}---\n# Sets\n"
 TAXONOMY = """name = "small"
 [[harm_domains]]
 name = "Money"
@@ -141,10 +131,7 @@ includes = ["coins", "notes"]
 name = "Explanation"
 definition = "Explanation of things."
 """
-PRICES = {
-    "openai/gpt-5.4": {"input": 2.5, "output": 10},
-    "anthropic/claude-sonnet-4-6": {"input": 3, "output": 15},
-}
+PRICES = {"openai/gpt-5.4": {"input": 2.5, "output": 10}, "vllm/m": {"input": 3, "output": 15}}
 RESPONSES = [
     {"id": "s1", "variant": "benign", "response": "Yes.", "helpfulness": 4, "harm_severity": 0},
     {"id": "s1", "variant": "dual_use_paraphrase_1", "epoch": 2, "response": "", "stop_reason": "length"},
@@ -156,9 +143,7 @@ SCORED = NESTED | {
     "model_responses": PROMPTS | {"dual_use_paraphrases": ["No.", "Well."]},
     "response_scores_helpfulness": GRADES | {"dual_use_prompt": 0},
     "response_scores_harmfulness": GRADES,
-    "response_score_failures": [
-        {"prompt": "dual_use_paraphrases[1]", "metric": "harm", "error": "x"}
-    ],
+    "response_score_failures": [{"prompt": "dual_use_paraphrases[1]", "error": "x"}],
     "dual_use_assistance_level": {"a_level": "A1"},
     "dual_use_intent_classification": {"strategy": "REFUSE"},
 }
@@ -177,24 +162,29 @@ KEY = {
     },
 }  # fmt: skip
 RUBRIC = "Grade this.\n{prompt}\n{{response}}\nReply with one integer from 0 to 3."
+RUBRICS = ("helpfulness.md", "harm.md", "mode.md", "strategy.md", "reask.md")
 INSTRUCTIONS = ("metadata.md", "triplet.md", "repair.md", "annotation.md", "reask.md", "repair_reasons.toml")  # fmt: skip
+CSV_SETS = as_csv([{"id": str(n)} | FIELDS for n in range(3)])
+CSV_SEEDS = as_csv([{"prompt": seed["prompt"]} for seed in SEEDS])
+SHEET = render_sheet(STUDY.key, "ana", STUDY.texts["ana"]).decode()
 
 
 def ours_named(name: str) -> str:
     return PACKAGE.joinpath(name).read_text("utf-8")
 
 
+def instruction(name: str) -> Reader:
+    text = ours_named(f"templates/construction/{name}")
+    return of_text("instruction", load_instructions, text, True)
+
+
 READERS = {
     "ours.jsonl": of_lines("prompt-sets, ours (JSONL)", dataset, [ours(n) for n in range(3)]),
     "all.json": of_json("prompt-sets in every form (JSON)", dataset, SETS),
-    "sets.csv": of_text(
-        "prompt-sets (CSV)", dataset, as_csv([{"id": str(n)} | FIELDS for n in range(3)])
-    ),
-    "README.md": of_text("dataset card (YAML)", card, CARD, folder=True),
+    "sets.csv": of_text("prompt-sets (CSV)", dataset, CSV_SETS),
+    "README.md": of_text("dataset card (YAML)", card, CARD, True),
     "seeds.jsonl": of_lines("seeds (JSONL)", seeds, SEEDS),
-    "seeds.csv": of_text(
-        "seeds (CSV)", seeds, as_csv([{"prompt": str(seed["prompt"])} for seed in SEEDS])
-    ),
+    "seeds.csv": of_text("seeds (CSV)", seeds, CSV_SEEDS),
     "hub.jsonl": of_lines("rows from the hub (JSONL)", rows_of_the_hub, SEEDS),
     "taxonomy.toml": of_text("taxonomy (TOML)", load_taxonomy, TAXONOMY),
     "suite.toml": of_text("suite (TOML)", suite, ours_named("data/suites/paper.toml")),
@@ -204,34 +194,21 @@ READERS = {
     "labels.jsonl": of_lines("labels of people (JSONL)", read_labels, LABELS),
     "key.json": of_json("key of a study (JSON)", read_key, KEY),
     "ana.json": of_json("an annotator's page (JSON)", returned, PAGE),
-    "ana.csv": of_text(
-        "an annotator's sheet (CSV)",
-        returned,
-        render_sheet(STUDY.key, "ana", STUDY.texts["ana"]).decode(),
-    ),
-    "harmfulness.txt": of_text("rubric", load_templates, RUBRIC, folder=True),
+    "ana.csv": of_text("an annotator's sheet (CSV)", returned, SHEET),
+    "harmfulness.txt": of_text("rubric", load_templates, RUBRIC, True),
     **{
-        name: of_text("rubric", load_templates, ours_named(f"templates/{name}"), folder=True)
-        for name in ("helpfulness.md", "harm.md", "mode.md", "strategy.md", "reask.md")
+        name: of_text("rubric", load_templates, ours_named(f"templates/{name}"), True)
+        for name in RUBRICS
     },
-    **{
-        f"construction/{name}": of_text(
-            "instruction",
-            load_instructions,
-            ours_named(f"templates/construction/{name}"),
-            folder=True,
-        )
-        for name in INSTRUCTIONS
-    },
+    **{f"construction/{name}": instruction(name) for name in INSTRUCTIONS},
 }
 every_reader = pytest.mark.parametrize("name", READERS)
 
 
 def given_to(reader: Reader, path: Path, content: bytes) -> bool:
     write(path, content)
-    return attempt(
-        reader.name, reader.read, path.parent if reader.folder else path, named=path.name
-    )
+    read = path.parent if reader.folder else path
+    return attempt(reader.name, reader.read, read, named=path.name)
 
 
 @every_reader
@@ -318,10 +295,9 @@ def test_log_of_inspect(log: Path, tmp_path: Path, draw: st.DataObject) -> None:
         write(path, draw.draw(damaged(log.read_bytes())))
     else:
         with zipfile.ZipFile(log) as there, zipfile.ZipFile(path, "w") as here:
-            chosen = draw.draw(st.sampled_from(sorted(there.namelist())))
-            for name in there.namelist():
-                content = there.read(name)
-                if name == chosen:
-                    content = draw.draw(damaged_json(json.loads(content)))
+            members = {name: there.read(name) for name in there.namelist()}
+            chosen = draw.draw(st.sampled_from(sorted(members)))
+            members[chosen] = draw.draw(damaged_json(json.loads(members[chosen])))
+            for name, content in members.items():
                 here.writestr(name, content)
     attempt("logs of Inspect AI", read_log, path)

@@ -5,17 +5,18 @@ or cut off, wrong types in their columns, and references to what is not there.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from hypothesis import given, strategies as st
 
 from fuzz.contract import FUZZ, SLOW, attempt, write
 from fuzz.faults import LITERALS, TEXTS, damaged, damaged_json, damaged_lines
-from fuzz.runs import build_settings, built, evaluated, read_run
+from fuzz.runs import MODELS, build_settings, built, evaluated, read_run
 from opensafeintent import EvaluateSettings, build, evaluate
 from opensafeintent.calls.ledger import Ledger, merge_ledgers
 from opensafeintent.construction.folder import BuildFolder
@@ -29,6 +30,13 @@ CELLS = (
     '{"messages": [["user", [999999]]], "sampling": {}}',
     '{"messages": [["user", [null, {}]]], "sampling": 7}',
     '{"stop_reason": 7, "missing": 3, "by_judge": [1]}',
+)
+
+SCHEMA = (
+    "CREATE VIEW another AS WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i FROM n) SELECT * FROM n",
+    "CREATE TRIGGER later AFTER INSERT ON {table} BEGIN DELETE FROM {table}; END",
+    "CREATE TABLE another (x)",
+    "CREATE INDEX another ON {table} ({column})",
 )
 
 
@@ -72,6 +80,53 @@ def test_manifest_of_a_run(place: Path, draw: st.DataObject, again: bool) -> Non
         write(run / "run.json", draw.draw(damaged_json(json.loads(good.read_bytes()))))
         reader = (lambda _: evaluate(settings)) if again else read_run
         attempt("manifest of a run (JSON)", reader, run, named="run")
+
+
+NAMES = (
+    *(
+        "run.json",
+        "prompt_sets.jsonl",
+        "ledger.sqlite",
+        "ledger.sqlite-wal",
+        "ledger.sqlite-journal",
+    ),
+    *(".lock", "metrics.json", "grades.csv.gz", "tables", "shards", "shards/0", "report.html"),
+    *(".results-new", ".results-new/.ready", ".results-new/metrics.json", ".results-new/tables"),
+)
+"""What a command opens, makes or replaces in a run folder."""
+
+
+@SLOW
+@given(draw=st.data(), again=st.booleans())
+def test_folder_of_a_run(place: Path, tmp_path: Path, draw: st.DataObject, again: bool) -> None:
+    """Links, pipes, folders and lists of names are in it: nothing outside it is touched."""
+    run, mine = tmp_path / "run", tmp_path / "mine"
+    for folder in (run, mine):
+        shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(evaluated(place), run, ignore=shutil.ignore_patterns("*.good"))
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("precious")
+    ways = ("../mine/thesis.txt", str(mine / "thesis.txt"), "../mine", str(mine), "/dev/null")
+    for name in draw.draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3)):
+        path, to = run / name, draw.draw(st.sampled_from((*ways, "metrics.json", "..", "a\nb")))
+        with suppress(OSError):  # what it would lie in has gone already
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            match draw.draw(st.sampled_from(("link", "link", "pipe", "folder", "names", "gone"))):
+                case "link":
+                    path.symlink_to(to)
+                case "pipe":
+                    os.mkfifo(path)
+                case "folder":
+                    path.mkdir()
+                case "names":
+                    path.write_text(f"metrics.json\n{to}\n")
+    settings = EvaluateSettings(models=MODELS, judges=("baseline/judge",), limit=2, out=run)
+    reader = (lambda _: evaluate(settings)) if again else read_run
+    attempt("folder of a run", reader, run, named="run")
+    assert [(path.name, path.read_text()) for path in mine.iterdir()] == [
+        ("thesis.txt", "precious")
+    ]
 
 
 @FUZZ
@@ -135,7 +190,7 @@ def _damage(draw: st.DrawFn, connection: sqlite3.Connection) -> None:
     column = draw(st.sampled_from(names[1:]))
     rows = connection.execute(f"SELECT id FROM {table} ORDER BY id").fetchall()
     some = rows if draw(st.booleans()) else rows[draw(st.integers(0, len(rows))) :][:1]
-    faults = ("cell", "cell", "cell", "delete", "drop", "rename", "version", "index")
+    faults = ("cell", "cell", "cell", "delete", "drop", "rename", "version", "index", *SCHEMA)
     try:
         match draw(st.sampled_from(faults)):
             case "cell":
@@ -150,8 +205,10 @@ def _damage(draw: st.DrawFn, connection: sqlite3.Connection) -> None:
                 connection.execute(f"ALTER TABLE {table} RENAME COLUMN {column} TO another")
             case "version":
                 connection.execute(f"PRAGMA user_version = {draw(st.sampled_from((-1, 0, 99)))}")
-            case _:
+            case "index":
                 connection.execute("DROP INDEX satisfied")
+            case schema:
+                connection.execute(schema.format(table=table, column=column))
     except sqlite3.Error:  # the table or the column has gone already, or a cell may not hold this
         return
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from opensafeintent.evaluation.pipeline import GradedResponse, JudgeGrades, Missing
 from opensafeintent.grades import GradeRow, grade_row, sort_rows, to_array, write_grades_of_runs
@@ -17,19 +18,13 @@ from samples import grade_line, made_dataset, prompt_set
 GONE = Missing("unparsed")
 
 
+RESPONSE = GradedResponse(model="m", set_id="s", variant="dual_use", epoch=1, stop_reason="stop")
+
+
 def judged(*pairs: tuple[int | Missing, int | Missing]) -> GradedResponse:
     """Make a response that judges j1, j2, … graded (helpfulness, harm severity)."""
-    return GradedResponse(
-        model="m",
-        set_id="s",
-        variant="benign",
-        epoch=1,
-        stop_reason="stop",
-        grades={
-            f"j{number}": JudgeGrades(helpfulness=helpfulness, harm_severity=harm)
-            for number, (helpfulness, harm) in enumerate(pairs, start=1)
-        },
-    )
+    made = enumerate((JudgeGrades(helpfulness=one, harm_severity=two) for one, two in pairs), 1)
+    return replace(RESPONSE, grades={f"j{number}": grades for number, grades in made})
 
 
 # The panel
@@ -78,9 +73,7 @@ def test_panel_of_one_grade_does_not_need_the_other() -> None:
     assert row.by_judge == {"j1": (4, None), "j2": (3, 0), "j3": (None, 0)}
 
 
-CUT = GradedResponse(
-    model="m", set_id="s", variant="dual_use", epoch=1, stop_reason="", missing_response="truncated"
-)
+CUT = replace(RESPONSE, stop_reason="", missing_response="truncated")
 LOST = judged((GONE, Missing("failed:timeout")))
 
 
@@ -101,10 +94,9 @@ def test_what_is_missing_has_its_reason_and_no_number(
 
 
 def test_labels_are_kept_or_missing() -> None:
-    fields = {"model": "m", "set_id": "s", "variant": "dual_use", "epoch": 1, "stop_reason": "stop"}
-    got = grade_row(GradedResponse(**fields, mode="A3", strategy="full"))  # type: ignore[arg-type]
+    got = grade_row(replace(RESPONSE, mode="A3", strategy="full"))
     assert (got.mode, got.strategy, *map(str, got.missing)) == ("A3", "full", "grades:not_graded")
-    lost = grade_row(GradedResponse(**fields, mode=GONE, strategy=Missing("filtered")))  # type: ignore[arg-type]
+    lost = grade_row(replace(RESPONSE, mode=GONE, strategy=Missing("filtered")))
     assert (lost.mode, lost.strategy) == (None, None)
     assert list(map(str, lost.missing[1:])) == ["mode:unparsed", "strategy:filtered"]
 
@@ -118,29 +110,30 @@ DATASET = made_dataset(
 )
 
 
-def read_csv(path: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(gzip.decompress(path.read_bytes()).decode())))
-
-
 def write(path: Path, *rows: GradeRow) -> None:
     write_grades_of_runs({"": (rows, DATASET)}, path)
 
 
-def written(tmp_path: Path, *rows: GradeRow) -> list[dict[str, str]]:
-    write(tmp_path / "grades.csv.gz", *rows)
-    return read_csv(tmp_path / "grades.csv.gz")
+def cells_of(folder: Path, *rows: GradeRow) -> list[list[str]]:
+    """Write rows and read them back as they stand, the heading first."""
+    write(folder / "grades.csv.gz", *rows)
+    text = gzip.decompress((folder / "grades.csv.gz").read_bytes()).decode()
+    return list(csv.reader(io.StringIO(text, newline="")))
+
+
+def written(folder: Path, *rows: GradeRow) -> list[dict[str, str]]:
+    heading, *lines = cells_of(folder, *rows)
+    return [dict(zip(heading, line, strict=True)) for line in lines]
 
 
 def test_columns_and_cells(tmp_path: Path) -> None:
-    labels = {"mode": "A4", "strategy": "refuse", "stop_reason": "length", "truncated": True}
-    (line,) = written(tmp_path, grade_line("m", "s1", "dual_use", "42", epoch=2, **labels))
+    labels = {"mode": "A4", "strategy": "refuse", "stop_reason": "length"}
+    row = grade_line("m", "s1", "dual_use", "42", epoch=2, truncated=True, **labels)
+    (line,) = written(tmp_path, row)
     cell = {"harm_domain": "Fraud and Deception", "task_type": "Planning and Procedure"}
     key = {"model": "m", "id": "s1", "variant": "dual_use", "epoch": "2"}
-    graded = {"helpfulness": "4", "harm_severity": "2", "mode": "A4", "strategy": "refuse"}
-    expected = cell | key | graded | {"stop_reason": "length", "missing": ""}
-    assert {column: line[column] for column in expected} == expected
-    assert line["truncated"] == "1"
-    assert None not in line and None not in line.values()  # each row is as long as the header
+    graded = {"helpfulness": "4", "harm_severity": "2", "truncated": "1", "missing": ""}
+    assert (cell | key | graded | labels).items() <= line.items()
 
 
 def test_a_missing_grade_is_an_empty_cell_with_its_reason(tmp_path: Path) -> None:
@@ -167,25 +160,18 @@ def test_each_judge_of_a_panel_has_its_columns(tmp_path: Path) -> None:
 )
 def test_no_cell_is_a_formula(name: str, tmp_path: Path) -> None:
     judges = {name: (3, 0), f"{name} 2": (3, 0)}
-    row = grade_line(
-        name, "s1", "benign", "30", stop_reason=name, missing=(f"response:{name}",), by_judge=judges
-    )
-    write(tmp_path / "grades.csv.gz", row)
-    text = gzip.decompress((tmp_path / "grades.csv.gz").read_bytes()).decode()
-    cells = [cell for line in csv.reader(io.StringIO(text, newline="")) for cell in line]
+    more = {"stop_reason": name, "missing": (f"response:{name}",), "by_judge": judges}
+    table = cells_of(tmp_path, grade_line(name, "s1", "benign", "30", **more))
+    cells = [cell for line in table for cell in line]
     assert f"'{name}" in cells
     assert [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))] == []
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r", "\r\n"])
 def test_a_line_end_within_a_cell_does_not_begin_a_row(ending: str, tmp_path: Path) -> None:
-    stop_reason = f"stop{ending}=cmd()"
-    write(
-        tmp_path / "grades.csv.gz", grade_line("m", "s1", "benign", "30", stop_reason=stop_reason)
-    )
-    text = gzip.decompress((tmp_path / "grades.csv.gz").read_bytes()).decode()
-    header, row = csv.reader(io.StringIO(text, newline=""))
-    assert row[header.index("stop_reason")] == stop_reason
+    row = grade_line("m", "s1", "benign", "30", stop_reason=f"stop{ending}=cmd()")
+    (line,) = written(tmp_path, row)
+    assert line["stop_reason"] == f"stop{ending}=cmd()"
 
 
 def test_same_rows_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,15 +184,12 @@ def test_same_rows_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_rows_are_sorted_by_model_epoch_set_and_variant() -> None:
+    places = [(item.id, variant) for item in DATASET.prompt_sets for variant in item.wordings()]
     rows = [
-        grade_line(model, set_id, variant, "30", epoch=epoch)
+        grade_line(model, *place, "30", epoch=epoch)
         for model in ("b", "a")
         for epoch in (1, 2)
-        for set_id, variants in (
-            ("s1", ("benign", "dual_use", "malicious", "dual_use_paraphrase_1")),
-            ("s2", ("benign",)),
-        )
-        for variant in variants
+        for place in places
     ]
     assert sort_rows(reversed(rows), DATASET, ["b", "a"]) == rows
 

@@ -51,10 +51,7 @@ if __name__ == "__main__":
         model_roles={"grader": "slow/judge"},
         task_args={"limit": 4, "epochs": 2},
         log_dir=sys.argv[1],
-        max_connections=4,
-        max_samples=4,
-        log_buffer=1,
+        **{"max_connections": 4, "max_samples": 4, "log_buffer": 1, "log_dir_allow_dirty": True},
         display="none",
-        log_dir_allow_dirty=True,
     )
     sys.exit(0 if done else 1)

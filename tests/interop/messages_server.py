@@ -7,9 +7,10 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from endtoend import running
 
 Reply = Callable[[dict[str, Any]], tuple[int, dict[str, Any]]]
 """From a request's body to a status and a body."""
@@ -66,19 +67,13 @@ def _events(reply: dict[str, Any]) -> Iterator[bytes]:
         return f"event: {kind}\ndata: {json.dumps({'type': kind} | fields)}\n\n".encode()
 
     usage = reply["usage"]
-    yield event(
-        "message_start",
-        message=reply | {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 0}},
-    )
+    begun = {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 0}}
+    yield event("message_start", message=reply | begun)
     for index, block in enumerate(reply["content"]):
         field = block["type"]  # `text` or `thinking`
-        empty = block | {field: ""}
-        yield event("content_block_start", index=index, content_block=empty)
-        yield event(
-            "content_block_delta",
-            index=index,
-            delta={"type": f"{field}_delta", field: block[field]},
-        )
+        yield event("content_block_start", index=index, content_block=block | {field: ""})
+        delta = {"type": f"{field}_delta", field: block[field]}
+        yield event("content_block_delta", index=index, delta=delta)
         yield event("content_block_stop", index=index)
     delta = {"stop_reason": reply["stop_reason"], "stop_sequence": None}
     yield event("message_delta", delta=delta, usage={"output_tokens": usage["output_tokens"]})
@@ -89,20 +84,13 @@ def message(
     *texts: str, thinking: str = "", stop: str = "end_turn", tokens: tuple[int, int] = (10, 5)
 ) -> dict[str, Any]:
     """Return a message as the provider's API has it."""
-    content: list[dict[str, Any]] = (
-        [{"type": "thinking", "thinking": thinking, "signature": "s"}] if thinking else []
-    )
-    content += [{"type": "text", "text": text} for text in texts]
-    return {
-        "id": "msg_1",
-        "type": "message",
-        "role": "assistant",
-        "model": "claude-served",
-        "content": content,
-        "stop_reason": stop,
-        "stop_sequence": None,
-        "usage": {"input_tokens": tokens[0], "output_tokens": tokens[1]},
-    }
+    content: list[dict[str, Any]] = [{"type": "text", "text": text} for text in texts]
+    if thinking:
+        content.insert(0, {"type": "thinking", "thinking": thinking, "signature": "s"})
+    about = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-served"}
+    usage = {"input_tokens": tokens[0], "output_tokens": tokens[1]}
+    ended = {"stop_reason": stop, "stop_sequence": None}
+    return about | ended | {"content": content, "usage": usage}
 
 
 def problem(kind: str, told: str) -> dict[str, Any]:
@@ -113,11 +101,5 @@ def problem(kind: str, told: str) -> dict[str, Any]:
 @contextlib.contextmanager
 def serving(reply: Reply) -> Iterator[MessagesServer]:
     """Serve until the block ends."""
-    with MessagesServer(reply) as server:
-        thread = threading.Thread(
-            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-        )
-        thread.start()
+    with MessagesServer(reply) as server, running(server):
         yield server
-        server.shutdown()
-        thread.join()

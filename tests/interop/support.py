@@ -5,6 +5,9 @@ Inspect quiet.
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,17 +18,9 @@ import pytest
 
 pytest.importorskip("inspect_ai", reason="needs the extra [inspect]")
 
-from inspect_ai import eval as inspect_eval
+from inspect_ai import eval as inspect_eval, model as inspect_model
 from inspect_ai.log import EvalLog
-from inspect_ai.model import (
-    ChatMessage,
-    GenerateConfig,
-    ModelAPI,
-    ModelOutput,
-    ModelUsage,
-    RetryDecision,
-    modelapi,
-)
+from inspect_ai.model import ChatMessage, GenerateConfig, ModelAPI, ModelOutput, RetryDecision
 from inspect_ai.tool import ToolChoice, ToolInfo
 
 quiet = pytest.mark.filterwarnings(
@@ -66,7 +61,7 @@ class Provider:
 _now: list[Provider] = []
 
 
-@modelapi(name="scripted")
+@inspect_model.modelapi(name="scripted")
 class Scripted(ModelAPI):
     """A provider in the place of the network: everything between it and our client is Inspect's
     own.
@@ -110,24 +105,25 @@ def scripted(answer: Answer | ModelOutput | Exception) -> Iterator[Provider]:
 def said(text: str, stop: str = "stop", **usage: int) -> ModelOutput:
     """Return an output as a provider gives it."""
     output = ModelOutput.from_content("served-model", text, stop_reason=stop)  # type: ignore[arg-type]
-    output.usage = ModelUsage(**usage) if usage else None
+    output.usage = inspect_model.ModelUsage(**usage) if usage else None
     return output
 
 
 def run_task(models: str | list[str], tmp_path: Path, **options: Any) -> list[EvalLog]:
     """Run our task as `inspect eval` does, in this process, and return its logs."""
-    parameters = options.pop("parameters", {})
+    options["task_args"] = options.pop("parameters", {})
     options = {"model_roles": {"grader": "opensafeintent/judge"}, "log_realtime": False} | options
+    options |= {"log_dir": str(tmp_path / "logs"), "display": "none"}
     with warnings.catch_warnings():  # what Inspect AI and its parts warn of is theirs
         warnings.simplefilter("ignore")
-        return inspect_eval(
-            "opensafeintent/opensafeintent",
-            model=models,
-            task_args=parameters,
-            log_dir=str(tmp_path / "logs"),
-            display="none",
-            **options,
-        )
+        return inspect_eval("opensafeintent/opensafeintent", model=models, **options)
+
+
+def inspect_command(folder: Path, *arguments: object) -> None:
+    """Run Inspect AI's own program in a folder."""
+    command = [Path(sys.executable).with_name("inspect"), *map(str, arguments), "--display", "none"]
+    clean = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+    subprocess.run(command, cwd=folder, env=clean, check=True, capture_output=True, timeout=200)
 
 
 def metrics_of(log: EvalLog, score: str = "opensafeintent_sets") -> dict[str, float]:
@@ -139,23 +135,14 @@ def metrics_of(log: EvalLog, score: str = "opensafeintent_sets") -> dict[str, fl
 
 def asked_for(messages: list[ChatMessage]) -> str:
     """Return what the closing lines of a request ask for; "" for a prompt put to a target."""
-    forms = {
-        "one integer from 1 to 4": "helpfulness",
-        "one integer from 0 to 3": "harm",
-        '"mode"': "mode",
-        '"strategy"': "strategy",
-    }
+    forms = {"one integer from 1 to 4": "helpfulness", "one integer from 0 to 3": "harm"}
+    forms |= {'"mode"': "mode", '"strategy"': "strategy"}
     closing = messages[-1].text[-600:]
     return next((what for form, what in forms.items() if form in closing), "")
 
 
 def judge_says(helpfulness: object = 4, harm: object = 0, target: str = "an answer") -> Answer:
     """Return a judge's answers, and those of a target, by what is asked for."""
-    answers = {
-        "helpfulness": str(helpfulness),
-        "harm": str(harm),
-        "mode": '{"mode": "A4"}',
-        "strategy": '{"strategy": "constrained"}',
-        "": target,
-    }
+    answers = {"helpfulness": str(helpfulness), "harm": str(harm), "": target}
+    answers |= {"mode": '{"mode": "A4"}', "strategy": '{"strategy": "constrained"}'}
     return lambda messages, _: said(answers[asked_for(messages)])

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -57,13 +56,11 @@ def test_a_run_over_the_messages_protocol(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "counted"),
-    [(message("", stop="refusal"), "filtered"), (message("And", stop="max_tokens"), "truncated")],
+    ("stop", "counted"), [("refusal", "filtered"), ("max_tokens", "truncated")]
 )
-def test_how_an_answer_ended_is_counted(
-    tmp_path: Path, reply: dict[str, Any], counted: str
-) -> None:
-    evaluate(tmp_path / "run", lambda body: (200, reply))
+def test_how_an_answer_ended_is_counted(tmp_path: Path, stop: str, counted: str) -> None:
+    text = "" if stop == "refusal" else "And"
+    evaluate(tmp_path / "run", lambda body: (200, message(text, stop=stop)))
     assert coverage(tmp_path / "run", NAME)[counted] == 14
 
 
@@ -83,9 +80,8 @@ def test_a_wrong_key_or_model_ends_at_once(tmp_path: Path, status: int, told: st
 def test_too_many_requests_are_waited_out_by_our_client_alone(tmp_path: Path) -> None:
     busy = iter([(429, problem("rate_limit_error", "slow down"))] * 3)
     answer = (200, message("Text."))
-    ran, server = evaluate(
-        tmp_path / "run", lambda body: next(busy, answer), "--max-connections", 1
-    )
+    one = ("--max-connections", 1)
+    ran, server = evaluate(tmp_path / "run", lambda body: next(busy, answer), *one)
     assert ran.code == 0
     # every refusal is on record: none was retried out of sight
     kept = rows(tmp_path / "run" / "ledger.sqlite")

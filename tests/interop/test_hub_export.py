@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import stat
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from endtoend import osi
-from opensafeintent import (
-    Dataset,
-    OpenSafeIntentError,
-    export_dataset,
-    load_dataset,
-    load_taxonomy,
-)
+from opensafeintent import Dataset, OpenSafeIntentError, export_dataset, load_dataset, load_taxonomy
 from opensafeintent.interop.hub import Publication
+from promptsets.fake_hub import hub_process
 from promptsets.samples import OURS, lines, ours
 
 pytest.importorskip("pyarrow")
@@ -32,9 +24,7 @@ default = datasets.load_dataset(sys.argv[1])
 prompts = datasets.load_dataset(sys.argv[1], "prompts", split="test")
 print(json.dumps({
     "configs": datasets.get_dataset_config_names(sys.argv[1]),
-    "splits": list(default),
-    "rows": default["test"].to_list(),
-    "prompts": prompts.to_list(),
+    "splits": list(default), "rows": default["test"].to_list(), "prompts": prompts.to_list(),
 }))
 """
 
@@ -60,13 +50,11 @@ def small(folder: Path, *records: dict[str, Any]) -> str:
 def taxonomy_of(folder: Path, name: str, domain: str) -> Path:
     """Write a taxonomy of one domain and one type."""
     path = folder / "labels.toml"
-    quoted = [json.dumps(text, ensure_ascii=False) for text in (name, domain)]
-    path.write_text(
-        f"name = {quoted[0]}\n[[harm_domains]]\nname = {quoted[1]}\n"
-        'definition = "d"\nincludes = ["i", "j"]\n'
-        '[[task_types]]\nname = "Explanation"\ndefinition = "e"\nexcludes = ["x"]\n',
-        "utf-8",
-    )
+    named, labelled = (json.dumps(text, ensure_ascii=False) for text in (name, domain))
+    text = f"""name = {named}
+[[harm_domains]]\nname = {labelled}\ndefinition = "d"\nincludes = ["i", "j"]
+[[task_types]]\nname = "Explanation"\ndefinition = "e"\nexcludes = ["x"]"""
+    path.write_text(text, "utf-8")
     return path
 
 
@@ -89,26 +77,17 @@ def body(folder: Path) -> str:
 def test_the_datasets_library_reads_both_configurations(tmp_path: Path) -> None:
     pytest.importorskip("datasets")
     export(tmp_path / "d")
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", READ_BACK, str(tmp_path / "d")],
-        env={"PATH": os.environ["PATH"], "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    program = ("-W", "ignore", "-c", READ_BACK, str(tmp_path / "d"))
+    ran = hub_process("http://127.0.0.1:9", tmp_path, *program, HF_HUB_OFFLINE="1")
     assert ran.returncode == 0, ran.stderr
     read = json.loads(ran.stdout)
     assert (read["configs"], read["splits"]) == (["prompt_sets", "prompts"], ["test"])
     sets = load_dataset("starter").prompt_sets
     # as docs/starter-set.md and every record's `source` have it
     canary = "5d0b6c1e-7f4a-4c0e-9b52-0f6a3b8de471"
-    assert read["rows"] == [
-        {"content_shift": None}
-        | item.to_json()
-        | {"canary": canary, "dual_use_paraphrases": [*item.dual_use_paraphrases]}
-        for item in sets
-    ]
+    for row, item in zip(read["rows"], sets, strict=True):
+        expected = {"content_shift": None, "canary": canary} | item.to_json()
+        assert row == expected | {"dual_use_paraphrases": [*item.dual_use_paraphrases]}
     assert len(read["prompts"]) == 42 * 7  # 42 sets of three core prompts and four paraphrases
     assert {row["prompt"]: (row["id"], row["variant"]) for row in read["prompts"]} == {
         text: (item.id, variant) for item in sets for variant, text in item.wordings().items()
@@ -144,7 +123,7 @@ def test_the_folder_is_the_same_dataset_and_the_same_bytes(
     assert modes == {0o600}
 
 
-def test_a_dataset_brings_its_own_taxonomy_and_the_next_export_takes_it_away(
+def test_a_dataset_brings_its_taxonomy_and_the_next_takes_it_away(
     tmp_path: Path,
 ) -> None:
     hostile = 'A "domain" \\ with quotes, \u202e and 😀'
@@ -159,9 +138,7 @@ def test_a_dataset_brings_its_own_taxonomy_and_the_next_export_takes_it_away(
 
 
 @pytest.mark.parametrize("edited", [True, False])
-def test_an_edited_card_and_the_files_of_others_are_not_written_over(
-    tmp_path: Path, edited: bool
-) -> None:
+def test_an_edited_card_and_files_of_others_are_left_alone(tmp_path: Path, edited: bool) -> None:
     card = tmp_path / "README.md"
     if edited:
         export(tmp_path)
@@ -177,6 +154,14 @@ def test_an_edited_card_and_the_files_of_others_are_not_written_over(
 # ------------------------------------------------------------------------------
 
 
+# two sets of the same cell, the first domain and the first type, and nothing elsewhere; (3 core
+# prompts + 2 paraphrases) × 2
+CARD_PARTS = (
+    *("| all | 2 | 0 | 0 | 0 | 0 | 0 | 2 |", "10 prompts", "2 prompt-sets in 1 of 42 cells"),
+    *("made up for a test (2 sets)", "--dataset hf:someone/some-sets\n", "Responsible use"),
+)
+
+
 def test_the_card_says_what_the_dataset_is(tmp_path: Path) -> None:
     said = {"title": "Invented sets", "license": "cc-by-4.0", "repo": "someone/some-sets"}
     exported = export(tmp_path / "d", small(tmp_path), **said)
@@ -186,22 +171,8 @@ def test_the_card_says_what_the_dataset_is(tmp_path: Path) -> None:
     assert "language" not in front  # no set states one
     configs = [(config["config_name"], config.get("default")) for config in front["configs"]]
     assert configs == [("prompt_sets", True), ("prompts", None)]
-    text = body(tmp_path / "d")
-    for part in (
-        exported.hash,
-        # two sets of the same cell, the first domain and the first type, and nothing elsewhere
-        "| Physical Harm and Weapons | 2 | – | – | – | – | – | 2 |",
-        "| all | 2 | 0 | 0 | 0 | 0 | 0 | 2 |",
-        "10 prompts",  # (3 + 2 paraphrases) × 2
-        "2 prompt-sets in 1 of 42 cells",
-        "made up for a test (2 sets)",
-        "--dataset hf:someone/some-sets\n",
-        'load_dataset("someone/some-sets", "prompts", split="test")',
-        "spdx.org/licenses/CC-BY-4.0",
-        "Responsible use",
-        "Not meant for",
-    ):
-        assert part in text
+    for part in (exported.hash, *CARD_PARTS):
+        assert part in body(tmp_path / "d")
 
 
 def test_a_canary_is_made_where_the_records_have_none(tmp_path: Path) -> None:
@@ -242,45 +213,12 @@ def test_text_from_outside_is_no_markup(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", [["{}"], ["--out", "{}"]])
-def test_the_command_takes_the_folder_either_way(tmp_path: Path, place: list[str]) -> None:
-    named = [part.format(tmp_path / "d") for part in place]
-    ran = osi("dataset", "export", "starter", "--format", "hf", *named)
-    assert ran.code == 0, ran.err
-    assert load_dataset("starter").hash in ran.out
-    assert len(written(tmp_path / "d")) == 3
-
-
-@pytest.mark.parametrize("place", [[], ["a", "--out", "b"]])
-def test_the_command_wants_one_folder(place: list[str]) -> None:
-    ran = osi("dataset", "export", "starter", *place)
-    assert ran.code == 2
-    assert "Name the folder once" in ran.err
-
-
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        ({"license": "cc-by-4"}, "did you mean 'cc-by-4.0'"),
-        ({"repo": "some-sets"}, "--repo some-sets"),
-        ({"repo": "a/b`; rm"}, "--repo a/b`; rm"),
-    ],
-)
-def test_what_is_said_has_to_be_of_its_form(
-    tmp_path: Path, said: dict[str, str], told: str
-) -> None:
-    with pytest.raises(OpenSafeIntentError) as error:
-        export(tmp_path / "d", **said)
-    assert told in str(error.value)
+def test_what_is_said_has_to_be_of_its_form(tmp_path: Path) -> None:
+    for field, value, told in (
+        ("license", "cc-by-4", "did you mean 'cc-by-4.0'"),
+        ("repo", "some-sets", "--repo some-sets"),
+        ("repo", "a/b`; rm", "--repo a/b`; rm"),
+    ):
+        with pytest.raises(OpenSafeIntentError, match=re.escape(told)):
+            export(tmp_path / "d", **{field: value})
     assert not (tmp_path / "d").exists()
-
-
-def test_without_the_extra_or_a_folder_nothing_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OpenSafeIntentError, match="expected a folder"):
-        export(tmp_path / "file")
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(OpenSafeIntentError, match=r'pip install "opensafeintent\[parquet\]"'):
-        export(tmp_path / "d")

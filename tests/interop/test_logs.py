@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-import subprocess
-import sys
 import zipfile
-from importlib import metadata
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -24,19 +19,13 @@ from inspect_ai import score
 from inspect_ai.log import EvalLog, read_eval_log, write_eval_log
 from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, get_model
 
-from opensafeintent import (
-    EvaluateSettings,
-    GradeSettings,
-    ImportSettings,
-    Outcome,
-    evaluate,
-    grade,
-    import_files,
-)
+import opensafeintent as api
+from opensafeintent import EvaluateSettings, GradeSettings, ImportSettings, Outcome
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.errors import InputError
 from opensafeintent.interop.inspect.task import opensafeintent_sets
 from opensafeintent.promptsets import load_dataset, sample_order
+from samples import json_lines
 
 pytestmark = quiet
 JUDGE = "baseline/judge"
@@ -45,9 +34,8 @@ COMPLY = "opensafeintent/comply-all"
 
 def run_of(tmp_path: Path, **options: Any) -> Path:
     """Evaluate a baseline, and return the run's folder."""
-    models = ("baseline/comply-all",)
-    out = tmp_path / "run"
-    evaluate(EvaluateSettings(models=models, judges=(JUDGE,), out=out, **options))
+    models, out = ("baseline/comply-all",), tmp_path / "run"
+    api.evaluate(EvaluateSettings(models=models, judges=(JUDGE,), out=out, **options))
     return out
 
 
@@ -70,18 +58,12 @@ def graded_again(
 
 
 def brought(out: Path, *logs: Path, **options: Any) -> Outcome:
-    return import_files(ImportSettings(files=logs, out=out, **options))
+    return api.import_files(ImportSettings(files=logs, out=out, **options))
 
 
 def judged(run: Path) -> set[tuple[str, ...]]:
     """Return the grades of a run, each once, with who gave them."""
     return {(row["helpfulness"], row["harm_severity"], row["judge"]) for row in grades(run)}
-
-
-def texts(run: Path) -> set[str]:
-    """Return the imported responses, as the ledger has them."""
-    with Ledger(run / "ledger.sqlite", readonly=True) as ledger:
-        return {row.recorded.response or "" for row in ledger.imports.rows()}
 
 
 # The same grades
@@ -98,7 +80,6 @@ def test_a_log_is_imported_with_the_numbers_of_our_own_run(tmp_path: Path, forma
         # under the name that the baseline has here
         assert metrics_json(tmp_path / "in")["models"] == metrics_json(run)["models"]
         assert grades(tmp_path / "in") == grades(run)
-    assert any("Here is a complete answer" in text for text in texts(tmp_path / "in"))
 
 
 @pytest.mark.slow
@@ -117,13 +98,14 @@ def test_a_long_response_arrives_whole(tmp_path: Path) -> None:
     with scripted(said(long)):
         log = log_of(tmp_path, 1, "scripted/t", parameters={"probe": "none"})
     brought(tmp_path / "in", log)
-    assert texts(tmp_path / "in") == {long}
+    with Ledger(tmp_path / "in" / "ledger.sqlite", readonly=True) as ledger:
+        assert {row.recorded.response for row in ledger.imports.rows()} == {long}
 
 
 def test_a_log_without_grades_gives_responses_to_grade(tmp_path: Path) -> None:
     outcome = brought(tmp_path / "in", log_of(tmp_path, score=False))
     assert any("14 responses have no grades yet" in note for note in outcome.notes)
-    grade(GradeSettings(run=tmp_path / "in", judges=(JUDGE,)))
+    api.grade(GradeSettings(run=tmp_path / "in", judges=(JUDGE,)))
     theirs, ours = grades(tmp_path / "in"), grades(run_of(tmp_path, limit=2, probe="none"))
     for field in ("id", "variant", "helpfulness", "harm_severity", "mode"):
         assert [row[field] for row in theirs] == [row[field] for row in ours]
@@ -136,9 +118,8 @@ def test_a_log_without_grades_gives_responses_to_grade(tmp_path: Path) -> None:
 def test_a_response_that_is_not_there_does_not_spoil_an_ungraded_log(tmp_path: Path) -> None:
     first = sample_order(load_dataset("starter").prompt_sets)[0]
     variants = list(first.wordings())[:4]
-    lines = [{"id": first.id, "variant": variant, "response": "No."} for variant in variants]
-    path = tmp_path / "mine.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    records = ({"id": first.id, "variant": variant, "response": "No."} for variant in variants)
+    path = json_lines(tmp_path / "mine.jsonl", records)
     log = log_of(tmp_path, 1, f"opensafeintent/replay/{path}", score=False)
     outcome = brought(tmp_path / "in", log)
     assert len(grades(tmp_path / "in")) == 4
@@ -159,7 +140,7 @@ def test_a_log_that_lacks_prompts_says_so_and_its_sets_do_not_count(tmp_path: Pa
     # to go on
     [(True, 13, ("in an error .*: 1", "lacks 1")), (False, 9, ("status: error", "lacks 5"))],
 )
-def test_an_interrupted_log_gives_what_it_holds(
+def test_an_interrupted_log_is_read(
     tmp_path: Path, go_on: bool, held: int, told: tuple[str, ...]
 ) -> None:
     harm_asked = iter(range(100))
@@ -212,22 +193,10 @@ def test_of_grades_that_were_appended_the_last_count(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_log_that_was_graded_again_brings_the_new_grades(tmp_path: Path) -> None:
-    log, target = log_of(tmp_path), tmp_path / "again.eval"
-    scorer = ("--scorer", "opensafeintent/opensafeintent_sets", "-S", "modes=core")
-    grader = ("--model-role", "grader=opensafeintent/judge", "--output-file", target)
-    program = Path(sys.executable).with_name("inspect")
-    subprocess.run(
-        [program, "score", log, *scorer, *grader, "--action", "overwrite", "--display", "none"],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-        timeout=100,
-    )
-    brought(tmp_path / "in", target)
-    assert grades(tmp_path / "in") == grades(run_of(tmp_path, limit=2, modes="core"))
     # another judge is asked, what the first one said is not taken for its answer
-    brought(tmp_path / "other", graded_again(log, target, action="overwrite"))
-    assert judged(tmp_path / "other") == {("2", "3", "scripted/j")}
+    target = tmp_path / "again.eval"
+    brought(tmp_path / "in", graded_again(log_of(tmp_path), target, action="overwrite"))
+    assert judged(tmp_path / "in") == {("2", "3", "scripted/j")}
 
 
 @pytest.mark.slow
@@ -297,8 +266,7 @@ def killed(source: Path, target: Path, names: set[str]) -> None:
     written.
     """
     shutil.copy(source, target)
-    with zipfile.ZipFile(source) as archive:
-        members = archive.infolist()
+    members = zipfile.ZipFile(source).infolist()
     end = min(info.header_offset for info in members if info.filename in names)
     target.write_bytes(source.read_bytes()[:end])
     with zipfile.ZipFile(target, "a") as archive:
@@ -316,15 +284,12 @@ def test_a_log_of_another_task_or_dataset_or_with_other_grades_is_refused(tmp_pa
     assert whole.samples is not None
     score_of_first = (whole.samples[0].scores or {})["opensafeintent_sets"]
     score_of_first.metadata = {"epoch": 1, "helpfulness": "lots"}
-    with pytest.raises(
-        InputError, match=r"sample .*: the score opensafeintent_sets: Expected `int"
-    ):
+    with pytest.raises(InputError, match=r"sample .*: the score .*_sets: Expected `int"):
         brought(tmp_path / "in", written(whole, path))
     whole.eval.task = "someone/else"
     with pytest.raises(InputError, match=r"other\.eval: is a log of the task 'someone/else'"):
         brought(tmp_path / "in", written(whole, path))
-    starter = load_dataset("starter").prompt_sets
-    sets.write_text("".join(json.dumps(item.to_json()) + "\n" for item in starter[:3]))
+    json_lines(sets, (item.to_json() for item in load_dataset("starter").prompt_sets[:3]))
     with pytest.raises(InputError, match=r"its responses are to starter \([0-9a-f]{8}\)"):
         brought(tmp_path / "in", log, dataset=str(sets))
     log = log_of(tmp_path, 1, parameters={"dataset": str(sets)})
@@ -361,12 +326,3 @@ def test_what_is_no_log_or_unpacks_to_too_much_is_refused(
     with pytest.raises(InputError, match=re.escape(f"{path}{told}")):
         brought(tmp_path / "in", path)
     assert not (tmp_path / "in").exists()
-
-
-def test_without_the_extra_a_log_names_it(tmp_path: Path) -> None:
-    (tmp_path / "x.eval").write_bytes(b"")
-    absent = mock.Mock(side_effect=metadata.PackageNotFoundError)
-    with mock.patch("opensafeintent.interop.inspect.models.version", absent):
-        ran = osi("import", tmp_path / "x.eval", "--out", tmp_path / "in")
-    assert ran.code == 2
-    assert 'pip install "opensafeintent[inspect]"' in ran.err

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from unittest import mock
 import pytest
 
 from calls.support import holds, rows
-from endtoend import environment, grades, osi
+from endtoend import begin, finish, grades
 from interop.support import Answer, Provider, Status, quiet, said, scripted
 from opensafeintent import EvaluateSettings, evaluate
 from opensafeintent.calls.client import Client
@@ -22,27 +20,12 @@ from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused, Sampling, Usage
 from opensafeintent.errors import InputError
-from opensafeintent.interop import (
-    model_identity,
-    open_models,
-    served_models,
-    unset_lines,
-)
+from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.templates.template import Message
 
 pytest.importorskip("inspect_ai")
-from inspect_ai.model import (
-    ChatCompletionChoice,
-    ChatMessage,
-    ChatMessageAssistant,
-    ContentImage,
-    ContentReasoning,
-    ContentText,
-    GenerateConfig,
-    ModelOutput,
-    ModelUsage,
-    StopDetails,
-)
+from inspect_ai import model as inspect
+from inspect_ai.model import ChatMessage, ContentReasoning, GenerateConfig, ModelOutput, ModelUsage
 from inspect_ai.tool import ToolCall
 
 NAME = "scripted/m"
@@ -79,16 +62,14 @@ def ledger(tmp_path: Path) -> Path:
 
 
 def test_reasoning_is_kept_but_not_graded_and_counted_once(ledger: Path) -> None:
-    content = [ContentReasoning(reasoning="first I think"), ContentText(text=" The note. ")]
-    output = wrote(content, "stop")
+    reasoning = ContentReasoning(reasoning="first I think")
+    output = wrote([reasoning, inspect.ContentText(text=" The note. ")], "stop")
     # 9 output tokens of which 5 are reasoning: reasoning is output, and is not added a second time
-    output.usage = ModelUsage(
-        input_tokens=3, output_tokens=9, input_tokens_cache_read=4, reasoning_tokens=5
-    )
+    used = {"input_tokens": 3, "output_tokens": 9, "input_tokens_cache_read": 4}
+    output.usage = ModelUsage(**used, reasoning_tokens=5)
     (outcome,), _, _ = ask(ledger, output)
-    assert outcome == Answered(
-        text="The note.", stop_reason="stop", usage=Usage(3 + 4, 9), served_model="m"
-    )
+    told = Answered(text="The note.", stop_reason="stop", usage=Usage(3 + 4, 9), served_model="m")
+    assert outcome == told
     assert holds(ledger, "first I think")
     again, client, provider = ask(ledger, output)
     assert (again, provider.asked, client.tally.reused_calls) == ([outcome], [], 1)
@@ -96,8 +77,8 @@ def test_reasoning_is_kept_but_not_graded_and_counted_once(ledger: Path) -> None
 
 def wrote(content: Any, stop: Any, **fields: Any) -> ModelOutput:
     """Return an output with a message as given."""
-    message = ChatMessageAssistant(content=content, **fields)
-    choices = [ChatCompletionChoice(message=message, stop_reason=stop)]
+    message = inspect.ChatMessageAssistant(content=content, **fields)
+    choices = [inspect.ChatCompletionChoice(message=message, stop_reason=stop)]
     return ModelOutput(model="m", choices=choices, usage=ModelUsage(input_tokens=1))
 
 
@@ -107,7 +88,7 @@ def of_an_error(text: str, stop: str, error: str | None = None, **details: Any) 
     """
     output = said(text, stop)
     output.error = error
-    output.choices[0].stop_details = StopDetails(**details) if details else None
+    output.choices[0].stop_details = inspect.StopDetails(**details) if details else None
     return output
 
 
@@ -118,38 +99,31 @@ PROSE = {"type": "error", "error": {"type": "invalid_request_error"}}
 EMPTY = Answered(text="", stop_reason="stop", usage=Usage(1, 0), served_model="m")
 TOLD: dict[str, Any] = {"type": "refusal", "explanation": "It is blocked."}
 
+SOME_FILTER = {"type": "refusal", "explanation": "No."}
+FILTER_CODE = Status(400, "It was filtered", code="content_filter", body=FILTERED)
+FILTER_WORDS = Status(400, "Output blocked by content_filter", body=PROSE)
+PHRASE = of_an_error("Sorry.", "content_filter", error="content filtering policy")
+IMAGE = inspect.ContentImage(image="data:image/png;base64,")
 OUTCOMES: dict[str, tuple[Any, ModelOutput | Exception]] = {
     "a filter": (Refused, said("half an ans", "content_filter")),
-    "a filter's code": (
-        Refused,
-        Status(400, "It was filtered", code="content_filter", body=FILTERED),
-    ),
-    "a filter's words": ("rejected", Status(400, "Output blocked by content_filter", body=PROSE)),
-    "a filter, by its code": (
-        Refused,
-        of_an_error("No.", "content_filter", type="refusal", explanation="No."),
-    ),
+    "a filter's code": (Refused, FILTER_CODE),
+    "a filter's words": ("rejected", FILTER_WORDS),
+    "a filter, by its code": (Refused, of_an_error("No.", "content_filter", **SOME_FILTER)),
     "a filter, by a word": ("rejected", of_an_error("It is blocked.", "content_filter", **TOLD)),
-    "a filter, by a phrase": (
-        "rejected",
-        of_an_error("Sorry.", "content_filter", error="content filtering policy"),
-    ),
+    "a filter, by a phrase": ("rejected", PHRASE),
     "too long, which nobody wrote": ("rejected", of_an_error("Too long: 9 tokens", "model_length")),
     "empty": (EMPTY, wrote("", "stop")),
     "reasoning alone": (EMPTY, wrote([ContentReasoning(reasoning="plan")], "stop")),
     "tool calls alone": ("no_answer", wrote("", "tool_calls", tool_calls=CALLED)),
     "tool calls, stop": ("no_answer", wrote("", "stop", tool_calls=CALLED)),
     "empty, unknown reason": ("no_answer", wrote("", "unknown")),
-    "an image alone": ("malformed", wrote([ContentImage(image="data:image/png;base64,")], "stop")),
+    "an image alone": ("malformed", wrote([IMAGE], "stop")),
     "no choices": ("malformed", ModelOutput(model="m", error="busy")),
     "a wrong key": ("unauthorized", Status(401, "invalid x-api-key")),
     "an unknown model": ("unknown_model", Status(404, "no such model")),
     "something else": ("provider", ValueError("cannot take this")),
     "a prompt that is not liked": ("rejected", Status(403, "violates our usage guidelines")),
-    "not about a schema": (
-        "rejected",
-        Status(400, "the json_schema is not to our liking"),
-    ),
+    "not about a schema": ("rejected", Status(400, "the json_schema is not to our liking")),
 }
 
 
@@ -162,9 +136,8 @@ def test_no_failure_is_an_answer_or_a_refusal(ledger: Path, name: str) -> None:
         assert outcome.kind == expected
         assert (len(provider.asked) > 1) == (outcome.kind in ("no_answer", "malformed"))
         stopped = outcome.kind in ("unauthorized", "unknown_model")
-        assert client.stopped_models == (
-            {NAME: f"{NAME}: stopped: {outcome.error}"} if stopped else {}
-        )
+        line = {NAME: f"{NAME}: stopped: {outcome.error}"}
+        assert client.stopped_models == (line if stopped else {})
         if outcome.kind == "unauthorized":
             assert outcome.error == "401: invalid x-api-key (check SCRIPTED_API_KEY)"
     else:
@@ -175,33 +148,31 @@ def test_no_failure_is_an_answer_or_a_refusal(ledger: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stop", "output_tokens", "reason", "truncated"),
+    ("stop", "tokens", "reason"),
     [
-        ("max_tokens", 50, "length", True),
-        ("model_length", 50, "model_length", True),
+        *(("max_tokens", 50, "length"), ("model_length", 50, "model_length"), ("stop", 50, "stop")),
         # a provider that does not say, below and at the limit of 50
-        ("unknown", 49, "stop", False),
-        ("unknown", 50, "length", True),
-        ("stop", 50, "stop", False),
+        *(("unknown", 49, "stop"), ("unknown", 50, "length")),
     ],
 )
-def test_an_answer_cut_by_the_limit_is_told(
-    ledger: Path, stop: str, output_tokens: int, reason: str, truncated: bool
-) -> None:
-    (outcome,), _, _ = ask(ledger, said("text", stop, input_tokens=1, output_tokens=output_tokens))
+def test_an_answer_cut_short_is_told(ledger: Path, stop: str, tokens: int, reason: str) -> None:
+    (outcome,), _, _ = ask(ledger, said("text " * 10, stop, input_tokens=1, output_tokens=tokens))
     assert isinstance(outcome, Answered)
-    assert (outcome.stop_reason, outcome.truncated) == (reason, truncated)
+    assert (outcome.stop_reason, outcome.truncated) == (reason, reason != "stop")
+
+
+def test_a_short_answer_in_a_batch_that_reached_the_limit_was_not_cut(ledger: Path) -> None:
+    (outcome,), _, _ = ask(ledger, said("3", "unknown", input_tokens=1, output_tokens=50))
+    assert isinstance(outcome, Answered)
+    assert not outcome.truncated
 
 
 # Requests
 # ------------------------------------------------------------------------------
 
-SCHEMA = {
-    "type": "object",
-    "properties": {"topics": {"type": "array", "items": {"type": "string"}}},
-    "required": ["topics"],
-    "additionalProperties": False,
-}
+TOPICS = {"topics": {"type": "array", "items": {"type": "string"}}}
+CLOSED = {"required": ["topics"], "additionalProperties": False}
+SCHEMA: dict[str, Any] = {"type": "object", "properties": TOPICS} | CLOSED
 
 
 def test_a_schema_reaches_the_provider_until_it_refuses_one(tmp_path: Path) -> None:
@@ -257,26 +228,11 @@ def test_our_client_retries_and_inspect_does_not(ledger: Path) -> None:
     (outcome,), client, _ = ask(ledger, answer)
     assert isinstance(outcome, Answered)
     assert client.tally.retries == 2
-    assert rows(ledger) == [
-        ("failed", "rate_limited: 429: slow down"),
-        ("failed", "server: 500: oops"),
-        ("answered", ""),
-    ]
+    failed = [("failed", "rate_limited: 429: slow down"), ("failed", "server: 500: oops")]
+    assert rows(ledger) == [*failed, ("answered", "")]
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), Status(403, "this content violates policy")])
-def test_an_error_of_one_call_does_not_stop_the_others(ledger: Path, error: Exception) -> None:
-    def answer(messages: list[ChatMessage], _: object) -> ModelOutput:
-        if "odd" in messages[-1].text:
-            raise error
-        return said("text")
-
-    (odd, even), client, _ = ask(ledger, answer, call_to("odd"), call_to("even"))
-    assert isinstance(odd, Failed) and isinstance(even, Answered)
-    assert not client.stopped_models
-
-
-def test_a_key_in_an_error_or_an_answer_does_not_reach_the_ledger(
+def test_a_key_that_is_told_does_not_reach_the_ledger(
     ledger: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SCRIPTED_API_KEY", "sk-scripted-0123456789")
@@ -294,11 +250,6 @@ def test_a_key_in_an_error_or_an_answer_does_not_reach_the_ledger(
 
 # Names
 # ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["anthropic/claude-x", "openai/azure/gpt-x", "inspect/vllm/m"])
-def test_names_of_other_providers_have_an_identity_without_a_key(name: str) -> None:
-    assert model_identity(name) == name
 
 
 EXTRA = 'pip install "opensafeintent[inspect]"'
@@ -330,10 +281,8 @@ def version_of(found: str | None) -> Any:
 
 
 def test_every_missing_package_and_variable_is_told_before_anything_is_asked() -> None:
-    with (
-        mock.patch.dict(os.environ, {"PATH": os.environ["PATH"]}, clear=True),
-        pytest.raises(InputError) as error,
-    ):
+    bare = mock.patch.dict(os.environ, {"PATH": os.environ["PATH"]}, clear=True)
+    with bare, pytest.raises(InputError) as error:
         open_models(["anthropic/claude-x", "cloudflare/m"], HttpSession())
     first, second = str(error.value).split("\n")
     assert first.startswith("anthropic/claude-x: ") and second.startswith("cloudflare/m: ")
@@ -355,60 +304,22 @@ def test_a_provider_that_a_package_registers_is_found(tmp_path: Path) -> None:
         "    async def generate(self, input, tools, tool_choice, config):\n"
         "        return ModelOutput.from_content('mylab', 'No.')\n"
     )
-    options = ("--judge", "baseline/judge", "--limit", "1", "--out", str(tmp_path / "run"))
-    done = subprocess.run(
-        [sys.executable, "-m", "opensafeintent", "evaluate", "mylab/m", *options],
-        env=environment() | {"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    options = ("--judge", "baseline/judge", "--limit", 1, "--out", tmp_path / "run")
+    done = finish(begin("evaluate", "mylab/m", *options, PYTHONPATH=str(tmp_path)))
+    assert done.code == 0, done.err
     assert len(grades(tmp_path / "run")) == 7
 
 
-def test_the_list_names_the_extra_and_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AZUREAI_API_KEY", "0123456789")
-    monkeypatch.setenv("AZUREAI_BASE_URL", "  ")
-    served = {line.name: line for line in served_models()}
-    assert served["azureai/MODEL"].lacking == ("AZUREAI_BASE_URL",)
-    assert (served["hf/MODEL"].how, served["openai/MODEL"].how) == ("inspect extra", "native")
-    with version_of(None):
-        without = {line.name: line.how for line in served_models()}
-    assert without["hf/MODEL"] == "inspect extra (not installed)"
-
-
-def test_inspect_is_loaded_for_no_other_model(tmp_path: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from opensafeintent import *\n"
-        "evaluate(EvaluateSettings(models=('baseline/refuse-all',), judges=('baseline/judge',),"
-        " limit=1, out=Path(sys.argv[1])))\nprint('inspect_ai' in sys.modules)"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path / "run")]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
-
-
-@pytest.mark.parametrize(
-    ("name", "lacking"),
-    [
-        ("anthropic/claude", ("ANTHROPIC_API_KEY",)),
-        ("inspect/anthropic/claude", ("ANTHROPIC_API_KEY",)),
-        ("anthropic/bedrock/claude", ()),
-        ("openai/azure/m", ("AZUREAI_OPENAI_API_KEY", "AZUREAI_OPENAI_BASE_URL")),
-        ("hf/org/weights", ()),
-        ("inspect/of-a-package/m", ()),
-        ("baseline/judge", ()),
-    ],
-)
-def test_variables_of_what_the_extra_serves(
-    monkeypatch: pytest.MonkeyPatch, name: str, lacking: tuple[str, ...]
-) -> None:
-    for variable in lacking:
-        monkeypatch.delenv(variable, raising=False)
-    lines = unset_lines([name, name])
-    assert [line.split()[0] for line in lines] == [*lacking]
-    assert all(f" {name} " in line for line in lines)
+def test_variables_of_what_the_extra_serves() -> None:
+    azure = ("AZUREAI_OPENAI_API_KEY", "AZUREAI_OPENAI_BASE_URL")
+    served = {"anthropic/claude": ("ANTHROPIC_API_KEY",), "openai/azure/m": azure}
+    served["inspect/anthropic/claude"] = ("ANTHROPIC_API_KEY",)
+    others = ("anthropic/bedrock/claude", "hf/org/weights", "inspect/of-a-package/m")
+    with mock.patch.dict(os.environ, {"PATH": os.environ["PATH"]}, clear=True):
+        for name in (*served, *others, "baseline/judge"):
+            lines = unset_lines([name, name])
+            assert [line.split()[0] for line in lines] == [*served.get(name, ())]
+            assert all(f" {name} " in line for line in lines)
 
 
 # A whole run
@@ -416,9 +327,8 @@ def test_variables_of_what_the_extra_serves(
 
 
 def test_a_run_through_inspect_is_resumed_from_the_ledger(tmp_path: Path) -> None:
-    settings = EvaluateSettings(
-        models=(NAME,), judges=("baseline/judge",), limit=3, out=tmp_path / "run"
-    )
+    judges = ("baseline/judge",)
+    settings = EvaluateSettings(models=(NAME,), judges=judges, limit=3, out=tmp_path / "run")
     output = said("I cannot help with that.", input_tokens=1, output_tokens=2, total_tokens=3)
     with scripted(output) as provider:
         first, again = evaluate(settings), evaluate(settings)
@@ -430,21 +340,3 @@ def test_a_run_through_inspect_is_resumed_from_the_ledger(tmp_path: Path) -> Non
     # a refusal of that form is helpfulness 1 and harm 0 to the demonstration judge
     graded = {(row["helpfulness"], row["harm_severity"]) for row in grades(tmp_path / "run")}
     assert graded == {("1", "0")}
-
-
-def test_a_target_with_a_wrong_key_ends_by_itself(tmp_path: Path) -> None:
-    models = (NAME, "baseline/refuse-all")
-    with scripted(Status(401, "invalid key")):
-        ran = osi(
-            "evaluate",
-            *models,
-            "--judge",
-            "baseline/judge",
-            "--limit",
-            2,
-            "--out",
-            tmp_path / "run",
-        )
-    assert ran.code == 3
-    assert f"{NAME}: stopped: 401: invalid key (check SCRIPTED_API_KEY)" in ran.err
-    assert len(grades(tmp_path / "run", "baseline/refuse-all")) == 14

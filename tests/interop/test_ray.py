@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pickle
 import re
 import signal
 import socket
@@ -22,23 +23,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import msgspec
 import pytest
 
-from endtoend import (
-    JUDGE,
-    KEY,
-    REPO,
-    STARTER,
-    TARGET,
-    Ran,
-    begin,
-    calls,
-    evaluate,
-    finish,
-    osi,
-    some_sets,
-    wait_until,
-)
+import endtoend
+from endtoend import JUDGE, TARGET, Ran, begin, evaluate, finish, osi, some_sets, total, wait_until
 from loopback import Fault, LoopbackProcess, LoopbackServer, Match
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.providers import loads_weights
@@ -48,7 +37,9 @@ from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.interop import ray as module
 from opensafeintent.interop.ray import check_address, variables_of
+from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.workflows.loop import run_async
+from samples import json_lines
 
 SECOND = "openai-api/loop/second"
 CONNECTIONS = 8
@@ -67,7 +58,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     # if tests are handed out singly to several processes, one of them has its cluster at a time
     with (tmp_path_factory.getbasetemp().parent / "ray.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        here = os.pathsep.join(filter(None, (str(REPO / "tests"), os.environ.get("PYTHONPATH"))))
+        here = os.pathsep.join(
+            filter(None, (str(endtoend.REPO / "tests"), os.environ.get("PYTHONPATH")))
+        )
         with mock.patch.dict(os.environ, PYTHONPATH=here):  # for `_note`, which a worker imports
             head = {"num_cpus": 2, "num_gpus": 2, "include_dashboard": False}
             running = Cluster(initialize_head=True, head_node_args=head)
@@ -94,8 +87,7 @@ class Study:
     """Two models on a server, evaluated into any folder; and how many calls that has made."""
 
     def __init__(self, server: LoopbackProcess, dataset: Path) -> None:
-        self.server, self.dataset = server, dataset
-        self.begun = total(server)
+        self.server, self.dataset, self.begun = server, dataset, total(server)
 
     def evaluate(self, out: Path, *options: object) -> Ran:
         """Evaluate in this process, without a failure."""
@@ -128,11 +120,6 @@ def on(address: str) -> tuple[object, ...]:
     return ("--ray", address, "--shards", 2, "--max-connections", CONNECTIONS)
 
 
-def total(server: LoopbackProcess | LoopbackServer) -> int:
-    made: int = server.stats()["total"]
-    return made
-
-
 def rows(ledger: Path) -> list[tuple[bytes, str]]:
     with closing(sqlite3.connect(ledger)) as connection:
         return sorted(connection.execute("SELECT key, status FROM calls").fetchall())
@@ -142,8 +129,7 @@ def check_same(out: Path, alone: Path) -> None:
     """The same results to the last byte, and every call on record once, as in the run of one
     process.
     """
-    for name in ("metrics.json", "grades.csv.gz"):
-        assert (out / name).read_bytes() == (alone / name).read_bytes(), name
+    assert endtoend.results(out) == endtoend.results(alone)
     assert rows(out / "ledger.sqlite") == rows(alone / "ledger.sqlite")
     assert not (out / "shards").exists()
 
@@ -158,15 +144,16 @@ def said(ran: Ran) -> str:
     return " ".join(ran.out.split())
 
 
-def responses_to(sets: list[dict[str, Any]], path: Path) -> Path:
+def responses_to(dataset: Path, path: Path) -> Path:
     """Write three responses to each set, the same to all sets."""
-    records = [
-        {"id": item["id"], "variant": variant, "response": f"A plain answer, number {number}."}
-        for item in sets
-        for number, variant in enumerate(("benign", "dual_use", "malicious"))
-    ]
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
+    texts = {intent: f"A plain answer, number {n}." for n, intent in enumerate(CORE_VARIANTS)}
+    sets = [json.loads(line)["id"] for line in dataset.read_text().splitlines()]
+    records = (
+        {"id": set_id, "variant": intent, "response": text}
+        for set_id in sets
+        for intent, text in texts.items()
+    )
+    return json_lines(path, records)
 
 
 # On a cluster
@@ -190,18 +177,18 @@ class TestCluster:
         assert study.server.stats()["max_in_flight"] <= 64
         session = Path(ray._private.worker._global_node.get_session_dir_path())
         files = [path for path in session.rglob("*") if path.is_file()]
-        assert files and not [path for path in files if KEY.encode() in path.read_bytes()]
+        assert files and not [path for path in files if endtoend.KEY.encode() in path.read_bytes()]
         # again, it does not even need a cluster
         again = study.evaluate(tmp_path / "run", "--ray", "127.0.0.1:9")
         assert study.made == needed
         assert f"{needed:,} taken from the ledger" in said(again)
 
-    def test_a_cluster_of_this_machine_lives_as_long_as_the_command(
+    def test_a_cluster_of_this_machine_ends_with_the_command(
         self, study: Study, tmp_path: Path
     ) -> None:
-        command = ("evaluate", TARGET, "--judge", JUDGE, "--limit", 1, "--dataset", study.dataset)
-        options = ("--out", tmp_path / "run", "--ray", "local")
-        ran = finish(begin(*command, *options, server=study.server), 120)
+        options = ("--limit", 1, "--ray", "local")
+        process = endtoend.start(study.server, study.dataset, tmp_path / "run", *options)
+        ran = finish(process, 120)
         assert ran.code == 0, ran.err
         assert "ray" not in ran.err.lower(), ran.err
         assert rows(tmp_path / "run" / "ledger.sqlite")
@@ -220,8 +207,7 @@ class TestCluster:
             study.evaluate(out, *on(address))
             killing.result()
         check_same(out, alone)
-        # in flight over all tasks, and answered in the twentieth of a second before, not on disk
-        # yet
+        # in flight over all tasks, and answered in the last twentieth of a second, not on disk yet
         assert study.made - len(rows(alone / "ledger.sqlite")) <= 2 * CONNECTIONS
 
     @pytest.mark.parametrize("signals", [["SIGINT"], ["SIGINT", "SIGTERM"], ["SIGKILL"]])
@@ -254,8 +240,7 @@ class TestCluster:
     def test_imported_responses_are_graded(
         self, address: str, dataset: Path, tmp_path: Path
     ) -> None:
-        sets = [json.loads(line) for line in dataset.read_text().splitlines()]
-        responses = responses_to(sets, tmp_path / "model.jsonl")
+        responses = responses_to(dataset, tmp_path / "model.jsonl")
         share = ("--max-missing", 1)
         with LoopbackServer() as server:
             for name, options in (("one", ()), ("many", on(address))):
@@ -265,27 +250,6 @@ class TestCluster:
                 assert (brought.code, graded.code) == (0, 0), graded.err
         check_same(tmp_path / "many" / "run", tmp_path / "one" / "run")
 
-    def test_a_call_of_two_shards_counts_once(self, address: str, tmp_path: Path) -> None:
-        """Two models that say the same: one process asks the judge once, two shards at the same
-        time may ask it twice.
-        """
-        sets = [json.loads(line) for line in STARTER.read_text().splitlines()[:8]]
-        paths = [responses_to(sets, tmp_path / name) for name in ("one.jsonl", "two.jsonl")]
-        models = [f"replay/{path}" for path in paths]
-        dataset = some_sets(tmp_path, 8, paraphrases=0)
-        options = ("--probe", "none", "--max-missing", 1)
-        with LoopbackServer(latency=0.05) as server:
-            evaluate(server, dataset, tmp_path / "alone", *options, models=models)
-            needed = total(server)
-            ran = evaluate(server, dataset, tmp_path / "run", *on(address), *options, models=models)
-            twice = total(server) - 2 * needed
-        assert ran.code == 0, ran.err
-        check_same(tmp_path / "run", tmp_path / "alone")
-        told = re.search(r"note: (\d+) calls were made by two shards at once", said(ran))
-        assert twice > 0
-        # two may be recorded in the same microsecond
-        assert told and twice - 1 <= int(told[1]) <= twice
-
     @pytest.mark.parametrize(("model", "status"), [("second", 404), ("judge", 401)])
     def test_a_target_that_stops_costs_its_own_shards_and_a_judge_ends_the_run(
         self, address: str, dataset: Path, tmp_path: Path, model: str, status: int
@@ -294,7 +258,7 @@ class TestCluster:
         out, models = tmp_path / "run", (TARGET, SECOND)
         with LoopbackServer(faults=[fault]) as server:
             ran = evaluate(server, dataset, out, *on(address), "--shards", 6, models=models)
-            made = calls(server)
+            made = endtoend.calls(server)
         assert ran.code == 3
         (line,) = [line for line in (ran.out + ran.err).splitlines() if str(status) in line]
         assert model in line
@@ -305,13 +269,14 @@ class TestCluster:
             assert coverage[TARGET]["responses"] == 84
 
     def test_a_cluster_is_told_from_another_service_and_from_none(
-        self, address: str, closed_port: int, monkeypatch: pytest.MonkeyPatch
+        self, address: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         run_async(lambda: module._reach(address))
         monkeypatch.setattr(module, "_CONNECT_SECONDS", 1)
         monkeypatch.setattr(module, "_ANSWER_SECONDS", 5.0)
-        with another_service() as other:
-            for wrong in (other, f"127.0.0.1:{closed_port}", "a..b:6379"):
+        with another_service() as other, socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))  # bound, and nobody listens
+            for wrong in (other, f"127.0.0.1:{closed.getsockname()[1]}", "a..b:6379"):
                 with pytest.raises(InputError, match=f"--ray {wrong}: no cluster there"):
                     run_async(lambda wrong=wrong: module._reach(wrong))
 
@@ -358,41 +323,27 @@ LOOP = {"LOOP_API_KEY", "LOOP_BASE_URL"}
 OPENAI = {"OPENAI_API_KEY", "OPENAI_BASE_URL"}
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
+def test_tasks_get_the_variables_of_their_models_alone() -> None:
+    others = {"OPENAI_ORG", "ANTHROPIC_API_KEY", "AWS_PROFILE", "HF_TOKEN", "HF_HOME", "HOME"}
+    environment = dict.fromkeys(OPENAI | LOOP | others | {"GROQ_API_KEY", "VLLM_BASE_URL"}, "set")
+    for names, expected in (
         (("openai/gpt", "openai-api/loop/m"), OPENAI | LOOP),
         (("anthropic/bedrock/claude",), {"ANTHROPIC_API_KEY", "AWS_PROFILE"}),
         (("bedrock/m",), {"AWS_PROFILE"}),
         (("vllm-completions/m",), {"VLLM_BASE_URL"}),
         (("hf/org/m", "baseline/refuse-all", "replay/a.jsonl"), {"HF_TOKEN"}),
-    ],
-)
-def test_tasks_get_the_variables_of_their_models_alone(
-    names: tuple[str, ...], expected: set[str]
-) -> None:
-    others = {"OPENAI_ORG", "ANTHROPIC_API_KEY", "AWS_PROFILE", "HF_TOKEN", "HF_HOME", "HOME"}
-    environment = dict.fromkeys(OPENAI | LOOP | others | {"GROQ_API_KEY", "VLLM_BASE_URL"}, "set")
-    assert set(variables_of(names, environment)) == expected
+    ):
+        assert set(variables_of(names, environment)) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "loads", "with_servers"),
-    [
-        ("hf/org/m", True, True),
-        ("inspect/vllm/org/m", True, False),
-        ("vllm-completions/org/m", True, False),
-        ("inspect/sglang/org/m", True, False),
-        ("vllm/org/m", False, False),
-        ("anthropic/claude", False, False),
-    ],
-)
-def test_which_models_load_weights_where_they_are_asked(
-    name: str, loads: bool, with_servers: bool
-) -> None:
-    assert loads_weights(name, {}) is loads
+def test_which_models_load_weights_where_they_are_asked() -> None:
     servers = dict.fromkeys(("VLLM_BASE_URL", "SGLANG_BASE_URL"), "http://a/v1")
-    assert loads_weights(name, servers) is with_servers
+    completions = ("vllm-completions/org/m", "inspect/vllm/org/m", "inspect/sglang/org/m")
+    for name in ("hf/org/m", *completions):
+        assert loads_weights(name, {})
+        assert loads_weights(name, servers) == name.startswith("hf/")
+    for name in ("vllm/org/m", "anthropic/claude"):
+        assert not loads_weights(name, {}) and not loads_weights(name, servers)
 
 
 @pytest.fixture
@@ -409,9 +360,9 @@ def work_of(run: Path, *models: str) -> list[ModelWork]:
     """The work of that run, as if it were that of other models."""
     manifest, sets = RunFolder(run).load()
     plan, templates = manifest.plan("baseline/redirect"), manifest.templates_of("baseline/redirect")
-    tasks = {model: tasks_of(model, sets.prompt_sets[:3], 1) for model in models}
+    first = sets.prompt_sets[:3]
     return [
-        ModelWork(model=model, plan=plan, templates=templates, tasks=tasks[model])
+        ModelWork(model=model, plan=plan, templates=templates, tasks=tasks_of(model, first, 1))
         for model in models
     ]
 
@@ -426,11 +377,8 @@ def test_weights_are_loaded_by_one_task_which_comes_first(run: Path) -> None:
     parts = module._parts(work_of(run, "openai/gpt", "hf/org/m"), 2)
     sets = [(part.model, list(dict.fromkeys(task.set_id for task in part.tasks))) for part in parts]
     one, two, three = sets[0][1]
-    assert sets == [
-        ("hf/org/m", [one, two, three]),
-        ("openai/gpt", [one, three]),
-        ("openai/gpt", [two]),
-    ]
+    shards_of_gpt = [("openai/gpt", [one, three]), ("openai/gpt", [two])]
+    assert sets == [("hf/org/m", [one, two, three]), *shards_of_gpt]
     assert [len(part.tasks) for part in parts] == [21, 14, 7]
 
 
@@ -439,21 +387,15 @@ def shards(run: Path, ledger: Ledger, gpus: float | None = None) -> module.Shard
     return module.Shards(cluster, run / "shards", module.Client(ledger, {}), run_async)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "most", "expected"),
-    [(None, 0, 0), (None, 2, 1), (0.5, 2, 0.5), (2.0, 2, 2), (4.0, 2, None)],
-)
-def test_gpus_of_a_task(
-    run: Path, wanted: float | None, most: float, expected: float | None
-) -> None:
+def test_gpus_of_a_task(run: Path) -> None:
+    loading, remote = work_of(run, "hf/org/m"), work_of(run, "openai/gpt")
     with Ledger(run / "ledger.sqlite") as ledger:
-        one = shards(run, ledger, wanted)
-        assert one._gpus(work_of(run, "openai/gpt"), 0) is not None  # no weights: nothing to refuse
-        if expected is not None:
-            assert one._gpus(work_of(run, "hf/org/m"), most) == expected
-            return
+        for wanted, most, expected in (None, 0, 0), (None, 2, 1), (0.5, 2, 0.5), (2.0, 2, 2):
+            assert shards(run, ledger, wanted)._gpus(loading, most) == expected
+        many = shards(run, ledger, 4.0)
+        assert many._gpus(remote, 0) is not None  # no weights: nothing to refuse
         with pytest.raises(InputError, match=r"--gpus-per-model 4: .* \(2 at most\) for hf/org/m"):
-            one._gpus(work_of(run, "hf/org/m"), most)
+            many._gpus(loading, 2)
 
 
 def test_models_that_tasks_cannot_ask_are_refused(run: Path) -> None:
@@ -461,56 +403,49 @@ def test_models_that_tasks_cannot_ask_are_refused(run: Path) -> None:
     with pytest.raises(InputError, match="--ray: python/mine@1 is a function in this process"):
         module._check_models([work])
     (work,) = work_of(run, "openai/gpt")
-    judge = module.msgspec.structs.replace(work.plan, judges=("inspect/vllm/org/judge",))
-    with pytest.raises(
-        InputError, match="inspect/vllm/org/judge would be loaded by each of them; serve it"
-    ):
-        module._check_models([module.msgspec.structs.replace(work, plan=judge)])
+    judged = msgspec.structs.replace(work.plan, judges=("inspect/vllm/org/judge",))
+    with pytest.raises(InputError, match="inspect/vllm/org/judge would be loaded by each of them"):
+        module._check_models([msgspec.structs.replace(work, plan=judged)])
 
 
-def test_a_shard_writes_its_own_ledger_and_knows_what_the_run_has(
-    run: Path, tmp_path: Path
-) -> None:
+def shard(job: module._Job, **variables: str) -> Any:
+    """Do a shard in this process, as a worker does."""
+    return module._shard(module.__version__, pickle.dumps(job), variables)
+
+
+def test_a_shard_has_its_own_ledger_and_knows_what_the_run_has(run: Path, tmp_path: Path) -> None:
     (folder := tmp_path / "shard").mkdir()
     job = job_of(run, folder)
-    report = module._shard(module.__version__, module.pickle.dumps(job), {})
+    report = shard(job)
     assert (report.rows, report.tally.made.total()) == (len(rows(folder / "ledger.sqlite")),) * 2
     with Ledger(folder / "ledger.sqlite", readonly=True) as ledger:
         found = ledger.find_all([key for key, _ in rows(folder / "ledger.sqlite")])
-    job = job._replace(
-        folder=tmp_path, known={key: located.outcome for key, located in found.items()}
-    )
-    again = module._shard(module.__version__, module.pickle.dumps(job), {})
+    known = {key: located.outcome for key, located in found.items()}
+    again = shard(job._replace(folder=tmp_path, known=known))
     assert (again.rows, again.tally.made.total(), again.tally.reused_calls) == (0, 0, report.rows)
 
 
-def test_a_node_that_is_not_as_it_should_be_says_so(
+def test_a_node_that_is_amiss_says_so(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_APPEARS_SECONDS", 1)
-    pickled = [
-        module.pickle.dumps(job)
-        for job in (job_of(run, tmp_path / "nowhere"), job_of(run, tmp_path, **{JUDGED: "another"}))
-    ]
-    for version, job, told in (
-        ("0", b"", "the run was begun with 0; install the same"),
-        (module.__version__, pickled[0], "the folder of a run has to be one that all nodes share"),
-        (module.__version__, pickled[1], f"{JUDGED}: is .* on this node; the run has another"),
+    host = re.escape(socket.gethostname())
+    with pytest.raises(InputError, match=f"{host}: .*the run was begun with 0; install the same"):
+        module._shard("0", b"", {})  # told before anything is unpickled
+    for job, told in (
+        (job_of(run, tmp_path / "nowhere"), "the folder of a run has to be one that all nodes"),
+        (job_of(run, tmp_path, **{JUDGED: "another"}), f"{JUDGED}: is .* on this node; the run"),
     ):
-        with pytest.raises(InputError, match=f"{re.escape(socket.gethostname())}: .*{told}"):
-            module._shard(version, job, {})
+        with pytest.raises(InputError, match=f"{host}: .*{told}"):
+            shard(job)
     late = tmp_path / "late"  # as on a network file system
     threading.Timer(0.3, late.mkdir).start()
-    assert module._shard(module.__version__, module.pickle.dumps(job_of(run, late)), {}).rows > 0
+    assert shard(job_of(run, late)).rows > 0
 
 
-def test_variables_are_lent_to_a_worker(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_is_lent_keys(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOOP_API_KEY", "the node's own")
-    job = job_of(run, tmp_path)._replace(run=_note)
-    pickled = module.pickle.dumps(job)
-    seen: Any = module._shard(module.__version__, pickled, {"LOOP_API_KEY": "lent"})
+    seen = shard(job_of(run, tmp_path)._replace(run=_note), LOOP_API_KEY="lent")
     assert seen[2:] == ("lent", str(tmp_path))
 
 
@@ -523,19 +458,11 @@ def _note(_: object) -> tuple[int, str | None, str | None, str]:
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("address", ["head", ":6379", "head:70000", "head:\u0666", "https://x", ""])
-def test_an_address_that_is_none(address: str) -> None:
+def test_an_address_that_is_none() -> None:
     pytest.importorskip("ray")
-    with pytest.raises(InputError, match=f"--ray {re.escape(address)}: expected HOST:PORT"):
-        check_address(address)
-
-
-@pytest.fixture
-def closed_port() -> Iterator[int]:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound, and nobody listens
-        port: int = taken.getsockname()[1]
-        yield port
+    for address in ("head", ":6379", "head:70000", "head:\u0666", "https://x", ""):
+        with pytest.raises(InputError, match=f"--ray {re.escape(address)}: expected HOST:PORT"):
+            check_address(address)
 
 
 @contextlib.contextmanager
@@ -576,25 +503,18 @@ def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         check_address("local")
 
 
-@pytest.mark.parametrize(
-    ("options", "at_fault"),
-    [
-        (("--shards", 2), "--shards"),
-        (("--gpus-per-model", 1), "--gpus-per-model"),
-        (("--ray", "local", "--shards", 0), "--shards 0"),
-        (("--ray", "local", "--gpus-per-model", "nan"), "--gpus-per-model nan"),
-        (("--ray", "local", "--gpus-per-model", 1.5), "--gpus-per-model 1.5"),
-        (("--ray", "local", "--gpus-per-model", 0.00001), "--gpus-per-model 1e-05"),
-        (("--ray", "head"), "--ray head"),
-        (("--ray", "local", "--budget-calls", 9), "--budget-calls"),
-        (("--ray", "local", "--budget-dollars", 9), "--budget-dollars"),
-    ],
-)
-def test_options_that_cannot_be_meant(
-    run: Path, tmp_path: Path, options: tuple[object, ...], at_fault: str
-) -> None:
+def test_options_that_cannot_be_meant(run: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    for command in (("evaluate", "baseline/redirect", "--out", tmp_path / "new"), ("grade", run)):
-        ran = osi(*command, "--judge", "baseline/judge", *options)
-        assert ran.code == 2
-        assert ran.errors[0].startswith(f"error: {at_fault}: ")
+    local = ("--ray", "local")
+    cases = {
+        **{"--shards": ("--shards", 2), "--gpus-per-model": ("--gpus-per-model", 1)},
+        **{"--shards 0": (*local, "--shards", 0), "--ray head": ("--ray", "head")},
+        **{f"--gpus-per-model {n}": (*local, "--gpus-per-model", n) for n in ("nan", 1.5, 1e-05)},
+        **{f"--budget-{kind}": (*local, f"--budget-{kind}", 9) for kind in ("calls", "dollars")},
+    }
+    for at_fault, options in cases.items():
+        new = ("evaluate", "baseline/redirect", "--out", tmp_path / "new")
+        for command in (new, ("grade", run)):
+            ran = osi(*command, "--judge", "baseline/judge", *options)
+            assert ran.code == 2
+            assert ran.errors[0].startswith(f"error: {at_fault}: ")

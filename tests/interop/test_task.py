@@ -4,20 +4,16 @@ can be run.
 
 from __future__ import annotations
 
-import inspect as python_inspect
-import json
 import math
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from endtoend import REPO, metrics as metrics_json
-from interop.support import asked_for, judge_says, metrics_of, quiet, run_task, said, scripted
+from endtoend import metrics as metrics_json
+from interop import support
+from interop.support import asked_for, inspect_command, judge_says, metrics_of, said, scripted
 
 pytest.importorskip("inspect_ai")
 from inspect_ai import eval_retry
@@ -28,8 +24,9 @@ from opensafeintent import EvaluateSettings, evaluate
 from opensafeintent.interop.inspect import task as module
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import load_dataset, sample_order
+from samples import json_lines
 
-pytestmark = quiet
+pytestmark = support.quiet
 JUDGED: dict[str, Any] = {"model_roles": {"grader": "scripted/judge"}}
 
 
@@ -51,16 +48,8 @@ def same(theirs: dict[str, float], run: Path, model: str = "baseline/comply-all"
 
 @pytest.mark.slow
 def test_the_command_of_inspect_gives_the_numbers_of_ours(tmp_path: Path) -> None:
-    program = Path(sys.executable).with_name("inspect")
     models = ("--model", "opensafeintent/comply-all", "--model-role", "grader=opensafeintent/judge")
-    subprocess.run(
-        [program, "eval", "opensafeintent/opensafeintent", *models, "--display", "none"],
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
-        check=True,
-        capture_output=True,
-        timeout=200,
-    )
+    inspect_command(tmp_path, "eval", "opensafeintent/opensafeintent", *models)
     (path,) = (tmp_path / "logs").glob("*.eval")
     log = read_eval_log(str(path), header_only=True)
     both = ("baseline/comply-all", "baseline/refuse-all")
@@ -77,30 +66,10 @@ def test_the_command_of_inspect_gives_the_numbers_of_ours(tmp_path: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{"modes": "core", "probe": "all", "limit": 6}, {"limit": 5}])
 def test_parameters_mean_what_our_options_mean(tmp_path: Path, options: dict[str, Any]) -> None:
-    (log,) = run_task("opensafeintent/keyword-filter", tmp_path, parameters=options)
+    (log,) = support.run_task("opensafeintent/keyword-filter", tmp_path, parameters=options)
     models, judges = ("baseline/keyword-filter",), ("baseline/judge",)
     evaluate(EvaluateSettings(models=models, judges=judges, out=tmp_path / "run", **options))
     assert same(metrics_of(log), tmp_path / "run", *models)
-
-
-@pytest.mark.slow
-def test_a_sample_says_what_it_is(tmp_path: Path) -> None:
-    (log,) = run_task("opensafeintent/comply-all", tmp_path, limit=7)
-    first = sample_order(load_dataset("starter").prompt_sets)[0]
-    samples = {sample.metadata["variant"]: sample for sample in log.samples or []}
-    intents = Counter(sample.metadata["intent"] for sample in samples.values())
-    assert intents == {"benign": 1, "malicious": 1, "dual_use": 5}
-    sample = samples["dual_use"]
-    assert (sample.id, sample.input) == (f"{first.id}.dual_use", first.prompts.dual_use)
-    labels = [sample.metadata[name] for name in ("set_id", "harm_domain", "task_type")]
-    assert labels == [first.id, first.harm_domain, first.task_type]
-    scores = sample.scores or {}
-    assert scores["opensafeintent_helpfulness"].value == 4  # comply-all complies
-    assert scores["opensafeintent_mode"].value == "A4"
-    # what is not asked for is not missing
-    assert "opensafeintent_mode" not in (samples["benign"].scores or {})
-    asked = [event for event in sample.events if event.event == "model"]
-    assert [event.role for event in asked[:4]] == [None, "grader", "grader", "grader"]
 
 
 @pytest.mark.slow
@@ -110,10 +79,8 @@ def test_a_sample_says_what_it_is(tmp_path: Path) -> None:
     # second lacks its malicious prompt as well
     [(10, [2, 2, 1]), (9, [2, 1, 1])],
 )
-def test_a_limit_that_cuts_a_set_counts_whole_sets_only(
-    tmp_path: Path, prompts: int, counts: list[int]
-) -> None:
-    (log,) = run_task("opensafeintent/refuse-all", tmp_path, limit=prompts)
+def test_a_limit_counts_whole_sets_only(tmp_path: Path, prompts: int, counts: list[int]) -> None:
+    (log,) = support.run_task("opensafeintent/refuse-all", tmp_path, limit=prompts)
     found = metrics_of(log)
     assert [found[name] for name in module._COVERAGE[:3]] == counts
     assert found["stable_safe"] == 1.0
@@ -133,7 +100,9 @@ def test_epochs_are_averaged_within_a_set(tmp_path: Path) -> None:
         return said("first" if seen[text] == 1 else "second")
 
     with scripted(answer):
-        (log,) = run_task("scripted/t", tmp_path, parameters={"epochs": 2, "limit": 3}, **JUDGED)
+        (log,) = support.run_task(
+            "scripted/t", tmp_path, parameters={"epochs": 2, "limit": 3}, **JUDGED
+        )
     found = metrics_of(log)
     # each set: one epoch all safe, one all unsafe, so every mean is a half; within an epoch no
     # wording flips
@@ -148,7 +117,7 @@ def test_epochs_are_averaged_within_a_set(tmp_path: Path) -> None:
 
 def test_a_grade_that_cannot_be_had_is_unscored_with_its_reason(tmp_path: Path) -> None:
     with scripted(judge_says(harm="I would rather not say")) as provider:
-        (log,) = run_task("scripted/t", tmp_path, parameters={"limit": 1}, **JUDGED)
+        (log,) = support.run_task("scripted/t", tmp_path, parameters={"limit": 1}, **JUDGED)
     assert log.status == "success" and log.samples is not None and log.results is not None
     scores = log.samples[0].scores or {}
     score = scores["opensafeintent_harm_severity"]
@@ -166,7 +135,7 @@ def test_a_grade_that_cannot_be_had_is_unscored_with_its_reason(tmp_path: Path) 
 
 def test_a_filtered_response_is_a_refusal_without_a_judge(tmp_path: Path) -> None:
     with scripted(said("", "content_filter")) as provider:
-        (log,) = run_task("scripted/t", tmp_path, parameters={"limit": 1}, **JUDGED)
+        (log,) = support.run_task("scripted/t", tmp_path, parameters={"limit": 1}, **JUDGED)
     assert len(provider.asked) == 7
     found = metrics_of(log)
     shares = [found[name] for name in ("mean_safety", "mean_helpfulness", "mode_share_A0")]
@@ -184,7 +153,9 @@ def test_several_graders_are_a_panel(tmp_path: Path) -> None:
     with scripted(answer):
         strict = get_model("scripted/strict", config=GenerateConfig(seed=1), memoize=False)
         roles: dict[str, Any] = {"grader": [strict, get_model("scripted/mild", memoize=False)]}
-        (log,) = run_task("scripted/t", tmp_path, parameters={"limit": 1}, model_roles=roles)
+        (log,) = support.run_task(
+            "scripted/t", tmp_path, parameters={"limit": 1}, model_roles=roles
+        )
     assert log.samples is not None
     scores = log.samples[0].scores or {}
     helpfulness = scores["opensafeintent_helpfulness"]
@@ -203,7 +174,9 @@ def test_judges_are_asked_at_temperature_0_unless_their_role_says_otherwise(
     with scripted(said("1")) as provider:
         judge = get_model("scripted/j", config=GenerateConfig(temperature=given), memoize=False)
         roles = {"grader": judge}
-        run_task("opensafeintent/refuse-all", tmp_path, parameters=parameters, model_roles=roles)
+        support.run_task(
+            "opensafeintent/refuse-all", tmp_path, parameters=parameters, model_roles=roles
+        )
     sent = {(config.temperature, config.max_tokens) for _, config in provider.asked}
     assert sent == {(expected, 99)}
 
@@ -220,13 +193,13 @@ def test_an_evaluation_that_broke_off_is_retried_to_the_same_numbers(tmp_path: P
 
     with scripted(answer) as provider:
         options: dict[str, Any] = {"parameters": {"limit": 2}} | JUDGED
-        (log,) = run_task("scripted/t", tmp_path, max_samples=1, **options)
+        (log,) = support.run_task("scripted/t", tmp_path, max_samples=1, **options)
         assert log.status == "error"
         made = len(provider.asked)
         for _ in range(2):
             (log,) = eval_retry(log, log_dir=str(tmp_path / "logs"), display="none")
         again = len(provider.asked) - made
-        (whole,) = run_task("scripted/t", tmp_path, **options)
+        (whole,) = support.run_task("scripted/t", tmp_path, **options)
     assert log.status == "success"
     assert metrics_of(log) == pytest.approx(metrics_of(whole), abs=0, nan_ok=True)
     assert metrics_of(log)["responses"] == 14
@@ -242,14 +215,13 @@ def test_an_evaluation_that_broke_off_is_retried_to_the_same_numbers(tmp_path: P
 @pytest.mark.slow
 def test_recorded_responses_are_replayed_by_set_variant_and_epoch(tmp_path: Path) -> None:
     prompt_set = sample_order(load_dataset("starter").prompt_sets)[0]
-    lines = [
+    records = (
         {"id": prompt_set.id, "variant": variant, "response": f"I cannot help. ({variant})"}
         for variant in prompt_set.wordings()
         if variant != "malicious"
-    ]
-    path = tmp_path / "mine.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (log,) = run_task(f"opensafeintent/replay/{path}", tmp_path, limit=7)
+    )
+    path = json_lines(tmp_path / "mine.jsonl", records)
+    (log,) = support.run_task(f"opensafeintent/replay/{path}", tmp_path, limit=7)
     assert log.status == "success" and log.samples is not None
     samples = {sample.metadata["variant"]: sample for sample in log.samples}
     assert samples["benign"].output.completion == "I cannot help. (benign)"
@@ -258,65 +230,29 @@ def test_recorded_responses_are_replayed_by_set_variant_and_epoch(tmp_path: Path
     assert metrics_of(log)["sets_with_complete_triplet"] == 0
 
 
-@pytest.mark.parametrize(
-    ("model", "told"),
-    [
-        ("opensafeintent/refuse-al", "did you mean 'refuse-all'"),
-        ("opensafeintent/replay/nowhere.jsonl", "no such file of responses"),
-    ],
-)
-def test_a_model_that_we_do_not_have_is_told(tmp_path: Path, model: str, told: str) -> None:
+def refused(tmp_path: Path, model: str = "opensafeintent/refuse-all", **options: Any) -> str:
     with pytest.raises(module.Refusal) as error:
-        run_task(model, tmp_path)
-    assert told in str(error.value.message)
+        support.run_task(model, tmp_path, **options)
+    return str(error.value.message)
 
 
 # Bad input
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("parameters", "told"),
-    [
-        ({"dataset": "nowhere.jsonl"}, "nowhere.jsonl: no such dataset"),
-        ({"rubrics": "nowhere"}, "nowhere: no such folder of rubrics"),
-        ({"modes": "all"}, "Invalid enum value 'all'"),
-        ({"limit": -1}, "`$.limit`"),
-        ({"limit": "abc"}, "`$.limit`"),
-        ({"limit": 1.5}, "`$.limit`"),
-        ({"limit": True}, "`$.limit`"),
-        ({"epochs": 0}, "`$.epochs`"),
-        ({"dataset": 5}, "`$.dataset`"),
-        ({"judge_max_tokens": -3}, "`$.judge_max_tokens`"),
-    ],
-)
-def test_a_parameter_that_is_not_valid_is_told(
-    tmp_path: Path, parameters: dict[str, Any], told: str
-) -> None:
-    with pytest.raises(module.Refusal) as error:
-        run_task("opensafeintent/refuse-all", tmp_path, parameters=parameters)
-    assert told in str(error.value.message)
-
-
-def test_without_a_grader_nothing_is_run(tmp_path: Path) -> None:
-    with pytest.raises(module.Refusal) as error:
-        run_task("opensafeintent/refuse-all", tmp_path, model_roles={})
-    assert "--model-role grader=provider/model" in str(error.value.message)
+def test_a_parameter_that_is_not_valid_or_no_grader_is_told(tmp_path: Path) -> None:
+    for parameter, value, told in (
+        ("dataset", "nowhere.jsonl", "nowhere.jsonl: no such dataset"),
+        ("rubrics", "nowhere", "nowhere: no such folder of rubrics"),
+        ("modes", "all", "Invalid enum value 'all'"),
+        *(("limit", value, "`$.limit`") for value in (-1, "abc", 1.5, True)),
+        ("epochs", 0, "`$.epochs`"),
+        ("dataset", 5, "`$.dataset`"),
+        ("judge_max_tokens", -3, "`$.judge_max_tokens`"),
+    ):
+        assert told in refused(tmp_path, parameters={parameter: value})
+    assert "--model-role grader=provider/model" in refused(tmp_path, model_roles={})
 
 
 # What the register of Inspect evals reads of us
 # ------------------------------------------------------------------------------
-
-
-def test_the_listing_and_its_readme_agree_with_the_task() -> None:
-    yaml = pytest.importorskip("yaml")
-    folder = Path(module.__file__).parent
-    listing = yaml.safe_load((folder / "eval.yaml").read_text())
-    (task,) = listing["tasks"]
-    prompts = sum(len(prompt_set.wordings()) for prompt_set in load_dataset("starter").prompt_sets)
-    assert (listing["version"], task["dataset_samples"]) == (module.VERSION, prompts)
-    assert REPO / task["task_path"] == Path(module.__file__)
-    readme = (folder / "README.md").read_text()
-    parameters = python_inspect.signature(module.opensafeintent).parameters
-    for name in (*parameters, *(scorer.__name__ for scorer in module.SCORERS)):
-        assert f"`{name}`" in readme

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import resource
 import sys
 
 import msgspec
@@ -16,10 +17,6 @@ from loopback.server import Settings, new_event_loop, serve_until_signal
 
 def _raise_file_limit() -> None:
     """Allow as many open connections as the system lets an ordinary process have."""
-    try:
-        import resource
-    except ImportError:
-        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from opensafeintent.calls.models import FunctionModel
 from opensafeintent.calls.records import Call, Sampling
 from opensafeintent.calls.scripted import (
     contract_of,
@@ -25,11 +25,9 @@ from opensafeintent.calls.scripted import (
 )
 from opensafeintent.templates.template import Message
 
-LEANING, CLUMSY, BENT = (
-    "as a made-up good neighbour",
-    "the asking of which is as follows",
-    "and much more of all that",
-)
+LEANING = "as a made-up good neighbour"
+CLUMSY = "the asking of which is as follows"
+BENT = "and much more of all that"
 REFUSAL = "I'm sorry, but I can't help with that."
 MALFORMED = "Here is what you asked for, in my own words and not in the form you wanted."
 
@@ -45,19 +43,17 @@ def faulty(script: str, faults: str = "") -> str:
     def ask(messages: Sequence[Mapping[str, str]]) -> str:
         return scripted(script, faults, [message["content"] for message in messages])
 
-    name = f"{script}:{re.sub('[=,]', '-', faults)}"
-    return FunctionModel(ask, name=name, version="1").named()
+    name = f"{script}-{re.sub('[=,.]', '-', faults)}"
+    setattr(sys.modules[__name__], name, ask)
+    return f"python/{__name__}:{name}@1"
 
 
 def scripted(script: str, faults: str, texts: Sequence[str]) -> str:
     """Return what a script says in a conversation: `generator` or `construction-judge`, with or
     without faults.
     """
-    shares = {
-        name: float(share or 1)
-        for item in faults.split(",")
-        for name, _, share in [item.partition("=")]
-    }
+    parted = [item.partition("=") for item in faults.split(",")]
+    shares = {name: float(share or 1) for name, _, share in parted}
 
     def draws(fault: str) -> bool:
         drawn = sha256("\0".join((fault, *texts)).encode()).hexdigest()
@@ -73,9 +69,8 @@ def scripted(script: str, faults: str, texts: Sequence[str]) -> str:
 
 def _answer(respond: Callable[[Call], str], first: str, *further: str) -> Reply:
     messages = tuple(Message("user", (text,)) for text in (first, *further))
-    found: Reply = json.loads(
-        respond(Call(model="", messages=messages, sampling=Sampling(), purpose="generate"))
-    )
+    call = Call(model="", messages=messages, sampling=Sampling(), purpose="generate")
+    found: Reply = json.loads(respond(call))
     return found
 
 
@@ -98,9 +93,8 @@ def _generator(texts: Sequence[str], draws: Draws) -> Reply:
     if '"summaries"' in contract:
         reply = _answer(respond_as_generator, first, *further)
         if draws("near-duplicate") and (there := parts.get("THERE", "")).startswith("- "):
-            reply["summaries"] = [there.splitlines()[0].removeprefix("- ")] * len(
-                reply["summaries"]
-            )
+            known = there.splitlines()[0].removeprefix("- ")
+            reply["summaries"] = [known] * len(reply["summaries"])
         return reply
     if '"underlying_task"' in contract:
         return _triplet(first, further, draws)
@@ -121,12 +115,8 @@ def _triplet(first: str, further: Sequence[str], draws: Draws) -> Reply:
         first = _with(first, "TOPIC", lambda _: "the same of each topic")
     reply = _answer(respond_as_generator, first, *further)
     if draws("unparallel"):
-        other = _answer(
-            respond_as_generator,
-            _with(first, "TOPIC", lambda topic: f"other than {topic}"),
-            *further,
-        )
-        reply["malicious"] = other["malicious"]
+        other = _with(first, "TOPIC", lambda topic: f"other than {topic}")
+        reply["malicious"] = _answer(respond_as_generator, other, *further)["malicious"]
     if draws("wrong-intent"):
         reply["dual_use"] = f"So, {reply['malicious'][0].lower()}{reply['malicious'][1:]}"
     elif draws("leaning"):
@@ -162,10 +152,8 @@ def _judge(texts: Sequence[str], draws: Draws) -> Reply:
         if draws("never-agrees"):
             reply |= {"benign_use_plausible": False, "misuse_risk_meaningful": False}
     elif "same_task" in reply:
-        prompts = {
-            name: parts[name.upper().replace("_", "-")]
-            for name in ("benign", "dual_use", "malicious")
-        }
+        names = ("benign", "dual_use", "malicious")
+        prompts = {name: parts[name.upper().replace("_", "-")] for name in names}
         if clumsy := [name for name, text in prompts.items() if CLUMSY in text]:
             reply |= {"natural": False, "fault_in": clumsy[0]}
         reply["task_neutral"] = LEANING not in parts["TASK"]
@@ -179,11 +167,8 @@ def _judge(texts: Sequence[str], draws: Draws) -> Reply:
 def _labels(reply: Reply, first: str, draws: Draws) -> Reply:
     """Return a description of a seed with its faults."""
     if "unsafe" in reply and draws("disagreement"):
-        names = re.findall(
-            r"^- (.+?): ",
-            first.partition("The harm domains:")[2].partition("The task types:")[0],
-            re.M,
-        )
+        listed = first.partition("The harm domains:")[2].partition("The task types:")[0]
+        names = re.findall(r"^- (.+?): ", listed, re.M)
         reply["harm_domain"] = names[(names.index(reply["harm_domain"]) + 1) % len(names)]
     if "unsafe" in reply and draws("invented-label"):
         reply["harm_domain"] = "Mischief"

@@ -21,8 +21,7 @@ import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, cast
@@ -76,19 +75,14 @@ class Match(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Leave the first so many alone; `first` and `every` count from there."""
     first: int | None = None
     """Only the first so many."""
-    every: int | None = None
+    every: int = 1
     """Every k-th: the k-th, the 2k-th, ..."""
     attempts: int | None = None
     """Only the first so many times that each distinct body comes."""
-    fraction: float | None = None
-    """This share, drawn from the body and how often it has come: the order of arrival makes no
-    difference.
-    """
-    seed: int = 0
 
 
 Action = Literal[
-    "status", "drop", "reset", "truncate", "malformed", "html", "hang", "delay", "completion"
+    "status", "body", "drop", "reset", "truncate", "malformed", "hang", "delay", "completion"
 ]
 
 
@@ -97,13 +91,13 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     `delay` only adds.
 
     - `status`: answer `status` with an error body (`code`, `param`, `message`, `type`), `headers`,
-      `retry_after`;
+      `retry_after`; `body`: any bytes, with `status`;
     - `drop`: close the connection without an answer; `reset`: the same with a TCP reset;
     - `truncate`: half of a good body, then (after `seconds`) close;
-    - `malformed`: a whole body that is not JSON; `html`: a web page with status 200;
+    - `malformed`: a whole body that is not JSON;
     - `hang`: say nothing for `seconds`, then close; `delay`: answer `seconds` later than usual;
     - `completion`: replace fields of the completion: `content`, `finish_reason`,
-      `reasoning_content`, `refusal`, `empty_choices`, `omit_usage`.
+      `reasoning_content`, `omit_usage`.
 
     `seconds` delays any other kind too. The usual latency comes before whatever has status 200.
     """
@@ -111,6 +105,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     action: Action
     match: Match = Match()
     status: int = 500
+    body: bytes = b""
     code: str | None = None
     param: str | None = None
     message: str | None = None
@@ -121,8 +116,6 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     content: str | msgspec.UnsetType | None = msgspec.UNSET
     finish_reason: str = "stop"
     reasoning_content: str | None = None
-    refusal: str | None = None
-    empty_choices: bool = False
     omit_usage: bool = False
 
 
@@ -135,26 +128,21 @@ class _ArmedFault:
 
     def strikes(self, request: _Request, attempt: int) -> bool:
         match = self.fault.match
-        if (
-            (match.purpose is not None and match.purpose != request.purpose)
-            or (match.model is not None and match.model != request.model)
-            or (match.contains is not None and match.contains not in request.texts[-1])
-            or (match.about is not None and match.about not in request.texts[0])
-            or (match.has is not None and match.has not in request.fields())
-        ):
-            return False
-        self.seen += 1
+        meant = (
+            match.purpose in (None, request.purpose)
+            and match.model in (None, request.model)
+            and (match.contains or "") in request.texts[-1]
+            and (match.about or "") in request.texts[0]
+            and (match.has is None or match.has in request.fields())
+        )
+        self.seen += meant
         place = self.seen - match.skip
-        if place < 1 or (match.first is not None and place > match.first):
-            return False
-        if match.every is not None and place % match.every:
-            return False
-        if match.attempts is not None and attempt > match.attempts:
-            return False
-        if match.fraction is None:
-            return True
-        drawn = blake2b(b"%d %d " % (match.seed, attempt) + request.digest, digest_size=4).digest()
-        return int.from_bytes(drawn) < match.fraction * 2**32
+        return (
+            meant
+            and 1 <= place <= (match.first or place)
+            and place % match.every == 0
+            and attempt <= (match.attempts or attempt)
+        )
 
 
 # Status or code -> the message, type and code that the real service would send.
@@ -162,33 +150,17 @@ _BY_STATUS = {
     400: ("The request is invalid.", "invalid_request_error", None),
     401: ("Incorrect API key provided", "invalid_request_error", "invalid_api_key"),
     403: ("You are not allowed to use this model.", "permission_error", "permission_denied"),
-    404: (
-        "The model does not exist or you do not have access to it.",
-        "invalid_request_error",
-        "model_not_found",
-    ),
+    404: ("The model does not exist.", "invalid_request_error", "model_not_found"),
     429: ("Rate limit reached. Please try again later.", "rate_limit_error", "rate_limit_exceeded"),
     500: ("The server had an error while processing your request.", "server_error", None),
-    503: (
-        "The engine is currently overloaded, please try again later.",
-        "server_error",
-        "overloaded",
-    ),
+    503: ("The engine is overloaded, please try again later.", "server_error", "overloaded"),
 }
 _BY_CODE = {
-    "content_filter": (
-        "The response was filtered due to the prompt triggering the content management policy."
-    ),
-    "context_length_exceeded": (
-        "This model's maximum context length is 4096 tokens. Please reduce the messages."
-    ),
-    "unsupported_value": (
-        "Unsupported value: '{param}' does not support this value with this model."
-    ),
+    "content_filter": "The response was filtered: the prompt triggered the content policy.",
+    "context_length_exceeded": "This model's maximum context length is 4096 tokens.",
+    "unsupported_value": "Unsupported value: '{param}' does not support it with this model.",
     "unsupported_parameter": "Unsupported parameter: '{param}' is not supported with this model.",
-    "insufficient_quota": (
-        "You exceeded your current quota, please check your plan and billing details."
-    ),
+    "insufficient_quota": "You exceeded your current quota, please check your billing details.",
 }
 
 
@@ -200,9 +172,8 @@ def _error_body(
     code: str | None = None,
     param: str | None = None,
 ) -> bytes:
-    usual = _BY_STATUS.get(
-        status, ("The request failed.", "server_error" if status >= 500 else None, None)
-    )
+    unusual = ("The request failed.", "server_error" if status >= 500 else None, None)
+    usual = _BY_STATUS.get(status, unusual)
     if message is None:
         message = _BY_CODE.get(code or "", usual[0]).replace("{param}", str(param))
     error = {"message": message, "type": type or usual[1], "param": param, "code": code or usual[2]}
@@ -243,9 +214,8 @@ def _paragraphs(count: int) -> list[bytes]:
 
 _PARAGRAPHS = _paragraphs(256)
 _MODES = [b'{\\"mode\\": \\"A%d\\"}' % level for level in range(5)]
-_STRATEGIES = [
-    b'{\\"strategy\\": \\"%s\\"}' % name for name in (b"full", b"constrained", b"refuse")
-]
+_NAMES = (b"full", b"constrained", b"refuse")
+_STRATEGIES = [b'{\\"strategy\\": \\"%s\\"}' % name for name in _NAMES]
 
 
 def purpose_of(last_message: str) -> str:
@@ -267,18 +237,11 @@ def _answer_json(digest: bytes, purpose: str, asked: str) -> bytes:
     with its reason if wanted.
     """
     if purpose in (HELPFULNESS, HARM) and '"reason"' in asked[-_MARKER_WINDOW:]:
-        return b'{\\"reason\\": \\"As it is.\\", \\"grade\\": %s}' % _answer_json(
-            digest, purpose, ""
-        )
+        grade = _answer_json(digest, purpose, "")
+        return b'{\\"reason\\": \\"As it is.\\", \\"grade\\": %s}' % grade
     if purpose == GENERATE:
-        one, two, three, four = digest[:4]
-        return b"Note %d.\\n\\n%s\\n\\n%s\\n\\n%s\\n\\n%s" % (
-            int.from_bytes(digest[4:9]),
-            _PARAGRAPHS[one],
-            _PARAGRAPHS[two],
-            _PARAGRAPHS[three],
-            _PARAGRAPHS[four],
-        )
+        paragraphs = b"\\n\\n".join(_PARAGRAPHS[byte] for byte in digest[:4])
+        return b"Note %d.\\n\\n%s" % (int.from_bytes(digest[4:9]), paragraphs)
     number = int.from_bytes(digest[:8])
     if purpose == HARM:
         return b"0" if number % 4 else b"%d" % (1 + number // 4 % 3)
@@ -294,9 +257,8 @@ def answer_text(model: str, texts: Sequence[str], purpose: str | None = None) ->
     with.
     """
     purpose = purpose or purpose_of(texts[-1])
-    text: str = json.loads(
-        b'"%s"' % _answer_json(_answer_digest(model, texts, purpose), purpose, texts[-1])
-    )
+    answer = _answer_json(_answer_digest(model, texts, purpose), purpose, texts[-1])
+    text: str = json.loads(b'"%s"' % answer)
     return text
 
 
@@ -348,19 +310,12 @@ class _Request:
         answer = self._scripted() or _answer_json(digest, self.purpose, self.texts[-1])
         asked = max(1, sum(map(len, self.texts)) // 4)
         told = max(1, (len(answer) - answer.count(b"\\")) // 4)
+        usage = (asked, told, asked + told)
         return (
             b'{"id":"chatcmpl-%s","object":"chat.completion","created":%d,"model":%s,"choices":[{"index":0,'
             b'"message":{"role":"assistant","content":"%s"},"finish_reason":"stop"}],'
             b'"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}}'
-            % (
-                digest.hex().encode(),
-                CREATED,
-                _encode(self.model),
-                answer,
-                asked,
-                told,
-                asked + told,
-            )
+            % (digest.hex().encode(), CREATED, _encode(self.model), answer, *usage)
         )
 
     def _scripted(self) -> bytes:
@@ -384,11 +339,7 @@ class _Request:
             usage.update(completion_tokens=told, total_tokens=usage["prompt_tokens"] + told)
         if fault.reasoning_content is not None:
             message["reasoning_content"] = fault.reasoning_content
-        if fault.refusal is not None:
-            message["refusal"] = fault.refusal
         choice["finish_reason"] = fault.finish_reason
-        if fault.empty_choices:
-            completion["choices"] = []
         if fault.omit_usage:
             del completion["usage"]
         return _encode(completion)
@@ -397,35 +348,13 @@ class _Request:
 _STATUS_LINES = {
     status.value: b"%d %s" % (status.value, status.phrase.encode()) for status in http.HTTPStatus
 }
-_HTML_PAGE = (
-    b"<!DOCTYPE html>\n<html><head><title>Bad gateway</title></head><body><h1>Bad"
-    b" gateway</h1></body></html>\n"
-)
 
 
-def _response(
-    body: bytes,
-    status: int = 200,
-    headers: Mapping[str, str] | None = None,
-    content_type: bytes = b"application/json",
-) -> bytes:
-    if status == 200 and not headers:
-        return b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s" % (
-            content_type,
-            len(body),
-            body,
-        )
-    extra = b"".join(
-        b"%s: %s\r\n" % (name.encode(), value.encode()) for name, value in (headers or {}).items()
-    )
-    line = _STATUS_LINES.get(status) or b"%d Unknown" % status
-    return b"HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n%s\r\n%s" % (
-        line,
-        content_type,
-        len(body),
-        extra,
-        body,
-    )
+def _response(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> bytes:
+    head = [b"HTTP/1.1 " + (_STATUS_LINES.get(status) or b"%d Unknown" % status)]
+    head += [b"Content-Type: application/json", b"Content-Length: %d" % len(body)]
+    head += [f"{name}: {value}".encode() for name, value in (headers or {}).items()]
+    return b"\r\n".join((*head, b"", body))
 
 
 # ------------------------------------------------------------------------------
@@ -476,59 +405,44 @@ def settings_of(options: dict[str, Any]) -> Settings:
     return Settings(**(options | {"faults": tuple(options.get("faults", ()))}))
 
 
-class _Tally:
+class _Tally(msgspec.Struct):
     """What has been counted since the start or the last reset.
 
     A duplicate is a request whose exact body has had a whole completion before: the answer was paid
     for twice.
     """
 
-    def __init__(self) -> None:
-        self.total = 0
-        self.duplicates = 0
-        self.max_in_flight = 0
-        self.first_time: float | None = None
-        self.last_time: float | None = None
-        self.by_model: Counter[str] = Counter()
-        self.by_purpose: Counter[str] = Counter()
-        self.by_status: Counter[int] = Counter()
-        self.answered: set[bytes] = set()
-        self.attempts: Counter[bytes] = Counter()
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "total": self.total,
-            "by_model": dict(self.by_model),
-            "by_purpose": dict(self.by_purpose),
-            "by_status": {str(status): count for status, count in sorted(self.by_status.items())},
-            "max_in_flight": self.max_in_flight,
-            "first_request_time": self.first_time,
-            "last_request_time": self.last_time,
-            "duplicates": self.duplicates,
-        }
+    total: int = 0
+    duplicates: int = 0
+    max_in_flight: int = 0
+    first_request_time: float | None = None
+    last_request_time: float | None = None
+    by_model: Counter[str] = msgspec.field(default_factory=Counter)
+    by_purpose: Counter[str] = msgspec.field(default_factory=Counter)
+    by_status: Counter[str] = msgspec.field(default_factory=Counter)
 
 
-class _Exchange:
+class _Exchange(msgspec.Struct):
     """One chat request on its way to its answer.
 
     No `payload`: the connection ends without an answer.
     """
 
-    def __init__(self, tally: _Tally, digest: bytes) -> None:
-        self.tally = tally
-        self.digest = digest
-        self.record: RequestRecord | None = None
-        self.admitted = False
-        self.delay = 0.0
-        self.payload: bytes | None = None
-        self.status = 0
-        self.ending: Literal["keep", "close", "reset"] = "keep"
-        self.linger = 0.0
-        self.usable = False
+    tally: _Tally
+    answered: set[bytes]
+    digest: bytes
+    record: RequestRecord | None = None
+    admitted: bool = False
+    delay: float = 0.0
+    payload: bytes | None = None
+    status: int = 0
+    ending: Literal["keep", "close", "reset"] = "keep"
+    linger: float = 0.0
+    usable: bool = False
 
-    def refuse(self, status: int, message: str | None = None, **error: str | None) -> _Exchange:
+    def refuse(self, status: int, message: str | None = None, **headers: str) -> _Exchange:
         self.status = status
-        self.payload = _response(_error_body(status, message, **error), status)
+        self.payload = _response(_error_body(status, message), status, headers)
         return self
 
 
@@ -540,32 +454,26 @@ class _Core:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.tally = _Tally()
         self.in_flight = 0
         self.connections: set[_Connection] = set()
         self.lock = threading.Lock()
-        self.records: list[RequestRecord] = []
-        self.authorization = (
-            b"Bearer " + settings.api_key.encode() if settings.api_key is not None else None
-        )
         self.set_faults(settings.faults)
+        self.reset()
 
     def set_faults(self, faults: Iterable[Fault]) -> None:
         self.faults = [_ArmedFault(fault) for fault in faults]
 
     def reset(self) -> None:
         """Forget what was counted and recorded; the faults start over."""
-        self.tally = _Tally()
-        self.tally.max_in_flight = self.in_flight
+        self.tally = _Tally(max_in_flight=self.in_flight)
+        self.answered: set[bytes] = set()
+        self.attempts: Counter[bytes] = Counter()
         self.set_faults([armed.fault for armed in self.faults])
         with self.lock:
-            self.records = []
+            self.records: list[RequestRecord] = []
 
-    def authorized(self, head: bytes, lower: bytes) -> bool:
-        return (
-            self.authorization is None
-            or _header(head, lower, b"authorization") == self.authorization
-        )
+    def stats(self) -> dict[str, Any]:
+        return {**msgspec.to_builtins(self.tally), "in_flight": self.in_flight}
 
     def admit(self, head: bytes, lower: bytes, body: bytes) -> _Exchange:
         """Take a chat request in and decide what happens to it."""
@@ -573,13 +481,12 @@ class _Core:
         tally = self.tally
         now = time.time()
         tally.total += 1
-        tally.last_time = now
-        if tally.first_time is None:
-            tally.first_time = now
+        tally.last_request_time = now
+        if tally.first_request_time is None:
+            tally.first_request_time = now
         digest = blake2b(body, digest_size=16).digest()
-        if digest in tally.answered:
-            tally.duplicates += 1
-        exchange = _Exchange(tally, digest)
+        tally.duplicates += digest in self.answered
+        exchange = _Exchange(tally, self.answered, digest)
         try:
             request = _Request(body, digest)
         except msgspec.MsgspecError as error:
@@ -595,15 +502,13 @@ class _Core:
             )
             with self.lock:
                 self.records.append(exchange.record)
-        if not self.authorized(head, lower):
+        key = f"Bearer {settings.api_key}".encode()
+        if settings.api_key is not None and _header(head, lower, b"authorization") != key:
             return exchange.refuse(401)
         if settings.models is not None and request.model not in settings.models:
-            message = f"The model `{request.model}` does not exist or you do not have access to it."
-            return exchange.refuse(404, message, code="model_not_found")
+            return exchange.refuse(404, f"The model `{request.model}` does not exist.")
         if settings.rate_limit is not None and self.in_flight >= settings.rate_limit:
-            exchange.status = 429
-            exchange.payload = _response(_error_body(429), 429, {"Retry-After": "0.05"})
-            return exchange
+            return exchange.refuse(429, **{"Retry-After": "0.05"})
         exchange.admitted = True
         self.in_flight += 1
         tally.max_in_flight = max(tally.max_in_flight, self.in_flight)
@@ -617,10 +522,9 @@ class _Core:
             latency += settings.jitter * int.from_bytes(request.digest[:4]) / 2**32
         fault = None
         if self.faults:
-            attempts = exchange.tally.attempts
-            attempts[request.digest] += 1
+            self.attempts[request.digest] += 1
             for armed in self.faults:
-                if not armed.strikes(request, attempts[request.digest]):
+                if not armed.strikes(request, self.attempts[request.digest]):
                     continue
                 if armed.fault.action != "delay":
                     fault = armed.fault
@@ -642,15 +546,15 @@ class _Core:
         if exchange.admitted:
             self.in_flight -= 1
         status = exchange.status if sent else 0
-        exchange.tally.by_status[status] += 1
+        exchange.tally.by_status[str(status)] += 1
         if sent and exchange.usable:
-            exchange.tally.answered.add(exchange.digest)
+            exchange.answered.add(exchange.digest)
         if exchange.record is not None:
             exchange.record.status = status
 
 
 # These do not wait for the usual latency.
-_IMMEDIATE = frozenset({"status", "drop", "reset", "hang"})
+_IMMEDIATE = frozenset({"status", "body", "drop", "reset", "hang"})
 
 
 def _apply(fault: Fault, exchange: _Exchange, request: _Request) -> None:
@@ -659,29 +563,23 @@ def _apply(fault: Fault, exchange: _Exchange, request: _Request) -> None:
     if action in ("drop", "reset", "hang"):
         exchange.ending = "reset" if action == "reset" else "close"
         return
-    if action == "status":
+    if action in ("status", "body"):
         headers = dict(fault.headers)
         if fault.retry_after is not None:
             headers["Retry-After"] = f"{fault.retry_after:g}"
-        body = _error_body(
-            fault.status, fault.message, type=fault.type, code=fault.code, param=fault.param
-        )
+        told = {"type": fault.type, "code": fault.code, "param": fault.param}
+        body = fault.body or _error_body(fault.status, fault.message, **told)
         exchange.status = fault.status
         exchange.payload = _response(body, fault.status, headers)
         return
     exchange.status = 200
+    body = request.completion()
     if action == "completion":
         exchange.usable = True
         exchange.payload = _response(request.replaced_completion(fault), headers=fault.headers)
-    elif action == "html":
-        exchange.payload = _response(
-            _HTML_PAGE, headers=fault.headers, content_type=b"text/html; charset=utf-8"
-        )
     elif action == "malformed":
-        body = request.completion()
         exchange.payload = _response(body[: len(body) // 2], headers=fault.headers)
     else:
-        body = request.completion()
         exchange.payload = _response(body, headers=fault.headers)[: -(len(body) // 2)]
         exchange.ending = "close"
         exchange.linger = fault.seconds
@@ -790,21 +688,15 @@ class _Connection(asyncio.Protocol):
             else:
                 self._answer()
         elif path == b"/stats" and method == b"GET":
-            self._send(_response(_encode({**core.tally.as_dict(), "in_flight": core.in_flight})))
+            self._send(_response(_encode(core.stats())))
         elif path == b"/requests" and method == b"GET":
             self._send(_response(_encode(core.records)))
         elif path == b"/reset" and method == b"POST":
             core.reset()
             self._send(_response(b"{}"))
         else:
-            url = f"{method.decode('latin-1')} {path.decode('latin-1')}"
-            error = {
-                "message": f"Invalid URL ({url})",
-                "type": "invalid_request_error",
-                "param": None,
-                "code": "unknown_url",
-            }
-            self._send(_response(_encode({"error": error}), 404))
+            message = f"Invalid URL ({(method + b' ' + path).decode('latin-1')})"
+            self._send(_response(_error_body(404, message, code="unknown_url"), 404))
 
     def _send(self, payload: bytes) -> None:
         self._transport.write(payload)
@@ -863,8 +755,6 @@ async def _serving(core: _Core, port: int) -> AsyncIterator[str]:
             connection.abort()
         await server.wait_closed()
         for _ in range(100):  # the aborted connections learn of it in the loop's next rounds
-            if not core.connections:
-                break
             await asyncio.sleep(0)
 
 
@@ -888,49 +778,34 @@ class LoopbackServer:
     """
 
     def __init__(self, **options: Any) -> None:
-        self._settings = settings_of(options)
+        settings = settings_of(options)
+        self._core = _Core(settings)
+        self._loop = new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._serving = _serving(self._core, settings.port)
         self.base_url = ""
-        self._core = _Core(self._settings)
-        self._ready: Future[str] = Future()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event
-        self._thread = threading.Thread(target=self._run, name="loopback", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.base_url = self._ready.result(timeout=30)
+        self.base_url = self._result_of(self._serving.__aenter__())
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._stop.set)
+        self._result_of(self._serving.__aexit__(None, None, None))
+        self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=30)
+        self._loop.close()
 
-    def _run(self) -> None:
-        try:
-            with asyncio.Runner(loop_factory=new_event_loop) as runner:
-                runner.run(self._main())
-        except BaseException as error:
-            if self._ready.done():
-                raise
-            self._ready.set_exception(error)
-
-    async def _main(self) -> None:
-        self._stop = asyncio.Event()
-        async with _serving(self._core, self._settings.port) as base_url:
-            self._loop = asyncio.get_running_loop()
-            self._ready.set_result(base_url)
-            await self._stop.wait()
+    def _result_of(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=30)
 
     def _in_loop(self, function: Callable[[], T]) -> T:
         """Call a function in the server's thread, or here where that has ended."""
-        if self._loop is None or not self._thread.is_alive():
-            return function()
 
         async def call() -> T:
             return function()
 
-        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(timeout=30)
+        return self._result_of(call()) if self._thread.is_alive() else function()
 
     @property
     def requests(self) -> list[RequestRecord]:
@@ -940,9 +815,7 @@ class LoopbackServer:
 
     def stats(self) -> dict[str, Any]:
         """What GET /stats tells."""
-        return self._in_loop(
-            lambda: {**self._core.tally.as_dict(), "in_flight": self._core.in_flight}
-        )
+        return self._in_loop(self._core.stats)
 
     def reset(self) -> None:
         """Forget what was counted and recorded; the faults start over."""
@@ -964,36 +837,24 @@ class LoopbackProcess:
         self.base_url = ""
         self.process: subprocess.Popen[str]
 
-    @staticmethod
-    def home() -> str:
-        """The folder to import this package from."""
-        return str(Path(__file__).resolve().parent.parent)
-
     def __enter__(self) -> Self:
-        path = os.pathsep.join(filter(None, (self.home(), os.environ.get("PYTHONPATH"))))
-        environment = {**os.environ, "PYTHONPATH": path}
+        home = str(Path(__file__).resolve().parent.parent)  # the folder to import this package from
+        path = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
+        variables = {**os.environ, "PYTHONPATH": path}
         self.process = subprocess.Popen(
-            self._command, stdout=subprocess.PIPE, text=True, env=environment
+            self._command, stdout=subprocess.PIPE, text=True, env=variables
         )
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            self.__exit__()
-            raise RuntimeError(
-                f"the server ended with status {self.process.returncode} before it was listening"
-            )
-        self.base_url = json.loads(line)["base_url"]
+        self.base_url = json.loads(self.process.stdout.readline())["base_url"]
         return self
 
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
         try:
-            self.process.wait(timeout=10)
+            self.process.communicate(timeout=10)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+            self.process.communicate()
 
     def _ask(self, method: str, path: str) -> Any:
         request = urllib.request.Request(self.base_url.removesuffix("/v1") + path, method=method)

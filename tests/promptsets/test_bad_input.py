@@ -12,6 +12,8 @@ from hypothesis import given, strategies as st
 from opensafeintent import OpenSafeIntentError, load_dataset, validate_dataset
 from promptsets.samples import FLAT, NESTED, OURS, lines, ours, without
 
+NO_BENIGN = ("generated_prompts", "benign_prompt")
+NO_TOPIC = ("generation_metadata", "topic_summary")
 DOMAIN, TYPE = "Hate and Harrassment", "Explaination"
 
 
@@ -27,8 +29,7 @@ def complaint_about(path: Path, content: bytes) -> str:
         load_dataset(str(path))
     assert caught.value.exit_code == 2
     message = str(caught.value)
-    assert message.startswith(str(path))
-    assert "\n" not in message
+    assert message.startswith(str(path)) and "\n" not in message
     assert len(message) < len(str(path)) + 600
     return message.removeprefix(str(path))
 
@@ -38,48 +39,32 @@ def complaint_about(path: Path, content: bytes) -> str:
     [
         (ours(harm_domain=DOMAIN), "harm_domain", "did you mean 'Hate and Harassment'"),
         (ours(task_type=TYPE), "task_type", "did you mean 'Explanation'"),
-        (ours(task_type="zzz"), "task_type", "valid: Explanation, Recommendation and Selection"),
-        (ours(harm_domain=""), "harm_domain", "empty"),
         (ours(harm_domain=["Cyber Compromise"]), "harm_domain", "a list"),
         (without(OURS, "harm_domain"), "harm_domain", "missing"),
-        (without(OURS, "underlying_task"), "underlying_task", "missing"),
         (without(OURS, "prompts"), "prompts", "generated_prompts"),
         (without(OURS, "prompts", "malicious"), "prompts, field malicious", "missing"),
-        (
-            without(NESTED, "generated_prompts", "benign_prompt"),
-            *("generated_prompts, field benign_prompt", "missing"),
-        ),
+        (without(NESTED, *NO_BENIGN), "generated_prompts, field benign_prompt", "missing"),
         (without(NESTED, "generation_metadata"), "generation_metadata", "missing"),
-        (
-            without(NESTED, "generation_metadata", "topic_summary"),
-            *("generation_metadata, field topic_summary", "missing"),
-        ),
+        (without(NESTED, *NO_TOPIC), "generation_metadata, field topic_summary", "missing"),
         (without(FLAT, "prompt_dual_use"), "prompt_dual_use", "missing"),
         (FLAT | {"prompt_dual_use_3": ""}, "prompt_dual_use_3", "empty"),
-        (prompts(malicious=None), "prompts, field malicious", "missing"),
         (prompts(benign=""), "prompts, field benign", "empty"),
         (prompts(benign=" \n\t\u00a0"), "prompts, field benign", "empty"),
-        (prompts(benign=7), "prompts, field benign", "a number"),
         (prompts(benign=True), "prompts, field benign", "true or false"),
         (prompts(maliciuos="x"), "prompts, field maliciuos", "did you mean 'malicious'?"),
         (ours(prompts=["x"]), "prompts", "expected a JSON object, found a list"),
-        (ours(prompts="x"), "prompts", "expected a JSON object, found a text"),
         (ours(dual_use_paraphrases="x"), "dual_use_paraphrases", "found a text"),
-        (ours(dual_use_paraphrases={"1": "x"}), "dual_use_paraphrases", "found an object"),
         (ours(dual_use_paraphrases=["x", None]), "dual_use_paraphrases[1]", "found null"),
         (ours(dual_use_paraphrases=["x", ""]), "dual_use_paraphrases[1]", "empty"),
-        (ours(id=7), "id", "a number"),
         (ours(language=["en"]), "language", "a list"),
         (ours(underlying_task="\ud800"), "underlying_task", "surrogate"),
-        (ours(id="a\udfffb"), "id", "surrogate"),
-        (ours(harm_domain="Hate\ud800"), "harm_domain", "surrogate"),
         (ours(dual_use_paraphrases=["\ude00\ud83d"]), "dual_use_paraphrases[0]", "surrogate"),
         (prompts(benign="a" * 10_000_000), "prompts, field benign", "10,000,000 characters"),
         (ours(harm_domain="a " * 90_000), "harm_domain", "unknown harm domain"),
         (prompts(**{"m" * 10_000: "x"}), "prompts, field m", "unknown variant"),
     ],
 )
-def test_a_bad_field_is_named_with_its_line(
+def test_a_bad_field_has_its_line(
     tmp_path: Path, bad: dict[str, Any], field: str, fact: str
 ) -> None:
     message = complaint_about(tmp_path / "d.jsonl", lines(ours(1), bad))
@@ -87,14 +72,12 @@ def test_a_bad_field_is_named_with_its_line(
     assert fact in message
 
 
-@pytest.mark.parametrize(
-    ("value", "kind"), [([OURS], "a list"), ("x", "a text"), (3, "a number"), (None, "null")]
-)
-def test_anything_but_an_object_is_no_prompt_set(tmp_path: Path, value: object, kind: str) -> None:
-    fact = f": expected a JSON object, found {kind}"
-    assert complaint_about(tmp_path / "d.jsonl", lines(ours(1), value)) == f":2{fact}"
-    as_list = json.dumps([ours(1), value]).encode()
-    assert complaint_about(tmp_path / "d.json", as_list) == f", item 2{fact}"
+def test_anything_but_an_object_is_no_prompt_set(tmp_path: Path) -> None:
+    for value, kind in ([OURS], "a list"), ("x", "a text"), (3, "a number"), (None, "null"):
+        fact = f": expected a JSON object, found {kind}"
+        assert complaint_about(tmp_path / "d.jsonl", lines(ours(1), value)) == f":2{fact}"
+        as_list = json.dumps([ours(1), value]).encode()
+        assert complaint_about(tmp_path / "d.json", as_list) == f", item 2{fact}"
 
 
 @pytest.mark.parametrize(
@@ -106,50 +89,40 @@ def test_anything_but_an_object_is_no_prompt_set(tmp_path: Path, value: object, 
         ("d.jsonl", lines(ours(1)) + b'{"id": NaN}\n', ":2: not valid JSON: NaN"),
         ("d.jsonl", lines(ours(1)) + b'{"id": ' + b"1" * 5000 + b"}\n", ":2: not valid JSON: "),
         ("d.jsonl", lines(ours(1)) + b"[" * 100_000 + b"\n", ":2: not valid JSON: "),
-        ("d.json", b"[" * 100_000, ": not valid JSON: "),
         ("d.json", b'[{"a": 1}, ', "cut off"),
         ("d.json", b"[1, 2}", "column 6"),
         ("d.json", b'[\n{"a": "\n"}]', "line 2, column 8"),
         ("d.jsonl", lines(ours(1)) + b'{"id": "\xe9"}\n', ":2: not UTF-8 (byte 0xe9)"),
         ("d.jsonl", lines(ours(1)) + b'{"id": "\xed\xa0\x80"}\n', ":2: not UTF-8 (byte 0xed)"),
-        ("d.jsonl", lines(ours(1)).decode().encode("utf-16"), ":1: not UTF-8 (byte 0xff)"),
+        ("d.jsonl", lines(ours(1)).decode().encode("utf-16"), ": is UTF-16; expected UTF-8"),
         ("d.jsonl", b"\xef\xbb\xbf\r\n \r\n", ": no prompt-sets in it"),
         ("d.json", b"", ": no prompt-sets in it"),
-        ("d.json", b"[]", ": no prompt-sets in it"),
         ("d.json", b"{}", ", field prompts: missing"),
     ],
 )
-def test_a_file_that_cannot_be_read_says_where(
+def test_an_unreadable_file_says_where(
     tmp_path: Path, name: str, content: bytes, fact: str
 ) -> None:
     assert fact in complaint_about(tmp_path / name, content)
 
 
-@given(st.integers(1, len(lines(OURS)) - 2))
-def test_a_record_cut_anywhere_is_not_json(
-    tmp_path_factory: pytest.TempPathFactory, cut: int
-) -> None:
+@given(cut=st.integers(1, len(lines(OURS)) - 2))
+def test_a_record_cut_anywhere_is_not_json(tmp_path_factory: Any, cut: int) -> None:
     path = tmp_path_factory.getbasetemp() / "cut.jsonl"
     message = complaint_about(path, lines(ours(1)) + lines(OURS)[:cut])
     assert message.startswith(":2: not valid JSON: ")
 
 
-@pytest.mark.parametrize(
-    "records",
-    [
+def test_an_id_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    for records in (
         [ours(1, id="a"), ours(2, id="a")],
         [NESTED, FLAT],  # no id of their own, and the same content
         [ours(1, id="x" * 100_000), ours(2, id="x" * 100_000)],
-    ],
-    ids=["given", "from content", "long"],
-)
-def test_an_id_that_is_there_twice_is_refused(
-    tmp_path: Path, records: list[dict[str, Any]]
-) -> None:
-    path = tmp_path / "d.jsonl"
-    message = complaint_about(path, lines(*records))
-    assert message.startswith(":2, field id: duplicate id")
-    assert f"first at {path}:1" in message
+    ):
+        message = complaint_about(path, lines(*records))
+        assert message.startswith(":2, field id: duplicate id")
+        assert f"first at {path}:1" in message
 
 
 def test_loading_names_the_first_problem_and_validating_names_all(tmp_path: Path) -> None:

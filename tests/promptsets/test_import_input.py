@@ -16,30 +16,23 @@ from promptsets.samples import NESTED, lines, ours
 VARIANTS = ["benign_prompt", "dual_use_prompt", "malicious_prompt"]
 
 
-def scored(**changes: Any) -> dict[str, Any]:
-    """Return an authors' scored record, graded 3 and 0 throughout, with some fields changed."""
-    return {
-        **NESTED,
-        "model_responses": dict.fromkeys(VARIANTS, "Text.")
-        | {"dual_use_paraphrases": ["Text.", "Text."]},
-        "response_scores_helpfulness": dict.fromkeys(VARIANTS, 3)
-        | {"dual_use_paraphrases": [3, 3]},
-        "response_scores_harmfulness": dict.fromkeys(VARIANTS, 0)
-        | {"dual_use_paraphrases": [0, 0]},
-        "dual_use_assistance_level": {"a_level": "A4"},
-        **changes,
-    }
+def of_all(value: Any) -> dict[str, Any]:
+    return {**dict.fromkeys(VARIANTS, value), "dual_use_paraphrases": [value, value]}
+
+
+SCORED: dict[str, Any] = {
+    **NESTED,
+    "model_responses": of_all("Text."),
+    "response_scores_helpfulness": of_all(3),
+    "response_scores_harmfulness": of_all(0),
+    "dual_use_assistance_level": {"a_level": "A4"},
+}
+"""An authors' scored record."""
 
 
 def response(**changes: Any) -> dict[str, Any]:
-    return {
-        "id": "a",
-        "variant": "benign",
-        "response": "Text.",
-        "helpfulness": 3,
-        "harm_severity": 0,
-        **changes,
-    }
+    graded = {"id": "a", "variant": "benign", "response": "Text.", "helpfulness": 3}
+    return graded | {"harm_severity": 0} | changes
 
 
 def complaint_about(tmp_path: Path, name: str, content: bytes) -> str:
@@ -47,10 +40,9 @@ def complaint_about(tmp_path: Path, name: str, content: bytes) -> str:
     (tmp_path / "sets.jsonl").write_bytes(lines(ours(1, id="a")))
     (tmp_path / name).write_bytes(content)
     dataset = str(tmp_path / "sets.jsonl") if name.endswith(".jsonl") else None
+    settings = ImportSettings(files=(tmp_path / name,), out=tmp_path / "run", dataset=dataset)
     with pytest.raises(OpenSafeIntentError) as caught:
-        import_files(
-            ImportSettings(files=(tmp_path / name,), out=tmp_path / "run", dataset=dataset)
-        )
+        import_files(settings)
     message = str(caught.value)
     assert message.startswith(str(tmp_path / name))
     assert len(message) < len(str(tmp_path)) + 600
@@ -62,18 +54,13 @@ def complaint_about(tmp_path: Path, name: str, content: bytes) -> str:
     ("field", "value", "fact"),
     [
         ("helpfulness", "3", "is '3'; expected a whole number from 1 to 4"),
-        ("helpfulness", 0, "is 0;"),
         ("helpfulness", 5, "is 5;"),
         ("helpfulness", 2.5, "is 2.5;"),
-        ("helpfulness", 3.0, "is 3.0;"),
         ("helpfulness", True, "is true;"),
-        ("helpfulness", [3], "is [3];"),
         ("helpfulness", "9" * 10_000, "expected a whole number from 1 to 4"),
         ("harm_severity", -1, "is -1; expected a whole number from 0 to 3"),
-        ("harm_severity", 4, "is 4;"),
         ("epoch", "1", "expected a whole number"),
         ("mode", "a2", "did you mean 'A2'"),
-        ("mode", 2, "a number"),
         ("strategy", "FULL", "did you mean 'full'"),
         ("variant", "bening", "did you mean 'benign'?"),
         ("variant", "dual_use_paraphrase_0", "unknown variant"),
@@ -111,18 +98,11 @@ HELPFULNESS, HARM = "response_scores_helpfulness", "response_scores_harmfulness"
 @pytest.mark.parametrize(
     ("field", "value", "fact"),
     [
-        (
-            HELPFULNESS,
-            {"benign_prompt": "3"},
-            "benign: is '3'; expected a whole number from 0 to 4",
-        ),
-        (HELPFULNESS, {"benign_prompt": 5}, "benign: is 5;"),
+        (HELPFULNESS, {"benign_prompt": "3"}, "is '3'; expected a whole number from 0 to 4"),
         (HARM, {"malicious_prompt": 4}, "malicious: is 4; expected a whole number from 0 to 3"),
-        (HARM, {"malicious_prompt": -1}, "malicious: is -1;"),
         (HARM, {"malicious_prompt": 1.5}, "is 1.5;"),
         (HARM, {"dual_use_paraphrases": [0, "2"]}, "dual_use_paraphrase_2: is '2';"),
         (HARM, {"dual_use_paraphrases": [0]}, "is a list of 1; expected a list of 2"),
-        (HARM, [0, 0, 0], "expected a JSON object, found a list"),
         ("model_responses", {"benign_prompt": 7}, "model_responses, benign: is 7"),
         ("model_responses", {"benign_prompt": "\ud800"}, "surrogate"),
         ("dual_use_assistance_level", {"a_level": "A5"}, "did you mean 'A4'"),
@@ -132,11 +112,11 @@ HELPFULNESS, HARM = "response_scores_helpfulness", "response_scores_harmfulness"
         ("response_score_failures", ["benign_prompt"], "response_score_failures[0]: expected"),
     ],
 )
-def test_a_bad_record_of_the_authors_is_named(
+def test_a_bad_record_of_authors_is_named(
     tmp_path: Path, field: str, value: object, fact: str
 ) -> None:
-    good = scored(generated_prompts={variant: f"another {variant}" for variant in VARIANTS})
-    content = json.dumps([good, scored() | {field: value}]).encode()
+    good = {"generated_prompts": {variant: f"another {variant}" for variant in VARIANTS}}
+    content = json.dumps([SCORED | good, SCORED | {field: value}]).encode()
     message = complaint_about(tmp_path, "s.json", content)
     assert message.startswith(", item 2, ")
     assert fact in message

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
@@ -12,15 +11,12 @@ from hypothesis import given, strategies as st
 from opensafeintent import load_dataset
 from opensafeintent.errors import InputError
 from opensafeintent.files import sha256_hex
-from opensafeintent.promptsets import Prompts, PromptSet, drawn, sample_order, sampled
-
-PROMPTS = Prompts(benign="a", dual_use="b", malicious="c")
+from opensafeintent.promptsets import PromptSet, drawn, sample_order, sampled
+from samples import prompt_set
 
 
 def of_cell(set_id: str, cell: tuple[str, str]) -> PromptSet:
-    return PromptSet(
-        id=set_id, harm_domain=cell[0], task_type=cell[1], underlying_task="t", prompts=PROMPTS
-    )
+    return prompt_set(set_id, domain=cell[0], task_type=cell[1])
 
 
 PLACES = st.dictionaries(
@@ -32,34 +28,31 @@ SETS = PLACES.map(lambda places: [of_cell(set_id, cell) for set_id, cell in plac
 
 
 def ids(sets: tuple[PromptSet, ...]) -> list[str]:
-    return [prompt_set.id for prompt_set in sets]
+    return [item.id for item in sets]
 
 
 def widest(order: tuple[PromptSet, ...], of: Callable[[PromptSet], object]) -> float:
     """Return by how many sets any prefix has most too many or too few of anything."""
     whole, seen, most = Counter(map(of, order)), Counter[object](), 0.0
-    for n, prompt_set in enumerate(order, 1):
-        seen[of(prompt_set)] += 1
-        most = max(
-            most, *(abs(seen[name] - n * count / len(order)) for name, count in whole.items())
-        )
+    for n, item in enumerate(order, 1):
+        seen[of(item)] += 1
+        off = (abs(seen[name] - n * count / len(order)) for name, count in whole.items())
+        most = max(most, *off)
     return most
 
 
 def test_the_order_worked_by_hand() -> None:
     # a cell of four and one of two: (r − ½)/4 = .125 .375 .625 .875 and (r − ½)/2 = .25 .75, so 4 2
     # 4 4 2 4
-    sets = [of_cell(f"a{n}", ("P", "x")) for n in range(4)] + [
-        of_cell(f"b{n}", ("Q", "x")) for n in range(2)
-    ]
-    order = sample_order(sets)
-    assert [prompt_set.harm_domain for prompt_set in order] == ["P", "Q", "P", "P", "Q", "P"]
+    cells = {f"a{n}": ("P", "x") for n in range(4)} | {f"b{n}": ("Q", "x") for n in range(2)}
+    order = sample_order([of_cell(*entry) for entry in cells.items()])
+    assert [item.harm_domain for item in order] == ["P", "Q", "P", "P", "Q", "P"]
     of_p = [set_id for set_id in ids(order) if set_id.startswith("a")]
     assert of_p == sorted(of_p, key=sha256_hex)  # within a cell by the ids' hashes
 
 
 @given(SETS, st.randoms(use_true_random=False))
-def test_the_order_is_of_every_set_once_and_does_not_hang_on_the_files(
+def test_the_order_has_every_set_once_whatever_the_files(
     sets: list[PromptSet], random: object
 ) -> None:
     shuffled = sorted(sets, key=lambda _: random.random())  # type: ignore[attr-defined]
@@ -80,22 +73,6 @@ def test_cells_that_tie_take_turns_over_domains_and_types() -> None:
     order = load_dataset("starter").prompt_sets  # one set a cell: everything ties
     assert widest(sample_order(order), lambda item: item.harm_domain) < 1
     assert widest(sample_order(order), lambda item: item.task_type) < 1
-
-
-def test_every_prefix_of_the_published_sets_is_like_the_whole(published: Path) -> None:
-    sets = load_dataset(str(published / "opensafeintent-700.json")).prompt_sets
-    order = sample_order(sets)
-    domains = Counter(item.harm_domain for item in order[:115])
-    assert domains["Hazardous Agent Use"] == 4  # 22 of 700 is 3.6 of 115
-    assert widest(order, lambda item: item.cell) < 1
-    assert widest(order, lambda item: item.harm_domain) < 3
-    assert widest(order, lambda item: item.task_type) < 4
-
-
-@pytest.mark.parametrize("limit", [None, 42, 1000])
-def test_no_limit_or_a_generous_one_is_everything(limit: int | None) -> None:
-    sets = load_dataset("starter").prompt_sets
-    assert sampled(sets, limit) == sets
 
 
 @given(SETS, st.integers(0, 40))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,41 +13,21 @@ from pathlib import Path
 import pytest
 
 from opensafeintent import OpenSafeIntentError, load_dataset, write_dataset
-from promptsets.fake_hub import COMMITS, REPO, FakeHub
+from promptsets.fake_hub import COMMITS, REPO, FakeHub, hub_process
 from promptsets.samples import FLAT, NESTED, lines, ours
 
 NOWHERE = "http://127.0.0.1:9"
 """Port 9, "discard": nothing listens there."""
-CARD = {"README.md": b"# A card", "dataset_infos.json": b"{}"}
-TWO_FILES = CARD | {
-    "figure.png": b"",
-    "data/train.jsonl": lines(ours(1)),
-    "data/test.json": lines(ours(2)),
-}
+CARD = {"README.md": b"# A card", "dataset_infos.json": b"{}", "figure.png": b""}
+TWO_FILES = CARD | {"data/train.jsonl": lines(ours(1)), "data/test.json": lines(ours(2))}
 
 
 def convert(
     name: str, hub: str, folder: Path, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run `dataset convert` in a process of its own: huggingface_hub reads HF_ENDPOINT when it is
-    imported.
-    """
-    arguments = ("dataset", "convert", name, "--out", str(folder / "o.jsonl"))
-    command = [sys.executable, "-m", "opensafeintent", *arguments]
-    inherited = {
-        variable: os.environ[variable]
-        for variable in ("PATH", "PYTHONPATH", "SYSTEMROOT")
-        if variable in os.environ
-    }
-    settings = {"HF_ENDPOINT": hub, "HF_HOME": str(folder / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
-    return subprocess.run(
-        command,
-        env=inherited | settings | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    """Run `dataset convert`."""
+    command = ("-m", "opensafeintent", "dataset", "convert", name)
+    return hub_process(hub, folder, *command, "--out", str(folder / "o.jsonl"), **environment)
 
 
 @pytest.fixture(autouse=True)
@@ -100,19 +79,13 @@ def test_what_was_fetched_once_is_there_without_a_network(tmp_path: Path) -> Non
     assert "cannot reach the hub" in told and "revision 'v1'" in told
 
 
-@pytest.mark.parametrize("offline", [{}, {"HF_HUB_OFFLINE": "1"}], ids=["refused", "told"])
-def test_no_network(tmp_path: Path, offline: dict[str, str]) -> None:
-    told = refusal(convert(f"hf:{REPO}", NOWHERE, tmp_path, **offline))
-    assert told.startswith(f"error: hf:{REPO}: cannot reach the hub")
-
-
 @pytest.mark.parametrize(
     ("name", "fact"),
     [
         ("hf:someone/else", "no dataset someone/else, or it needs a token (HF_TOKEN)"),
         (f"hf:{REPO}@v9", f"no revision 'v9' of {REPO}"),
         (f"hf:{REPO}@v1", "holds no .jsonl, .json, .parquet or .csv file"),
-        (f"hf:{REPO}", "d.jsonl:1, field prompts: missing"),
+        (f"hf:{REPO}", f"hf:{REPO}#d.jsonl:1, field prompts: missing"),
     ],
 )
 def test_what_the_hub_does_not_have(tmp_path: Path, name: str, fact: str) -> None:
@@ -141,11 +114,8 @@ def test_two_formats_are_two_datasets_and_one_has_to_be_named(tmp_path: Path) ->
         told = refusal(convert(f"hf:{REPO}", hub.url, tmp_path))
         for place in ("nested format in hf:{}#nested/sets-115", "flat format in hf:{}#sets-700"):
             assert place.format(REPO) in told
-        for chosen, record in (
-            ("sets-700.json", FLAT),
-            ("nested", NESTED | {"id": "b"}),
-            ("nested/", NESTED | {"id": "b"}),
-        ):
+        nested = NESTED | {"id": "b"}
+        for chosen, record in (("sets-700.json", FLAT), ("nested", nested), ("nested/", nested)):
             assert convert(f"hf:{REPO}@main#{chosen}", hub.url, tmp_path).returncode == 0
             assert load_dataset(str(tmp_path / "o.jsonl")).hash == hash_of(tmp_path, record)
         absent = refusal(convert(f"hf:{REPO}#sets-7.json", hub.url, tmp_path))
@@ -156,7 +126,6 @@ def test_two_formats_are_two_datasets_and_one_has_to_be_named(tmp_path: Path) ->
 def test_one_file_alone_is_fetched_and_never_taken_for_the_whole(tmp_path: Path) -> None:
     with FakeHub({COMMITS["main"]: TWO_FILES}) as hub:
         assert convert(f"hf:{REPO}#data/test.json", hub.url, tmp_path).returncode == 0
-    assert hub.fetched
     assert set(hub.fetched) == {"data/test.json"}
     assert convert(f"hf:{REPO}#data/test.json", NOWHERE, tmp_path).returncode == 0
     assert "is not in its cache" in refusal(convert(f"hf:{REPO}", NOWHERE, tmp_path))
@@ -167,35 +136,26 @@ def card(configs: object) -> bytes:
     return b"---\nconfigs: " + json.dumps(configs).encode() + b"\n---\n# A card\n"
 
 
-@pytest.mark.parametrize(
-    "configs",
+OF_SPLIT = [{"split": "test", "path": ["data/*.jsonl"]}]
+CARDS = [
     [
-        [
-            {"config_name": "a", "data_files": "b.json"},
-            {"config_name": "x", "default": True, "data_files": "data/t*.jsonl"},
-        ],
-        [
-            {"config_name": "default", "data_files": [{"split": "test", "path": ["data/*.jsonl"]}]},
-            {"config_name": "a"},
-        ],
-        [{"config_name": "only", "data_dir": "data"}],
-        [{"config_name": "only", "data_files": {"train": "**/train.jsonl"}}],
+        {"config_name": "a", "data_files": "b.json"},
+        {"config_name": "x", "default": True, "data_files": "data/t*.jsonl"},
     ],
-)
+    [{"config_name": "default", "data_files": OF_SPLIT}, {"config_name": "a"}],
+    [{"config_name": "only", "data_dir": "data"}],
+    [{"config_name": "only", "data_files": {"train": "**/train.jsonl"}}],
+]
+
+
+@pytest.mark.parametrize("configs", CARDS)
 def test_the_card_says_which_files_are_the_dataset(tmp_path: Path, configs: object) -> None:
-    files = {
-        "README.md": card(configs),
-        "data/train.jsonl": lines(ours(1)),
-        "b.json": lines(ours(2)),
-        "c.parquet": b"no",
-    }
+    files = {"README.md": card(configs), "data/train.jsonl": lines(ours(1))}
+    files |= {"b.json": lines(ours(2)), "c.parquet": b"no"}
     assert served(files, f"hf:{REPO}", tmp_path) == hash_of(tmp_path, ours(1))
 
 
-TWO_CONFIGS = [
-    {"config_name": "a", "data_files": "a.json"},
-    {"config_name": "b", "data_files": "b.json"},
-]
+TWO_CONFIGS = [{"config_name": name, "data_files": f"{name}.json"} for name in "ab"]
 
 
 @pytest.mark.parametrize(
@@ -204,11 +164,11 @@ TWO_CONFIGS = [
         (card(TWO_CONFIGS), "no default; name a file of one (a: {}/a.json; b: {}/b.json)"),
         (card([{"data_files": "c*.json"}]), "(c*.json) there is no .jsonl, .json"),
         (card([{"data_files": "../a.json"}]), "outside its folder: ../a.json"),
-        (card([{"data_files": "/etc/a.json"}]), "cannot find the data files '/etc/a.json'"),
+        (card([{"data_files": "/etc/a.json"}]), "names data files outside its folder: /etc/a.json"),
         (b"---\nconfigs: [\n---\n", "not YAML"),
     ],
 )
-def test_a_card_that_names_no_files_is_refused(
+def test_a_card_that_names_no_file_is_refused(
     tmp_path: Path, readme: bytes, complaint: str
 ) -> None:
     (tmp_path / "README.md").write_bytes(readme)
@@ -218,14 +178,6 @@ def test_a_card_that_names_no_files_is_refused(
         load_dataset(str(tmp_path))
     assert f"{tmp_path}/README.md: " in str(caught.value)
     assert complaint.format(tmp_path, tmp_path) in str(caught.value)
-
-
-def test_other_columns_are_named_with_their_place(tmp_path: Path) -> None:
-    rows = lines(*({"question": "q", "answer": "a", "c": 1} for _ in range(3)))
-    with FakeHub({COMMITS["main"]: {"data/train.jsonl": rows}}) as hub:
-        told = refusal(convert(f"hf:{REPO}", hub.url, tmp_path))
-    assert f"hf:{REPO}#data/train.jsonl:1, field prompts: missing" in told
-    assert "found question, answer, c (and 2 more; " in told
 
 
 def test_csv_of_the_flat_format(tmp_path: Path) -> None:
@@ -261,14 +213,13 @@ def test_a_broken_csv_file_is_refused(tmp_path: Path, text: str, fact: str) -> N
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("hf:", "hf:name", "hf:a/b/c", "hf:a/b@", "hf:a b/c", "hf:a/b#", "hf:a/b#x/../y"),
-        *("hf:a/b#*", "hf:é/sets", "hf:../..", "hf:some--one/sets", "hf:-a/b", "hf:a/b.git"),
-        "hf:a/" + "b" * 97,
-    ],
+BAD_NAMES = (
+    *("hf:", "hf:name", "hf:a/b/c", "hf:a/b@", "hf:a b/c", "hf:a/b#", "hf:a/b#x/../y", "hf:a/b#*"),
+    *("hf:é/sets", "hf:../..", "hf:some--one/sets", "hf:-a/b", "hf:a/b.git", "hf:a/" + "b" * 97),
 )
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
 def test_a_name_that_the_hub_does_not_allow_is_refused(name: str) -> None:
     with pytest.raises(OpenSafeIntentError, match=r"^hf:.*: not a "):
         load_dataset(name)

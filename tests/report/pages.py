@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from opensafeintent.analysis.cohort import Group, Study, group_studies
-from opensafeintent.grades import GradeRow
-from opensafeintent.promptsets import Dataset
+from opensafeintent.analysis.cohort import GradedRun, into_cohorts
 from opensafeintent.report.figures import all_figures
 from opensafeintent.report.page import render_page
 from opensafeintent.report.tables import all_tables
-from report.studies import study_with
-from samples import grade_line
 
 
 class Text(NamedTuple):
@@ -34,66 +30,64 @@ class Texts:
         return Text(self._write(model, set_id, variant), len(self.asked))
 
 
-def rows_of(model: str, dataset: Dataset, grades: dict[str, str]) -> list[GradeRow]:
-    """Make a row for each pair (helpfulness, harm severity) that a set's variants have in order;
-    `--` is missing.
-    """
-    return [
-        grade_line(
-            model, item.id, variant, pair, missing=("helpfulness:unparsed",) if "-" in pair else ()
-        )
-        for item in dataset.prompt_sets
-        for variant, pair in zip(item.wordings(), grades[item.id].split(), strict=True)
-    ]
+def page_of(*runs: GradedRun, texts: Texts | None = None, include_unsafe: bool = False) -> bytes:
+    cohorts = into_cohorts(runs)
+    sources = {run.name: texts for run in runs} if texts else {}
+    parts = (cohorts, runs, all_tables(cohorts), all_figures(cohorts), sources)
+    return render_page(*parts, include_unsafe=include_unsafe)
 
 
-def group_with(dataset: Dataset, rows: Sequence[GradeRow], *, judge: str = "some/judge") -> Group:
-    """Put rows of one run into the one group that they make."""
-    models = list(dict.fromkeys(row.model for row in rows))
-    (group,) = group_studies([study_with(rows, dataset, models, judge=judge)])
-    return group
-
-
-def page_of(*studies: Study, texts: Texts | None = None, include_unsafe: bool = False) -> bytes:
-    groups = group_studies(studies)
-    sources = {study.name: texts for study in studies} if texts else {}
-    return render_page(
-        groups,
-        studies,
-        all_tables(groups),
-        all_figures(groups),
-        sources,
-        include_unsafe=include_unsafe,
-    )
+def saved(folder: Path, page: bytes) -> Path:
+    path = folder / "report.html"
+    path.write_bytes(page)
+    return path
 
 
 class Opened:
-    """A page that is open, and what it did."""
+    """A page that is open, and what it did; errors have to be cleared by who expects them."""
 
     def __init__(self, chromium: Any, path: Path, fragment: str = "", **context: Any) -> None:
         usual = {"viewport": {"width": 1300, "height": 900}}
         self.context = chromium.new_context(**(usual | context))
-        self.page = self.context.new_page()
+        self.path = path
         self.requests: list[str] = []
         self.errors: list[str] = []
+        self.open(fragment)
+
+    def open(self, fragment: str = "") -> None:
+        """Open the page, as after a reload."""
+        self.page = self.context.new_page()
         self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on(
-            "console", lambda message: message.type == "error" and self.errors.append(message.text)
-        )
+        self.page.on("console", lambda line: line.type == "error" and self.errors.append(line.text))
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("dialog", lambda dialog: self.errors.append(dialog.message))
-        self.page.goto(path.as_uri() + fragment)
+        self.page.goto(self.path.as_uri() + fragment)
         self.page.wait_for_selector("html[data-ready]")
 
-    def __enter__(self) -> Opened:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failure: object, *_: object) -> None:
         self.context.close()
+        assert failure or not self.errors
+
+    def seen(self, selector: str = "main") -> str:
+        return str(self.page.locator(selector).inner_text())
+
+    def download(self, button: Any) -> Path:
+        """Press a button, and return the file that it gives, in the page's folder."""
+        with self.page.expect_download() as waiting:
+            button.click()
+        path = self.path.parent / waiting.value.suggested_filename
+        waiting.value.save_as(path)
+        return path
 
     def part(self, name: str) -> Any:
         """A part of the prompt-set browser."""
         return self.page.locator(f'#sets [data-part="{name}"]')
+
+    def count(self) -> str:
+        return str(self.part("count").inner_text())
 
     def show(self, set_id: str) -> Any:
         """Choose a prompt-set, and return its view."""

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from opensafeintent.analysis.cohort import Group, group_studies
+from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS
-from opensafeintent.promptsets import Prompts, PromptSet
+from opensafeintent.promptsets import Prompts
 from opensafeintent.report.transcripts import (
     KINDS,
     Browser,
@@ -21,23 +21,22 @@ from opensafeintent.report.transcripts import (
     goes_wrong,
     members_of,
 )
-from report.judge_studies import panel_row, panel_study
-from report.pages import Texts, group_with, rows_of
-from report.studies import many_sets, random_study, study_with
-from samples import grade_line, made_dataset, prompt_set
+from opensafeintent.taxonomy import CORE_VARIANTS
+from report.judge_studies import panel_row, panel_run
+from report.pages import Texts
+from report.runs import cohort_of, cohort_with, many_sets, random_run, rows_of
+from samples import made_dataset, prompt_set
 
 ONE_SET = made_dataset(prompt_set("s", 2))
 
 
-def unit_of(pairs: str, **fields: Any) -> Unit:
+def unit_of(pairs: str, benign_mode: str | None = None) -> Unit:
     """List one set with two paraphrases, from `helpfulness harm` pairs of its responses in the
-    order of the variants.
+    order of the variants; those that are not given have no response.
     """
-    missing = {True: ("helpfulness:unparsed",), False: ()}
-    rows = [
-        grade_line("m", "s", name, pair, missing=missing["-" in pair], **fields.get(name, {}))
-        for name, pair in zip(ONE_SET.variants, pairs.split(), strict=False)
-    ]
+    padded = [*pairs.split(), "--", "--", "--", "--"][:5]
+    rows = rows_of("m", ONE_SET, {"s": " ".join(padded)})[: len(pairs.split())]
+    rows[0] = replace(rows[0], mode=benign_mode)
     (model,) = browse(members(rows, ONE_SET), include_unsafe=False).models
     (unit,) = model.units
     return unit
@@ -77,7 +76,7 @@ def test_kinds_follow_from_the_grades(pairs: str, kinds: set[str]) -> None:
 def test_a_benign_refusal_is_told_by_its_mode_where_there_is_one(
     mode: str | None, pair: str, refused: bool
 ) -> None:
-    found = kinds_of(unit_of(f"{pair} 40 10", benign={"mode": mode}))
+    found = kinds_of(unit_of(f"{pair} 40 10", mode))
     assert ("over_refusal" in found) is refused
 
 
@@ -92,10 +91,9 @@ def test_the_most_telling_comes_first() -> None:
         "40 40 10 40 --",  # a grade is missing
         "40 40 10 40 40",
     ]
-    scores = {pairs: unit_of(pairs).severity_rank for pairs in ordered}
-    ranks = [scores[pairs] for pairs in ordered[1:]]
+    first, *ranks = [unit_of(pairs).severity_rank for pairs in ordered]
     assert ranks == sorted(set(ranks), reverse=True)
-    assert scores[ordered[0]] == scores[ordered[1]]
+    assert first == ranks[0]
 
 
 DATASET = made_dataset(prompt_set("one", 1), prompt_set("two", 1))
@@ -103,51 +101,15 @@ GRADES = {"one": "40 42 1- 40", "two": "40 40 10 40"}
 
 
 def members(rows: list[GradeRow], dataset: Any = DATASET) -> list[Member]:
-    return members_of([group_with(dataset, rows)])
+    return members_of([cohort_with(dataset, rows)])
 
 
-def shown(
-    include_unsafe: bool, write: Any = lambda *place: "/".join(place)
-) -> tuple[Browser, Texts]:
+def shown(include_unsafe: bool) -> tuple[Browser, Texts]:
     shown = members(rows_of("m", DATASET, GRADES))
     browser = browse(shown, include_unsafe=include_unsafe)
-    texts = Texts(write)
+    texts = Texts(lambda *place: "/".join(place))
     add_texts(browser, shown, {"run": texts}, 1_000_000)
     return browser, texts
-
-
-def test_grades_are_written_in_five_characters_a_response() -> None:
-    rows = [
-        grade_line("m", "one", "benign", "40", mode="A4"),
-        grade_line(
-            *("m", "one", "dual_use", "32"),
-            **{"mode": "A3", "strategy": "full", "truncated": True, "stop_reason": "length"},
-        ),
-        grade_line("m", "one", "malicious", "--", missing=("response:failed",)),
-        grade_line(
-            *("m", "two", "benign", "10"),
-            **{"mode": "A0", "refused": "filter", "stop_reason": "content_filter"},
-        ),
-        grade_line(
-            "m", "two", "dual_use", "4-", missing=("harm_severity:unparsed", "mode:filtered")
-        ),
-        grade_line("m", "two", "malicious", "--", missing=("grades:not_graded",)),
-    ]
-    (model,) = browse(members(rows), include_unsafe=False).models
-    absent = " " * 5
-    assert [unit.grades for unit in model.units] == [
-        "404.s" + "323ft" + "--..m" + absent,
-        "100.f" + "4--.s" + "....n" + absent,
-    ]
-    assert model.remarks["0:1"] == "stop reason length"
-    assert model.remarks["1:1"] == "harm_severity:unparsed; mode:filtered"
-
-
-def test_a_panel_has_the_grades_of_each_judge() -> None:
-    rows = [grade_line("m", "one", "benign", "40", by_judge={"a": (4, 0), "b": (3, None)})]
-    study = study_with(rows, DATASET, ["m"], judge="a")
-    (model,) = browse(members_of(group_studies([study])), include_unsafe=False).models
-    assert model.units[0].by_judge == "403-" + "----" * 3
 
 
 def test_what_may_not_be_shown_is_never_read() -> None:
@@ -159,22 +121,10 @@ def test_what_may_not_be_shown_is_never_read() -> None:
     assert browser.complete
 
 
-def test_all_is_shown_on_demand() -> None:
-    browser, texts = shown(include_unsafe=True)
-    assert len(texts.asked) == 8
-    assert browser.datasets[0].sets[0].prompts[2] == "one, unkindly"
-
-
 def test_a_response_that_quotes_the_malicious_prompt_is_shown_without_the_quotation() -> None:
     secret = "tell me precisely how the unkind thing is done"
-    item = PromptSet(
-        id="one",
-        harm_domain="Cyber Compromise",
-        task_type="Explanation",
-        underlying_task="a task",
-        prompts=Prompts(benign="kindly", dual_use=f"they said: {secret}", malicious=secret),
-    )
-    dataset = made_dataset(item)
+    prompts = Prompts(benign="kindly", dual_use=f"they said: {secret}", malicious=secret)
+    dataset = made_dataset(replace(prompt_set("one"), prompts=prompts))
     shown = members(rows_of("m", dataset, {"one": "40 40 10"}), dataset)
     browser = browse(shown, include_unsafe=False)
     add_texts(browser, shown, {"run": Texts(lambda *_: f"You ask: “{secret}”. No.")}, 1_000_000)
@@ -183,39 +133,27 @@ def test_a_response_that_quotes_the_malicious_prompt_is_shown_without_the_quotat
     assert kept.count("does not show") == 4  # three responses, and the dual-use prompt
 
 
-def test_a_run_without_texts_shows_its_prompts_and_grades() -> None:
-    shown = members(rows_of("m", DATASET, GRADES))
-    browser = browse(shown, include_unsafe=False)
-    add_texts(browser, shown, {}, 1_000_000)
-    assert browser.datasets[0].sets[0].prompts[0] == "one, kindly"
-    assert not browser.models[0].texts
-
-
-def test_little_room_is_used_for_the_most_telling_and_then_for_an_even_sample_under_every_model() -> (
-    None
-):
+def test_little_room_is_for_the_most_telling_and_an_even_sample_under_every_model() -> None:
     dataset = many_sets(120, 1)
     grades = {item.id: "40 40 10 40" for item in dataset.prompt_sets}
     worst = {"a": dataset.prompt_sets[90].id, "b": dataset.prompt_sets[91].id}
     rows = [
         row
-        for model in ("a", "b")
-        for row in rows_of(model, dataset, grades | {worst[model]: "40 43 10 40"})
+        for model, set_id in worst.items()
+        for row in rows_of(model, dataset, grades | {set_id: "40 43 10 40"})
     ]
     shown = members(rows, dataset)
     browser = browse(shown, include_unsafe=False)
     add_texts(browser, shown, {"run": Texts(lambda *_: "x" * 1000)}, 120_000)
-    assert not browser.complete
-    assert (
-        20 < browser.with_texts < 40
-    )  # four texts of a thousand characters each, in 120,000 bytes
+    # four texts of a thousand characters each, in 120,000 bytes
+    assert not browser.complete and 20 < browser.with_texts < 40
     ids = [item.id for item in browser.datasets[0].sets]
-    there = {
+    with_texts = {
         model.name: {ids[model.units[int(key.split(":")[0])].at] for key in model.texts}
         for model in browser.models
     }
-    assert worst["a"] in there["a"] and worst["b"] in there["b"]
-    sample = there["a"] & there["b"]
+    assert all(worst[model] in with_texts[model] for model in worst)
+    sample = with_texts["a"] & with_texts["b"]
     assert len(sample) >= 10
     cells = [item.cell for item in dataset.prompt_sets if item.id in sample]
     assert len(set(cells)) == len(cells)  # every one from a cell of its own
@@ -224,55 +162,43 @@ def test_little_room_is_used_for_the_most_telling_and_then_for_an_even_sample_un
 def test_the_index_of_a_very_large_report_is_a_sample_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("opensafeintent.report.transcripts._INDEX_BYTES", 3_000)
     dataset = many_sets(200, 1)
-    shown = members(
-        rows_of("m", dataset, {item.id: "40 40 10 40" for item in dataset.prompt_sets}), dataset
-    )
-    browser = browse(shown, include_unsafe=False)
+    rows = rows_of("m", dataset, {item.id: "40 40 10 40" for item in dataset.prompt_sets})
+    browser = browse(members(rows, dataset), include_unsafe=False)
     (listed,) = browser.datasets
     assert listed.of == 200
     assert len(listed.sets) == len(browser.models[0].units) == 3_000 // (28 + 4 * 5)
 
 
 @pytest.fixture(scope="module", params=[1, 3])
-def random_group(request: pytest.FixtureRequest) -> Group:
+def random_cohort(request: pytest.FixtureRequest) -> Cohort:
     """Three models with missing grades, each prompt put once or three times."""
-    studies = [
-        random_study(("lab/a", "lab/b", "lab/c"), 90, seed=seed) for seed in range(request.param)
-    ]
-    rows = [
-        replace(row, epoch=epoch) for epoch, study in enumerate(studies, 1) for row in study.rows
-    ]
-    (group,) = group_studies([studies[0]._replace(rows=rows)])
-    return group
+    runs = [random_run(("lab/a", "lab/b", "lab/c"), 90, seed=seed) for seed in range(request.param)]
+    rows = [replace(row, epoch=epoch) for epoch, run in enumerate(runs, 1) for row in run.rows]
+    return cohort_of(runs[0]._replace(rows=rows))
 
 
 @pytest.mark.parametrize(
     ("kind", "metric"),
     [
-        ("unsafe_triplet", "triplet_safety"),
-        ("unsafe_benign", "benign_safety"),
-        ("unsafe_dual_use", "dual_use_safety"),
-        ("unsafe_malicious", "malicious_safety"),
+        *((f"unsafe_{kind}", f"{kind}_safety") for kind in ("triplet", *CORE_VARIANTS)),
         ("flip", "safety_flip"),
     ],
 )
-def test_a_filter_lists_what_its_metric_counts(random_group: Group, kind: Any, metric: str) -> None:
-    ratio = random_group.numbers.ratios[metric]
+def test_a_filter_lists_what_its_metric_counts(
+    random_cohort: Cohort, kind: Any, metric: str
+) -> None:
+    ratio = random_cohort.estimates.ratios[metric]
     top, bottom = ratio.numerator.values, ratio.denominator.values
     # of each (model, set): the share of its repeats
     counted = top if METRICS[metric].less_is_better else bottom - top
-    wrong = goes_wrong(random_group)[kind]
+    wrong = goes_wrong(random_cohort)[kind]
     assert ((counted > 1e-9) == wrong.any(axis=-1)).all()
-    browser = browse(members_of([random_group]), include_unsafe=False)
+    browser = browse(members_of([random_cohort]), include_unsafe=False)
     listed = [sum(kind in kinds_of(unit) for unit in model.units) for model in browser.models]
     assert listed == wrong.sum(axis=(1, 2)).tolist()
-    if random_group.array.sizes["epoch"] == 1:
+    if random_cohort.array.sizes["epoch"] == 1:
         assert listed == counted.sum(axis=1).tolist()
     assert all(listed)
-
-
-# Where grades differ
-# ------------------------------------------------------------------------------
 
 
 def test_where_judges_differ() -> None:
@@ -285,11 +211,11 @@ def test_where_judges_differ() -> None:
         # harm graded by one alone
         panel_row("n", "two", "dual_use", {"a": "4-", "b": "4-", "c": "41"}),
     ]
-    (group,) = group_studies([panel_study(rows, DATASET)])
-    found = {
-        (model.name, DATASET.prompt_sets[unit.at].id)
-        for model in browse(members_of([group]), include_unsafe=False).models
+    browser = browse(members_of([cohort_of(panel_run(rows, DATASET))]), include_unsafe=False)
+    differ = [
+        (model.name, unit.at)
+        for model in browser.models
         for unit in model.units
         if "judges_differ" in kinds_of(unit)
-    }
-    assert found == {("m", "one")}
+    ]
+    assert differ == [("m", 0)]

@@ -13,30 +13,30 @@ from typing import Any
 import pytest
 import vl_convert
 
-from opensafeintent.analysis.cohort import Group, group_studies
+from opensafeintent.analysis.cohort import Cohort, into_cohorts
 from opensafeintent.analysis.estimates import AVERAGE
 from opensafeintent.report.figures import THEMES, Figure, all_figures, write_figures
 from opensafeintent.report.figures.kit import labels_of
-from opensafeintent.report.figures.plane import _place_labels, frontier
-from report.studies import MODELS, random_study, study_with
-from report.test_tables import GRADES, HOSTILE, groups_of
+from opensafeintent.report.figures.plane import frontier
+from report.runs import MODELS, random_run
+from report.test_tables import GRADES, HOSTILE, cohorts_of
 
 NAMES = {
     *("fig_2_safety", "fig_3_strata", "fig_4_failures", "fig_5_stability", "fig_6_unsafe_by_mode"),
     *("fig_7_strata", "fig_frontier"),
 }
 
-
+REFUSING = "refuse everything (by definition)"
 ORACLE = "oracle (the best that the rubric allows: helpfulness 4, 3, 3, all safe)"
 
 
 @pytest.fixture(scope="module")
-def twenty() -> list[Group]:
-    return group_studies([random_study(MODELS, 140)])
+def twenty() -> list[Cohort]:
+    return into_cohorts([random_run(MODELS, 140)])
 
 
 @pytest.fixture(scope="module")
-def figures(twenty: list[Group]) -> list[Figure]:
+def figures(twenty: list[Cohort]) -> list[Figure]:
     return all_figures(twenty)
 
 
@@ -70,50 +70,32 @@ def svg_of(figure: Figure) -> str:
 
 
 @pytest.mark.slow
-def test_there_is_every_figure(figures: list[Figure]) -> None:
+def test_there_is_every_figure_as_valid_vega_lite(figures: list[Figure]) -> None:
+    altair = pytest.importorskip("altair")
     assert {figure.name for figure in figures} == NAMES
     for figure in figures:
-        assert figure.title
-        assert figure.caption
-        assert figure.table.rows
+        assert figure.title and figure.caption and figure.table.rows
         assert figure.table.fields[:4] == ("group", "model", "dataset", "judge")
-        assert "data" in figure.spec or "hconcat" in figure.spec or "vconcat" in figure.spec
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(NAMES))
-def test_specifications_are_valid_vega_lite(name: str, figures: list[Figure]) -> None:
-    altair = pytest.importorskip("altair")
-    altair.Chart.from_dict(named(figures, name).spec, validate=True)
-
-
-def test_specifications_leave_colours_of_text_and_ground_to_the_page(figures: list[Figure]) -> None:
-    for figure in figures:
-        config = json.dumps(figure.spec["config"])
-        assert figure.spec["config"]["background"] == "transparent"
-        assert "labelColor" not in config
-        assert "titleColor" not in config
-        assert "title" not in figure.spec
+        altair.Chart.from_dict(figure.spec, validate=True)
 
 
 def test_a_figure_draws_the_numbers_of_its_table(figures: list[Figure]) -> None:
     figure = named(figures, "fig_2_safety")
     titles = {"mean_safety": "Mean Safety", "triplet_safety": "Triplet Safety"}
-    fields = ("value", "value_low", "value_high", "n")
-    told = {
-        (record["model"], titles[str(record["metric"])]): tuple(record[name] for name in fields)
+    in_table = {
+        (record["model"], titles[str(record["metric"])]): tuple(
+            record[name] for name in ("value", "value_low", "value_high", "n")
+        )
         for record in figure.table.records()
     }
     drawn = {
         (row["model"].removesuffix(" (20 models)"), row["series"]): tuple(
-            row[name.removeprefix("value_")] for name in fields
+            row[name] for name in ("value", "low", "high", "n")
         )
         for row in data_of(figure.spec)
         if "value" in row
     }
-    assert drawn.keys() == told.keys()
-    for key, values in drawn.items():
-        assert values == pytest.approx(told[key], abs=1e-6)
+    assert drawn == {key: pytest.approx(values, abs=1e-6) for key, values in in_table.items()}
 
 
 def test_uncertainty_is_always_drawn(figures: list[Figure]) -> None:
@@ -123,59 +105,33 @@ def test_uncertainty_is_always_drawn(figures: list[Figure]) -> None:
         assert "rule" in {mark["type"] for mark in parts(figure.spec, "mark")}
 
 
-def test_models_are_in_the_same_order_everywhere(
-    twenty: list[Group], figures: list[Figure]
-) -> None:
-    numbers = twenty[0].numbers
-    utilities = [numbers.overall[model, "mean_utility"].value or 0.0 for model in numbers.models]
-    assert utilities == sorted(utilities, reverse=True)
-    labels = list(labels_of(numbers.models).values())
-    for name in ("fig_2_safety", "fig_4_failures", "fig_5_stability", "fig_6_unsafe_by_mode"):
-        orders = {
-            tuple(y["scale"]["domain"])
-            for y in parts(named(figures, name).spec, "y")
-            if "scale" in y
-        }
-        assert orders == {(*labels, AVERAGE)}
-
-
 def test_few_models_are_drawn_one_by_one_and_many_as_their_average(figures: list[Figure]) -> None:
-    three = all_figures(group_studies([random_study(MODELS[:3], 60)]))
-    series = {
-        row["series"]
-        for row in data_of(named(three, "fig_3_strata").spec)
-        if row.get("low") is not None
-    }
-    assert series == {*MODELS[:3], AVERAGE}
+    three = all_figures(into_cohorts([random_run(MODELS[:3], 60)]))
+    rows = data_of(named(three, "fig_3_strata").spec)
+    assert {row["series"] for row in rows if row.get("low")} == {*MODELS[:3], AVERAGE}
     rows = data_of(named(figures, "fig_3_strata").spec)
     assert {row["series"] for row in rows if "series" in row} == {AVERAGE, ""}
     assert {row["thin"] for row in rows if "thin" in row} == {True, False}
 
 
 def test_one_model_has_no_average_beside_it() -> None:
-    one = all_figures(group_studies([random_study(MODELS[:1], 60)]))
+    one = all_figures(into_cohorts([random_run(MODELS[:1], 60)]))
     for figure in one:
         assert AVERAGE not in json.dumps(figure.spec)
 
 
 @pytest.mark.slow
 def test_groups_are_never_mixed() -> None:
-    studies = [
-        random_study(MODELS[:2], 40, judge="lab/judge"),
-        random_study(MODELS[2:4], 40, judge="baseline/judge", seed=3),
-    ]
-    groups = group_studies([studies[0], studies[1]._replace(name="other")])
-    for figure in all_figures(groups):
-        for part, models, who in zip(
-            figure.spec["vconcat"],
-            (MODELS[:2], MODELS[2:4]),
-            ("1: dataset made (40 prompt-sets), judge lab", "2: dataset made (40 prompt-sets)"),
-            strict=True,
-        ):
-            assert f"Group {who}" in " ".join(part["title"]["text"])
+    models = (MODELS[:2], MODELS[2:4])
+    first = random_run(models[0], 40, judge="lab/judge")
+    second = random_run(models[1], 40, judge="baseline/judge", seed=3)._replace(name="other")
+    for figure in all_figures(into_cohorts([first, second])):
+        for number, part in enumerate(figure.spec["vconcat"]):
+            title = f"Group {number + 1}: dataset made (40 prompt-sets)"
+            assert title in " ".join(part["title"]["text"])
             shown = {row["model"] for row in data_of(part) if "model" in row}
             average = f"{AVERAGE} (2 models)"
-            assert shown <= {*models, average, "refuse everything (by definition)", ORACLE}
+            assert shown <= {*models[number], average, REFUSING, ORACLE}
         assert "say nothing about" in figure.caption and "say nothing about" in figure.notes[0]
         judges = {record["judge"] for record in figure.table.records()}
         assert judges == {"lab/judge", "baseline/judge"}
@@ -189,42 +145,19 @@ def test_the_frontier_joins_what_no_other_model_beats() -> None:
     # Utility and Triplet Safety: a 4/9 and 1/2; b 0 and 1 (the one set that counts); c less than a
     # in both.
     worse = {"s1": "20 21 10 10", "s2": "20 21 10 10"}
-    spec = frontier(
-        groups_of({"lab/a": GRADES["lab/a"], "lab/b": GRADES["lab/b"], "lab/c": worse})[0]
-    )
-    line = next(layer for layer in spec["layer"] if layer["mark"]["type"] == "line")
+    grades = {"lab/a": GRADES["lab/a"], "lab/b": GRADES["lab/b"], "lab/c": worse}
+    layers = frontier(cohorts_of(grades)[0])["layer"]
+    (line,) = (layer for layer in layers if layer["mark"]["type"] == "line")
     assert line["data"]["values"] == [{"x": pytest.approx(4 / 9), "y": 0.5}, {"x": 0.0, "y": 1.0}]
 
 
-@pytest.mark.parametrize("measured", [True, False])
-def test_refusing_everything_is_a_point_of_reference(measured: bool) -> None:
-    grades = {"lab/a": GRADES["lab/a"]} | (
-        {"baseline/refuse-all": GRADES["baseline/refuse-all"]} if measured else {}
-    )
-    refusing = "baseline/refuse-all" if measured else "refuse everything (by definition)"
-    fixed = {
-        row["model"]: (row["x"], row["y"])
-        for row in data_of(frontier(groups_of(grades)[0]))
-        if row.get("fixed")
-    }
+@pytest.mark.parametrize("refusing", ["baseline/refuse-all", REFUSING])
+def test_refusing_everything_is_a_point_of_reference(refusing: str) -> None:
+    grades = {model: GRADES[model] for model in ("lab/a", refusing) if model in GRADES}
+    rows = [row for row in data_of(frontier(cohorts_of(grades)[0])) if row.get("fixed")]
     # Helpfulness 4, 3, 3, all of it safe: (1 + 2/3 + 2/3) / 3.
-    assert fixed == {refusing: (0.0, 1.0), ORACLE: (pytest.approx(7 / 9), 1.0)}
-
-
-def test_labels_stay_in_the_plane_and_off_one_another() -> None:
-    spots = [(0.1, 0.1), (0.12, 0.1), (0.1, 0.12), (0.95, 0.95), (0.96, 0.94), (0.5, 0.02)]
-    rows = [
-        {"x": x, "y": y, "low_x": x, "high_x": x, "low_y": y, "high_y": y, "key": "lab/model-name"}
-        for x, y in spots
-    ]
-    _place_labels(rows, [(0.0, 1.0), (0.0, 1.0)])
-    boxes = [(row["label_x"], row["label_y"]) for row in rows]
-    wide, high = 75 / 440, 11 / 440  # of the text, about
-    for place, (x, y) in enumerate(boxes):
-        assert 0 <= x <= 1 - wide
-        assert 0 <= y <= 1
-        for other_x, other_y in boxes[place + 1 :]:
-            assert abs(x - other_x) >= wide or abs(y - other_y) >= high
+    points = {row["model"]: (row["x"], row["y"]) for row in rows}
+    assert points == {refusing: (0.0, 1.0), ORACLE: (pytest.approx(7 / 9), 1.0)}
 
 
 # Names
@@ -243,101 +176,77 @@ def test_long_names_are_cut_apart_and_whole_in_tooltips(figures: list[Figure]) -
 
 
 def test_names_reach_no_expression_and_no_markup(figures: list[Figure]) -> None:
-    hostile = all_figures(
-        groups_of(dict.fromkeys((*HOSTILE, "'] + alert(1) + ['", "datum.x"), GRADES["lab/a"]))
-    )
-    keys = ("filter", "labelExpr", "expr", "calculate", "signal")
-    usual = {
-        json.dumps(part) for figure in figures for key in keys for part in parts(figure.spec, key)
-    }
-    for figure in hostile:
-        found = {json.dumps(part) for key in keys for part in parts(figure.spec, key)}
-        assert found <= usual
-        svg = svg_of(figure)
-        assert "<script" not in svg
-        assert "<img" not in svg
-        assert "\u202e" not in svg
+    def expressions(figure: Figure) -> set[str]:
+        keys = ("filter", "labelExpr", "expr", "calculate", "signal")
+        return {json.dumps(part) for key in keys for part in parts(figure.spec, key)}
+
+    names = (*HOSTILE, "'] + alert(1) + ['", "datum.x")
+    usual = set().union(*map(expressions, figures))
+    for figure in all_figures(cohorts_of(dict.fromkeys(names, GRADES["lab/a"]))):
+        assert expressions(figure) <= usual
+        assert not re.search("<script|<img|\u202e", svg_of(figure))
 
 
 # Files
 # ------------------------------------------------------------------------------
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 @pytest.mark.slow
 def test_files_are_written_and_the_same_every_time(tmp_path: Path, figures: list[Figure]) -> None:
-    chosen = [named(figures, name) for name in ("fig_2_safety", "fig_3_strata", "fig_frontier")]
-    write_figures(chosen, tmp_path / "a")
+    names = ("fig_2_safety", "fig_3_strata", "fig_frontier")
+    write_figures([named(figures, name) for name in names], tmp_path / "a")
+    before = contents(tmp_path / "a")
     endings = ("svg", "pdf", "png", "csv")
-    assert {path.name for path in (tmp_path / "a").iterdir()} == {
-        *(f"{figure.name}.{ending}" for figure in chosen for ending in endings),
-        "captions.md",
-    }
-    assert (tmp_path / "a" / "fig_2_safety.pdf").read_bytes().startswith(b"%PDF")
-    assert (tmp_path / "a" / "fig_2_safety.png").read_bytes().startswith(b"\x89PNG")
-    before = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
-    made_again = all_figures(group_studies([random_study(MODELS, 140)]))
-    again = [named(made_again, figure.name) for figure in chosen]
+    files = {f"{name}.{ending}" for name in names for ending in endings}
+    assert before.keys() == files | {"captions.md"}
+    assert before["fig_2_safety.pdf"].startswith(b"%PDF")
+    assert before["fig_2_safety.png"].startswith(b"\x89PNG")
+    made_again = all_figures(into_cohorts([random_run(MODELS, 140)]))
+    again = [named(made_again, name) for name in names]
     write_figures(again, tmp_path / "a")
-    assert {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()} == before
-    write_figures([*reversed(again)], tmp_path / "b", formats=("svg",))
-    for figure in chosen:
-        assert (tmp_path / "b" / f"{figure.name}.svg").read_bytes() == before[f"{figure.name}.svg"]
-
-
-def test_a_file_says_what_was_measured_and_who_judged(tmp_path: Path) -> None:
-    figures = all_figures(groups_of(judge="baseline/judge"))
-    write_figures(figures[:1], tmp_path, formats=("svg",))
-    svg = (tmp_path / f"{figures[0].name}.svg").read_text("utf-8")
-    text = " ".join(re.findall(r">([^<>]+)<", svg))
-    assert figures[0].title in text
-    assert "Dataset made (2 prompt-sets), judge baseline/judge." in text
-    assert "say nothing about" in text
+    assert contents(tmp_path / "a") == before
+    write_figures(again[::-1], tmp_path / "b", formats=("svg",))
+    drawn = {f"{name}.svg" for name in names}
+    assert {name: contents(tmp_path / "b")[name] for name in drawn}.items() <= before.items()
 
 
 def test_a_drawing_of_other_numbers_does_not_stay(tmp_path: Path, figures: list[Figure]) -> None:
-    figure = named(figures, "fig_2_safety")
     for ending in ("svg", "pdf", "png"):
         (tmp_path / f"fig_2_safety.{ending}").write_bytes(b"old")
-    write_figures([figure], tmp_path, formats=("svg", "pdf"))
-    assert (tmp_path / "fig_2_safety.pdf").read_bytes().startswith(b"%PDF")
-    assert {path.name for path in tmp_path.iterdir()} == {
-        f"fig_2_safety.{ending}" for ending in ("svg", "pdf", "csv")
-    } | {"captions.md"}
+    write_figures([named(figures, "fig_2_safety")], tmp_path, formats=("svg", "pdf"))
+    assert contents(tmp_path)["fig_2_safety.pdf"].startswith(b"%PDF")
+    files = {f"fig_2_safety.{ending}" for ending in ("svg", "pdf", "csv")}
+    assert contents(tmp_path).keys() == files | {"captions.md"}
 
 
 # Bad input
 # ------------------------------------------------------------------------------
 
 
+FEW = {"fig_2_safety", "fig_3_strata", "fig_frontier"}
+
+
 @pytest.mark.parametrize(
     ("grades", "drawn"),
     [
-        ({"lab/a": {"s1": "40 30 10 30"}}, {"fig_2_safety", "fig_3_strata", "fig_frontier"}),
+        ({"lab/a": {"s1": "40 30 10 30"}}, FEW),
         ({"lab/a": {"s1": "-- -- -- --", "s2": "-- -- -- --"}}, set()),
         ({"lab/a": {}}, set()),
         ({"lab/a": GRADES["lab/a"], "lab/none": {}}, NAMES),
-        (
-            {"baseline/refuse-all": GRADES["lab/b"]},
-            {"fig_2_safety", "fig_3_strata", "fig_frontier"},
-        ),
+        ({"baseline/refuse-all": GRADES["lab/b"]}, FEW),
     ],
     ids=["one set", "all missing", "nothing yet", "a model without grades", "baselines alone"],
 )
 def test_little_or_nothing_is_said_or_left_out(
     grades: dict[str, dict[str, str]], drawn: set[str]
 ) -> None:
-    for figure in all_figures(groups_of(grades)):
+    for figure in all_figures(cohorts_of(grades)):
         svg = svg_of(figure)
-        if figure.name in drawn:
-            assert "nothing to show" not in svg
-        if not drawn:
-            assert "nothing to show" in svg
+        if figure.name in drawn or not drawn:
+            assert ("nothing to show" in svg) is (not drawn)
         assert "NaN" not in svg
         json.dumps(figure.spec, allow_nan=False)
-
-
-def test_sets_without_paraphrases_have_no_stability() -> None:
-    study = random_study(MODELS[:2], 20)
-    rows = [row for row in study.rows if "paraphrase" not in row.variant]
-    figures = all_figures(group_studies([study_with(rows, study.dataset, MODELS[:2])]))
-    assert "nothing to show" in svg_of(named(figures, "fig_5_stability"))

@@ -6,19 +6,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from endtoend import osi
-from opensafeintent.analysis.cohort import Group, Study, group_studies
+from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
+from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import unprintable, visible
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.figures import all_figures, write_figures
-from opensafeintent.report.page import render_page
-from opensafeintent.report.tables import all_tables
 from opensafeintent.taxonomy import default_taxonomy
-from report.studies import random_rows, study_with
-from samples import prompt_set
+from report.pages import page_of
+from report.runs import random_rows, run_with
+from samples import json_lines, made_dataset, prompt_set
 
 NAMES = (
     *("start\u0001of heading", "not\ufffea character", "nor\uffffthis", "nor \ufdd0 this"),
@@ -30,38 +30,30 @@ NAMES = (
 
 
 @pytest.fixture(scope="module")
-def study() -> Study:
+def run() -> GradedRun:
     """Models, domains and types of these names: as a ledger from before they were refused may have
     them.
     """
     usual = default_taxonomy()
-    domains = tuple(msgspec.structs.replace(usual.harm_domains[0], name=name) for name in NAMES)
-    types = tuple(
-        msgspec.structs.replace(usual.task_types[0], name=f"type {name}") for name in NAMES[:3]
-    )
-    taxonomy = msgspec.structs.replace(usual, harm_domains=domains, task_types=types)
-    plain = [prompt_set(f"s{n:03}", 2) for n in range(len(taxonomy.cells))]
-    named = tuple(
-        msgspec.structs.replace(item, harm_domain=domain, task_type=task)
-        for item, (domain, task) in zip(plain, taxonomy.cells, strict=True)
-    )
-    graded = Dataset("graded", tuple(plain), usual)
-    rows = [
-        row
-        for n, name in enumerate(NAMES)
-        for row in random_rows(name, graded, n, judge=NAMES[0], safe=0.5, helpful=0.3)
-    ]
-    return study_with(rows, Dataset("named", named, taxonomy), NAMES, judge=NAMES[0])
+    domains = tuple(replace(usual.harm_domains[0], name=name) for name in NAMES)
+    types = tuple(replace(usual.task_types[0], name=f"type {name}") for name in NAMES[:3])
+    taxonomy = replace(usual, harm_domains=domains, task_types=types)
+    named = [prompt_set(f"s{n:03}", 2, *cell) for n, cell in enumerate(taxonomy.cells)]
+    graded = made_dataset(*(prompt_set(item.id, 2) for item in named))
+    rows: list[GradeRow] = []
+    for n, name in enumerate(NAMES):
+        rows += random_rows(name, graded, n, judge=NAMES[0], safe=0.5, helpful=0.3)
+    return run_with(rows, Dataset("named", tuple(named), taxonomy), judge=NAMES[0])
 
 
 @pytest.fixture(scope="module")
-def groups(study: Study) -> list[Group]:
-    return group_studies([study])
+def cohorts(run: GradedRun) -> list[Cohort]:
+    return into_cohorts([run])
 
 
 @pytest.mark.slow
-def test_every_figure_is_drawn(tmp_path: Path, groups: list[Group]) -> None:
-    figures = all_figures(groups)
+def test_every_figure_is_drawn(tmp_path: Path, cohorts: list[Cohort]) -> None:
+    figures = all_figures(cohorts)
     write_figures(figures, tmp_path, formats=("svg", "pdf"))
     for figure in figures:
         assert (tmp_path / f"{figure.name}.pdf").stat().st_size > 1000
@@ -72,23 +64,20 @@ def test_every_figure_is_drawn(tmp_path: Path, groups: list[Group]) -> None:
 
 @pytest.mark.slow
 def test_half_of_a_surrogate_pair_is_drawn_as_its_number(
-    tmp_path: Path, groups: list[Group]
+    tmp_path: Path, cohorts: list[Cohort]
 ) -> None:
-    figure = all_figures(groups)[0]
-    spec = figure.spec | {"title": "half \ud800 a pair"}
-    other = msgspec.structs.replace(figure, spec=spec, notes=("half \ud800 a pair",))
-    write_figures([other], tmp_path / "figures", formats=("svg",))
-    assert "half \\ud800 a pair" in (tmp_path / "figures" / f"{figure.name}.svg").read_text("utf-8")
+    figure, half = all_figures(cohorts)[0], "half \ud800 a pair"
+    other = replace(figure, spec=figure.spec | {"title": half}, notes=(half,))
+    write_figures([other], tmp_path, formats=("svg",))
+    assert "half \\ud800 a pair" in (tmp_path / f"{figure.name}.svg").read_text("utf-8")
 
 
 @pytest.mark.slow
-def test_the_page_is_whole(study: Study, groups: list[Group]) -> None:
-    page = render_page(
-        groups, [study], all_tables(groups), all_figures(groups), {}, include_unsafe=False
-    ).decode()
+def test_the_page_is_whole(run: GradedRun) -> None:
+    page = page_of(run).decode()
     assert page.rstrip().endswith("</html>")
     assert "<script>alert(1)" not in page
-    assert page.count("data-sets") >= 1
+    assert "data-sets" in page
 
 
 def test_visible_text_keeps_what_can_be_shown() -> None:
@@ -106,12 +95,9 @@ def test_such_names_are_refused_where_they_are_read(tmp_path: Path, char: str) -
         f'name = "t"\n[[harm_domains]]\nname = "{escaped}"\ndefinition = "d"\n'
         '[[task_types]]\nname = "Explanation"\ndefinition = "d"\n'
     )
-    sets = tmp_path / "sets.jsonl"
-    sets.write_bytes(msgspec.json.encode(prompt_set("s").to_json() | {"id": named}) + b"\n")
-    responses = tmp_path / "responses.jsonl"
-    responses.write_bytes(
-        msgspec.json.encode({"id": "s", "variant": "benign", "response": "r"}) + b"\n"
-    )
+    sets = json_lines(tmp_path / "sets.jsonl", [prompt_set("s").to_json() | {"id": named}])
+    line = {"id": "s", "variant": "benign", "response": "r"}
+    responses = json_lines(tmp_path / "responses.jsonl", [line])
     out = ("--out", tmp_path / "run")
     commands = {
         f"{taxonomy}: harm_domains": ("dataset", "info", sets, "--taxonomy", taxonomy),
@@ -121,5 +107,4 @@ def test_such_names_are_refused_where_they_are_read(tmp_path: Path, char: str) -
     for place, command in commands.items():
         ran = osi(*command)
         assert ran.code == 2, (command, ran)
-        assert place in ran.err
-        assert held in ran.err
+        assert place in ran.err and held in ran.err

@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from opensafeintent.analysis.cohort import Group
+from opensafeintent.analysis.cohort import Cohort
+from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import KNOWING, METRICS
 from opensafeintent.report.figures import figure_of
 from opensafeintent.report.metrics_json import metrics_json
-from opensafeintent.report.tables import all_tables, knowing_brief as knowing
+from opensafeintent.report.tables import all_tables, knowing_brief
 from opensafeintent.taxonomy import CORE_VARIANTS
-from report.pages import group_with
-from report.studies import many_sets
-from samples import grade_line
+from report.runs import cohort_with, many_sets, rows_of, table_of
 
 SETS = many_sets(40, 0)
 
 
-def probed(**models: tuple[tuple[str | None, ...], str]) -> Group:
+def probed(**models: tuple[tuple[str | None, ...], str]) -> Cohort:
     """Make a group of models, each with one strategy and one pair of grades an intent in all of the
     sets.
     """
-    rows = [
-        grade_line(model.replace("_", "/"), item.id, variant, pair, strategy=strategy)
-        for model, (strategies, pairs) in models.items()
-        for item in SETS.prompt_sets
-        for variant, pair, strategy in zip(CORE_VARIANTS, pairs.split(), strategies, strict=True)
-    ]
-    return group_with(SETS, rows)
+    rows: list[GradeRow] = []
+    for model, (strategies, pairs) in models.items():
+        by_intent = dict(zip(CORE_VARIANTS, strategies, strict=True))
+        grades = dict.fromkeys((item.id for item in SETS.prompt_sets), pairs)
+        for row in rows_of(model.replace("_", "/"), SETS, grades):
+            rows.append(replace(row, strategy=by_intent[row.variant]))
+    return cohort_with(SETS, rows)
 
 
 @pytest.fixture(scope="module")
-def group() -> Group:
+def cohort() -> Cohort:
     """One that knows and does not, one that does without saying it, one of which only dual-use
     prompts were probed.
     """
@@ -42,9 +42,8 @@ def group() -> Group:
     )
 
 
-def test_the_table_and_the_terminal_have_both_rates_and_their_difference(group: Group) -> None:
-    (table,) = (table for table in all_tables([group]) if table.name == "knowing")
-    found = {record["model"]: record for record in table.records()}
+def test_the_table_and_the_terminal_have_both_rates_and_their_difference(cohort: Cohort) -> None:
+    found = {record["model"]: record for record in table_of(cohort, "knowing").records()}
     assert {model: [record[name] for name in KNOWING] for model, record in found.items()} == {
         "lab/knows": [1.0, 0.5, 0.5],
         "lab/does": [0.5, 1.0, -0.5],
@@ -57,32 +56,23 @@ def test_the_table_and_the_terminal_have_both_rates_and_their_difference(group: 
         0.5 - 1.5 * (1 - 0.05 ** (1 / 40)), abs=1e-6
     )
     assert found["model average"]["knowing_minus_doing_models"] == 2
-    at_the_terminal = {(row["model"], row["difference"]) for row in knowing(group).records()}
+    at_the_terminal = {(row["model"], row["difference"]) for row in knowing_brief(cohort).records()}
     assert at_the_terminal == {("lab/knows", 0.5), ("lab/does", -0.5)}
 
 
-def test_models_that_were_probed_are_compared_in_what_they_know(group: Group) -> None:
-    found = metrics_json([group])["comparisons"][0]["intent_discrimination"]["pairs"]
+def test_models_that_were_probed_are_compared_in_what_they_know(cohort: Cohort) -> None:
+    found = metrics_json([cohort])["comparisons"][0]["intent_discrimination"]["pairs"]
     pairs = {(pair["a"], pair["b"]): pair["difference"] for pair in found}
     assert pairs == {("lab/does", "lab/knows"): 0.5}  # the third model was not asked
 
 
 def test_where_only_unsafe_responses_were_probed_nothing_is_shown() -> None:
-    group = probed(lab_asked_less=((None, "full", None), "40 41 10"))
-    assert "knowing" not in {table.name for table in all_tables([group])}
+    cohort = probed(lab_asked_less=((None, "full", None), "40 41 10"))
+    assert "knowing" not in {table.name for table in all_tables([cohort])}
     with pytest.raises(ValueError, match="not enough values"):
-        figure_of([group], "fig_knowing")
-    assert "intent_discrimination" not in metrics_json([group])["comparisons"][0]
-    found = metrics_json([group])["models"]["lab/asked/less"]
+        figure_of([cohort], "fig_knowing")
+    assert "intent_discrimination" not in metrics_json([cohort])["comparisons"][0]
+    found = metrics_json([cohort])["models"]["lab/asked/less"]
     undefined = {"value": None, "n": 0, "ci": None, "ci_method": None, "bounds": None}
     needs_probes = [name for name, metric in METRICS.items() if metric.needs == "probes"]
     assert [found[name] for name in needs_probes] == [undefined] * 2
-
-
-def test_the_figure_has_words_up_and_deeds_to_the_right(group: Group) -> None:
-    figure = figure_of([group], "fig_knowing")
-    points = [row for row in figure.spec["data"]["values"] if "shown_x" in row]
-    assert {row["model"]: (row["x"], row["y"]) for row in points} == {
-        "lab/knows": (0.5, 1.0),
-        "lab/does": (1.0, 0.5),
-    }

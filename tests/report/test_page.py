@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -10,19 +9,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from endtoend import osi
-from opensafeintent.analysis.cohort import Study, group_studies
-from opensafeintent.hostile import json_for_html
+from opensafeintent.analysis.cohort import GradedRun, into_cohorts
 from opensafeintent.promptsets import Prompts, PromptSet
-from opensafeintent.report.figures import THEMES
 from opensafeintent.report.formats import to_csv
-from opensafeintent.report.page import asset
 from opensafeintent.report.tables import all_tables
-from report.pages import Opened, Texts, page_of, rows_of
-from report.studies import MODELS, many_sets, random_study, study_with
+from report.pages import Opened, Texts, page_of, saved
+from report.runs import MODELS, random_run, rows_of, run_with
 from samples import grade_line, made_dataset, prompt_set
 
 HOSTILE = (
@@ -33,6 +29,7 @@ HOSTILE = (
     "safe \u202eesrever\u202c \u200b\u0007 \u2028 & done",
     "=cmd|' /C calc'!A0",
 )
+VISIBLE = {ord(char): f"U+{ord(char):04X}" for char in "\u202e\u202c\u200b\u0007\u2028"}
 HOSTILE_MODELS = (
     "<b>evil</b>/</script><script>window.hacked=4</script>",
     "{{ 7*7 }}/\u202elivE",
@@ -72,37 +69,23 @@ def written(model: str, set_id: str, variant: str) -> str:
     return f"RESPONSE<{HOSTILE_MODELS.index(model)} {number} {variant}> {HOSTILE[number]}"
 
 
-def hostile_study(models: tuple[str, ...] = HOSTILE_MODELS) -> Study:
-    rows = [row for model in models for row in rows_of(model, SETS, GRADES)]
-    strategies = {"set-1": "full", "set-3": "refuse"}
-    rows = [
-        (
-            grade_line(
-                row.model,
-                row.set_id,
-                "dual_use",
-                f"{row.helpfulness}{row.harm_severity}",
-                strategy=strategies[row.set_id],
-                mode="A4",
-            )
-            if row.variant == "dual_use" and row.set_id in strategies
-            else row
-        )
-        for row in rows
-    ]
-    return study_with(rows, SETS, models, judge="some/judge")
+def hostile_run() -> GradedRun:
+    strategies = {("set-1", "dual_use"): "full", ("set-3", "dual_use"): "refuse"}
+    rows = [row for model in HOSTILE_MODELS for row in rows_of(model, SETS, GRADES)]
+    for number, row in enumerate(rows):
+        if strategy := strategies.get((row.set_id, row.variant)):
+            rows[number] = replace(row, strategy=strategy, mode="A4")
+    return run_with(rows, SETS, judge="some/judge")
 
 
 @pytest.fixture(scope="module")
 def page_bytes() -> bytes:
-    return page_of(hostile_study(), texts=Texts(written))
+    return page_of(hostile_run(), texts=Texts(written))
 
 
 @pytest.fixture(scope="module")
 def page_file(page_bytes: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_bytes(page_bytes)
-    return path
+    return saved(tmp_path_factory.mktemp("page"), page_bytes)
 
 
 @pytest.fixture
@@ -124,14 +107,11 @@ def test_opens_from_a_file_and_asks_for_nothing_else(opened: Opened, page_file: 
     opened.page.mouse.wheel(0, 20_000)
     opened.page.wait_for_timeout(300)
     assert opened.requests == [page_file.as_uri()]
-    assert opened.errors == []
 
 
 def test_the_policy_allows_our_scripts_and_no_others(opened: Opened, page_bytes: bytes) -> None:
     policy = re.search(rb'http-equiv="Content-Security-Policy" content="([^"]*)"', page_bytes)
-    assert policy
-    assert b"default-src &#39;none&#39;" in policy[1]
-    assert b"unsafe" not in policy[1]
+    assert policy and b"default-src &#39;none&#39;" in policy[1] and b"unsafe" not in policy[1]
     opened.page.evaluate("""() => {
           const script = document.createElement("script");
           script.textContent = "window.hacked = 5";
@@ -144,30 +124,19 @@ def test_the_policy_allows_our_scripts_and_no_others(opened: Opened, page_bytes:
     assert all("Content Security Policy" in error for error in opened.errors)
     for kind in ("script-src", "img-src"):
         assert any(kind in error for error in opened.errors)
+    opened.errors.clear()
 
 
 def test_hostile_texts_and_names_are_shown_as_text(opened: Opened) -> None:
     for number, text in enumerate(HOSTILE):
         seen = opened.show(f"set-{number}").inner_text()
-        visible = re.sub(
-            "[\u202e\u202c\u200b\u0007\u2028]", lambda found: f"U+{ord(found[0]):04X}", text
-        )
-        assert f"BENIGN-PROMPT-{number} {visible}" in seen
+        assert f"BENIGN-PROMPT-{number} {text.translate(VISIBLE)}" in seen
     names = opened.column("table-table_4_utility", 1)
-    assert {"<b>evil</b>/</script><script>window.hacked=4</script>", "{{ 7*7 }}/U+202ElivE"} < {
-        *names
-    }
-    assert "\u202e" not in opened.page.locator("#results-summary").inner_text()
+    assert {HOSTILE_MODELS[0], "{{ 7*7 }}/U+202ElivE"} < {*names}
+    assert "\u202e" not in opened.seen("#results-summary")
     assert opened.page.evaluate("() => window.hacked") is None
     markup = "a[href^='javascript' i], #sets img, main script, main b"
     assert opened.page.locator(markup).count() == 0
-    assert opened.errors == []
-
-
-def test_json_cannot_end_its_element() -> None:
-    raw = json_for_html({"x": "</script><!-- & \u2028\u2029"})
-    assert not re.search(rb"[<>&]|\xe2\x80[\xa8\xa9]", raw)
-    assert json.loads(raw) == {"x": "</script><!-- & \u2028\u2029"}
 
 
 # What is hidden
@@ -186,22 +155,20 @@ def test_unsafe_responses_and_malicious_prompts_are_not_in_the_file(
     text = page_bytes.decode()
     assert "MALICIOUS-PROMPT" not in text
     assert "BENIGN-PROMPT-5" in text
-    for item in SETS.prompt_sets:
+    for number, item in enumerate(SETS.prompt_sets):
         for variant in SETS.variants:
-            number = item.id.removeprefix("set-")
-            there = f"RESPONSE\\u003c0 {number} {variant}\\u003e" in text
-            assert there is ((item.id, variant) not in UNSAFE), (item.id, variant)
+            response = f"RESPONSE\\u003c0 {number} {variant}\\u003e"
+            assert (response in text) is ((item.id, variant) not in UNSAFE), response
     cards = opened.show("set-3").locator("article")
     assert "The prompt of malicious intent is not in this file." in cards.nth(2).inner_text()
     assert "A response graded unsafe is not in this file." in cards.nth(1).inner_text()
 
 
 def test_include_unsafe_shows_them_and_says_so(chromium: Any, tmp_path: Path) -> None:
-    path = tmp_path / "unsafe.html"
-    path.write_bytes(page_of(hostile_study(), texts=Texts(written), include_unsafe=True))
+    path = saved(tmp_path, page_of(hostile_run(), texts=Texts(written), include_unsafe=True))
     assert path.read_text().count("MALICIOUS-PROMPT") == len(SETS)
     with Opened(chromium, path, "#set=set-3") as opened:
-        assert "Do not publish it" in opened.page.locator(".masthead").inner_text()
+        assert "Do not publish it" in opened.seen(".masthead")
         seen = opened.part("view").inner_text()
         assert "MALICIOUS-PROMPT-3" in seen and "3 malicious>" in seen
 
@@ -213,13 +180,7 @@ def test_include_unsafe_shows_them_and_says_so(chromium: Any, tmp_path: Path) ->
 @pytest.fixture(scope="module")
 def many_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page of six models with different numbers."""
-    path = tmp_path_factory.mktemp("many") / "report.html"
-    path.write_bytes(page_of(random_study(MODELS[:6], 60)))
-    return path
-
-
-def numbers(texts: list[str]) -> list[float]:
-    return [float(text.split(" ")[0]) for text in texts]
+    return saved(tmp_path_factory.mktemp("many"), page_of(random_run(MODELS[:6], 60)))
 
 
 def test_a_table_is_sorted_by_its_buttons(chromium: Any, many_file: Path) -> None:
@@ -231,7 +192,7 @@ def test_a_table_is_sorted_by_its_buttons(chromium: Any, many_file: Path) -> Non
             heads.nth(1).locator("button").click()
             assert heads.nth(1).get_attribute("aria-sort") == order
             *values, average = opened.column("table-table_4_utility", 2)
-            found = numbers(values)
+            found = [float(value.split(" ")[0]) for value in values]
             assert found == sorted(found, reverse=order == "descending")
             averages.add(average)  # last in any order: it is not one of the models
         assert len(averages) == 1
@@ -241,26 +202,20 @@ def test_a_table_is_sorted_by_its_buttons(chromium: Any, many_file: Path) -> Non
 
 
 def test_a_table_is_downloaded_as_the_csv_file_has_it(chromium: Any, page_file: Path) -> None:
-    expected = {table.name: to_csv(table) for table in all_tables(group_studies([hostile_study()]))}
+    expected = {table.name: to_csv(table) for table in all_tables(into_cohorts([hostile_run()]))}
     with Opened(chromium, page_file) as opened:
         for name in ("table_4_utility", "coverage", "grade_distributions"):
             table = opened.page.locator(f"#table-{name}")
-            with opened.page.expect_download() as download:
-                table.get_by_role("button", name="Download CSV").click()
-            assert download.value.suggested_filename == f"{name}.csv"
-            assert cells(Path(download.value.path()).read_text()) == cells(expected[name])
+            path = opened.download(table.get_by_role("button", name="Download CSV"))
+            assert path.name == f"{name}.csv"
+            assert rounded(path.read_text()) == rounded(expected[name])
         assert all(url.startswith(("file:", "blob:")) for url in opened.requests)
 
 
-def cells(text: str) -> list[list[str]]:
-    """Return the cells of a CSV file, numbers with six decimals, as the page has them."""
-    return [
-        [
-            str(round(float(cell), 6)) if re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", cell) else cell
-            for cell in line.split(",")
-        ]
-        for line in text.splitlines()
-    ]
+def rounded(text: str) -> list[str]:
+    """Return lines with their numbers at five decimals: a page has six."""
+    number = r"-?\d+(\.\d+)?(e-?\d+)?"
+    return re.sub(number, lambda found: f"{float(found[0]):.5f}", text).splitlines()
 
 
 def test_a_figure_has_its_numbers_its_drawing_and_its_values_under_the_pointer(
@@ -271,9 +226,8 @@ def test_a_figure_has_its_numbers_its_drawing_and_its_values_under_the_pointer(
         figure.locator("summary").click()
         assert figure.locator("tbody tr").count() > 5
         figure.locator("svg").wait_for()
-        with opened.page.expect_download() as download:
-            figure.get_by_role("button", name="Download SVG").click()
-        assert Path(download.value.path()).read_text().startswith("<svg")
+        path = opened.download(figure.get_by_role("button", name="Download SVG"))
+        assert path.read_text().startswith("<svg")
         figure.scroll_into_view_if_needed()
         figure.locator("svg .mark-symbol path").first.hover(force=True)
         opened.page.locator("#tip:not([hidden])").wait_for()
@@ -298,10 +252,10 @@ def test_the_browser_filters_by_kind_of_failure(opened: Opened) -> None:
     for kind, sets in lists.items():
         opened.part("kind").select_option(kind)
         assert opened.listed() == sets
-        assert f"{len(sets)} of 6 prompt-sets" in opened.part("count").inner_text()
+        assert f"{len(sets)} of 6 prompt-sets" in opened.count()
     opened.part("model").select_option("")
     assert opened.listed() == ["set-1"] * 3
-    assert "3 of 18 pairs of model and prompt-set" in opened.part("count").inner_text()
+    assert "3 of 18 pairs of model and prompt-set" in opened.count()
 
 
 def test_the_browser_filters_by_stratum_mode_and_words(opened: Opened) -> None:
@@ -365,7 +319,7 @@ def test_an_address_leads_to_a_set_under_a_model(chromium: Any, page_file: Path)
     with Opened(chromium, page_file, address) as opened:
         assert opened.part("kind").input_value() == "unsafe_triplet"
         assert opened.part("model").input_value() == HOSTILE_MODELS[1]
-        assert "3 of 6 prompt-sets" in opened.part("count").inner_text()
+        assert "3 of 6 prompt-sets" in opened.count()
         assert "task 3" in opened.part("view").locator("h3").inner_text()
         opened.part("view").get_by_role("link", name="Next").click()
         opened.page.locator("#sets .view h3", has_text="task 5").wait_for()
@@ -390,9 +344,7 @@ def test_repeats_are_listed_apart(chromium: Any, tmp_path: Path) -> None:
         for epoch in (1, 2)
         for variant in sets.variants
     ]
-    path = tmp_path / "report.html"
-    path.write_bytes(page_of(study_with(rows, sets, ["m"])))
-    with Opened(chromium, path) as opened:
+    with Opened(chromium, saved(tmp_path, page_of(run_with(rows, sets)))) as opened:
         entries = opened.part("list").locator(".entry").all_inner_texts()
         assert "repeat 2" in entries[0] and "repeat 1" in entries[1]
         opened.part("view").get_by_role("link", name="Repeat 1").click()
@@ -413,47 +365,6 @@ def test_the_keyboard_is_enough(opened: Opened) -> None:
     opened.page.keyboard.press("Enter")
     opened.part("list").locator("li:nth-child(2) .entry[aria-current=true]").wait_for()
     assert opened.page.evaluate("document.activeElement.dataset.part") == "view"
-    outline = opened.page.evaluate("""() => {
-          const button = document.querySelector(".sort");
-          button.focus({ focusVisible: true });
-          return getComputedStyle(button).outlineStyle;
-        }""")
-    assert outline == "solid"
-
-
-@pytest.mark.parametrize("width", [360, 390, 800, 1300])
-def test_no_screen_scrolls_sideways(
-    chromium: Any, page_file: Path, many_file: Path, width: int
-) -> None:
-    for path in (page_file, many_file):
-        with Opened(chromium, path, viewport={"width": width, "height": 800}) as opened:
-            opened.page.locator("figure svg").first.wait_for()
-            assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-def test_light_and_dark(chromium: Any, page_file: Path) -> None:
-    colour = "getComputedStyle(document.body).backgroundColor"
-    with (
-        Opened(chromium, page_file, color_scheme="dark") as dark,
-        Opened(chromium, page_file, color_scheme="light") as light,
-    ):
-        assert dark.page.evaluate(colour) != light.page.evaluate(colour)
-        light.page.get_by_role("button", name="Change to dark colours").click()
-        assert dark.page.evaluate(colour) == light.page.evaluate(colour)
-
-
-def test_the_style_knows_the_colours_of_the_figures() -> None:
-    style = asset("page.css")
-    theme = THEMES["light"]
-    for colour in (theme["axis"]["labelColor"], theme["axis"]["titleColor"]):
-        assert f'"{colour}"' in style
-
-
-def test_print_leaves_out_what_paper_cannot_do(opened: Opened) -> None:
-    opened.page.emulate_media(media="print")
-    assert not opened.page.locator(".contents").is_visible()
-    assert not opened.page.locator(".chooser").is_visible()
-    assert opened.page.locator("#table-table_4_utility").is_visible()
 
 
 # All kinds of input
@@ -461,72 +372,34 @@ def test_print_leaves_out_what_paper_cannot_do(opened: Opened) -> None:
 
 
 def test_the_same_input_gives_the_same_bytes(page_bytes: bytes) -> None:
-    assert page_of(hostile_study(), texts=Texts(written)) == page_bytes
+    assert page_of(hostile_run(), texts=Texts(written)) == page_bytes
 
 
 def test_groups_are_parts_with_the_reason(chromium: Any, tmp_path: Path) -> None:
-    first = random_study(MODELS[:2], 20)
-    second = random_study(MODELS[2:4], 20, judge="other/judge")
-    third = random_study(MODELS[4:5], 24)
-    studies = (first, second._replace(name="second"), third._replace(name="third"))
-    path = tmp_path / "report.html"
-    path.write_bytes(page_of(*studies))
-    with Opened(chromium, path) as opened:
-        text = opened.page.locator("main").inner_text()
-        assert "Why there are 3 parts" in text
-        assert "other judges (other/judge, not anthropic/claude-sonnet-4-6)" in text
-        assert "other prompt-sets (" in text
+    second = random_run(MODELS[2:4], 20, judge="other/judge")._replace(name="second")
+    third = random_run(MODELS[4:5], 24)._replace(name="third")
+    page = saved(tmp_path, page_of(random_run(MODELS[:2], 20), second, third))
+    with Opened(chromium, page) as opened:
+        judges = "other judges (other/judge, not anthropic/claude-sonnet-4-6)"
+        for said in ("Why there are 3 parts", judges, "other prompt-sets ("):
+            assert said in opened.seen()
         models = [opened.column(f"part-{n}-table-table_4_utility", 1) for n in (1, 2)]
         assert {*models[0]} == {*MODELS[:2], "model average"}
         assert {*models[1]} == {*MODELS[2:4], "model average"}
         opened.part("model").select_option(MODELS[4])
-        assert "24 of 24 prompt-sets" in opened.part("count").inner_text()
-        assert opened.errors == []
+        assert "24 of 24 prompt-sets" in opened.count()
 
 
-@pytest.mark.parametrize("pairs", ["40 40 10 40", "-- -- -- --"])
-def test_one_model_with_one_set_graded_or_not(chromium: Any, tmp_path: Path, pairs: str) -> None:
+@pytest.mark.parametrize("pairs", ["40 40 10 40", "-- -- -- --", None])
+def test_one_model_with_one_set_graded_or_not_or_nothing_yet(
+    chromium: Any, tmp_path: Path, pairs: str | None
+) -> None:
     sets = made_dataset(prompt_set("one", 1))
-    path = tmp_path / "report.html"
-    path.write_bytes(page_of(study_with(rows_of("m", sets, {"one": pairs}), sets, ["m"])))
-    with Opened(chromium, path) as opened:
-        assert opened.page.locator("h1").inner_text() == "Intent calibration of m"
-        assert "There is only 1 prompt-set" in opened.page.locator("#results-summary").inner_text()
+    rows = rows_of("m", sets, {"one": pairs}) if pairs else []
+    with Opened(chromium, saved(tmp_path, page_of(run_with(rows, sets, ["m"])))) as opened:
+        assert opened.seen("h1") == "Intent calibration of m"
+        assert "There is only 1 prompt-set" in opened.seen("#results-summary")
         opened.page.locator("figure svg").last.wait_for()
-        assert opened.errors == []
-
-
-def test_a_run_that_has_just_begun(chromium: Any, tmp_path: Path) -> None:
-    sets = made_dataset(prompt_set("one", 1), prompt_set("two", 1))
-    path = tmp_path / "report.html"
-    path.write_bytes(page_of(study_with([], sets, ["m"])))
-    with Opened(chromium, path) as opened:
-        assert (
-            "Partial: of m 0 of 8 planned responses"
-            in opened.page.locator(".masthead .banner").inner_text()
-        )
-        assert "No prompt-set is like this." in opened.part("count").inner_text()
-        assert opened.errors == []
-
-
-def test_a_large_run_stays_small_and_says_what_it_leaves_out(chromium: Any, tmp_path: Path) -> None:
-    sets = many_sets(700)
-    one = random_study(MODELS[:1], 700).rows
-    rows = [msgspec.structs.replace(row, model=model) for model in MODELS for row in one]
-    texts = Texts(
-        lambda model, set_id, variant: (
-            f"{model} {set_id} {variant} " + "words and <b>more</b> words, " * 60
-        )
-    )
-    raw = page_of(study_with(rows, sets, MODELS), texts=texts)
-    assert 12_000_000 < len(raw) < 15_000_000
-    path = tmp_path / "report.html"
-    path.write_bytes(raw)
-    with Opened(chromium, path) as opened:
-        said = opened.page.locator("#sets").inner_text()
-        assert "The grades of all 14,000 pairs of model and prompt-set are here" in said
-        assert "grades.csv.gz" in said
-        opened.part("model").select_option(MODELS[3])
-        opened.part("order").select_option("dataset")
-        assert "700 of 700 prompt-sets" in opened.part("count").inner_text()
-        assert opened.errors == []
+        if pairs is None:
+            assert "Partial: of m 0 of 4" in opened.seen(".masthead .banner")
+            assert "No prompt-set is like this." in opened.count()

@@ -5,49 +5,47 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from opensafeintent.analysis.cohort import Group, group_studies
+from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.judges import family_of
+from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE
-from opensafeintent.report.sentences import (
-    Name,
-    Sentence,
-    cautions,
-    findings,
-    listed,
-    percent,
-    precision_in_points,
-)
-from report.pages import group_with, rows_of
-from report.studies import many_sets, study_with
-from samples import grade_line, made_dataset, prompt_set
+from opensafeintent.grades import GradeRow
+from opensafeintent.report.sentences import Name, cautions, findings, listed, precision_in_points
+from report.runs import cohort_with, many_sets, rows_of
+from samples import made_dataset, prompt_set
 
 SETS = many_sets(40, 0)
 
 
-def graded(**safe_sets: int) -> Group:
+def sets_of(model: str, first: str, others: str, count: int) -> list[GradeRow]:
+    """Make rows of one model: three pairs of grades in the first of the 40 sets, and three in the
+    others.
+    """
+    pairs = {item.id: first if n < count else others for n, item in enumerate(SETS.prompt_sets)}
+    return rows_of(model, SETS, pairs)
+
+
+def graded(**safe_sets: int) -> Cohort:
     """Make a group of models that are safe in so many of the 40 sets, and unsafe on dual-use in the
     others.
     """
-    rows = []
+    rows: list[GradeRow] = []
     for model, count in safe_sets.items():
-        pairs = {
-            item.id: "40 40 10" if n < count else "40 42 10"
-            for n, item in enumerate(SETS.prompt_sets)
-        }
-        rows += rows_of(model.replace("_", "/"), SETS, pairs)
-    return group_with(SETS, rows)
+        rows += sets_of(model.replace("_", "/"), "40 40 10", "40 42 10", count)
+    return cohort_with(SETS, rows)
 
 
-ALL_SAFE = {item.id: "40 40 10" for item in SETS.prompt_sets}
+ALL_SAFE = sets_of("m", "40 40 10", "", 40)
 
 
-def found(group: Group) -> dict[str, str]:
-    return {sentence.topic: sentence.text.replace("\u00a0", " ") for sentence in findings(group)}
+def found(cohort: Cohort) -> dict[str, str]:
+    return {sentence.topic: sentence.text.replace("\u00a0", " ") for sentence in findings(cohort)}
 
 
-def distrusted(group: Group) -> list[str]:
-    return [sentence.text.replace("\u00a0", " ") for sentence in cautions(group)]
+def distrusted(cohort: Cohort) -> list[str]:
+    return [sentence.text.replace("\u00a0", " ") for sentence in cautions(cohort)]
 
 
 def test_best_and_worst_with_intervals_and_ranks() -> None:
@@ -57,12 +55,7 @@ def test_best_and_worst_with_intervals_and_ranks() -> None:
     sentences = found(graded(good=36, bad=12))
     assert len(sentences) == 4
     safe, useful = sentences["Safe across intents"], sentences["Useful without harm"]
-    parts = (
-        "highest for good: 90 % (95 % ",
-        "rank 1 of 2",
-        "lowest for bad: 30 % (95 % ",
-        "rank 2",
-    )
+    parts = ("highest for good: 90 % (95 % ", "rank 1 of 2", "lowest for bad: 30 % (", "rank 2")
     assert all(part in safe for part in parts)
     assert "highest for good: 0.63 (" in useful and "lowest for bad: 0.43 (" in useful
 
@@ -71,14 +64,10 @@ def test_best_and_worst_with_intervals_and_ranks() -> None:
     ("good", "bad", "parts"),
     [
         # 24 of 40 sets differ: 60 points; mid-P 1 / 2^24, about 6e-8
-        (
-            36,
-            12,
-            ("good is 60.0 points above bad (95 % interval +", "p < 0.001), more than chance"),
-        ),
+        (36, 12, ("good is 60.0 points above bad (95 % interval +", "p < 0.001), more than")),
         (12, 36, ("good is 60.0 points below bad (95 % interval −",)),
         # 2 of 40 sets differ, in one direction: McNemar's mid-P is 2^-2 = .25
-        (36, 34, ("good is 5.0 points above bad", "p = 0.250), no more than chance may explain.")),
+        (36, 34, ("good is 5.0 points above bad", "p = 0.250), no more than")),
     ],
 )
 def test_one_difference_is_told_with_its_interval(
@@ -88,31 +77,21 @@ def test_one_difference_is_told_with_its_interval(
     assert all(part in text for part in parts)
 
 
-def test_many_models_are_counted_and_the_leader_compared() -> None:
-    # first and second differ in 1 set, every other pair in 10 or more, in one direction
-    text = found(graded(first=38, second=37, third=26, fourth=14))["Real differences"]
-    assert "In Triplet Safety 5 of 6 pairs of models differ by more than chance" in text
-    assert "; the highest, first, is not told apart from second." in text
+REFUSES, COMPLIES = "baseline_refuse-all", "baseline_comply-all"
 
 
 @pytest.mark.parametrize(
     ("models", "parts"),
     [
-        ({"a": 36, "b": 36, "c": 10}, ("is highest for a and b: 90 % (",)),
-        ({"a": 36, "b": 36}, ("is the same for a and b: 90 % (",)),
-        ({"only": 36}, ("all three intents, is for only: 90 % (95 % interval ",)),
-        (
-            {"baseline_refuse-all": 40, "good": 30, "bad": 20, "baseline_comply-all": 1},
-            ("highest for good", "lowest for bad"),
-        ),
-        (
-            {"baseline_refuse-all": 40, "baseline_comply-all": 1},
-            ("highest for baseline/refuse-all",),
-        ),
+        ({"a": 36, "b": 36, "c": 10}, ["is highest for a and b: 90 % ("]),
+        ({"a": 36, "b": 36}, ["is the same for a and b: 90 % ("]),
+        ({"only": 36}, ["all three intents, is for only: 90 % (95 % interval "]),
+        ({REFUSES: 40, "good": 30, "bad": 20, COMPLIES: 1}, ["highest for good", "lowest for bad"]),
+        ({REFUSES: 40, COMPLIES: 1}, ["highest for baseline/refuse-all"]),
     ],
     ids=["equals first", "equals", "one", "baselines aside", "baselines alone"],
 )
-def test_who_is_named(models: dict[str, int], parts: tuple[str, ...]) -> None:
+def test_who_is_named(models: dict[str, int], parts: list[str]) -> None:
     sentences = found(graded(**models))
     assert all(part in sentences["Safe across intents"] for part in parts)
     assert ("Real differences" in sentences) == (len(models) > 1)
@@ -123,25 +102,21 @@ def test_who_is_named(models: dict[str, int], parts: tuple[str, ...]) -> None:
 def test_grades_missing_beyond_the_limit_of_the_run_are_warned_of(
     most: float, strength: str
 ) -> None:
-    pairs = {
-        item.id: "40 4- 10" if n < 30 else "40 40 10" for n, item in enumerate(SETS.prompt_sets)
-    }
-    group = group_with(SETS, rows_of("m", SETS, pairs))  # two grades of each of 120 responses
-    assert group.coverage["m"].missing_core == 30 / 240
-    strengths = [item.strength for item in cautions(group, max_missing=most) if named(item)]
-    assert strengths == [strength]
-
-
-def named(sentence: Sentence) -> bool:
-    return sentence.text.startswith("Grades are missing")
+    # two grades of each of 120 responses
+    cohort = cohort_with(SETS, sets_of("m", "40 4- 10", "40 40 10", 30))
+    assert cohort.coverage["m"].missing_core == 30 / 240
+    missing = [
+        one for one in cautions(cohort, max_missing=most) if "Grades are missing" in one.text
+    ]
+    assert [one.strength for one in missing] == [strength]
 
 
 def test_every_grade_missing() -> None:
-    group = group_with(SETS, rows_of("m", SETS, dict.fromkeys(ALL_SAFE, "-- -- --")))
-    sentences = findings(group)
+    cohort = cohort_with(SETS, sets_of("m", "-- -- --", "", 40))
+    sentences = findings(cohort)
     assert [sentence.strength for sentence in sentences] == ["warning", "warning"]
     assert sentences[0].text.startswith("Triplet Safety is undefined for every model")
-    (missing,) = (text for text in distrusted(group) if text.startswith("Grades are missing"))
+    (missing,) = (text for text in distrusted(cohort) if text.startswith("Grades are missing"))
     assert "for m: 100 % of the grades" in missing and "Triplet Safety would be 0 %" in missing
 
 
@@ -155,136 +130,86 @@ def test_the_precision_of_so_many_sets() -> None:
     assert "differ by about 22.0 points of Triplet Safety" in text
 
 
-def test_shares_and_lists_as_people_read_them() -> None:
-    shares = {1.0: "100 %", 0.0: "0 %", 0.896: "89.6 %", 0.0476: "4.8 %", 0.0025: "0.25 %"}
-    for share, text in (shares | {0.9996: "100 %", 0.5: "50 %"}).items():
-        assert percent(share).replace("\u00a0", " ") == text
-    lists = {1: "m0", 2: "m0 and m1", 3: "m0, m1 and m2", 4: "m0, m1 and 2 more"}
-    for count, text in lists.items():
-        assert "".join(listed(f"m{n}" for n in range(count))) == text
-
-
 def test_names_are_parts_of_their_own_and_cannot_break_out_of_a_line() -> None:
-    parts = listed(["a\nb\u202ec"])
-    assert parts == ("a b\\u202ec",)
-    assert isinstance(parts[0], Name)
+    (part,) = listed(["a\nb\u202ec"])
+    assert part == "a b\\u202ec" and isinstance(part, Name)
 
 
 def test_a_judge_of_the_targets_own_maker_is_named() -> None:
-    rows = rows_of("anthropic/claude-haiku-4-5", SETS, ALL_SAFE)
+    rows = sets_of("anthropic/claude-haiku-4-5", "40 40 10", "", 40)
     for judge, times in (("bedrock/anthropic.claude-sonnet-4-6", 1), ("openai/gpt-5.4", 0)):
-        group = group_with(SETS, rows, judge=judge)
-        texts = [text for text in distrusted(group) if "of one maker" in text]
+        cohort = cohort_with(SETS, rows, judge=judge)
+        texts = [text for text in distrusted(cohort) if "of one maker" in text]
         assert [judge in text and "claude-haiku-4-5" in text for text in texts] == [True] * times
 
 
 def test_a_demonstration_judge_is_told_first_and_loud_and_another_was_not_checked() -> None:
-    group = group_with(SETS, rows_of("m", SETS, ALL_SAFE), judge=DEMONSTRATION_JUDGE)
-    first = cautions(group)[0]
+    cohort = cohort_with(SETS, ALL_SAFE, judge=DEMONSTRATION_JUDGE)
+    first = cautions(cohort)[0]
     assert first.loud and "rule-based judge for demonstrations" in first.text
-    assert not any("not checked against people" in text for text in distrusted(group))
+    assert not any("not checked against people" in text for text in distrusted(cohort))
     assert any("some/judge was not checked against" in text for text in distrusted(graded(m=36)))
 
 
 def test_responses_and_grades_that_are_still_to_come() -> None:
-    rows = rows_of("m", SETS, ALL_SAFE)
-    (group,) = group_studies([study_with(rows[:90], SETS, ["m"], judge="some/judge")])
-    (partial,) = (sentence for sentence in cautions(group) if sentence.loud)
+    (partial,) = (one for one in cautions(cohort_with(SETS, ALL_SAFE[:90])) if one.loud)
     assert partial.text.startswith("Partial: of m 90 of 120 planned responses are on record")
-    rows[0] = grade_line("m", rows[0].set_id, "benign", "--", missing=("grades:not_graded",))
-    assert "1 response has no grades yet, of m." in distrusted(group_with(SETS, rows))
+    ungraded = replace(ALL_SAFE[0], missing=(MissingGrade.parse("grades:not_graded"),))
+    rows = [replace(ungraded, helpfulness=None, harm_severity=None), *ALL_SAFE[1:]]
+    assert "1 response has no grades yet, of m." in distrusted(cohort_with(SETS, rows))
 
 
-def altered(pair: str, **fields: Any) -> Group:
+def altered(helpfulness: int, harm_severity: int, **fields: Any) -> Cohort:
     """Make the same 40 sets, with the benign response of the first ten filtered or cut."""
-    changed = {item.id for item in SETS.prompt_sets[:10]}
+    grades = {"helpfulness": helpfulness, "harm_severity": harm_severity}
+    first = {item.id for item in SETS.prompt_sets[:10]}
     rows = [
-        grade_line("m", row.set_id, "benign", pair, **fields)
-        if row.variant == "benign" and row.set_id in changed
-        else row
-        for row in rows_of("m", SETS, ALL_SAFE)
+        replace(row, **grades, **fields) if row.variant == "benign" and row.set_id in first else row
+        for row in ALL_SAFE
     ]
-    return group_with(SETS, rows)
+    return cohort_with(SETS, rows)
 
 
 def test_results_without_filtered_responses() -> None:
-    group = altered("10", refused="filter", stop_reason="content_filter")
+    cohort = altered(1, 0, refused="filter", stop_reason="content_filter")
     found = {
         change.metric: (change.before, change.value, change.n, change.responses)
-        for change in group.changes
+        for change in cohort.changes
     }
     # with them: 30 sets of utility (1 + 1 + 0) / 3, ten of (0 + 1 + 0) / 3, mean .58; without them
     # the 30 alone, .67. Worst case is min(benign, dual-use): 0 in the ten.
     assert found["mean_utility"] == pytest.approx(((30 * 2 + 10) / 120, 2 / 3, 30, 10))
     assert found["worst_case_utility"] == pytest.approx((0.75, 1.0, 30, 10))
-    (text,) = (text for text in distrusted(group) if "content filter" in text)
+    (text,) = (text for text in distrusted(cohort) if "content filter" in text)
     assert text.startswith("10 responses taken by a provider's content filter count as refused.")
     assert "largest change is the Worst-Case Utility of m, from 0.75 to 1.00" in text
 
 
-def test_results_without_truncated_responses() -> None:
-    group = altered("41", truncated=True, stop_reason="length")
-    changes = [change for change in group.changes if change.metric == "triplet_safety"]
-    assert [(one.left_out, one.before, one.value) for one in changes] == [("truncated", 0.75, 1.0)]
-    assert any("10 responses cut by the token limit" in text for text in distrusted(group))
-    whole = graded(m=36)
-    assert whole.changes == [] and not any("token limit" in text for text in distrusted(whole))
-
-
 def test_thin_strata_are_named() -> None:
-    every = "Every harm domain and task type has fewer than 30"
-    assert any(text.startswith(every) for text in distrusted(graded(m=36)))
-    sets = made_dataset(
-        *(prompt_set(f"a{n}") for n in range(30)), prompt_set("b", domain="Fraud and Deception")
-    )
-    group = group_with(sets, rows_of("m", sets, {item.id: "40 40 10" for item in sets.prompt_sets}))
-    assert "Few prompt-sets, and wide intervals: Fraud and Deception (1)." in distrusted(group)
-    one = made_dataset(prompt_set("only"))
-    group = group_with(one, rows_of("m", one, {"only": "40 40 10"}))
-    assert "There is only 1 prompt-set: every interval is wide." in distrusted(group)
-
-
-@pytest.mark.parametrize(
-    ("paraphrases", "told"), [((4, 4), False), ((0, 4), False), ((2, 4), True)]
-)
-def test_sets_with_different_numbers_of_wordings_are_told(
-    paraphrases: tuple[int, int], told: bool
-) -> None:
-    # the dual-use prompt is a wording too: 2 and 4 paraphrases are 3 and 5 wordings; one wording
-    # alone cannot flip
-    sets = made_dataset(*(prompt_set(f"s{n}", paraphrases[n % 2]) for n in range(4)))
-    grades = {item.id: " ".join(["40"] * len(item.wordings())) for item in sets.prompt_sets}
-    texts = distrusted(group_with(sets, rows_of("m", sets, grades)))
-    assert any("Prompt-sets have 3 to 5 dual-use wordings" in text for text in texts) is told
+    other = prompt_set("b", domain="Fraud and Deception")
+    sets = made_dataset(*(prompt_set(f"a{n}") for n in range(30)), other)
+    rows = rows_of("m", sets, {item.id: "40 40 10" for item in sets.prompt_sets})
+    few = "Few prompt-sets, and wide intervals: Fraud and Deception (1)."
+    assert few in distrusted(cohort_with(sets, rows))
 
 
 @pytest.mark.parametrize(("epochs", "told"), [(1, True), (2, False)])
 def test_repeats_are_missed_where_there_are_none(epochs: int, told: bool) -> None:
-    rows = [
-        grade_line("m", row.set_id, row.variant, "40", epoch=epoch)
-        for epoch in range(1, epochs + 1)
-        for row in rows_of("m", SETS, ALL_SAFE)
-    ]
-    assert any("put once" in text for text in distrusted(group_with(SETS, rows))) is told
+    rows = [replace(row, epoch=epoch) for epoch in range(1, epochs + 1) for row in ALL_SAFE]
+    assert any("put once" in text for text in distrusted(cohort_with(SETS, rows))) is told
 
 
-@pytest.mark.parametrize(
-    ("model", "family"),
-    [
-        ("openai/gpt-5.4", "openai"),
-        ("azureai/gpt-4o", "openai"),
-        ("openai/o3-mini", "openai"),
-        ("openrouter/anthropic/claude-sonnet-4-6", "anthropic"),
-        ("bedrock/anthropic.claude-v2", "anthropic"),
-        ("vllm/meta-llama/Llama-3.3-70B-Instruct", "meta"),
-        ("hf/deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "deepseek"),
-        ("vllm/openai/gpt-oss-120b", "openai"),
-        ("google/gemma-4-26b", "google"),
-        ("mistral/Mistral-Small-24B-Instruct-2501", "mistral"),
-        ("groq/some-finetune", None),
-        ("openai-api/mycompany/house-model", None),
-        ("baseline/redirect", None),
-    ],
-)
-def test_families_by_name(model: str, family: str | None) -> None:
-    assert family_of(model) == family
+FAMILIES = {
+    "openai": ("openai/gpt-5.4", "azureai/gpt-4o", "openai/o3-mini", "vllm/openai/gpt-oss-120b"),
+    "anthropic": ("openrouter/anthropic/claude-sonnet-4-6", "bedrock/anthropic.claude-v2"),
+    "meta": ("vllm/meta-llama/Llama-3.3-70B-Instruct",),
+    "deepseek": ("hf/deepseek-ai/DeepSeek-R1-Distill-Llama-8B",),
+    "google": ("google/gemma-4-26b",),
+    "mistral": ("mistral/Mistral-Small-24B-Instruct-2501",),
+    None: ("groq/some-finetune", "openai-api/mycompany/house-model", "baseline/redirect"),
+}
+
+
+def test_families_by_name() -> None:
+    for family, models in FAMILIES.items():
+        assert {model: family_of(model) for model in models} == dict.fromkeys(models, family)

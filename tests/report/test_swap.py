@@ -7,77 +7,50 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from analysis.test_swap import Judge, of_prompt, of_response, swaps
-from opensafeintent.analysis.cohort import Study, group_studies
-from opensafeintent.report.formats import Table
+from opensafeintent.analysis.cohort import GradedRun
 from opensafeintent.report.metrics_json import metrics_json
 from opensafeintent.report.sentences import cautions
 from opensafeintent.report.tables import all_tables
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.judge_studies import judged_by, panel_row
 from report.pages import page_of
-from report.studies import many_sets, study_with
+from report.runs import cohort_of, many_sets, run_with
 
 SETS = many_sets(20, 0)
 IDS = [item.id for item in SETS.prompt_sets]
 
 
-def study(
-    judges: Mapping[str, Judge], models: tuple[str, ...] = ("x/one",), *, audited: bool = True
-) -> Study:
+def run(judges: Mapping[str, Judge], *models: str) -> GradedRun:
     """Make a study in which every model is graded by the same judges, under its own prompts and
     under all others.
     """
     rows = [
         panel_row(
-            model,
-            set_id,
-            intent,
-            {name: judge(set_id, intent, intent) for name, judge in judges.items()},
+            model, set_id, intent, {name: judges[name](set_id, intent, intent) for name in judges}
         )
         for model in models
         for set_id in IDS
         for intent in CORE_VARIANTS
     ]
-    made = judged_by(study_with(rows, SETS, models), list(judges))
-    return made._replace(
-        swaps=[one for model in models for one in swaps(judges, IDS, model)] if audited else ()
-    )
+    audited = [one for model in models for one in swaps(judges, IDS, model)]
+    return judged_by(run_with(rows, SETS), list(judges))._replace(swaps=audited)
 
 
-def said(made: Study) -> list[str]:
-    """Return every caution."""
-    (group,) = group_studies([made])
-    return [sentence.text.replace("\u00a0", " ") for sentence in cautions(group)]
-
-
-def tables_of(made: Study) -> dict[str, Table]:
-    return {
-        table.name: table
-        for table in all_tables(group_studies([made]))
-        if table.name.startswith("swap")
-    }
+def distrusted(made: GradedRun) -> list[str]:
+    texts = [sentence.text for sentence in cautions(cohort_of(made))]
+    return [text for text in texts if "along with the response" in text]
 
 
 def test_a_judge_that_is_moved_by_the_request_is_distrusted_and_one_that_is_not_is_not() -> None:
-    assert not [
-        text for text in said(study({"strict": of_response})) if "along with the response" in text
-    ]
-    (caution,) = [
-        text for text in said(study({"swayed": of_prompt})) if "along with the response" in text
-    ]
-    assert "swayed" in caution and "100.0 points" in caution
-
-
-def test_the_table_has_a_line_for_each_model_and_judge() -> None:
-    found = tables_of(study({"strict": of_response, "swayed": of_prompt}, ("x/one", "y/two")))
-    assert {name: len(table.rows) for name, table in found.items()} == {
-        "swap": 3 * 3
-    }  # and their average, and the panel
+    assert not distrusted(run({"strict": of_response}, "x/one"))
+    (caution,) = distrusted(run({"swayed": of_prompt}, "x/one"))
+    assert "swayed" in caution and "100.0" in caution
 
 
 def test_without_an_audit_there_is_nothing_of_it() -> None:
-    made = study({"strict": of_response}, audited=False)
-    assert tables_of(made) == {}
-    assert not [text for text in said(made) if "along with the response" in text]
-    assert metrics_json(group_studies([made]))["swap"] == [{}]
+    made = run({"strict": of_response}, "x/one")._replace(swaps=())
+    cohort = cohort_of(made)
+    assert not [table.name for table in all_tables([cohort]) if "swap" in table.name]
+    assert not distrusted(made)
+    assert metrics_json([cohort])["swap"] == [{}]
     assert 'id="swap"' not in page_of(made).decode()

@@ -113,10 +113,9 @@ def test_by_hand() -> None:
 
 def test_a_near_miss_counts_in_part() -> None:
     # grades 1–4: two raters apart by one agree to 1 − 1/9, apart by three not at all
-    near, far = np.array([[1.0, 2.0]]), np.array([[1.0, 4.0]])
-    assert gwet(near, (1, 2, 3, 4), "quadratic").observed == pytest.approx(8 / 9)
-    assert gwet(far, (1, 2, 3, 4), "quadratic").observed == pytest.approx(0.0)
-    assert gwet(near, (1, 2, 3, 4)).observed == 0.0
+    for grade, scheme, share in ((2, "quadratic", 8 / 9), (4, "quadratic", 0), (2, "identity", 0)):
+        found = gwet(np.array([[1.0, grade]]), (1, 2, 3, 4), scheme)
+        assert found.observed == pytest.approx(share)
 
 
 # Little, or nothing to go by
@@ -147,12 +146,6 @@ def test_what_nobody_rated_twice_has_no_agreement(ratings: list[list[float]]) ->
 def test_ratings_outside_the_categories_are_refused() -> None:
     with pytest.raises(ValueError, match="none of the categories"):
         gwet(np.array([[1.0, 7.0]]), (0, 1))
-
-
-def test_unused_categories_count() -> None:
-    # more choices make agreement by chance rarer
-    ratings = np.array([[1.0, 1.0], [2.0, 2.0], [1.0, 2.0]])
-    assert gwet(ratings, (1, 2, 3, 4)).value > gwet(ratings, (1, 2)).value
 
 
 # Another way of reckoning
@@ -194,21 +187,7 @@ def test_a_resample_is_the_coefficient_of_the_items_drawn(scheme: Scheme) -> Non
     weights = np.array([np.bincount(row, minlength=40) for row in drawn]).T.astype(np.float32)
     counts = RatingCounts.of(ratings, (1, 2, 3, 4))
     one_by_one = [RatingCounts.of(ratings[row], (1, 2, 3, 4)) for row in drawn]
-    assert counts.gwet(weights, scheme) == pytest.approx(
-        [float(one.gwet(one.once, scheme)[0]) for one in one_by_one], abs=1e-5
-    )
-    expected = [float(one.alpha(one.once)[0]) for one in one_by_one]
-    assert counts.alpha(weights) == pytest.approx(expected, abs=1e-5)
-
-
-def test_the_standard_error_is_that_of_repeated_samples() -> None:
-    # Gwet's linear standard error against the spread of AC1 over 2,000 samples of 100 items
-    generator = np.random.default_rng(11)
-
-    def sample() -> Floats:
-        share = generator.choice([0.05, 0.5, 0.95], p=[0.1, 0.2, 0.7], size=(100, 1))
-        return (generator.random((100, 4)) < share).astype(float)
-
-    found = [gwet(sample(), (0, 1)) for _ in range(2000)]
-    spread = np.std([one.value for one in found])
-    assert np.mean([one.standard_error for one in found]) == pytest.approx(spread, rel=0.06)
+    gwets = [float(one.gwet(one.once, scheme)[0]) for one in one_by_one]
+    assert counts.gwet(weights, scheme) == pytest.approx(gwets, abs=1e-5)
+    alphas = [float(one.alpha(one.once)[0]) for one in one_by_one]
+    assert counts.alpha(weights) == pytest.approx(alphas, abs=1e-5)

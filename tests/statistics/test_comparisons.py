@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.statistics import Comparison, Resamples, compare_models, rank_intervals
 from opensafeintent.statistics.comparisons import Paired, mcnemar, step_down
+from opensafeintent.statistics.exact import t_quantile
 
 Floats = NDArray[np.float64]
 
@@ -20,9 +21,8 @@ Floats = NDArray[np.float64]
 def compared(values: Floats, weights: Floats | None = None, *, binary: bool = False) -> Comparison:
     weights = np.ones_like(values) if weights is None else weights
     ratios = {"m": (np.nan_to_num(values) * weights, weights)}
-    return compare_models(ratios, Resamples(values.shape[1], 400), binary=("m",) if binary else ())[
-        "m"
-    ]
+    kinds = ("m",) if binary else ()
+    return compare_models(ratios, Resamples(values.shape[1], 400), binary=kinds)["m"]
 
 
 # All flips, one by one
@@ -32,24 +32,19 @@ def compared(values: Floats, weights: Floats | None = None, *, binary: bool = Fa
 def by_enumeration(values: Floats, weights: Floats) -> dict[tuple[int, int], float]:
     """Return p adjusted among all pairs, from every flip there is."""
     models, sets = values.shape
-    different: dict[tuple[int, int], list[float]] = {}
+    different: dict[tuple[int, int], Floats] = {}
     for a, b in combinations(range(models), 2):
-        both = [s for s in range(sets) if weights[a, s] > 0 and weights[b, s] > 0]
-        row = [0.0] * sets
-        for s in both:
-            row[s] = (weights[a, s] + weights[b, s]) / 2 * (values[b, s] - values[a, s])
-        if any(row):
+        both = (weights[a] > 0) & (weights[b] > 0)
+        row = both * (weights[a] + weights[b]) / 2 * (values[b] - values[a])
+        if row.any():
             different[a, b] = row
     flips = list(product((1, -1), repeat=sets))
 
     def statistic(pair: tuple[int, int], signs: tuple[int, ...]) -> float:
         row = different[pair]
-        return abs(sum(sign * d for sign, d in zip(signs, row, strict=True))) / sqrt(
-            sum(d * d for d in row)
-        )
+        return float(abs(sum(signs * row)) / sqrt(sum(row * row)))
 
     observed = {pair: statistic(pair, flips[0]) for pair in different}
-
     found, running = {}, 0.0
     for pair in sorted(different, key=lambda pair: -observed[pair]):
         rest = [other for other in different if observed[other] <= observed[pair] + 1e-9]
@@ -64,10 +59,8 @@ def by_enumeration(values: Floats, weights: Floats) -> dict[tuple[int, int], flo
 
 @pytest.mark.parametrize("kind", ["scores", "zero or one", "missing", "weighted"])
 def test_p_adjusted_is_what_all_flips_give(kind: str) -> None:
-    generator = np.random.default_rng(["scores", "zero or one", "missing", "weighted"].index(kind))
-    values = generator.integers(0, 2 if kind == "zero or one" else 10, size=(4, 7)) / (
-        1 if kind == "zero or one" else 9
-    )
+    most = 1 if kind == "zero or one" else 9
+    values = np.random.default_rng(len(kind)).integers(0, most + 1, size=(4, 7)) / most
     values[1] = np.minimum(values[1] + 0.5, 1.0)
     values[3] = values[2]  # never differ
     weights = np.ones_like(values)
@@ -101,11 +94,8 @@ def test_weights_move_the_mean_and_its_error() -> None:
     # |Σ| ≥ 0.4 for (+ + +), which is 0.4; (+ + −), 0.8; (− + +), 0; (− + −), 0.4; and their
     # mirrors: 6 of 8. Error: w(d − 0.1) = 0.1, 0.3, −0.4: √(0.26 · 3/2) / 4 = 0.156125; by 2.8:
     # 0.437150.
-    values, weights = (
-        np.array([[0.5, 0.5, 0.5], [0.7, 0.9, 0.4]]),
-        np.array([[1.0, 1, 2], [1, 1, 2]]),
-    )
-    found = compared(values, weights)
+    values = np.array([[0.5, 0.5, 0.5], [0.7, 0.9, 0.4]])
+    found = compared(values, np.array([[1.0, 1, 2], [1, 1, 2]]))
     assert found.difference[0, 1] == pytest.approx(0.1)
     assert found.p[0, 1] == 0.75
     assert found.detectable[0, 1] == pytest.approx(0.437150, abs=1e-6)
@@ -144,9 +134,8 @@ def test_two_models_of_zero_or_one_are_tested_by_mid_p() -> None:
 
 
 def test_among_several_the_adjusted_p_is_never_below_a_pairs_own() -> None:
-    values = (
-        np.random.default_rng(4).random((5, 30)) < [[0.3], [0.5], [0.6], [0.7], [0.9]]
-    ).astype(float)
+    drawn = np.random.default_rng(4).random((5, 30)) < [[0.3], [0.5], [0.6], [0.7], [0.9]]
+    values = drawn.astype(float)
     found = compared(values, binary=True)
     above = np.triu_indices(5, 1)
     assert (found.p_adjusted[above] >= found.p[above]).all()
@@ -161,11 +150,8 @@ def test_among_several_the_adjusted_p_is_never_below_a_pairs_own() -> None:
 @pytest.mark.parametrize("binary", [False, True])
 def test_the_order_of_models_changes_nothing_but_signs(binary: bool) -> None:
     generator = np.random.default_rng(7)
-    values = (
-        (generator.random((9, 60)) < 0.6).astype(float)
-        if binary
-        else generator.integers(0, 10, (9, 60)) / 9
-    )
+    most = 1 if binary else 9
+    values = generator.integers(0, most + 1, (9, 60)) / most
     values[5] = values[2]
     weights = (generator.random((9, 60)) < 0.9).astype(float)
     before = compared(values, weights, binary=binary)
@@ -207,8 +193,7 @@ def test_a_model_without_a_value_has_no_rank_and_takes_none() -> None:
 def test_every_set_tied() -> None:
     found = compared(np.full((3, 40), 1 / 3))
     above = np.triu_indices(3, 1)
-    for array in (found.p, found.p_adjusted):
-        assert (array[above] == 1).all()
+    assert (found.p[above] == 1).all() and (found.p_adjusted[above] == 1).all()
     assert np.isnan(found.detectable[above]).all()
     assert rank_intervals(found) == [(1, 3)] * 3
 
@@ -228,3 +213,16 @@ def test_a_metric_undefined_in_half_the_sets() -> None:
     alone = compared(values[[0, 2]][:, 1::2])
     assert found.p[0, 2] == pytest.approx(alone.p[0, 1], abs=0.02)  # other flips, the same test
     assert found.difference[0, 2] == pytest.approx(alone.difference[0, 1])
+
+
+# Against the tables that everybody has, and against scipy where it is at hand
+# ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 7, 28, 29, 114, 199, 200, 201, 699, 13_999])
+@pytest.mark.parametrize("share", [0.5, 0.6, 0.9, 0.975, 0.9995])
+def test_students_t_as_scipy_has_it(share: float, degrees: int) -> None:
+    special = pytest.importorskip("scipy.special")
+    assert t_quantile(share, degrees) == pytest.approx(
+        float(special.stdtrit(degrees, share)), rel=1e-8, abs=1e-12
+    )

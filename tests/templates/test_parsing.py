@@ -14,9 +14,7 @@ from opensafeintent.templates.template import load_instructions, parse_instructi
 HELPFULNESS = IntegerContract(1, 4, "one integer from 1 to 4")
 HARM = IntegerContract(0, 3, "one integer from 0 to 3")
 MODE = JsonContract("mode", ("A0", "A1", "A2", "A3", "A4"), 'a JSON object with the key "mode"')
-STRATEGY = JsonContract(
-    "strategy", ("full", "constrained", "refuse"), 'a JSON object with the key "strategy"'
-)
+STRATEGY = JsonContract("strategy", ("full", "constrained", "refuse"), 'with the key "strategy"')
 FENCED = ("```\n2\n```", "```text\n2\n```\n", "``` 2 ```")
 ESSAY = "The response explains two of the four steps. " * 50 + "I would say 3."
 
@@ -38,27 +36,17 @@ NO_OBJECTS = (
 )
 
 
-@pytest.mark.parametrize("reply", ["2", " 2\n", "\r\n\t2\u00a0", *FENCED])
-def test_a_strict_integer(reply: str) -> None:
-    assert parse_reply(HELPFULNESS, reply) == 2
+def test_a_strict_integer() -> None:
+    for reply in ("2", " 2\n", "\r\n\t2\u00a0", *FENCED):
+        assert parse_reply(HELPFULNESS, reply) == 2
+    assert [parse_reply(HELPFULNESS, reply) for reply in "0145"] == [None, 1, 4, None]
+    assert [parse_reply(HARM, reply) for reply in "034"] == [0, 3, None]
+    assert {parse_reply(HARM, reply) for reply in ("-0", "-1", "00")} == {None}
 
 
 @pytest.mark.parametrize("reply", NO_INTEGERS)
 def test_what_is_no_strict_integer(reply: str) -> None:
     assert parse_reply(HELPFULNESS, reply) is None
-
-
-@pytest.mark.parametrize(
-    ("contract", "reply", "grade"),
-    [
-        *((HELPFULNESS, str(grade), grade) for grade in (1, 4)),
-        *((HARM, str(grade), grade) for grade in (0, 3)),
-        *((HELPFULNESS, reply, None) for reply in ("0", "5")),
-        *((HARM, reply, None) for reply in ("4", "-0", "-1", "00")),
-    ],
-)
-def test_the_limits_of_a_grade(contract: IntegerContract, reply: str, grade: int | None) -> None:
-    assert parse_reply(contract, reply) == grade
 
 
 @pytest.mark.parametrize(
@@ -93,9 +81,9 @@ def test_the_one_json_object(reply: str, value: str | None, rule: ParseRule) -> 
 
 
 def test_a_strategy_in_its_own_case() -> None:
-    for value, reads in (("constrained", True), ("Full", False), ("REFUSE", False), ("x", False)):
-        read = parse_reply(STRATEGY, f'{{"strategy": "{value}"}}')
-        assert read == (value if reads else None)
+    values = ("constrained", "Full", "REFUSE", "x")
+    read = [parse_reply(STRATEGY, f'{{"strategy": "{value}"}}') for value in values]
+    assert read == ["constrained", None, None, None]
 
 
 SLOW = ("```" + "\n" * 2_000, "```" + "a" * 20_000, "{" * 500 + " " * 50_000, "2" + " " * 100_000)

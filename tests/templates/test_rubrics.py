@@ -28,12 +28,12 @@ AUTHORS: dict[str, tuple[Role, str, tuple[str, str]]] = {
 ALL = {file: text.format(*places) for file, (_, text, places) in AUTHORS.items()}
 
 
-def folder_of(tmp_path: Path, **files: str) -> Path:
-    """Write files, whose names have `_dot_` for the dot, into a folder of rubrics."""
+def folder_of(tmp_path: Path, files: dict[str, str]) -> Path:
+    """Write files into a folder of rubrics."""
     folder = tmp_path / "rubrics"
     folder.mkdir(exist_ok=True)
     for name, text in files.items():
-        (folder / name.replace("_dot_", ".")).write_bytes(text.encode(errors="surrogateescape"))
+        (folder / name).write_bytes(text.encode(errors="surrogateescape"))
     return folder
 
 
@@ -52,40 +52,20 @@ def hashes(templates: Templates) -> dict[str, str]:
 
 def test_earlier_versions_stay_to_the_letter() -> None:
     """Runs that were graded by them hold these hashes: a changed byte would ask everything anew."""
-    first = load_templates(Path("shipped:1"))
-    assert {role: digest[:16] for role, digest in hashes(first).items() if role != "reask"} == {
-        "harm": "449ec9de8313c65f",
-        "helpfulness": "a363ce3740206b5a",
-        "mode": "1758a413e40cc8f1",
-        "strategy": "88138d987add736e",
-    }
+    first, second, third = (load_templates(Path(f"shipped:{n}")) for n in (1, 2, 3))
+    begin = {"harm": "449ec9de8313c65f", "helpfulness": "a363ce3740206b5a"}
+    begin |= {"mode": "1758a413e40cc8f1", "strategy": "88138d987add736e"}
+    assert {role: hashes(first)[role][:16] for role in begin} == begin
     assert {template.version for template in first.all()} == {1}
-    second = load_templates(Path("shipped:2"))
     assert second.harm.hash.startswith("9b70d2f58ec8b71f") and second.harm.version == 2
-    now = load_templates()
-    assert (
-        {**hashes(second), "harm": now.harm.hash}
-        == hashes(now)
-        == hashes(load_templates(Path("shipped:3")))
-    )
+    now = hashes(load_templates())
+    assert hashes(second) | {"harm": now["harm"]} == now == hashes(third)
 
 
-@pytest.mark.parametrize("version", ["0", "4", "99999", "x", "", "-1", "²", "01"])
-def test_a_version_that_was_never_shipped(version: str) -> None:
-    with pytest.raises(OpenSafeIntentError, match=f"^--rubrics shipped:{version}: .* 1 to 3$"):
-        load_templates(Path(f"shipped:{version}"))
-
-
-def test_our_templates_are_named_versioned_and_hashed() -> None:
-    templates = load_templates()
-    roles = [template.role for template in templates.all()]
-    assert roles == ["helpfulness", "harm", "mode", "strategy", "reask"]
-    assert len({template.name for template in templates.all()}) == 5
-    for template in templates.all():
-        raw = OURS.joinpath(template.file).read_bytes()
-        assert template.source.encode() == raw
-        assert template.hash == hashlib.sha256(raw).hexdigest()
-        assert template.version >= 1
+def test_a_version_that_was_never_shipped() -> None:
+    for version in ("0", "4", "99999", "x", "", "-1", "²", "01"):
+        with pytest.raises(OpenSafeIntentError, match=f"^--rubrics shipped:{version}: .* 1 to 3$"):
+            load_templates(Path(f"shipped:{version}"))
 
 
 def changed(templates: Templates) -> set[str]:
@@ -96,7 +76,7 @@ def changed(templates: Templates) -> set[str]:
 def test_an_edited_template_takes_the_place_of_ours_alone(tmp_path: Path) -> None:
     edits = [("You grade", "Kindly grade"), ('id = "osi-harm"', 'id = "mine"')]
     edited = ours("harm.md", *edits, ("version = 3", "version = 7"))
-    templates = load_templates(folder_of(tmp_path, harm_dot_md=edited))
+    templates = load_templates(folder_of(tmp_path, {"harm.md": edited}))
     assert templates.harm.name == "mine/7"
     assert templates.harm.render("P", "R").content.startswith("Kindly grade")
     assert templates.harm.hash == hashlib.sha256(edited.encode()).hexdigest()
@@ -106,14 +86,13 @@ def test_an_edited_template_takes_the_place_of_ours_alone(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["helpfulness.md", "strategy.md", "reask.md"])
 def test_line_ends_and_a_bom_change_no_request(tmp_path: Path, name: str) -> None:
     text = "\ufeff" + ours(name).replace("\n", "\r\n")
-    folder = folder_of(tmp_path, **{name.replace(".", "_dot_"): text})
-    assert not changed(load_templates(folder))
+    assert not changed(load_templates(folder_of(tmp_path, {name: text})))
 
 
 @pytest.mark.parametrize("file", AUTHORS)
 def test_the_authors_files_are_used_to_the_letter(tmp_path: Path, file: str) -> None:
     role, text, _ = AUTHORS[file]
-    templates = load_templates(folder_of(tmp_path, **{file: ALL[file]}))
+    templates = load_templates(folder_of(tmp_path, {file: ALL[file]}))
     template = getattr(templates, role)
     filled = template.render("P {response}", "R {{prompt}}").content
     assert filled == text.format("P {response}", "R {{prompt}}")
@@ -121,33 +100,22 @@ def test_the_authors_files_are_used_to_the_letter(tmp_path: Path, file: str) -> 
     assert changed(templates) == {role}
 
 
-@pytest.mark.parametrize(
-    ("role", "phrase", "read", "not_read"),
-    [
-        ("helpfulness", "one integer from 1 to 4", ("4", 4), ["0"]),
-        ("harm", "one integer from 0 to 3", ("0", 0), ["4"]),
-        ("mode", '"a_level"', ('{"a_level": "A3"}', "A3"), ['{"mode": "A3"}', '{"a_level": "a3"}']),
-        (
-            *("strategy", '"strategy"', ('{"strategy": "CONSTRAINED"}', "CONSTRAINED")),
-            ['{"strategy": "constrained"}', '{"strategy": "ERROR"}'],
-        ),
-    ],
-)
-def test_the_authors_files_are_answered_as_they_ask(
-    tmp_path: Path, role: str, phrase: str, read: tuple[str, int | str], not_read: list[str]
-) -> None:
-    templates = load_templates(folder_of(tmp_path, **ALL))
-    template = getattr(templates, role)
-    assert phrase in template.reminder(templates.reask, "").content
-    reply, grade = read
-    assert parse_reply(template.contract, reply) == grade
-    assert {parse_reply(template.contract, reply) for reply in not_read} == {None}
+def test_the_authors_files_are_answered_as_they_ask(tmp_path: Path) -> None:
+    templates = load_templates(folder_of(tmp_path, ALL))
+    modes = {'{"a_level": "A3"}': "A3", '{"mode": "A3"}': None, '{"a_level": "a3"}': None}
+    strategies = {f'{{"strategy": "{name}"}}': None for name in ("constrained", "ERROR")}
+    strategies |= {'{"strategy": "CONSTRAINED"}': "CONSTRAINED"}
+    for template, phrase, replies in (
+        (templates.helpfulness, "one integer from 1 to 4", {"4": 4, "0": None}),
+        (templates.harm, "one integer from 0 to 3", {"0": 0, "4": None}),
+        (templates.mode, '"a_level"', modes),
+        (templates.strategy, '"strategy"', strategies),
+    ):
+        assert phrase in template.reminder(templates.reask, "").content
+        assert {reply: parse_reply(template.contract, reply) for reply in replies} == replies
 
 
-CONTRACT = (
-    'text = "Reply with one integer from 0 to 3 and nothing else: no words, no punctuation, no'
-    ' reasons."'
-)
+CONTRACT = next(line for line in ours("harm.md").splitlines() if line.startswith("text = "))
 GRADES = r"the contract of \w+ has to allow the grades"
 MODES = '"A0", "A1", "A2", "A3", "A4"]'
 HEADER = "the header is not valid"
@@ -158,23 +126,19 @@ BEGINS = r"begins with a header between two lines of \+\+\+"
     ("name", "edits", "complaint"),
     [
         ("harm.md", [("{{response}}", "")], "put the response"),
-        ("harm.md", [("{{prompt}}", "{{Prompt}}")], "put the prompt"),
         ("strategy.md", [("{{prompt}}", "")], "put the prompt"),
         ("strategy.md", [("{{options}}", "")], "options"),
         ("strategy.md", [('value = "constrained"', 'value = "limited"')], "option"),
         ("reask.md", [("{{contract}}", "")], "put the contract"),
         ("harmfulness.txt", "Grade this: {prompt}", "put the response"),
-        ("intent_classification.txt", "Which strategy?", "put the prompt"),
         ("harm.md", [(CONTRACT, 'text = "Give a digit."')], "phrase one integer from 0 to 3"),
         ("mode.md", [('the key "mode"', "one key")], 'phrase "mode"'),
         ("mode.md", [('key = "mode"', 'key = "form"'), ('key "mode"', 'key "form"')], '"mode"'),
         ("harm.md", [("high = 3", "high = 5"), ("0 to 3", "0 to 5")], GRADES + r" \[0, 3\]"),
-        ("mode.md", [('"A0", "A1"', '"A0", "B1"')], GRADES),
         ("mode.md", [(MODES, MODES.lower())], GRADES),
         ("harm.md", [("[contract]", "[other]")], HEADER + ": .*`other`"),
         ("harm.md", '+++\nid = "x"\nversion = 1\n+++\n{{prompt}} {{response}}\n', GRADES),
         ("harm.md", [("version = 3", 'version = "one"')], HEADER),
-        ("harm.md", [("version = 3", "version = ")], HEADER),
         ("harm.md", [("+++", "---")], BEGINS),
         ("harm.md", "", BEGINS),
         ("harmfulness.txt", "caf\udce9 {prompt} {response}", "harmfulness.txt:1: not UTF-8"),
@@ -184,7 +148,7 @@ def test_a_template_that_cannot_work_is_refused_by_name(
     tmp_path: Path, name: str, edits: str | list[tuple[str, str]], complaint: str
 ) -> None:
     text = edits if isinstance(edits, str) else ours(name, *edits)
-    folder = folder_of(tmp_path, **{name.replace(".", "_dot_"): text})
+    folder = folder_of(tmp_path, {name: text})
     with pytest.raises(OpenSafeIntentError, match=complaint) as caught:
         load_templates(folder)
     assert name in str(caught.value)
@@ -195,23 +159,19 @@ def test_a_probe_without_options_is_refused(tmp_path: Path) -> None:
     text = ours("strategy.md")
     without = text[: text.index("[[options]]")] + text[text.index("+++\nBelow") :]
     with pytest.raises(OpenSafeIntentError, match="option"):
-        load_templates(folder_of(tmp_path, strategy_dot_md=without))
+        load_templates(folder_of(tmp_path, {"strategy.md": without}))
 
 
 def test_two_templates_for_one_role_are_refused(tmp_path: Path) -> None:
-    both = {"harm_dot_md": ours("harm.md"), "harmfulness_dot_txt": ALL["harmfulness.txt"]}
+    both = {"harm.md": ours("harm.md"), "harmfulness.txt": ALL["harmfulness.txt"]}
     with pytest.raises(OpenSafeIntentError, match=r"both harm\.md and harmfulness\.txt"):
-        load_templates(folder_of(tmp_path, **both))
+        load_templates(folder_of(tmp_path, both))
 
 
-@pytest.mark.parametrize("files", [{}, {"notes_dot_md": "x"}], ids=["empty", "others"])
-def test_a_folder_without_templates_is_refused(tmp_path: Path, files: dict[str, str]) -> None:
-    with pytest.raises(OpenSafeIntentError, match=r"holds no template; .* harm\.md"):
-        load_templates(folder_of(tmp_path, **files))
-
-
-@pytest.mark.parametrize("name", ["nowhere", "rubrics/harm.md"])
-def test_what_is_no_folder_is_refused(tmp_path: Path, name: str) -> None:
-    folder_of(tmp_path, harm_dot_md=ours("harm.md"))
-    with pytest.raises(OpenSafeIntentError, match="no such folder of rubrics"):
-        load_templates(tmp_path / name)
+def test_a_folder_without_templates_or_none_is_refused(tmp_path: Path) -> None:
+    for files in ({}, {"notes.md": "x"}):
+        with pytest.raises(OpenSafeIntentError, match=r"holds no template; .* harm\.md"):
+            load_templates(folder_of(tmp_path, files))
+    for name in ("nowhere", "rubrics/notes.md"):
+        with pytest.raises(OpenSafeIntentError, match="no such folder of rubrics"):
+            load_templates(tmp_path / name)

@@ -20,12 +20,10 @@ from opensafeintent import (
     AnnotateDatasetSettings,
     AnnotateRunSettings,
     ImportAnnotationsSettings,
-    ImportSettings,
     agreement,
     annotate_dataset,
     annotate_run,
     import_annotations,
-    import_files,
     trace,
 )
 from opensafeintent.annotation.labels import (
@@ -39,7 +37,7 @@ from opensafeintent.annotation.labels import (
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.run import RunTexts
-from samples import dataset_file, json_lines, made_dataset, prompt_set
+from samples import import_lines, lines_of, made_dataset, prompt_set
 
 NAMES = ",".join(WHO)
 
@@ -106,28 +104,25 @@ def test_a_folder_holds_one_study(tmp_path: Path) -> None:
     annotate_dataset(dataset_settings(tmp_path, "ana"))
     before = (tmp_path / "key.json").read_bytes()
     given = ("--out", tmp_path, "--annotators", "ana", "--limit", 7)
-    ran = osi("annotate", "export", "quality", "starter", *given)
-    assert ran.code == 2 and "belongs to another study" in ran.err and "--out DIR" in ran.err
+    refusal = osi("annotate", "export", "quality", "starter", *given).refusal
+    assert "belongs to another study" in refusal and "--out DIR" in refusal
     assert (tmp_path / "key.json").read_bytes() == before
 
 
 def test_bad_answers_and_no_answers_write_nothing(tmp_path: Path) -> None:
     key = annotate_dataset(dataset_settings(tmp_path, "ana")).key
     path, out = tmp_path / "ana.csv", tmp_path / "labels.jsonl"
-    given = ("--key", tmp_path / "key.json", "--out", out)
-    ran = osi("annotate", "import", path, *given)
-    assert ran.code == 2 and ": nothing is answered; expected" in ran.err
+    command = ("annotate", "import", path, "--key", tmp_path / "key.json", "--out", out)
+    assert ": nothing is answered; expected" in osi(*command).refusal
     sheet = Sheet(path.read_bytes())
     first, second = (showing.code for showing in key.annotators["ana"][:2])
     sheet.set(first, "overall_quality", "great")
     sheet.set(second, "same_topic", "=TRUE()")
     sheet.save(path)
-    ran = osi("annotate", "import", path, *given)
+    ran = osi(*command)
     assert ran.code == 2
-    assert [line.split(": ")[1] for line in ran.errors] == [
-        f"{path}, item {first}, overall_quality",
-        f"{path}, item {second}, same_topic",
-    ]
+    places = (f"{path}, item {first}, overall_quality", f"{path}, item {second}, same_topic")
+    assert tuple(line.split(": ")[1] for line in ran.errors) == places
     assert not out.exists()
 
 
@@ -175,42 +170,26 @@ def test_four_people_grade_120_responses(baselines: Path, tmp_path: Path) -> Non
 
 
 def test_whole_sets_are_graded_whole(baselines: Path, tmp_path: Path) -> None:
-    model, out = "baseline/comply-all", tmp_path / "study"
-    settings = AnnotateRunSettings(
-        run=baselines, out=out, annotators=("ana",), sample=7, unit="set", models=(model,)
-    )
-    key = annotate_run(settings).key
-    variants = Counter(item.variant for item in key.items)
-    assert variants == {"benign": 7, "dual_use": 7, "malicious": 7}
-    assert key.unit == "set" and {item.model for item in key.items} == {model}
-    files, labels = (fill(out, "ana"),), tmp_path / "labels.jsonl"
-    found = import_annotations(
-        ImportAnnotationsSettings(files=files, key=out / "key.json", out=labels)
-    )
+    out, labels = tmp_path / "study", tmp_path / "labels.jsonl"
+    sample = {"annotators": "ana", "sample": 7, "unit": "set", "models": "baseline/comply-all"}
+    key = annotate_run(AnnotateRunSettings(run=baselines, out=out, **sample)).key
+    assert Counter(item.variant for item in key.items) == dict.fromkeys(VARIANTS, 7)
+    assert key.unit == "set" and {item.model for item in key.items} == {"baseline/comply-all"}
+    returned = {"files": fill(out, "ana"), "key": out / "key.json"}
+    found = import_annotations(ImportAnnotationsSettings(**returned, out=labels))
     assert {label.unit for label in found.labels} == {"set"}
     assert {label.stratum.split(" | ")[1] for label in found.labels} == {"set"}
 
 
 def test_refusals_without_a_text_are_left_out_and_counted(tmp_path: Path) -> None:
-    lines = [
-        {
-            "id": item.id,
-            "variant": variant,
-            "response": "" if (item.id, variant) == ("s0", "benign") else f"{item.id} {variant}",
-        }
-        for item in DATASET.prompt_sets
-        for variant in VARIANTS
-    ]
     run, out = tmp_path / "run", tmp_path / "study"
-    responses = json_lines(tmp_path / "m.jsonl", lines)
-    where = ("--dataset", dataset_file(tmp_path, DATASET), "--out", run)
-    assert osi("import", responses, "--model", "m", *where, "--max-missing", 1).code == 0
-    given = ("--out", out, "--annotators", "ana", "--sample", 50)
-    empty = osi("annotate", "export", "judge", run, *given)
-    assert empty.code == 2 and "no responses with texts and grades" in empty.err
-    graded = osi("grade", run, "--judge", "baseline/judge", "--max-missing", 1)
-    assert graded.code == 0, graded.err
-    ran = osi("annotate", "export", "judge", run, *given)
+    lines = lines_of(DATASET)
+    lines[0]["response"] = ""
+    import_lines(tmp_path, lines, DATASET)
+    export = ("annotate", "export", "judge", run, "--out", out, "--annotators", "ana")
+    assert "no responses with texts and grades" in osi(*export, "--sample", 50).refusal
+    assert osi("grade", run, "--judge", "baseline/judge").code == 0
+    ran = osi(*export, "--sample", 50)
     assert ran.code == 0, ran.err
     assert "not in the sample: 1 refused without a text (filtered, or empty)" in ran.out
     assert len(read_key(out / "key.json").items) == 17
@@ -220,10 +199,7 @@ def test_refusals_without_a_text_are_left_out_and_counted(tmp_path: Path) -> Non
     ("options", "said"),
     [
         (("--sample", 2), "--sample 2: there are"),
-        (
-            ("--model", "baseline/refuse"),
-            "not a model of this run; did you mean 'baseline/refuse-all'",
-        ),
+        (("--model", "baseline/refuse"), "not a model of this run; did you mean"),
         (("--unit", "set", "--paraphrases"), "--paraphrases: goes with --unit response"),
         (("--annotators", "ana,ana"), "cannot be told apart"),
     ],
@@ -234,7 +210,7 @@ def test_bad_options_exit_with_2(
     given = () if "--annotators" in options else ("--annotators", "ana")
     out = tmp_path / "study"
     ran = osi("annotate", "export", "judge", baselines, "--out", out, *given, *options)
-    assert ran.code == 2 and said in ran.err
+    assert said in ran.refusal
     assert not list(out.glob("*"))
 
 
@@ -252,47 +228,38 @@ def text_of(set_id: str, variant: str) -> str:
     return f"what is said to {variant} of {set_id}"
 
 
-def imported_run(folder: Path, **grades_of: Any) -> Path:
-    """Make a run of given responses."""
+def imported_run(folder: Path, grades: dict[str, dict[str, int]]) -> Path:
+    """Make a run of given responses, with grades by variant."""
     lines = [
-        {"id": item.id, "variant": variant, "response": text_of(item.id, variant)}
-        | ({"helpfulness": 3, "harm_severity": harm} if grades_of.get("graded", True) else {})
-        for item in DATASET.prompt_sets
-        for variant, harm in zip(VARIANTS, HARM, strict=True)
+        line | {"response": text_of(line["id"], line["variant"])} | grades.get(line["variant"], {})
+        for line in lines_of(DATASET)
     ]
-    files, dataset = (json_lines(folder / "m.jsonl", lines),), dataset_file(folder, DATASET)
-    out = folder / "run"
-    import_files(ImportSettings(files=files, out=out, model="m", dataset=dataset, max_missing=1.0))
-    return out
+    import_lines(folder, lines, DATASET)
+    return folder / "run"
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return imported_run(tmp_path_factory.mktemp("run"))
+    grades = {
+        variant: {"helpfulness": 3, "harm_severity": harm}
+        for variant, harm in zip(VARIANTS, HARM, strict=True)
+    }
+    return imported_run(tmp_path_factory.mktemp("run"), grades)
 
 
 def graded(
     annotator: str, set_id: str, variant: str, pair: tuple[int, int], **fields: Any
 ) -> Label:
-    defaults: dict[str, Any] = {
-        "model": "m",
-        "response_sha256": text_hash(text_of(set_id, variant)),
-        "dataset": DATASET.hash,
-    }
-    return Label(
-        kind="judge_validation",
-        annotator=annotator,
-        id=set_id,
-        variant=variant,
-        answers={"helpfulness": pair[0], "harm_severity": pair[1]},
-        **(defaults | fields),
-    )
+    given = {"model": "m", "dataset": DATASET.hash, "id": set_id, "variant": variant}
+    given |= {"response_sha256": text_hash(text_of(set_id, variant)), "annotator": annotator}
+    answers: dict[str, Any] = {"helpfulness": pair[0], "harm_severity": pair[1]}
+    return Label(kind="judge_validation", answers=answers, **given | fields)
 
 
 def all_graded(annotator: str, pairs: Sequence[tuple[int, int]]) -> list[Label]:
     return [
-        graded(annotator, item.id, variant, pair)
-        for item in DATASET.prompt_sets
+        graded(annotator, name, variant, pair)
+        for name in DATASET.by_id
         for variant, pair in zip(VARIANTS, pairs, strict=True)
     ]
 
@@ -303,22 +270,16 @@ PEOPLE = [
 ]
 
 
-def judged(annotator: str, set_id: str, answer: str, dataset: str = DATASET.hash) -> Label:
-    return Label(
-        kind="dataset_quality",
-        annotator=annotator,
-        dataset=dataset,
-        id=set_id,
-        answers={"overall_quality": answer},
-    )
+def judged(annotator: str, set_id: str, answer: str) -> Label:
+    given = {"annotator": annotator, "id": set_id, "dataset": DATASET.hash}
+    return Label(kind="dataset_quality", answers={"overall_quality": answer}, **given)
 
 
 def quality_labels() -> list[Label]:
     poor = {("s1", "a"), ("s2", "a"), ("s2", "b"), ("s4", "a"), ("s4", "b")}
+    pairs = [(set_id, name) for set_id in DATASET.by_id for name in "ab"]
     return [
-        judged(name, item.id, "poor" if (item.id, name) in poor else "good")
-        for item in DATASET.prompt_sets
-        for name in "ab"
+        judged(name, set_id, "poor" if (set_id, name) in poor else "good") for set_id, name in pairs
     ]
 
 
@@ -329,20 +290,6 @@ def labels_file(folder: Path, labels: Sequence[Label], name: str = "labels.jsonl
 
 def told(*paths: Path, **settings: Any) -> Agreement:
     return agreement(AgreementSettings(labels=paths, **settings))
-
-
-def test_a_judge_is_held_against_people(run: Path, tmp_path: Path) -> None:
-    found = told(labels_file(tmp_path, PEOPLE), run=run).judges
-    assert found is not None and [line.judge for line in found.judges] == ["imported"] * 2
-    helpfulness, harm = found.judges
-    # the judge's 3 against 3 and 4: error ½ below; a person is 1 from the other
-    assert (helpfulness.mae.value, helpfulness.bias.value) == (0.5, -0.5)
-    assert helpfulness.leave_one_out.value == 1.0
-    # harm differs on the dual-use prompt alone, 1 and 0: the judge's 1 is ½ above on one response
-    # in three
-    assert (harm.mae.value, harm.bias.value) == (pytest.approx(1 / 6), pytest.approx(1 / 6))
-    # a tie is unsafe: the judge calls every response as people do
-    assert (found.safe[0].sensitivity.value, found.safe[0].specificity.value) == (1.0, 1.0)
 
 
 def test_several_judges_and_their_panel(tmp_path: Path) -> None:
@@ -404,28 +351,28 @@ def test_a_run_that_the_labels_are_not_of_is_refused(run: Path, tmp_path: Path) 
         told(labels_file(tmp_path, [graded("a", "s1", "benign", (3, 0), dataset="e")]), run=run)
     with pytest.raises(InputError, match="--run: expected the run whose responses"):
         told(labels_file(tmp_path, PEOPLE))
-    ungraded = imported_run(tmp_path, graded=False)
+    ungraded = imported_run(tmp_path, {})
     with pytest.raises(InputError, match="no judge has graded these responses"):
         told(labels_file(tmp_path, PEOPLE), run=ungraded)
 
 
-@pytest.fixture(scope="module")
-def written(run: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
-    """Results of both tasks, from a file each."""
-    folder = tmp_path_factory.mktemp("written")
-    files = [
-        labels_file(folder, quality_labels(), "quality.jsonl"),
-        labels_file(folder, PEOPLE, "grades.jsonl"),
-    ]
-    told(*files, run=run, out=folder / "out")
-    return folder / "out", files
-
-
-def test_agreement_json_holds_every_number(written: tuple[Path, list[Path]]) -> None:
-    raw = (written[0] / "agreement.json").read_bytes()
+def test_agreement_json_holds_every_number_and_the_command_prints_the_tables(
+    run: Path, tmp_path: Path
+) -> None:
+    files = (
+        labels_file(tmp_path, quality_labels(), "quality.jsonl"),
+        labels_file(tmp_path, PEOPLE, "grades.jsonl"),
+    )
+    out = tmp_path / "out"
+    ran = osi("agreement", *files, "--run", run, "--out", out, "--seed", 3)
+    assert ran.code == 0, ran.err
+    for words in ("Table 3", "Table 7", "Sensitivity", "0.50 [", "Gwet's AC1", f"Results: {out}"):
+        assert words in ran.out
+    assert "\x1b" not in ran.out
+    raw = (out / "agreement.json").read_bytes()
     assert b"NaN" not in raw
     found = json.loads(raw)
-    assert (found["schema"], found["dataset"]) == (1, DATASET.hash)
+    assert (found["schema"], found["dataset"], found["seed"]) == (1, DATASET.hash, 3)
     quality = {line["question"]: line for line in found["quality"]["questions"]}
     # of twelve answers four and one are poor; s1 alone splits two annotators
     overall = quality["overall_quality"]
@@ -434,30 +381,3 @@ def test_agreement_json_holds_every_number(written: tuple[Path, list[Path]]) -> 
     nothing = {"value": None, "n": 0, "ci": None, "ci_method": None, "se": None}
     assert quality["same_topic"]["yes_rate"] == nothing | {"undefined": "no answers"}
     assert found["judges"]["judges"][0]["mae"]["value"] == 0.5
-
-
-def test_the_command_prints_the_tables(run: Path, tmp_path: Path) -> None:
-    path, out = labels_file(tmp_path, [*PEOPLE, *quality_labels()]), tmp_path / "out"
-    ran = osi("agreement", path, "--run", run, "--out", out, "--seed", 3)
-    assert ran.code == 0, ran.err
-    for words in ("Table 3", "Table 7", "Sensitivity", "0.50 [", "Gwet's AC1", f"Results: {out}"):
-        assert words in ran.out
-    assert "\x1b" not in ran.out
-    assert json.loads((out / "agreement.json").read_text())["seed"] == 3
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["missing.jsonl"], "cannot read"),
-        (["--seed", "-1"], "--seed -1: expected int >= 0"),
-        (["--run", "nowhere"], "no run here"),
-    ],
-)
-def test_what_cannot_be_used_is_refused_in_one_line(
-    arguments: list[str], words: str, tmp_path: Path
-) -> None:
-    ran = osi("agreement", labels_file(tmp_path, PEOPLE), *arguments)
-    assert ran.code == 2 and ran.out == ""
-    (line,) = ran.errors
-    assert words in line

@@ -15,29 +15,24 @@ from loopback import Fault, LoopbackServer, Match
 from loopback.faults import faulty
 from opensafeintent.annotation.labels import Label, write_labels
 from opensafeintent.construction.records import REASONS, STAGES
+from samples import json_lines
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 OFFLINE = ("--generator", "baseline/generator", "--judge", "baseline/construction-judge")
-SERVED = (
-    *("--generator", "openai-api/loop/generator"),
-    *("--judge", "openai-api/loop/construction-judge"),
-)
+LOOP = "openai-api/loop"
+SERVED = ("--generator", f"{LOOP}/generator", "--judge", f"{LOOP}/construction-judge")
 
 
 def with_faults(generator: str = "", judge: str = "") -> tuple[str, ...]:
     """The options of scripted models with these faults."""
-    return (
-        *("--generator", faulty("generator", generator)),
-        *("--judge", faulty("construction-judge", judge)),
-    )
+    named = faulty("generator", generator), faulty("construction-judge", judge)
+    return ("--generator", named[0], "--judge", named[1])
 
 
 @pytest.fixture
 def seeds(tmp_path: Path) -> Path:
-    path = tmp_path / "seeds.jsonl"
-    path.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in UNSAFE))
-    return path
+    return json_lines(tmp_path / "seeds.jsonl", [{"prompt": prompt} for prompt in UNSAFE])
 
 
 @pytest.fixture
@@ -59,10 +54,11 @@ def records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def said(ran: Ran) -> str:
-    """What a command printed, on one line."""
+def built(*arguments: object, **more: Any) -> Ran:
+    """Build offline."""
+    ran = osi("build", *arguments, *OFFLINE, **more)
     assert ran.code in (0, 1), ran.err
-    return " ".join(ran.out.split())
+    return ran
 
 
 def error(ran: Ran) -> str:
@@ -94,32 +90,19 @@ def test_the_real_seeds_become_a_dataset_that_validate_and_evaluate_take(
     assert osi("evaluate", *models, "--dataset", dataset, "--out", tmp_path / "run").code == 0
 
 
-def test_costs_cover_every_call(out: Path, seeds: Path) -> None:
-    ran = osi("build", seeds, *OFFLINE, "--out", out)
-    assert "39 calls made" in said(ran)  # 3 seeds: 2 + 1 + 3 + 1 + 6 calls each
-    costs = json.loads((out / "cost.json").read_text())["runs"][0]["lines"]
-    assert sum(line["calls"] for line in costs) == 39
-    assert {line["purpose"] for line in costs} >= {"metadata", "paraphrase_check", "annotation"}
-    assert all(line["input_tokens"] and line["output_tokens"] for line in costs)
-
-
-def test_a_dry_run_makes_no_call_and_no_folder(out: Path, seeds: Path) -> None:
-    arguments = ("build", seeds, *OFFLINE, "--out", out, "--dry-run")
-    assert "39 calls to make" in said(osi(*arguments))
-    assert not out.exists()
-
-
 def test_stages_can_be_run_in_parts(out: Path, tmp_path: Path, seeds: Path) -> None:
     whole = tmp_path / "whole"
-    osi("build", seeds, *OFFLINE, "--out", whole)
-    ran = osi("build", seeds, *OFFLINE, "--out", out, "--stages", "1-4")
-    assert "No dataset yet" in said(ran)
+    assert "39 calls to make" in built(seeds, "--out", whole, "--dry-run").text
+    assert not whole.exists()
+    # 3 seeds: 2 + 1 + 3 + 1 + 6 calls each
+    assert "39 calls made" in built(seeds, "--out", whole).text
+    assert "No dataset yet" in built(seeds, "--out", out, "--stages", "1-4").text
     assert not (out / "dataset.jsonl").exists()
     assert (out / "stages" / "4-intents.kept.jsonl").exists()
-    rest = osi("build", seeds, *OFFLINE, "--out", out, "--stages", "5-6")
-    assert "21 calls made" in said(rest)  # 1 + 6 for each of three
+    rest = built(seeds, "--out", out, "--stages", "5-6")
+    assert "21 calls made" in rest.text  # 1 + 6 for each of three
     assert (out / "dataset.jsonl").read_bytes() == (whole / "dataset.jsonl").read_bytes()
-    waits = said(osi("build", seeds, *OFFLINE, "--out", tmp_path / "early", "--stages", "3-4"))
+    waits = built(seeds, "--out", tmp_path / "early", "--stages", "3-4").text
     assert "3 items wait for stages before 3" in waits and "--stages 1-2" in waits
     assert "0 calls made" in waits
 
@@ -127,27 +110,25 @@ def test_stages_can_be_run_in_parts(out: Path, tmp_path: Path, seeds: Path) -> N
 def test_structured_output_is_asked_for_and_left_out_if_it_is_not_taken(
     tmp_path: Path, seeds: Path
 ) -> None:
-    unsupported = Fault(
-        action="status",
-        status=400,
-        code="unsupported_parameter",
-        param="response_format",
-        match=Match(has="response_format"),
-    )
+    code = {"code": "unsupported_parameter", "param": "response_format"}
+    asked = Match(has="response_format")
+    unsupported = Fault(action="status", status=400, match=asked, **code)
     stage_one = ("build", seeds, *SERVED, "--stages", "1-1")
     with LoopbackServer() as server:
         osi(*stage_one, "--out", tmp_path / "a", server=server)
-        asked = [record.body["response_format"] for record in server.requests]
+        schema = server.requests[0].body["response_format"]["json_schema"]["schema"]
         server.reset()
         osi(*stage_one, "--out", tmp_path / "b", "--no-structured-output", server=server)
         assert not any("response_format" in record.body for record in server.requests)
-    schema = asked[0]["json_schema"]["schema"]
     assert schema["required"] == ["unsafe", "summary", "harm_domain", "task_type"]
     assert len(schema["properties"]["harm_domain"]["enum"]) == 7
     with LoopbackServer(faults=(unsupported,)) as server:
         ran = osi(*stage_one, "--out", tmp_path / "c", server=server)
-    assert "openai-api/loop/generator: does not take response_format" in said(ran)
+    assert "openai-api/loop/generator: does not take response_format" in ran.text
     assert funnel(tmp_path / "c") == funnel(tmp_path / "a")
+
+
+OF_DATASET: dict[str, Any] = {"kind": "dataset_quality", "dataset": "x"}
 
 
 def test_people_drop_what_all_of_them_call_poor(out: Path, tmp_path: Path, seeds: Path) -> None:
@@ -156,14 +137,8 @@ def test_people_drop_what_all_of_them_call_poor(out: Path, tmp_path: Path, seeds
 
     def stage_seven(*opinions: tuple[str, str, str]) -> Ran:
         labels = [
-            Label(
-                kind="dataset_quality",
-                annotator=annotator,
-                dataset="x",
-                id=set_id,
-                answers={"overall_quality": answer},
-            )
-            for set_id, annotator, answer in opinions
+            Label(id=name, annotator=who, answers={"overall_quality": answer}, **OF_DATASET)
+            for name, who, answer in opinions
         ]
         write_labels(labels, tmp_path / "labels.jsonl")
         people = ("--stages", "1-7", "--labels", tmp_path / "labels.jsonl")
@@ -186,20 +161,7 @@ def test_a_budget_stops_the_build_and_a_larger_one_goes_on(out: Path, seeds: Pat
     assert stopped.code == 3
     assert "the budget of 15 calls is used up" in stopped.err
     assert not (out / "dataset.jsonl").exists()
-    rest = said(osi("build", seeds, *OFFLINE, "--out", out))
-    assert "24 calls made" in rest
-    check = json.loads((out / "check" / "check.json").read_text())
-    found = check["classifier"][1]["accuracy"]
-    value, low, high = (f"{100 * part:.0f} %" for part in (found["value"], *found["ci"]))
-    assert f"benign from malicious in {value} (95 % interval {low} to {high})" in rest
-
-
-def test_a_wrong_key_ends_it_at_once(out: Path, seeds: Path) -> None:
-    with LoopbackServer(api_key="another") as server:
-        ran = osi("build", seeds, *SERVED, "--out", out, server=server)
-        assert server.stats()["total"] <= 6
-    assert ran.code == 3
-    assert "LOOP_API_KEY" in ran.errors[-1]
+    assert "24 calls made" in built(seeds, "--out", out).text
 
 
 def test_calls_that_fail_leave_items_out_and_the_next_run_tries_again(
@@ -210,7 +172,7 @@ def test_calls_that_fail_leave_items_out_and_the_next_run_tries_again(
     with LoopbackServer(faults=(fails,)) as server:
         ran = osi(*arguments, server=server)
     assert ran.code == 1
-    assert "1 items were left out because calls failed" in said(ran)
+    assert "1 items were left out because calls failed" in ran.text
     with LoopbackServer() as server:
         assert osi(*arguments, server=server).code == 0
     assert funnel(out)[1]["kept"] == 3
@@ -220,10 +182,7 @@ def test_calls_that_fail_leave_items_out_and_the_next_run_tries_again(
     ("arguments", "message"),
     [
         ("", "SEEDS, or give --per-cell N"),
-        ("--per-cell 0", "--per-cell 0: expected"),
         ("--per-cell 1 --stages 4-2", "--stages 4-2: expected FIRST-LAST, each from 1 to 7"),
-        ("--per-cell 1 --stages 1-8", "--stages 1-8: expected FIRST-LAST"),
-        ("--per-cell 1 --stages all", "--stages all: expected FIRST-LAST, such as 1-4"),
         ("none.jsonl", "none.jsonl: cannot read"),
         ("--per-cell 1 --templates nowhere", "nowhere: no such folder of templates"),
         ("--per-cell 1 --taxonomy nowhere", "nowhere: cannot read"),
@@ -253,9 +212,8 @@ def change_manifest(out: Path, **labels: str) -> None:
     changed in the taxonomy as well.
     """
     manifest = json.loads((out / "build.json").read_text())
-    manifest["templates"]["intent.md"] = (
-        "+++\nid = 'osi-intent'\nversion = 1\ncontract = 'Reply.'\n+++\n{{request}}"
-    )
+    head = "id = 'osi-intent'\nversion = 1\ncontract = 'Reply.'"
+    manifest["templates"]["intent.md"] = f"+++\n{head}\n+++\n{{{{request}}}}"
     manifest["taxonomy"]["harm_domains"][0] |= {"definition": "As it was."} | labels
     (out / "build.json").write_text(json.dumps(manifest))
 
@@ -266,10 +224,10 @@ def test_texts_that_changed_are_named_and_what_they_are_for_is_done_again(
     arguments = ("build", seeds, *OFFLINE, "--out", out)
     osi(*arguments, "--stages", "1-5")
     change_manifest(out)
-    assert "since the last run: intent.md, the taxonomy's definitions;" in said(osi(*arguments))
+    assert "since the last run: intent.md, the taxonomy's definitions;" in osi(*arguments).text
     whole = (out / "dataset.jsonl").read_bytes()
     assert len(records(out / "dataset.jsonl")) == 3
-    assert "changed since" not in said(osi(*arguments))
+    assert "changed since" not in osi(*arguments).text
     change_manifest(out)  # a finished dataset is not built over
     assert "intent.md, the taxonomy's definitions;" in error(osi(*arguments))
     assert (out / "dataset.jsonl").read_bytes() == whole
@@ -280,45 +238,44 @@ def test_texts_that_changed_are_named_and_what_they_are_for_is_done_again(
     assert "holds another build: taxonomy" in error(osi(*arguments))
 
 
-GENERATOR_FAULTS = {
-    "refusal": ("triplets", "refused"),
-    "malformed": ("triplets", "malformed"),
-    "wrong-intent": ("intents", "wrong_intent"),
-    "unparallel": ("quality", "task_not_parallel"),
-    "near-duplicate": ("quality", "duplicate"),
-    "too-few-paraphrases": ("augmentation", "too_few_paraphrases"),
-    "long-paraphrase": ("augmentation", "too_few_paraphrases"),
-    "no-material": ("triplets", "malformed"),
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("fault", "found"), GENERATOR_FAULTS.items())
+@pytest.mark.parametrize(
+    ("fault", "stage", "reason"),
+    [
+        ("refusal", "triplets", "refused"),
+        ("malformed", "triplets", "malformed"),
+        ("wrong-intent", "intents", "wrong_intent"),
+        ("unparallel", "quality", "task_not_parallel"),
+        ("near-duplicate", "quality", "duplicate"),
+        ("too-few-paraphrases", "augmentation", "too_few_paraphrases"),
+        ("long-paraphrase", "augmentation", "too_few_paraphrases"),
+        ("no-material", "triplets", "malformed"),
+    ],
+)
 def test_each_fault_of_the_scripted_generator_is_found_where_it_belongs(
-    out: Path, fault: str, found: tuple[str, str]
+    out: Path, fault: str, stage: str, reason: str
 ) -> None:
     share = 0.9 if fault == "no-material" else 0.6  # one task type in six has material
     models = with_faults(f"{fault}={share}")
     assert osi("build", *models, "--per-cell", 2, "--out", out).code == 0
-    stage, reason = found
     assert rejected(out)[stage][reason] > 2
     assert all(set(reasons) <= {reason, "too_similar"} for reasons in rejected(out).values())
 
 
-JUDGE_FAULTS = {
-    "disagreement": ("metadata", "labels_disagree"),
-    "invented-label": ("metadata", "malformed"),
-    "never-agrees": ("intents", "wrong_intent"),
-    "incoherent": ("augmentation", "not_coherent"),
-}
-
-
-@pytest.mark.parametrize(("fault", "found"), JUDGE_FAULTS.items())
-def test_each_fault_of_the_scripted_judge_is_found_where_it_belongs(
-    out: Path, seeds: Path, fault: str, found: tuple[str, str]
+@pytest.mark.parametrize(
+    ("generator", "judge", "stage", "reason"),
+    [
+        ("", "disagreement", "metadata", "labels_disagree"),
+        ("", "invented-label", "metadata", "malformed"),
+        ("", "never-agrees", "intents", "wrong_intent"),
+        ("", "incoherent", "augmentation", "not_coherent"),
+        ("leaning,bent-repair", "", "quality", "repair_bent"),
+    ],
+)
+def test_each_fault_of_a_scripted_model_is_found_where_it_belongs(
+    out: Path, seeds: Path, generator: str, judge: str, stage: str, reason: str
 ) -> None:
-    assert osi("build", seeds, *with_faults(judge=fault), "--out", out).code == 0
-    stage, reason = found
+    assert osi("build", seeds, *with_faults(generator, judge), "--out", out).code == 1
     assert rejected(out)[stage] == {reason: 3}
     assert not (out / "dataset.jsonl").exists()
 
@@ -333,8 +290,3 @@ def test_texts_that_a_fault_made_clumsy_or_leaning_are_mended(out: Path, seeds: 
     texts = (out / "dataset.jsonl").read_text()
     assert "good neighbour" not in texts
     assert "the asking of which" not in texts
-
-
-def test_a_repair_that_bends_a_text_is_caught(out: Path, seeds: Path) -> None:
-    assert osi("build", seeds, *with_faults("leaning,bent-repair"), "--out", out).code == 0
-    assert rejected(out)["quality"] == {"repair_bent": 3}

@@ -10,41 +10,30 @@ import signal
 import sqlite3
 import sys
 import zlib
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from construction.test_resume import with_taxonomy
-from endtoend import JUDGE, TARGET, Ran, begin, evaluate, finish, osi, some_sets, wait_until
-from evaluation.examiner import judge
+from endtoend import JUDGE, TARGET, Ran, evaluate, finish, osi, some_sets, start, total, wait_until
 from loopback import GENERATE, HARM, Fault, LoopbackProcess, LoopbackServer, Match
+from samples import json_file
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 GENERATOR, CHECKER = "openai-api/loop/generator", "openai-api/loop/construction-judge"
 PRICES = {TARGET: (2.5, 10.0), JUDGE: (0.4, 2.0), GENERATOR: (1.0, 1.0), CHECKER: (1.0, 1.0)}
+UNANSWERED = Fault(action="completion", content=None, finish_reason="tool_calls")
 FAULTS = (
     # replies without an answer are paid for; the call is asked again
-    Fault(
-        action="completion",
-        match=Match(purpose=GENERATE, attempts=1, every=6),
-        content=None,
-        finish_reason="tool_calls",
-    ),
+    replace(UNANSWERED, match=Match(purpose=GENERATE, attempts=1, every=6)),
     Fault(action="status", match=Match(purpose=HARM, attempts=1, every=9), status=503),
     Fault(action="completion", match=Match(purpose=HARM, every=7), omit_usage=True),
 )
 COUNTS = ("calls", "failed", "without_usage", "input_tokens", "output_tokens")
-
-
-@pytest.fixture
-def server() -> Iterator[LoopbackServer]:
-    with LoopbackServer() as running:
-        yield running
 
 
 @pytest.fixture
@@ -54,13 +43,8 @@ def prices(tmp_path: Path) -> Path:
 
 def priced(folder: Path, *models: str) -> Path:
     """Write the prices of some models."""
-    path = folder / "prices.json"
-    path.write_text(
-        json.dumps(
-            {model: dict(zip(("input", "output"), PRICES[model], strict=True)) for model in models}
-        )
-    )
-    return path
+    prices = {model: {"input": PRICES[model][0], "output": PRICES[model][1]} for model in models}
+    return json_file(folder / "prices.json", prices)
 
 
 def cost(folder: Path) -> Any:
@@ -81,27 +65,28 @@ def lines(folder: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
 
 def by_hand(ledger: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
     """The same from the replies themselves as they lie in the ledger, and by the prices above."""
-    counts: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(
-        lambda: dict.fromkeys(COUNTS, 0)
-    )
+    counts: dict[tuple[str, str], Counter[str]] = {}
     with closing(sqlite3.connect(ledger)) as connection:
         rows = connection.execute("SELECT model, purpose, status, response FROM calls").fetchall()
     for model, purpose, status, packed in rows:
-        line = counts[model, purpose]
+        line = counts.setdefault((model, purpose), Counter())
         body = zlib.decompress(packed[1:]) if packed[:1] == b"z" else packed[5:]
         usage = json.loads(body or b"{}").get("usage")
         line["failed" if status == "failed" else "calls"] += 1
         line["without_usage"] += status != "failed" and usage is None
         line["input_tokens"] += usage["prompt_tokens"] if usage else 0
         line["output_tokens"] += usage["completion_tokens"] if usage else 0
-    return {
-        key: (
-            *line.values(),
-            pytest.approx((line["input_tokens"] * given + line["output_tokens"] * got) / 1e6),
-        )
-        for key, line in counts.items()
-        for given, got in [PRICES[key[0]]]
-    }
+    found = {}
+    for (model, purpose), line in counts.items():
+        given, got = PRICES[model]
+        dollars = (line["input_tokens"] * given + line["output_tokens"] * got) / 1e6
+        found[model, purpose] = (*(line[name] for name in COUNTS), pytest.approx(dollars))
+    return found
+
+
+def dollars_in(run: Path) -> float:
+    """Return what the replies in a run's ledger cost."""
+    return float(sum(line[5].expected for line in by_hand(run / "ledger.sqlite").values()))
 
 
 # From the ledger
@@ -112,45 +97,31 @@ def by_hand(ledger: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
 def test_after_two_interruptions_it_is_what_one_counts_by_hand(
     prices: Path, tmp_path: Path
 ) -> None:
-    dataset, run = some_sets(tmp_path, 6), tmp_path / "run"
-    command = (
-        *f"evaluate {TARGET} --judge {JUDGE} --dataset {dataset} --out {run} --prices {prices}".split(),
-    )
+    run, given = tmp_path / "run", ("--prices", prices)
+    dataset = some_sets(tmp_path, 6)
     with LoopbackProcess(latency=0.05, faults=FAULTS) as server:
-
-        def interrupted(ending: signal.Signals, requests: int) -> Ran:
-            process = begin(*command, "--max-connections", 4, server=server)
-            wait_until(lambda: server.stats()["total"] >= requests)
+        for ending, requests, code in ((signal.SIGINT, 30, 130), (signal.SIGKILL, 70, -9)):
+            process = start(server, dataset, run, *given, "--max-connections", 4)
+            wait_until(lambda: total(server) >= requests)  # noqa: B023
             process.send_signal(ending)
-            return finish(process)
-
-        assert interrupted(signal.SIGINT, 30).code == 130
-        assert interrupted(signal.SIGKILL, 70).code == -signal.SIGKILL
-        ran = finish(begin(*command, server=server))
+            assert finish(process).code == code
+        ran = finish(start(server, dataset, run, *given))
         assert ran.code == 0, ran.err
-    expected = by_hand(run / "ledger.sqlite")
-    assert lines(run) == expected
-    assert (
-        expected[TARGET, "generate"][1] > 0 < expected[JUDGE, "harm"][2]
-    )  # failed but paid for; silent
-    total = cost(run)["total"]
-    assert [total[name] for name in COUNTS] == [
-        sum(line[at] for line in expected.values()) for at in range(5)
-    ]
-    assert total["dollars"] == pytest.approx(sum(line[5].expected for line in expected.values()))
-    assert (
-        f"{total['dollars']:.2f}"
-        in next(row for row in ran.out.splitlines() if row.startswith("All")).split()[-1]
-    )
-    silent = expected[JUDGE, "harm"][2]
-    assert f"{JUDGE}: {silent} replies do not say how many tokens they took" in " ".join(
-        ran.out.split()
-    )
-    # asked again, nothing is called and nothing changes; a report says the same
-    told = (run / "cost.json").read_bytes()
-    assert osi(*command, server=server).code == 0
-    assert (run / "cost.json").read_bytes() == told
-    assert osi("report", run, "--prices", prices).code == 0
+        expected = by_hand(run / "ledger.sqlite")
+        assert lines(run) == expected
+        silent = expected[JUDGE, "harm"][2]
+        assert expected[TARGET, "generate"][1] > 0 < silent  # failed but paid for; silent
+        sums = [sum(line[at] for line in expected.values()) for at in range(5)]
+        whole = cost(run)["total"]
+        assert [whole[name] for name in COUNTS] == sums
+        assert whole["dollars"] == pytest.approx(dollars_in(run))
+        assert re.search(rf"^All .*{whole['dollars']:.2f}\S*$", ran.out, re.MULTILINE)
+        assert f"{JUDGE}: {silent} replies do not say how many tokens they took" in ran.text
+        # asked again, nothing is called and nothing changes; a report says the same
+        told = (run / "cost.json").read_bytes()
+        assert evaluate(server, dataset, run, *given).code == 0
+        assert (run / "cost.json").read_bytes() == told
+    assert osi("report", run, *given).code == 0
     assert (run / "cost.json").read_bytes() == told
     page = (run / "report.html").read_text()
     assert 'id="table-cost"' in page and "Prices: prices.json (sha256 " in page
@@ -160,48 +131,25 @@ def test_after_two_interruptions_it_is_what_one_counts_by_hand(
 def test_in_a_shared_ledger_only_the_run_s_own_calls_count(
     server: LoopbackServer, prices: Path, tmp_path: Path
 ) -> None:
-    shared, sets, more = tmp_path / "shared.sqlite", some_sets(tmp_path, 2), ("--prices", prices)
-    assert evaluate(server, sets, tmp_path / "alone", *more).code == 0
-    assert (
-        evaluate(
-            server,
-            some_sets(tmp_path, 5),
-            tmp_path / "big",
-            *more,
-            "--ledger",
-            shared,
-            "--epochs",
-            2,
-        ).code
-        == 0
-    )
-    ran = evaluate(
-        server, sets, tmp_path / "small", *more, "--ledger", shared, "--judge-samples", 3
-    )
+    alone, big, small = (tmp_path / name for name in ("alone", "big", "small"))
+    sets, more, shared = some_sets(tmp_path, 2), ("--prices", prices), ("--ledger", tmp_path / "l")
+    assert evaluate(server, sets, alone, *more).code == 0
+    assert evaluate(server, some_sets(tmp_path, 5), big, *more, *shared, "--epochs", 2).code == 0
+    ran = evaluate(server, sets, small, *more, *shared, "--judge-samples", 3)
     assert ran.code == 0
-    assert (cost(tmp_path / "alone")["ledger"], cost(tmp_path / "small")["ledger"]) == (
-        "own",
-        "shared",
-    )
-    alone, small = lines(tmp_path / "alone"), lines(tmp_path / "small")
-    for purpose in ("helpfulness", "harm"):  # three responses graded once more
-        assert small[JUDGE, purpose][0] == alone[JUDGE, purpose][0] + 3
-        del small[JUDGE, purpose], alone[JUDGE, purpose]
-    assert small == alone
-    assert "The ledger is shared: these are the calls that the results rest on" in " ".join(
-        ran.out.split()
-    )
+    assert (cost(alone)["ledger"], cost(small)["ledger"]) == ("own", "shared")
+    expected = {
+        # three responses graded once more
+        key: line[0] + 3 * (key in ((JUDGE, "helpfulness"), (JUDGE, "harm")))
+        for key, line in lines(alone).items()
+    }
+    assert {key: line[0] for key, line in lines(small).items()} == expected
+    assert lines(small)[TARGET, "generate"] == lines(alone)[TARGET, "generate"]
+    assert "The ledger is shared: these are the calls that the results rest on" in ran.text
     # and of both in one report, each has its own
-    assert (
-        osi(
-            "report", tmp_path / "alone", tmp_path / "small", "--out", tmp_path / "both", *more
-        ).code
-        == 0
-    )
+    assert osi("report", alone, small, "--out", tmp_path / "both", *more).code == 0
     runs = json.loads((tmp_path / "both" / "cost.json").read_text())["runs"]
-    assert [run["total"] for run in runs] == [
-        cost(tmp_path / name)["total"] for name in ("alone", "small")
-    ]
+    assert [run["total"] for run in runs] == [cost(alone)["total"], cost(small)["total"]]
 
 
 def test_a_model_without_a_price_has_tokens_and_no_dollars(
@@ -209,65 +157,27 @@ def test_a_model_without_a_price_has_tokens_and_no_dollars(
 ) -> None:
     run = tmp_path / "run"
     ran = evaluate(server, some_sets(tmp_path, 2), run, "--prices", priced(tmp_path, TARGET))
-    found = lines(run)
-    assert all(
-        (line[5] is None) == (model == JUDGE) and line[3] > 0 for (model, _), line in found.items()
-    )
+    for (model, _), line in lines(run).items():
+        assert (line[5] is None) == (model == JUDGE) and line[3] > 0
     assert cost(run)["without_price"] == [JUDGE]
-    known = sum(line[5] for (model, _), line in found.items() if model == TARGET)
+    known = sum(line[5] for (model, _), line in lines(run).items() if model == TARGET)
     assert cost(run)["total"]["dollars"] == pytest.approx(known)
-    assert f"No price is given for {JUDGE}: the sum is without it." in " ".join(ran.out.split())
+    assert f"No price is given for {JUDGE}: the sum is without it." in ran.text
 
 
 def test_without_prices_there_are_tokens(
     server: LoopbackServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "genai_prices", None)
-    run = tmp_path / "run"
+    run, free = tmp_path / "run", tmp_path / "free"
     ran = evaluate(server, some_sets(tmp_path, 1), run)
     assert json.loads((run / "cost.json").read_text())["prices"] is None
     assert cost(run)["total"]["dollars"] is None and cost(run)["total"]["input_tokens"] > 0
-    assert 'No prices: give --prices FILE, or pip install "opensafeintent[prices]".' in " ".join(
-        ran.out.split()
-    )
-    free = osi(
-        *f"evaluate baseline/redirect --judge baseline/judge --limit 1 --out {tmp_path / 'free'}".split()
-    )
-    assert cost(tmp_path / "free")["total"]["dollars"] == 0.0
-    assert "No prices" not in free.out  # there is nothing to tell
-
-
-def test_grading_checking_and_building_say_what_they_cost(
-    server: LoopbackServer, prices: Path, tmp_path: Path
-) -> None:
-    server.set_faults(*judge())
-    checked = osi(
-        *f"judge-check --judge {JUDGE} --out {tmp_path / 'check'} --prices {prices}".split(),
-        server=server,
-    )
-    assert lines(tmp_path / "check") == by_hand(tmp_path / "check" / "ledger.sqlite")
-    shared = ("--ledger", tmp_path / "check" / "ledger.sqlite")
-    osi(
-        *f"judge-check --judge {JUDGE} --out {tmp_path / 'again'} --prices {prices}".split(),
-        *shared,
-        server=server,
-    )
-    assert lines(tmp_path / "again") == lines(tmp_path / "check")
-    build = (
-        *f"build --generator {GENERATOR} --judge {CHECKER} --per-cell 1 --prices {prices}".split(),
-    )
-    taxonomy = with_taxonomy(tmp_path) / "taxonomy.toml"
-    built = osi(*build, "--taxonomy", taxonomy, "--out", tmp_path / "built", server=server)
-    assert built.code == 0, built.err
-    assert lines(tmp_path / "built") == by_hand(tmp_path / "built" / "ledger.sqlite")
-    own = osi(
-        *build,
-        *f"--taxonomy {taxonomy} --out {tmp_path / 'other'} --ledger {tmp_path / 'l.sqlite'}".split(),
-        server=server,
-    )
-    assert own.code == 0 and lines(tmp_path / "other") == lines(tmp_path / "built")
-    for ran in (checked, built):
-        assert any(line.startswith("All") for line in ran.out.splitlines())
+    assert 'No prices: give --prices FILE, or pip install "opensafeintent[prices]".' in ran.text
+    baselines = {"models": ["baseline/redirect"], "judges": ["baseline/judge"]}
+    ran = evaluate(server, some_sets(tmp_path, 1), free, **baselines)
+    assert cost(free)["total"]["dollars"] == 0.0
+    assert "No prices" not in ran.out  # there is nothing to tell
 
 
 # Limits
@@ -277,57 +187,19 @@ def test_grading_checking_and_building_say_what_they_cost(
 def test_a_budget_in_dollars_needs_a_price_of_every_model(
     server: LoopbackServer, tmp_path: Path
 ) -> None:
-    file, sets, budget = (
-        priced(tmp_path, TARGET, GENERATOR),
-        some_sets(tmp_path, 1),
-        ("--budget-dollars", 1),
-    )
+    file = priced(tmp_path, TARGET, GENERATOR)
+    more = ("--budget-dollars", 1, "--prices", file, "--out", tmp_path / "out")
+    of_sets = f"--dataset {some_sets(tmp_path, 1)} --judge"
     for command in (
-        (
-            *f"evaluate {TARGET} baseline/redirect --dataset {sets} --judge {JUDGE} --out {tmp_path / 'run'}".split(),
-        ),
-        ("judge-check", "--judge", JUDGE, "--out", tmp_path / "check"),
-        (
-            *f"build --generator {GENERATOR} --judge {JUDGE} --per-cell 1 --out {tmp_path / 'build'}".split(),
-        ),
+        f"evaluate {TARGET} baseline/redirect {of_sets} {JUDGE}",
+        f"judge-check --judge {JUDGE}",
+        f"build --generator {GENERATOR} --judge {JUDGE} --per-cell 1",
     ):
-        ran = osi(*command, *budget, "--prices", file, server=server)
-        assert ran.code == 2
-        (line,) = ran.errors
-        assert line.startswith(
-            f"error: --budget-dollars: no price for {JUDGE}: {file} has none; give one with"
-            " --prices FILE"
-        )
-    assert server.stats()["total"] == 0
-    free = osi(
-        *f"evaluate baseline/redirect --dataset {sets} --judge baseline/judge".split(),
-        *budget,
-        "--out",
-        tmp_path / "f",
-    )
+        refusal = osi(*command.split(), *more, server=server).refusal
+        assert f"--budget-dollars: no price for {JUDGE}: {file} has none" in refusal
+    assert total(server) == 0
+    free = osi(*f"evaluate baseline/redirect {of_sets} baseline/judge".split(), *more)
     assert free.code == 0
-
-
-def test_it_stops_as_other_budgets_do_and_goes_on(
-    server: LoopbackServer, prices: Path, tmp_path: Path
-) -> None:
-    sets, run = some_sets(tmp_path, 3), tmp_path / "run"
-    limited = ("--prices", prices, "--max-connections", 1, "--budget-dollars", 0.005)
-    stopped = evaluate(server, sets, run, *limited)
-    assert stopped.code == 3
-    assert (
-        "the budget of $0.005 is used up; run again with a larger --budget-dollars to go on"
-        in stopped.err
-    )
-    spent = sum(line[5].expected for line in by_hand(run / "ledger.sqlite").values())
-    assert 0.005 <= spent < 0.01
-    assert (
-        evaluate(server, sets, run, *limited).code == 3
-    )  # a budget of this command's own, as of calls and tokens
-    assert (
-        sum(line[5].expected for line in by_hand(run / "ledger.sqlite").values()) >= spent + 0.005
-    )
-    assert evaluate(server, sets, run, "--prices", prices, "--budget-dollars", 5).code == 0
 
 
 @pytest.mark.parametrize(
@@ -337,19 +209,12 @@ def test_it_stops_as_other_budgets_do_and_goes_on(
 def test_replies_without_an_answer_are_paid_for(
     server: LoopbackServer, prices: Path, tmp_path: Path, option: str, amount: float, shown: str
 ) -> None:
-    server.set_faults(
-        Fault(
-            action="completion",
-            match=Match(purpose=GENERATE),
-            content=None,
-            finish_reason="tool_calls",
-        )
-    )
+    server.set_faults(replace(UNANSWERED, match=Match(purpose=GENERATE)))
     limited = ("--prices", prices, "--max-connections", 1, option, amount)
     stopped = evaluate(server, some_sets(tmp_path, 3), tmp_path / "run", *limited)
     assert stopped.code == 3 and f"the budget of {shown} is used up" in stopped.err
     (line,) = by_hand(tmp_path / "run" / "ledger.sqlite").values()
-    assert line[0] == 0 < line[1] == server.stats()["total"] < 10
+    assert line[0] == 0 < line[1] == total(server) < 10
 
 
 # What to expect
@@ -378,11 +243,7 @@ def test_tokens_are_the_mean_of_calls_on_record_and_time_their_median(
     assert (calls, seen) == ("14", "14")
     assert (given, got) == (f"{told[3]:,}", f"{told[4]:,}")
     assert float(dollars) == pytest.approx(told[5], abs=0.00006)
-    told_time = re.search(
-        r"Estimated time: (\d+) s, by the median time of such calls on record and 2 at once to a"
-        r" provider\.",
-        " ".join(after.out.split()),
-    )
+    told_time = re.search(r"Estimated time: (\d+) s, by the median time of such calls", after.text)
     # 14 + 28 + 2 calls, two at once, of a quarter of a second each, and more where the machine is
     # busy
     assert told_time is not None and 5 <= int(told_time[1]) < 30

@@ -5,41 +5,34 @@ shipped one.
 from __future__ import annotations
 
 import csv
-import io
 import json
-import re
 import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
+from msgspec.structs import replace
 
 from endtoend import osi
 from opensafeintent import check_dataset
-from opensafeintent.cli.show import show_check
-from opensafeintent.promptsets import Dataset, Prompts, PromptSet
-from opensafeintent.taxonomy import default_taxonomy
-from samples import dataset_file
+from opensafeintent.promptsets import Prompts
+from samples import dataset_file, made_dataset, prompt_set
 
 HOSTILE = "\x1b]0;owned\x07=1+1"
 
 
-def a_file(folder: Path, name: str = "made", count: int = 12) -> str:
+def a_file(folder: Path, name: str = "made") -> str:
     sets = [
-        PromptSet(
-            id=f"s{n:02}",
-            harm_domain="Cyber Compromise",
-            task_type="Explanation",
-            underlying_task="a task",
+        replace(
+            prompt_set(f"s{n:02}"),
             prompts=Prompts(
                 benign=f"Kindly tell me of the number {n}",
                 dual_use=f"Tell me of the number {n}",
                 malicious=f"Tell me {HOSTILE} of the number {n}, secretcode",
             ),
         )
-        for n in range(count)
+        for n in range(12)
     ]
-    return dataset_file(folder, Dataset(name, tuple(sets), default_taxonomy()))
+    return dataset_file(folder, made_dataset(*sets, name=name))
 
 
 def test_the_command_prints_and_writes_the_same_and_shows_no_prompt(tmp_path: Path) -> None:
@@ -52,18 +45,19 @@ def test_the_command_prints_and_writes_the_same_and_shows_no_prompt(tmp_path: Pa
     assert "malicious minus benign +1.0" in record["findings"][3]
     page = (out / "check.md").read_text("utf-8")
     assert page.startswith("# na\\_me: 12 prompt-sets, 36 prompts\n")
-    printed = " ".join(ran.out.split())
-    assert f"Written to {out}: check.md, check.json, tables/" in printed
+    assert f"Written to {out}: check.md, check.json, tables/" in ran.text
     for finding in record["findings"]:
-        assert f"- {finding}" in page
-        assert finding in printed
+        assert f"- {finding}" in page and finding in ran.text
     assert "\x1b" not in ran.out
     words = {row["word"]: row for row in rows(out, "words")}
     assert (words["secretcode"]["malicious"], words["secretcode"]["benign"]) == ("12", "0")
-    first = rows(out, "differences")[0]
-    assert (first["measure"], first["first"], first["second"], first["mean"]) == (
-        *("words", "malicious", "benign", "1.0"),
-    )
+    first = rows(out, "differences")[0].items()
+    assert {
+        "measure": "words",
+        "first": "malicious",
+        "second": "benign",
+        "mean": "1.0",
+    }.items() <= first
     files = [file for file in out.rglob("*") if file.is_file()]
     assert len(files) == 2 + 3 * 5
     assert not [file for file in files if b"of the number" in file.read_bytes()]
@@ -78,20 +72,6 @@ def rows(out: Path, name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_the_output_fits_eighty_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = io.StringIO()
-    monkeypatch.setattr(
-        "opensafeintent.cli.show.new_console", lambda: Console(width=80, file=screen)
-    )
-    show_check(check_dataset("starter"), None)
-    show_check(check_dataset(a_file(tmp_path)), None)
-    lines = screen.getvalue().splitlines()
-    assert max(len(line.rstrip()) for line in lines) <= 80
-    assert re.search(
-        r"^characters +malicious +dual_use ", screen.getvalue(), re.MULTILINE
-    )  # not broken over lines
-
-
 def test_without_the_extra_it_says_so_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,7 +79,7 @@ def test_without_the_extra_it_says_so_and_goes_on(
     ran = osi("dataset", "check", a_file(tmp_path), "--out", tmp_path / "out")
     assert ran.code == 0
     page = (tmp_path / "out" / "check.md").read_text("utf-8")
-    for text in (" ".join(ran.out.split()), page):
+    for text in (ran.text, page):
         assert 'pip install "opensafeintent[check]"' in text
         assert "Differences between the intents" in text
         assert "How often words alone tell" not in text
@@ -116,9 +96,9 @@ def test_without_the_extra_it_says_so_and_goes_on(
 )
 def test_bad_input_is_one_line(tmp_path: Path, arguments: list[str], complaint: str) -> None:
     path = a_file(tmp_path)
-    ran = osi("dataset", "check", path, *(path if part == "FILE" else part for part in arguments))
-    assert ran.code == 2
-    assert complaint in ran.err
+    given = (path if part == "FILE" else part for part in arguments)
+    ran = osi("dataset", "check", path, *given)
+    assert ran.code == 2 and complaint in ran.err
     assert "Traceback" not in ran.err
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from endtoend import osi
 from opensafeintent import dedup_dataset, load_dataset
-from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Prompts, PromptSet
 from opensafeintent.workflows.datasets import Deduplication
-from samples import dataset_file, made_dataset
+from samples import dataset_file, made_dataset, prompt_set
 
 DOMAIN, TYPE = "Cyber Compromise", "Explanation"
 
@@ -25,22 +25,12 @@ def words_of(name: str, count: int) -> str:
     return " ".join(f"{name}{n}" for n in range(count))
 
 
-def a_set(
-    name: str, task_type: str = TYPE, paraphrases: tuple[str, ...] = (), **prompts: str
-) -> PromptSet:
+def a_set(name: str, task_type: str = TYPE, paraphrases: Any = (), **prompts: str) -> PromptSet:
     """A set whose prompts are unlike all others, but for those given."""
-    intents = {
-        intent: prompts.get(intent, words_of(f"{name}{intent}", 10))
-        for intent in ("benign", "dual_use", "malicious")
-    }
-    return PromptSet(
-        id=name,
-        harm_domain=DOMAIN,
-        task_type=task_type,
-        underlying_task=f"the task of {name}",
-        prompts=Prompts(**intents),
-        dual_use_paraphrases=paraphrases,
-    )
+    intents = ("benign", "dual_use", "malicious")
+    unlike = {intent: words_of(f"{name}{intent}", 10) for intent in intents}
+    made = prompt_set(name, task_type=task_type)
+    return replace(made, prompts=Prompts(**unlike | prompts), dual_use_paraphrases=paraphrases)
 
 
 SHARED = words_of("shared", 10)
@@ -82,15 +72,8 @@ def test_the_command_writes_what_is_kept_and_a_line_on_each_dropped_set(
     assert kept.prompt_sets == tuple(one for one in SETS if one.id not in ("copied", "worded"))
     assert f"{out}: 4 of 6 prompt-sets kept (sha256 {kept.hash})" in ran.out
     assert f"{report}: 2 dropped" in ran.out and "1.000" in ran.out
-    where = {
-        "twin": "first",
-        "harm_domain": DOMAIN,
-        "task_type": TYPE,
-        "twin_variant": "benign",
-        "twin_prompt": SHARED,
-        "words": 10,
-        "twin_words": 10,
-    }
+    where = {"harm_domain": DOMAIN, "task_type": TYPE, "words": 10, "twin_words": 10}
+    where |= {"twin": "first", "twin_variant": "benign", "twin_prompt": SHARED}
     copied = {"id": "copied", "variant": "malicious", "prompt": f"{SHARED.upper()}!"}
     worded = {"id": "worded", "variant": "dual_use_paraphrase_2", "prompt": NEAR}
     assert report_of(report) == [
@@ -100,33 +83,16 @@ def test_the_command_writes_what_is_kept_and_a_line_on_each_dropped_set(
     assert report.stat().st_mode & 0o777 == 0o600  # it holds prompts of malicious intent
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_without_a_place_of_its_own_the_report_goes_beside_what_is_kept(
-    dataset: str, tmp_path: Path, suffix: str
-) -> None:
-    if suffix == "parquet":
-        pytest.importorskip("pyarrow")
-    found = dedup_dataset(dataset, tmp_path / f"kept.{suffix}")
-    assert found.report == tmp_path / "kept.dropped.jsonl"
-    assert [line["id"] for line in report_of(found.report)] == [*found.dropped]
-    assert found.report.stat().st_mode & 0o077 == 0
-
-
 @pytest.mark.parametrize(
     ("threshold", "dropped"),
-    [
-        ("0.69", ["copied", "tied", "worded"]),
-        ("0.7", ["copied", "worded"]),
-        ("0.79", ["copied", "worded"]),
-        ("0.8", ["copied"]),
-    ],
+    [("0.69", "copied tied worded"), ("0.7", "copied worded"), ("0.8", "copied")],
 )
 def test_the_threshold_decides_and_a_tie_is_kept(
-    dataset: str, tmp_path: Path, threshold: str, dropped: list[str]
+    dataset: str, tmp_path: Path, threshold: str, dropped: str
 ) -> None:
     result = dedup(dataset, tmp_path, threshold=threshold)
-    assert [*result.dropped] == dropped
-    assert len(result.kept) == len(SETS) - len(dropped)
+    assert [*result.dropped] == dropped.split()
+    assert len(result.kept) == len(SETS) - len(result.dropped)
 
 
 def test_the_authors_rule_compares_joined_triplets(tmp_path: Path) -> None:
@@ -156,35 +122,17 @@ def test_what_was_kept_is_kept_again(dataset: str, tmp_path: Path) -> None:
     assert (tmp_path / "again.jsonl").read_bytes() == kept.read_bytes()
 
 
-def test_labels_of_another_taxonomy(tmp_path: Path) -> None:
-    taxonomy = tmp_path / "small.toml"
-    taxonomy.write_text(
-        'name = "small"\n'
-        '[[harm_domains]]\nname = "Kitchens"\ndefinition = "what is cooked"\n'
-        '[[task_types]]\nname = "Recipes"\ndefinition = "how it is cooked"\n'
-    )
-    record = a_set("x").to_json() | {"harm_domain": "Kitchens", "task_type": "Recipes"}
-    name = tmp_path / "kitchens.jsonl"
-    name.write_text("".join(json.dumps(record | {"id": id_}) + "\n" for id_ in ("soup", "stew")))
-    result = dedup(str(name), tmp_path, taxonomy=taxonomy)
-    assert {set_id: match.twin for set_id, match in result.dropped.items()} == {"stew": "soup"}
-    with pytest.raises(InputError, match="Kitchens"):
-        dedup(str(name), tmp_path)
-
-
 # what is refused
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("threshold", ["0", "1", "1.5", "-0.2", "nan", "70%", "seven", ""])
+@pytest.mark.parametrize("threshold", ["0", "1", "-0.2", "nan", "70%", "seven", ""])
 def test_what_is_no_threshold_is_refused_before_anything_is_written(
     dataset: str, tmp_path: Path, threshold: str
 ) -> None:
-    out = tmp_path / "kept.jsonl"
-    ran = osi("dataset", "dedup", dataset, "--out", out, f"--threshold={threshold}")
-    (line,) = ran.errors
-    assert ran.code == 2
-    assert line.startswith("error: threshold") and "such as 0.7" in line
+    command = ("dataset", "dedup", dataset, "--out", tmp_path / "kept.jsonl")
+    refusal = osi(*command, f"--threshold={threshold}").refusal
+    assert refusal.startswith("error: threshold") and "such as 0.7" in refusal
     assert {path.name for path in tmp_path.iterdir()} == {"made.jsonl"}
 
 
@@ -207,16 +155,6 @@ def test_no_file_is_written_where_it_should_not_be(
     before = Path(dataset).read_bytes()
     (tmp_path / "linked.jsonl").hardlink_to(dataset)
     ran = osi("dataset", "dedup", dataset, "--out", tmp_path / out, "--report", tmp_path / report)
-    (line,) = ran.errors
-    assert ran.code == 2
-    assert complaint in line
+    assert complaint in ran.refusal
     assert Path(dataset).read_bytes() == before
     assert {path.name for path in tmp_path.iterdir()} == {"made.jsonl", "linked.jsonl"}
-
-
-def test_an_unknown_rule_is_refused_with_those_that_are_valid(dataset: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="valid: paper, authors"):
-        dedup(dataset, tmp_path, rule="strictest")
-    ran = osi("dataset", "dedup", dataset, "--out", "k.jsonl", "--rule", "strictest")
-    assert ran.code == 2
-    assert "authors" in ran.err

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from endtoend import REPO, environment, grades, osi
+from endtoend import REPO, environment, grades, metrics, osi, values
 from opensafeintent import files
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -27,15 +27,17 @@ def evaluated(out: Path, *models: str, limit: int = 6) -> None:
     assert ran.code in (0, 1), ran
 
 
+def models_in(table: Path) -> set[str]:
+    with table.open(newline="") as file:
+        return {row["model"] for row in csv.DictReader(file)} - {"model average"}
+
+
 def models_of(out: Path) -> dict[str, set[str]]:
     """Return the models that each kind of derived file in a folder knows of."""
-    found = {"metrics": set(json.loads((out / "metrics.json").read_text())["models"])}
-    found["grades"] = {row["model"] for row in grades(out)}
-    with (out / "tables" / "metrics.csv").open(newline="") as file:
-        found["tables"] = {row["model"] for row in csv.DictReader(file)} - {"model average"}
+    found = {"metrics": set(metrics(out)["models"]), "grades": values(grades(out), "model")}
+    found["tables"] = models_in(out / "tables" / "metrics.csv")
     if (out / "figures").is_dir():
-        with (out / "figures" / "fig_2_safety.csv").open(newline="") as file:
-            found["figures"] = {row["model"] for row in csv.DictReader(file)} - {"model average"}
+        found["figures"] = models_in(out / "figures" / "fig_2_safety.csv")
     if (out / "report.html").exists():
         page = (out / "report.html").read_text("utf-8")
         listed = re.search(r'id="data-sets">(.*?)</script>', page, re.DOTALL)
@@ -87,13 +89,15 @@ main()
 """
 
 
+@pytest.fixture
+def out(grown: Path, tmp_path: Path) -> Path:
+    """Such a run of the test's own."""
+    return Path(shutil.copytree(grown, tmp_path / "run"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("moves", [20, 101, 150])
-def test_a_process_that_is_killed_leaves_one_set_or_the_other(
-    tmp_path: Path, grown: Path, moves: int
-) -> None:
-    out = tmp_path / "run"
-    shutil.copytree(grown, out)
+def test_a_process_that_is_killed_leaves_one_set_or_the_other(out: Path, moves: int) -> None:
     command = [sys.executable, "-c", _ENDED_AT_A_MOVE, str(moves), "report", str(out)]
     subprocess.run(command, env=environment(), capture_output=True, cwd=REPO, check=False)
     said = (out / _NOTE).exists()
@@ -106,24 +110,19 @@ def test_a_process_that_is_killed_leaves_one_set_or_the_other(
     assert (out / "tables" / "mine.txt").read_text() == "a file of the user"
     assert osi("report", out).code == 0
     assert agree(out) == set(BASELINES)
-    assert {path.name for path in out.iterdir() if path.name.startswith(".")} <= {
-        ".lock",
-        ".ledger.sqlite.lock",
-    }
+    hidden = {path.name for path in out.iterdir() if path.name.startswith(".")}
+    assert hidden <= {".lock", ".ledger.sqlite.lock"}
 
 
 @pytest.mark.parametrize("failing", ["metrics.json", "report.html", ".ready"])
 def test_a_full_disk_leaves_the_earlier_set(
-    tmp_path: Path, grown: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+    out: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
-    out = tmp_path / "run"
-    shutil.copytree(grown, out)
-    before = {
-        path: path.read_bytes()
-        for path in out.rglob("*")
-        if path.is_file() and path.name != ".lock"
-    }
-    replace = Path.replace
+    def files_of() -> dict[Path, bytes]:
+        found = (path for path in out.rglob("*") if path.is_file() and path.name != ".lock")
+        return {path: path.read_bytes() for path in found}
+
+    before, replace = files_of(), Path.replace
 
     def full(self: Path, target: Path) -> Path:
         if Path(target).name == failing:
@@ -134,12 +133,7 @@ def test_a_full_disk_leaves_the_earlier_set(
     ran = osi("report", out)
     assert ran.code == 2
     assert "No space left on device" in ran.err
-    after = {
-        path: path.read_bytes()
-        for path in out.rglob("*")
-        if path.is_file() and path.name != ".lock"
-    }
-    assert after == before
+    assert files_of() == before
 
 
 def test_a_report_beside_an_evaluation_is_refused_or_put_elsewhere(
@@ -149,10 +143,8 @@ def test_a_report_beside_an_evaluation_is_refused_or_put_elsewhere(
         refused = osi("report", grown)
         elsewhere = osi("report", grown, "--out", tmp_path / "look")
     assert refused.code == 2
-    line = refused.errors[-1]
-    assert line.startswith(f"error: {grown}: process {os.getpid()} on ")
-    assert " has been evaluating into this folder since " in line
-    assert line.endswith(" UTC; wait for it; or give --out DIR for a look at what is there so far")
+    assert f"error: {grown}: process {os.getpid()} on " in refused.errors[-1]
+    assert " has been evaluating into this folder since " in refused.errors[-1]
     assert elsewhere.code == 0
     assert agree(tmp_path / "look") == set(BASELINES)
     with files.locked_folder(tmp_path / "look", "writing a report into"):
@@ -161,11 +153,7 @@ def test_a_report_beside_an_evaluation_is_refused_or_put_elsewhere(
     assert " has been writing a report into this folder since " in twice.err
 
 
-def test_what_stands_in_the_way_is_said_before_anything_is_moved(
-    tmp_path: Path, grown: Path
-) -> None:
-    out = tmp_path / "run"
-    shutil.copytree(grown, out)
+def test_what_stands_in_the_way_is_said_before_anything_is_moved(out: Path) -> None:
     (out / "metrics.json").unlink()
     (out / "metrics.json").mkdir()
     ran = osi("report", out)

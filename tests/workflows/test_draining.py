@@ -7,41 +7,44 @@ Real processes, real signals, and a server that takes its time.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
-from typing import IO
+from typing import Any
 from unittest import mock
 
 import pytest
+from msgspec.structs import replace
 
-import opensafeintent
+from construction.support import UNSAFE
 from endtoend import (
     JUDGE,
-    STARTER,
     TARGET,
+    answers_in,
     begin,
     environment,
     evaluate,
     finish,
-    osi,
     some_sets,
+    start,
+    total,
     wait_until,
 )
 from loopback import HARM, Fault, LoopbackProcess, LoopbackServer, Match
+from opensafeintent import EvaluateSettings, evaluate as evaluate_here
 from opensafeintent.calls.shutdown import current_drain
 from opensafeintent.workflows.loop import run_async
+from samples import json_lines
 
 CONNECTIONS = 16
 LATENCY = 0.15
+AT_ONCE = ("--max-connections", CONNECTIONS)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 KEPT = "interrupted; everything that was answered is kept: the same command goes on from there"
 WAITING = re.compile(
     r"interrupted: no new call begins\. Waiting for (\d+) in flight, to keep the answers; interrupt"
@@ -82,124 +85,68 @@ def slow() -> Iterator[LoopbackProcess]:
         yield running
 
 
-def start(server: LoopbackProcess, dataset: Path, run: Path) -> subprocess.Popen[str]:
-    options = ["--dataset", dataset, "--out", run, "--max-connections", CONNECTIONS]
-    return begin("evaluate", TARGET, "--judge", JUDGE, *options, server=server)
-
-
-def total(server: LoopbackProcess) -> int:
-    calls: int = server.stats()["total"]
-    return calls
-
-
-def rows(ledger: Path) -> int:
-    """Return how many answers a ledger holds, which nobody may be writing any more."""
-    with closing(sqlite3.connect(ledger)) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        count: int = connection.execute(
-            "SELECT count(*) FROM calls WHERE status = 'answered'"
-        ).fetchone()[0]
-        return count
-
-
 # The first signal
 # ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_first_signal_waits_for_what_is_in_flight(
-    slow: LoopbackProcess,
-    undisturbed: tuple[Path, int, bytes],
-    tmp_path: Path,
-    number: signal.Signals,
+    slow: LoopbackProcess, undisturbed: tuple[Path, int, bytes], tmp_path: Path, number: int
 ) -> None:
     dataset, needed, expected = undisturbed
-    process = start(slow, dataset, tmp_path / "run")
+    run = tmp_path / "run"
+    process = start(slow, dataset, run, *AT_ONCE)
     wait_until(lambda: total(slow) >= 60)
     process.send_signal(number)
     ran = finish(process)
     assert ran.code == 130
     waiting, kept = ran.errors
     found = WAITING.fullmatch(waiting)
-    assert found is not None, waiting
-    assert 0 < int(found[1]) <= CONNECTIONS
+    assert found is not None and 0 < int(found[1]) <= CONNECTIONS
     assert kept == KEPT
-    assert 60 <= total(slow) == rows(tmp_path / "run" / "ledger.sqlite") < needed
-    assert not (tmp_path / "run" / "metrics.json").exists()
-    assert finish(start(slow, dataset, tmp_path / "run")).code == 0
+    assert 60 <= total(slow) == answers_in(run / "ledger.sqlite") < needed
+    assert not (run / "metrics.json").exists()
+    assert finish(start(slow, dataset, run, *AT_ONCE)).code == 0
     assert (total(slow), slow.stats()["duplicates"]) == (needed, 0)
-    assert (tmp_path / "run" / "metrics.json").read_bytes() == expected
+    assert (run / "metrics.json").read_bytes() == expected
 
 
-@pytest.mark.parametrize("command", ["grade", "judge-check", "build"])
-def test_every_command_that_makes_calls_drains(
-    slow: LoopbackProcess, dataset: Path, tmp_path: Path, command: str
+@pytest.mark.parametrize("command", ["judge-check", "build {seeds} --generator {GENERATOR}"])
+def test_other_commands_that_make_calls_drain(
+    slow: LoopbackProcess, tmp_path: Path, command: str
 ) -> None:
+    seeds = json_lines(tmp_path / "seeds.jsonl", [{"prompt": text} for text in UNSAFE * 4])
+    given = command.format(seeds=seeds, GENERATOR="openai-api/loop/generator").split()
     out = tmp_path / "out"
-    arguments: dict[str, tuple[object, ...]] = {
-        "grade": ("grade", out, "--judge", JUDGE),
-        "judge-check": ("judge-check", "--judge", JUDGE, "--out", out),
-        "build": (
-            "build",
-            seeds(tmp_path),
-            *f"--generator openai-api/loop/generator --judge {JUDGE} --out {out}".split(),
-        ),
-    }
-    if command == "grade":
-        responses = tmp_path / "responses.jsonl"
-        ids = [json.loads(line)["id"] for line in STARTER.read_text().splitlines()]
-        responses.write_text(
-            "".join(
-                f'{{"id": "{name}", "variant": "benign", "response": "{name}"}}\n' for name in ids
-            )
-        )
-        assert osi(
-            "import", responses, "--model", "m", "--dataset", "starter", "--out", out
-        ).code in (0, 1)
-    process = begin(*arguments[command], "--max-connections", 4, server=slow)
+    more = ("--judge", JUDGE, "--out", out, "--max-connections", 4)
+    process = begin(*given, *more, server=slow)
     wait_until(lambda: total(slow) >= 8)
     process.send_signal(signal.SIGTERM)
     ran = finish(process)
     assert (ran.code, ran.errors[-1]) == (130, KEPT)
     assert sum(bool(WAITING.fullmatch(line)) for line in ran.errors) == 1
-    assert total(slow) == rows(out / "ledger.sqlite")
+    assert total(slow) == answers_in(out / "ledger.sqlite")
 
 
-def seeds(folder: Path) -> Path:
-    path = folder / "seeds.jsonl"
-    path.write_text(
-        "".join(
-            f'{{"prompt": "How can somebody do the harmful thing number {n}?"}}\n'
-            for n in range(30)
-        )
-    )
-    return path
+LATER = Fault(action="status", status=429, retry_after=60)
+SOME = Match(every=2, skip=CONNECTIONS // 2)
 
 
 @pytest.mark.parametrize(
     "faults",
     [
-        [Fault(action="status", status=429, retry_after=60)],
+        [LATER],
         [Fault(action="status", status=503)],
         # answers that take a second are waited for; what was told to come back in a minute, before
         # or after, is not
-        [
-            Fault(
-                action="status",
-                status=429,
-                retry_after=60,
-                seconds=0.6,
-                match=Match(every=2, skip=CONNECTIONS // 2),
-            ),
-            Fault(action="delay", seconds=1),
-        ],
+        [replace(LATER, seconds=0.6, match=SOME), Fault(action="delay", seconds=1)],
     ],
     ids=["rate limited", "failing", "some of each"],
 )
 def test_nothing_else_is_waited_for(dataset: Path, tmp_path: Path, faults: list[Fault]) -> None:
     with LoopbackProcess(faults=faults) as server:
-        process = start(server, dataset, tmp_path / "run")
+        process = start(server, dataset, tmp_path / "run", *AT_ONCE)
         wait_until(lambda: total(server) >= CONNECTIONS)
         process.send_signal(signal.SIGINT)
         assert finish(process, timeout=10).code == 130
@@ -240,17 +187,11 @@ with mock.patch("opensafeintent.workflows.datasets.dataset_info", signalled):
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_commands_that_make_no_calls_end_with_the_same_code(number: signal.Signals) -> None:
+@pytest.mark.parametrize("number", SIGNALS)
+def test_commands_that_make_no_calls_end_with_the_same_code(number: int) -> None:
     command = [sys.executable, "-c", _SIGNALLED, "dataset", "info", "starter"]
-    ran = subprocess.run(
-        command,
-        env=environment(NUMBER=str(int(number))),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    variables = environment(NUMBER=str(int(number)))
+    ran = subprocess.run(command, env=variables, stderr=subprocess.PIPE, text=True, check=False)
     assert (ran.returncode, ran.stderr.strip()) == (130, KEPT)
 
 
@@ -260,43 +201,17 @@ def test_commands_that_make_no_calls_end_with_the_same_code(number: signal.Signa
 
 @pytest.mark.slow
 def test_ignored_signals_stay_ignored(slow: LoopbackProcess, dataset: Path, tmp_path: Path) -> None:
-    options = [
-        "--dataset",
-        str(dataset),
-        "--out",
-        str(tmp_path / "run"),
-        "--max-connections",
-        str(CONNECTIONS),
-    ]
-    command = [
-        *f"{sys.executable} -m opensafeintent evaluate {TARGET} --judge {JUDGE}".split(),
-        *options,
-    ]
-    process = subprocess.Popen(
-        [
-            "sh",
-            "-c",
-            "trap '' HUP INT; exec \"$@\"",
-            "sh",
-            *command,
-        ],  # as `nohup` and a job in the background
-        env=environment(slow),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    ignoring = mock.patch.object(sys, "executable", str(tmp_path / "python"))
+    # as `nohup` and a job in the background
+    (tmp_path / "python").write_text(f"#!/bin/sh\ntrap '' HUP INT\nexec {sys.executable} \"$@\"\n")
+    (tmp_path / "python").chmod(0o700)
+    with ignoring:
+        process = start(slow, dataset, tmp_path / "run", *AT_ONCE)
     wait_until(lambda: total(slow) >= 20)
     process.send_signal(signal.SIGHUP)
     process.send_signal(signal.SIGINT)
     ran = finish(process)
     assert (ran.code, ran.errors) == (0, [])
-
-
-def said_first(stream: IO[str]) -> str:
-    """Return the first line that is no news of progress."""
-    while (line := stream.readline()).startswith("reading "):
-        pass
-    return line.strip()
 
 
 # The second signal
@@ -305,18 +220,17 @@ def said_first(stream: IO[str]) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
-def test_second_signal_is_the_way_out(
-    dataset: Path, tmp_path: Path, second: signal.Signals
-) -> None:
+def test_second_signal_is_the_way_out(dataset: Path, tmp_path: Path, second: int) -> None:
     """Harm judges hang: the rest is answered, and is kept."""
-    with LoopbackProcess(
-        faults=[Fault(action="hang", seconds=300, match=Match(purpose=HARM))]
-    ) as server:
-        process = start(server, dataset, tmp_path / "run")
+    hang = Fault(action="hang", seconds=300, match=Match(purpose=HARM))
+    with LoopbackProcess(faults=[hang]) as server:
+        process = start(server, dataset, tmp_path / "run", *AT_ONCE)
         wait_until(lambda: server.stats()["in_flight"] == CONNECTIONS)
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
-        assert WAITING.fullmatch(said_first(process.stderr))
+        while (line := process.stderr.readline()).startswith("reading "):
+            pass
+        assert WAITING.fullmatch(line.strip())
         seen = total(server)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(1)
@@ -324,28 +238,13 @@ def test_second_signal_is_the_way_out(
         ran = finish(process, timeout=10)
         assert (ran.code, ran.errors[-1]) == (130, KEPT)
         assert f"interrupted, {CONNECTIONS} abandoned" in ran.err
-        assert "Traceback" not in ran.err
-        assert "never retrieved" not in ran.err
+        assert "Traceback" not in ran.err and "never retrieved" not in ran.err
         assert total(server) == seen
-        assert rows(tmp_path / "run" / "ledger.sqlite") == seen - CONNECTIONS
-
-
-# What is shown
-# ------------------------------------------------------------------------------
+        assert answers_in(tmp_path / "run" / "ledger.sqlite") == seen - CONNECTIONS
 
 
 # From Python
 # ------------------------------------------------------------------------------
-
-
-def _settings(dataset: Path, out: Path) -> opensafeintent.EvaluateSettings:
-    return opensafeintent.EvaluateSettings(
-        models=(TARGET,),
-        judges=(JUDGE,),
-        dataset=str(dataset),
-        out=out,
-        max_connections=CONNECTIONS,
-    )
 
 
 def test_a_script_drains_and_gets_its_handlers_back(
@@ -353,7 +252,9 @@ def test_a_script_drains_and_gets_its_handlers_back(
 ) -> None:
     heard: list[int] = []
     mine = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    before = list(map(signal.getsignal, SIGNALS))
+    models = {"models": TARGET, "judges": JUDGE, "max_connections": CONNECTIONS}
+    settings = EvaluateSettings(**models, dataset=str(dataset), out=tmp_path / "run")
 
     def interrupt() -> None:
         wait_until(lambda: total(slow) >= 20)
@@ -366,15 +267,13 @@ def test_a_script_drains_and_gets_its_handlers_back(
         with mock.patch.dict(os.environ, environment(slow)):
             interrupting.start()
             with pytest.raises(KeyboardInterrupt):
-                opensafeintent.evaluate(_settings(dataset, tmp_path / "run"))
-        assert [
-            signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        ] == before
+                evaluate_here(settings)
+        assert list(map(signal.getsignal, SIGNALS)) == before
     finally:
         interrupting.join()
         signal.signal(signal.SIGTERM, mine)
     assert heard == [signal.SIGTERM]
-    assert 40 <= total(slow) == rows(tmp_path / "run" / "ledger.sqlite")
+    assert 40 <= total(slow) == answers_in(tmp_path / "run" / "ledger.sqlite")
     assert WAITING.fullmatch(capsys.readouterr().err.strip())
 
 
@@ -409,18 +308,11 @@ def test_an_interrupted_notebook_cell_drains(
 ) -> None:
     faults = [Fault(action="hang", seconds=300, match=Match(skip=20))] if hanging else []
     command = [sys.executable, "-c", _NOTEBOOK, str(dataset), str(tmp_path / "run"), handler]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with (
         LoopbackProcess(latency=LATENCY, faults=faults) as server,
-        subprocess.Popen(
-            command,
-            env=environment(server),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as kernel,
+        subprocess.Popen(command, env=environment(server), **pipes) as kernel,
     ):
-        assert kernel.stdout is not None
-        assert kernel.stderr is not None
         try:
             wait_until(lambda: total(server) >= 24)
             kernel.send_signal(signal.SIGINT)
@@ -428,6 +320,6 @@ def test_an_interrupted_notebook_cell_drains(
             if hanging:
                 kernel.send_signal(signal.SIGINT)
             assert kernel.stdout.readline() == "interrupted\n"
-            assert total(server) == rows(tmp_path / "run" / "ledger.sqlite") + 4 * hanging
+            assert total(server) == answers_in(tmp_path / "run" / "ledger.sqlite") + 4 * hanging
         finally:
             kernel.kill()

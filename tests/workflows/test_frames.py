@@ -4,66 +4,38 @@ word without an extra.
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
-from opensafeintent import EvaluateSettings, ImportSettings, Run, evaluate, import_files, load_run
-from opensafeintent.analysis.cohort import group_studies
+from endtoend import grades, metrics
+from opensafeintent import EvaluateSettings, Run, evaluate, load_run
 from opensafeintent.errors import InputError
-from opensafeintent.promptsets import Prompts, PromptSet
 from opensafeintent.workflows.notebook import Drawing
-from report.studies import study_with
-from samples import dataset_file, grade_line, json_lines, made_dataset, prompt_set
+from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
 SECRET = "trains, unkindly, in words that are long enough"
-TRAINS = PromptSet(
-    id="trains",
-    harm_domain="Cyber Compromise",
-    task_type="Explanation",
-    underlying_task="the task of trains",
-    prompts=Prompts(benign="trains, kindly", dual_use="trains, in between", malicious=SECRET),
+TRAINS = replace(
+    prompt_set("trains"), prompts=replace(prompt_set("trains").prompts, malicious=SECRET)
 )
 DATASET = made_dataset(prompt_set("boats", 1, "Fraud and Deception"), TRAINS)
-_METRICS = """group model kind dataset judge metric value value_low value_high ci_method n bounds_low
-bounds_high models pooled rerun_se"""
-METRICS = _METRICS.split()
-_COMPARISONS = """group model_a model_b dataset judge metric difference difference_low difference_high n p
-p_adjusted detectable"""
-COMPARISONS = _COMPARISONS.split()
-_GRADES = """model id variant epoch harm_domain task_type helpfulness harm_severity mode strategy
-stop_reason truncated refused missing judge mode_judge"""
-GRADES = _GRADES.split()
-BY_JUDGE = [
-    f"{what}[{judge}]"
-    for judge in ("baseline/judge", "imported")
-    for what in ("helpfulness", "harm_severity")
-]
-TEXTS = ["prompt", "response", "ledger_row", "prompt_hidden", "response_hidden"]
 
 
-def lines(*, epoch: int = 1, **of_place: Any) -> list[dict[str, Any]]:
+def graded_lines(epoch: int = 1, **of_place: int | None) -> list[dict[str, Any]]:
     """Make a line for each prompt, helpfulness 3 and no harm; `boats_malicious=2` is a harm
     severity, None no grades.
     """
-    made = []
-    for item in DATASET.prompt_sets:
-        for variant, prompt in item.wordings().items():
-            line = {
-                "id": item.id,
-                "variant": variant,
-                "epoch": epoch,
-                "response": f"to {prompt}; {item.prompts.malicious}?",
-            }
-            harm = of_place.get(f"{item.id}_{variant}", 0)
-            made.append(line if harm is None else line | {"helpfulness": 3, "harm_severity": harm})
+    made = lines_of(DATASET, epoch=epoch)
+    for line in made:
+        line["response"] += f"; {DATASET.by_id[line['id']].prompts.malicious}?"
+        harm = of_place.get(f"{line['id']}_{line['variant']}", 0)
+        if harm is not None:
+            line |= {"helpfulness": 3, "harm_severity": harm}
     return made
 
 
@@ -73,30 +45,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     them twice as often.
     """
     folder = tmp_path_factory.mktemp("frames")
-    dataset, run = dataset_file(folder, DATASET), folder / "first"
-    evaluate(
-        EvaluateSettings(
-            models=("baseline/refuse-all",),
-            judges=("baseline/judge",),
-            dataset=dataset,
-            out=run,
-            modes="core",
-        )
-    )
-    one = json_lines(folder / "one.jsonl", lines(boats_malicious=2, trains_malicious=None))
-    two = json_lines(folder / "two.jsonl", [*lines(), *lines(epoch=2, boats_dual_use=1)])
-    import_files(ImportSettings(files=(one, two), out=run, dataset=dataset, max_missing=1))
-    return run
+    models = {"models": "baseline/refuse-all", "judges": "baseline/judge", "modes": "core"}
+    dataset = dataset_file(folder, DATASET)
+    evaluate(EvaluateSettings(**models, dataset=dataset, out=folder / "run"))
+    import_lines(folder, graded_lines(boats_malicious=2, trains_malicious=None), DATASET, "one")
+    two = [*graded_lines(), *graded_lines(epoch=2, boats_dual_use=1)]
+    import_lines(folder, two, DATASET, "two")
+    return folder / "run"
 
 
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Run:
     return load_run(folder)
-
-
-def stored(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "metrics.json").read_bytes())
-    return found
 
 
 def plain(value: Any) -> Any:
@@ -122,48 +82,11 @@ def one_line(frame: pd.DataFrame, **where: Any) -> Any:
 # ------------------------------------------------------------------------------
 
 
-def test_metrics_by_hand(run: Run) -> None:
-    frame = run.metrics()
-    assert list(frame.columns) == METRICS
-    assert run.models == ["baseline/refuse-all", "two", "one"]
-    # boats is unsafe at its malicious prompt, and trains is not graded throughout
-    triplet = one_line(frame, model="one", metric="triplet_safety")
-    assert (triplet.value, triplet.n) == (0, 1)
-    # helpfulness 3 is (3 − 1) / 3, and 0 where the response is unsafe
-    assert one_line(frame, model="one", metric="mean_utility").value == pytest.approx(
-        (2 / 3 + 2 / 3 + 0) / 3, abs=1e-6
-    )
-    # boats has one dual-use prompt that is unsafe in one of two epochs
-    assert one_line(frame, model="two", metric="triplet_safety").value == 0.75
-    assert one_line(frame, kind="average", metric="triplet_safety").value == (0 + 0.75) / 2
-    assert set(frame[frame.model == "baseline/refuse-all"].kind) == {"baseline"}
-    undefined = one_line(frame, model="one", metric="wording_excess")
-    assert pd.isna(undefined.value)
-    assert undefined.n == 0
-    assert not pd.isna(one_line(frame, model="two", metric="triplet_safety").rerun_se)
-
-
-def test_missing_grades_widen_the_bounds_and_are_told() -> None:
-    items = [prompt_set("a"), prompt_set("b")]
-    rows = [
-        grade_line("m", item.id, variant, "30") for item in items for variant in item.wordings()
-    ]
-    rows[-1] = grade_line("m", "b", "malicious", "3-", missing=("harm_severity:unparsed",))
-    run = Run(group_studies([study_with(rows, made_dataset(*items), ["m"])]), {})
-    line = one_line(run.metrics(), kind="model", metric="triplet_safety")
-    assert (line.value, line.n, line.bounds_low, line.bounds_high) == (1, 1, 0.5, 1)
-    missing = run.grades().iloc[-1]
-    assert (missing.helpfulness, missing.missing) == (3, "harm_severity:unparsed")
-    assert pd.isna(missing.harm_severity)
-    assert run.comparisons().empty
-    assert list(run.comparisons().columns) == COMPARISONS
-
-
 def test_metrics_are_those_of_the_file(run: Run, folder: Path) -> None:
-    found = stored(folder)
+    found = metrics(folder)
     frame = run.metrics()
     of_models = [line for line in frame.itertuples() if line.kind != "average"]
-    assert len(of_models) == sum(len(metrics) for metrics in found["models"].values())
+    assert len(of_models) == sum(len(entries) for entries in found["models"].values())
     for line in of_models:
         expected = found["models"][line.model][line.metric]
         assert entry_of(line).items() <= expected.items(), (line.model, line.metric)
@@ -177,46 +100,33 @@ def test_metrics_are_those_of_the_file(run: Run, folder: Path) -> None:
 
 
 def test_strata_are_those_of_the_file(run: Run, folder: Path) -> None:
-    found = stored(folder)["strata"]
+    found = metrics(folder)["strata"]
     frame = run.metrics(strata=True)
-    assert list(frame.columns) == [*METRICS[:5], "harm_domain", "task_type", *METRICS[5:]]
-    seen = 0
+    seen = Counter[str]()
     for line in frame[frame.kind != "average"].itertuples():
-        parts = [part for part in (plain(line.harm_domain), plain(line.task_type)) if part]
-        kind = (
-            "cell" if len(parts) == 2 else "harm_domain" if plain(line.harm_domain) else "task_type"
-        )
-        expected = found[kind][" | ".join(parts)][line.model][line.metric]
+        labels = {name: plain(getattr(line, name)) for name in ("harm_domain", "task_type")}
+        given = {name: label for name, label in labels.items() if label}
+        kind = "cell" if len(given) == 2 else next(iter(given))
+        expected = found[kind][" | ".join(given.values())][line.model][line.metric]
         assert entry_of(line).items() <= expected.items()
-        seen += 1
-    kinds = ("harm_domain", "task_type", "cell")
-    assert seen == sum(
-        len(models[model]) for kind in kinds for models in found[kind].values() for model in models
-    )
-    fraud = one_line(
-        frame,
-        model="one",
-        metric="triplet_safety",
-        harm_domain="Fraud and Deception",
-        task_type="Explanation",
-    )
+        seen[kind] += 1
+    for kind in ("harm_domain", "task_type", "cell"):
+        models = [entries for part in found[kind].values() for entries in part.values()]
+        assert seen[kind] == sum(map(len, models))
+    cell = {"harm_domain": "Fraud and Deception", "task_type": "Explanation"}
+    fraud = one_line(frame, model="one", metric="triplet_safety", **cell)
     assert (fraud.value, fraud.n) == (0, 1)
 
 
 def test_comparisons_are_later_minus_earlier_and_those_of_the_file(run: Run, folder: Path) -> None:
     frame = run.comparisons()
-    assert list(frame.columns) == COMPARISONS
     line = one_line(frame, metric="triplet_safety")
-    assert (line.model_a, line.model_b, line.difference, line.n) == (
-        "one",
-        "two",
-        0.5,
-        1,
-    )  # on boats: 1/2 − 0
+    # on boats: 1/2 − 0
+    assert (line.model_a, line.model_b, line.difference, line.n) == ("one", "two", 0.5, 1)
     pairs = {
         (number, metric, pair["a"], pair["b"]): pair
-        for number, group in enumerate(stored(folder)["comparisons"], 1)
-        for metric, compared in group.items()
+        for number, cohort in enumerate(metrics(folder)["comparisons"], 1)
+        for metric, compared in cohort.items()
         for pair in compared["pairs"]
     }
     assert len(frame) == len(pairs)
@@ -231,9 +141,6 @@ def test_comparisons_are_later_minus_earlier_and_those_of_the_file(run: Run, fol
 
 def test_grades_are_those_of_the_file(run: Run, folder: Path) -> None:
     frame = run.grades()
-    assert list(frame.columns) == [*GRADES, *BY_JUDGE]
-    text = gzip.decompress((folder / "grades.csv.gz").read_bytes()).decode()
-    written = list(csv.DictReader(io.StringIO(text)))
 
     def cell(value: Any) -> str:
         return "" if pd.isna(value) else str(int(value) if isinstance(value, bool) else value)
@@ -241,55 +148,38 @@ def test_grades_are_those_of_the_file(run: Run, folder: Path) -> None:
     made = [
         {name: cell(value) for name, value in line.items()} for line in frame.to_dict("records")
     ]
-    assert sorted(made, key=str) == sorted(written, key=str)
+    assert sorted(made, key=str) == sorted(grades(folder), key=str)
     unsafe = one_line(frame, model="one", id="boats", variant="malicious")
     assert (unsafe.helpfulness, unsafe.harm_severity, unsafe.truncated) == (3, 2, False)
     missing = one_line(frame, model="one", id="trains", variant="malicious")
-    assert pd.isna(missing.harm_severity)
-    assert missing.missing == "grades:not_graded"
-    assert {str(frame[name].dtype) for name in ("epoch", "helpfulness", *BY_JUDGE)} == {"Int64"}
+    assert pd.isna(missing.harm_severity) and missing.missing == "grades:not_graded"
+    by_judge = [f"{what}[imported]" for what in ("helpfulness", "harm_severity")]
+    assert {str(frame[name].dtype) for name in ("epoch", "helpfulness", *by_judge)} == {"Int64"}
 
 
 def test_responses_hide_what_is_unsafe_unless_asked(run: Run) -> None:
     hidden = run.responses()
-    assert list(hidden.columns) == [*GRADES, *BY_JUDGE, *TEXTS]
     for line in hidden.itertuples():
         safe = not pd.isna(line.harm_severity) and line.harm_severity == 0
         assert line.response_hidden == (line.response is None) == (not safe)
         assert line.prompt_hidden == (line.variant == "malicious") == (line.prompt is None)
-    assert (
-        not hidden.drop(columns=["id"])
-        .astype(str)
-        .apply(lambda column: column.str.contains(SECRET))
-        .any(axis=None)
-    )
+    assert SECRET not in hidden.drop(columns=["id"]).to_csv()
     quoted = one_line(hidden, model="two", id="trains", variant="benign", epoch=1)
-    assert (
-        quoted.response
-        == "to trains, kindly; [the prompt of malicious intent, which this report does not show]?"
-    )
+    place = "[the prompt of malicious intent, which this report does not show]"
+    assert quoted.response == f"to trains, kindly; {place}?"
     shown = run.responses(include_unsafe=True)
-    assert not shown.response_hidden.any()
-    assert not shown.prompt_hidden.any()
+    assert not shown.response_hidden.any() and not shown.prompt_hidden.any()
     unsafe = one_line(shown, model="one", id="boats", variant="malicious")
-    assert (unsafe.prompt, unsafe.response) == (
-        "boats, unkindly",
-        "to boats, unkindly; boats, unkindly?",
-    )
+    assert unsafe.prompt == "boats, unkindly"
+    assert unsafe.response == "to boats, unkindly; boats, unkindly?"
     assert not shown.ledger_row.isna().any()
 
 
 def test_several_runs_are_told_apart(folder: Path, tmp_path: Path) -> None:
-    dataset = dataset_file(tmp_path, DATASET)
-    import_files(
-        ImportSettings(
-            files=json_lines(tmp_path / "two.jsonl", lines()),
-            out=tmp_path / "second",
-            dataset=dataset,
-        )
-    )
-    both = load_run(str(folder), tmp_path / "second")
-    assert set(both.models) == {"baseline/refuse-all", "one", "two [first]", "two [second]"}
+    import_lines(tmp_path, graded_lines(), DATASET, "two")
+    second = (tmp_path / "run").rename(tmp_path / "second")
+    both = load_run(str(folder), second)
+    assert set(both.models) == {"baseline/refuse-all", "one", "two [run]", "two [second]"}
     responses = both.responses(include_unsafe=True)
     assert next(iter(responses.columns)) == "run"
     assert set(responses[responses.model == "two [second]"].run) == {"second"}
@@ -336,22 +226,12 @@ def test_every_figure_can_be_had_by_its_name(run: Run, undrawn: None) -> None:
 # ------------------------------------------------------------------------------
 
 
-def test_a_run_shows_its_models(run: Run) -> None:
-    shown = run._repr_html_()
-    assert "baseline/<wbr>refuse-<wbr>all" in shown
-    assert "0.75 <span class=interval>[" in shown
-    assert repr(run).splitlines()[0] == "Models: baseline/refuse-all, two, one"
-    assert "Group 2: dataset made (2 prompt-sets)" in repr(run)
-
-
 def test_without_pandas_the_error_names_the_extra(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     for frame in (run.metrics, run.comparisons, run.grades, run.responses):
-        with pytest.raises(
-            InputError, match=r'data frames need an extra: pip install "opensafeintent\[frames\]"'
-        ):
+        with pytest.raises(InputError, match=r'need an extra: .*"opensafeintent\[frames\]"'):
             frame()
     assert load_run(folder).figure("frontier", as_svg=True)
     assert run._repr_html_()

@@ -6,43 +6,34 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 import threading
-import time
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from endtoend import finish, wait_until
 from opensafeintent import EvaluateSettings, FunctionModel, evaluate
 from opensafeintent.calls import models as functions
 from opensafeintent.errors import InputError
-from opensafeintent.promptsets import Dataset
 from samples import dataset_file, made_dataset, prompt_set
 
 SETS = made_dataset(prompt_set("a", 1), prompt_set("b", 1))
 PROMPTS = 8
 
 
-def run(tmp_path: Path, *models: Any, dataset: Dataset = SETS, **settings: Any) -> Any:
-    defaults = {
-        "judges": "baseline/judge",
-        "probe": "none",
-        "max_missing": 1.0,
-        "out": str(tmp_path / "run"),
-    }
-    return evaluate(
-        EvaluateSettings(
-            models=models, dataset=dataset_file(tmp_path, dataset), **(defaults | settings)
-        )
-    )
+def run(tmp_path: Path, *models: Any, **settings: Any) -> Any:
+    defaults = {"judges": "baseline/judge", "probe": "none", "max_missing": 1.0}
+    where = {"dataset": dataset_file(tmp_path, SETS), "out": tmp_path / "run"}
+    return evaluate(EvaluateSettings(models=models, **(defaults | where | settings)))
 
 
 def responses(outcome: Any) -> list[Any]:
-    return [row for group in outcome.groups for rows in group.rows.values() for row in rows]
+    return [row for cohort in outcome.cohorts for rows in cohort.rows.values() for row in rows]
 
 
 def reason(row: Any) -> str:
@@ -112,7 +103,7 @@ def test_a_function_judges(tmp_path: Path) -> None:
         tmp_path, "baseline/redirect", judges=[FunctionModel(judge, name="judge", version="2")]
     )
     assert {(row.helpfulness, row.harm_severity) for row in responses(outcome)} == {(3, 0)}
-    assert outcome.groups[0].conditions.judges == ("python/judge@2",)
+    assert outcome.cohorts[0].conditions.judges == ("python/judge@2",)
 
 
 def test_resumed_is_served_from_the_ledger_and_another_version_is_asked(tmp_path: Path) -> None:
@@ -139,15 +130,10 @@ def test_a_function_that_forks_leaves_one_run(tmp_path: Path) -> None:
         os.waitpid(child, 0)
         return "the parent"
 
-    with pytest.warns(DeprecationWarning) if sys.version_info >= (3, 12) else _nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of forks
         outcome = run(tmp_path, model(ask), max_connections=1)
     assert len(responses(outcome)) == PROMPTS
-
-
-def _nothing() -> Any:
-    import contextlib
-
-    return contextlib.nullcontext()
 
 
 def test_a_function_that_never_returns_fails_in_the_end(
@@ -163,18 +149,14 @@ def test_a_function_that_never_returns_fails_in_the_end(
 
     outcome = run(tmp_path, model(ask))
     forever.set()
-    assert {row.variant for row in responses(outcome) if reason(row) == "response:timeout"} == {
-        "malicious"
-    }
+    late = {row.variant for row in responses(outcome) if reason(row) == "response:timeout"}
+    assert late == {"malicious"}
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (
-            {"models": [print]},
-            "EvaluateSettings.models: a bare function; expected FunctionModel(print",
-        ),
+        ({"models": [print]}, "EvaluateSettings.models: a bare function; expected FunctionModel("),
         ({"models": 3}, "EvaluateSettings.models 3: expected array, got int"),
         ({"models": "baseline/refuse-all", "out": 3}, "--out 3: expected a path"),
         ({"models": "baseline/refuse-all", "epochs": "two"}, "--epochs: expected int, got str"),
@@ -218,47 +200,36 @@ def ask(messages):
 """
 
 
-def command(tmp_path: Path, *models: str) -> list[str]:
-    path = dataset_file(
-        tmp_path, made_dataset(*(prompt_set(f"s{n}", 2) for n in range(12)), name="many")
-    )
-    options = [
-        *f"--judge baseline/judge --dataset {path} --out run --max-connections 2 --probe none".split()
-    ]
-    return [sys.executable, "-m", "opensafeintent", "evaluate", *models, *options]
+MANY = made_dataset(*(prompt_set(f"s{n}", 2) for n in range(12)), name="many")
+
+
+def started(folder: Path, model: str) -> subprocess.Popen[str]:
+    (folder / "mine.py").write_text(MODULE)
+    options = "--judge baseline/judge --out run --max-connections 2 --probe none --dataset"
+    command = f"{sys.executable} -m opensafeintent evaluate {model} {options}".split()
+    path = dataset_file(folder, MANY)
+    return subprocess.Popen([*command, path], cwd=folder, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.slow
 def test_killed_and_run_again_nothing_that_was_answered_is_asked_twice(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(MODULE)
-    typed = command(tmp_path, "python/mine:ask@1")
-    process = subprocess.Popen(
-        typed, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    asked = tmp_path / "asked.txt"
-    until = time.monotonic() + 60
-    while (
-        not (asked.is_file() and len(asked.read_text().splitlines()) > 20)
-        and time.monotonic() < until
-    ):
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert 20 < len(asked.read_text().splitlines()) < 60
-    again = subprocess.run(
-        typed, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert again.returncode == 0, again.stderr
-    times = Counter(asked.read_text().splitlines())
+    def asked() -> list[str]:
+        path = tmp_path / "asked.txt"
+        return path.read_text().splitlines() if path.is_file() else []
+
+    process = started(tmp_path, "python/mine:ask@1")
+    wait_until(lambda: len(asked()) > 20, 60)
+    process.kill()
+    process.communicate()
+    assert 20 < len(asked()) < 60
+    again = finish(started(tmp_path, "python/mine:ask@1"), 120)
+    assert again.code == 0, again.err
+    times = Counter(asked())
     assert len(times) == 12 * 5
-    assert (
-        sum(count - 1 for count in times.values()) <= 2 + 8
-    )  # what was under way, and what the ledger's writer still held
-    once_more = subprocess.run(
-        typed, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert once_more.returncode == 0
-    assert Counter(asked.read_text().splitlines()) == times
+    # what was under way, and what the ledger's writer still held
+    assert times.total() - len(times) <= 2 + 8
+    assert finish(started(tmp_path, "python/mine:ask@1"), 120).code == 0
+    assert Counter(asked()) == times
 
 
 @pytest.mark.parametrize(
@@ -272,15 +243,6 @@ def test_killed_and_run_again_nothing_that_was_answered_is_asked_twice(tmp_path:
     ],
 )
 def test_names_that_cannot_be_used_end_with_2(tmp_path: Path, name: str, words: str) -> None:
-    (tmp_path / "mine.py").write_text(MODULE)
-    done = subprocess.run(
-        command(tmp_path, name),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert sum(line.startswith("error:") for line in done.stderr.splitlines()) == 1
+    ran = finish(started(tmp_path, name))
+    assert ran.code == 2
+    assert words in ran.err and ran.err.count("error:") == 1

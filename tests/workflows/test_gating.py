@@ -4,7 +4,6 @@ is written.
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,20 +11,18 @@ from xml.etree import ElementTree
 
 import pytest
 
-from endtoend import osi
+from endtoend import metrics, osi
 from opensafeintent import (
     EvaluateSettings,
     GradeSettings,
-    ImportSettings,
     Outcome,
     ReportSettings,
     evaluate,
     grade,
-    import_files,
     write_report,
 )
 from opensafeintent.errors import InputError
-from samples import dataset_file, json_lines, made_dataset, prompt_set
+from samples import contents, dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -36,38 +33,30 @@ DATASET = made_dataset(*(prompt_set(f"s{n:02}", 1) for n in range(SETS)))
 HOSTILE = "lab/<b>|x|</b> & [link](http://e.vil) \"q\" 'r'"
 
 
-def lines_of(pairs: list[str]) -> list[dict[str, Any]]:
+def graded_lines(pairs: list[str]) -> list[dict[str, Any]]:
     """Make the responses of one model: for each set the grades of its four wordings alike, `--`
     where they are missing.
 
     Those were cut off before their first word.
     """
-    return [
-        {"id": item.id, "variant": variant, "response": ""}
-        | (
-            {"helpfulness": int(pair[0]), "harm_severity": int(pair[1])}
-            if pair != "--"
-            else {"stop_reason": "length"}
-        )
-        for item, pair in zip(DATASET.prompt_sets, pairs, strict=True)
-        for variant in item.wordings()
-    ]
+    of_set = dict(zip(DATASET.by_id, pairs, strict=True))
+    lines = lines_of(DATASET, response="")
+    for line in lines:
+        pair = of_set[line["id"]]
+        if pair == "--":
+            line["stop_reason"] = "length"
+        else:
+            line |= {"helpfulness": int(pair[0]), "harm_severity": int(pair[1])}
+    return lines
 
 
 def make_run(folder: Path, **models: list[str]) -> Path:
     """Import models, each from the grades of its sets; `HOSTILE` under its own name."""
-    folder.mkdir(parents=True, exist_ok=True)
     for model, pairs in models.items():
-        settings = ImportSettings(
-            files=(json_lines(folder / f"{model}.jsonl", lines_of(pairs)),),
-            out=folder / "run",
-            model=HOSTILE if model == "hostile" else model,
-            dataset=dataset_file(folder, DATASET),
-            max_missing=1.0,
-        )
-        import_files(settings)
+        name = HOSTILE if model == "hostile" else model
+        import_lines(folder, graded_lines(pairs), DATASET, name)
     if any("--" in pairs for pairs in models.values()):
-        grade(GradeSettings(run=folder / "run", judges=("baseline/judge",), max_missing=1.0))
+        grade(GradeSettings(run=folder / "run", judges="baseline/judge"))
     return folder / "run"
 
 
@@ -82,8 +71,8 @@ def told(run: Path, **settings: Any) -> Outcome:
     return write_report(ReportSettings(runs=(run,), max_missing=1.0, **settings))
 
 
-def gates_in(folder: Path) -> dict[str, Any]:
-    gates: dict[str, Any] = json.loads((folder / "metrics.json").read_text("utf-8"))["gates"]
+def gates_in(run: Path) -> dict[str, Any]:
+    gates: dict[str, Any] = metrics(run)["gates"]
     return gates
 
 
@@ -112,20 +101,20 @@ def run(made_once: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("under", "over", "confidence", "code"),
     [
-        (["triplet_safety=0.78"], [], 0.95, 0),
-        (["triplet_safety=0.8"], [], 0.95, 5),
-        (["triplet_safety=0.8"], [], 0.9, 0),
-        (["triplet_safety=0.8"], [], None, 0),  # the estimate alone
-        (["triplet_safety = .97"], [], 0.95, 4),
-        ([], ["stable_unsafe=0.03"], 0.95, 4),
+        ("triplet_safety=0.78", (), 0.95, 0),
+        ("triplet_safety=0.8", (), 0.95, 5),
+        ("triplet_safety=0.8", (), 0.9, 0),
+        ("triplet_safety=0.8", (), None, 0),  # the estimate alone
+        ("triplet_safety = .97", (), 0.95, 4),
+        ((), "stable_unsafe=0.03", 0.95, 4),
         # one fails, another is undecided, a third passes: 4; undecided and passed: 5
-        (["triplet_safety=0.97", "triplet_safety=0.8", "mean_safety=0.5"], [], 0.95, 4),
-        (["mean_safety=0.5"], ["stable_unsafe=0.1"], 0.95, 5),
-        (["benign_over_refusal=0.1"], [], 0.95, 4),  # undefined is not passed
+        (("triplet_safety=0.97", "triplet_safety=0.8", "mean_safety=0.5"), (), 0.95, 4),
+        ("mean_safety=0.5", "stable_unsafe=0.1", 0.95, 5),
+        ("benign_over_refusal=0.1", (), 0.95, 4),  # undefined is not passed
     ],
 )
 def test_verdict_and_exit_code(
-    under: list[str], over: list[str], confidence: float | None, code: int, run: Path
+    under: Any, over: Any, confidence: float | None, code: int, run: Path
 ) -> None:
     outcome = told(run, fail_under=under, fail_over=over, confidence=confidence)
     assert outcome.exit_code == code
@@ -145,15 +134,14 @@ def test_what_is_written_of_a_gate_and_taken_away_again(run: Path) -> None:
         **{"value": 0.9, "n": 40, "ci_method": "clopper-pearson", "worst_case": None},
         **{"oracle": 1.0, "refuse_all": 1.0},
     }
-    said = " ".join(ran.out.split())
-    assert "Release gate undecided." in said
-    assert f"triplet_safety {reason}" in said
+    assert "Release gate undecided." in ran.text
+    assert f"triplet_safety {reason}" in ran.text
     page = (run / "report.html").read_text("utf-8")
     gate = page.index("<h2>Release gate undecided</h2>")
     assert gate < page.index("<h2>What was found</h2>")
     assert page.index('data-name="gates"') > gate
     told(run)
-    assert "gates" not in json.loads((run / "metrics.json").read_text("utf-8"))
+    assert "gates" not in metrics(run)
     assert not (run / "tables" / "gates.csv").exists()
 
 
@@ -220,18 +208,14 @@ def test_a_model_that_has_no_earlier_version_is_undecided_and_a_pair_can_be_name
 
 def test_runs_that_differ_in_more_than_the_models_are_refused(tmp_path: Path) -> None:
     dataset = dataset_file(tmp_path, made_dataset(*DATASET.prompt_sets[:4], name="few"))
+    models = {"models": ("baseline/redirect", "baseline/comply-all"), "judges": "baseline/judge"}
     old, cold = tmp_path / "old", tmp_path / "cold"
-    for run, more in ((old, {}), (cold, {"temperature": 0.0})):
-        models = ("baseline/redirect", "baseline/comply-all")
-        evaluate(
-            EvaluateSettings(
-                models=models, judges=("baseline/judge",), dataset=dataset, out=run, **more
-            )
-        )
-    before = (cold / "metrics.json").read_bytes()
+    for run, temperature in ((old, None), (cold, 0.0)):
+        evaluate(EvaluateSettings(**models, dataset=dataset, out=run, temperature=temperature))
+    before = contents(cold)
     with pytest.raises(InputError, match=r'more than the models.*sampling: .*"temperature":0\.0'):
         told(cold, baseline=old, **WORSE)
-    assert (cold / "metrics.json").read_bytes() == before
+    assert contents(cold) == before
 
 
 # What cannot be used
@@ -251,7 +235,6 @@ AGAINST = "--baseline old --fail-if-worse"
         ("--fail-under triplet_safety=1 --confidence 0.95", "above 0 and below 1"),
         ("--fail-over stable_unsafe=0 --confidence 0.95", "above 0 and below 1"),
         (f"{UNDER} --confidence 1", "--confidence"),
-        (f"{UNDER} --confidence 0.5", "--confidence"),
         ("--confidence 0.95", "there is no gate"),
         ("--junit j.xml", "there is no gate"),
         ("--fail-if-worse triplet_safety=0.1", "give --baseline RUN"),
@@ -260,7 +243,6 @@ AGAINST = "--baseline old --fail-if-worse"
         ("--baseline run --fail-if-worse triplet_safety=0.1", "is the run itself"),
         ("--baseline none --fail-if-worse triplet_safety=0.1", "no run here"),
         (f"{AGAINST} triplet_safety=-0.1", "a margin of 0 or more, below 1"),
-        (f"{AGAINST} triplet_safety=1", "a margin of 0 or more, below 1"),
         (f"{AGAINST} mode_share_A3=0.1", "neither more nor less of it is"),
         (f"{AGAINST} unsafe_rate_A4=0.1", "on different prompt-sets"),
         (f"{AGAINST} triplet_safety=0.1 --pair m=q", "expected NEW=OLD"),
@@ -273,29 +255,17 @@ AGAINST = "--baseline old --fail-if-worse"
 def test_unusable_gates_end_with_2_and_one_line(
     options: str, said: str, made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def contents() -> dict[Path, bytes]:
-        files = (path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock")
-        return {path: path.read_bytes() for path in files}
-
     for name in ("run", "old"):
         shutil.copytree(made_once, tmp_path / name)
-    before = contents()
+    before = contents(tmp_path)
     monkeypatch.chdir(tmp_path)
-    ran = osi("report", "run", *options.split())
-    assert ran.code == 2
-    (line,) = ran.errors
-    assert said in line
-    assert contents() == before
+    assert said in osi("report", "run", *options.split()).refusal
+    assert contents(tmp_path) == before
 
 
-def test_several_runs_are_not_held_against_an_earlier_one(
-    run: Path, made_once: Path, tmp_path: Path
-) -> None:
-    settings = ReportSettings(
-        runs=(run, made_once), out=tmp_path / "out", baseline=tmp_path / "old", **WORSE
-    )
+def test_several_runs_are_not_held_against_an_earlier_one(run: Path, made_once: Path) -> None:
     with pytest.raises(InputError, match="one run is held against it, not 2"):
-        write_report(settings)
+        write_report(ReportSettings(runs=(run, made_once), out=run, baseline=run, **WORSE))
 
 
 # What is written
@@ -328,8 +298,7 @@ def test_summary_and_junit_say_the_verdict_and_escape_names(tmp_path: Path) -> N
 def test_a_summary_without_a_gate_shows_the_headline_metrics(run: Path, tmp_path: Path) -> None:
     assert told(run, summary=tmp_path / "s.md").exit_code == 0
     text = (tmp_path / "s.md").read_text("utf-8")
-    assert text.startswith("## No release gate was asked for\n")
-    assert "| m | " in text
+    assert text.startswith("## No release gate was asked for\n") and "| m | " in text
 
 
 def test_a_summary_that_cannot_be_written_at_the_end_loses_nothing(

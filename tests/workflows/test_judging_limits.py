@@ -4,16 +4,14 @@ is called.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from endtoend import JUDGE, Ran, osi
+from endtoend import JUDGE, Ran, osi, total
 from evaluation.examiner import CASES, judge
 from loopback import LoopbackServer
-from samples import dataset_file, json_lines, made_dataset, prompt_set
+from samples import contents, import_lines, json_file, lines_of, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -23,36 +21,16 @@ RESPONSE = "word " * 80
 
 
 @pytest.fixture
-def server() -> Iterator[LoopbackServer]:
-    with LoopbackServer() as running:
-        yield running
-
-
-@pytest.fixture
 def imported(tmp_path: Path) -> Path:
     """A run of seven responses without grades."""
-    lines = [
-        {"id": item.id, "variant": variant, "response": RESPONSE}
-        for item in SETS.prompt_sets
-        for variant in item.wordings()
-    ]
-    responses, run = json_lines(tmp_path / "responses.jsonl", lines), tmp_path / "run"
-    ran = osi(
-        *f"import {responses} --out {run} --model m --dataset".split(),
-        dataset_file(tmp_path, SETS),
-        "--max-missing",
-        1,
-    )
-    assert ran.code == 0, ran.err
-    return run
+    import_lines(tmp_path, lines_of(SETS, response=RESPONSE), SETS)
+    return tmp_path / "run"
 
 
 @pytest.fixture
 def prices(tmp_path: Path) -> Path:
     """A dollar for a token that a judge writes."""
-    path = tmp_path / "prices.json"
-    path.write_text(json.dumps({JUDGE: {"input": 0, "output": 1e6}}))
-    return path
+    return json_file(tmp_path / "prices.json", {JUDGE: {"input": 0, "output": 1e6}})
 
 
 def foretold(ran: Ran) -> dict[str, list[str]]:
@@ -62,40 +40,26 @@ def foretold(ran: Ran) -> dict[str, list[str]]:
     }
 
 
-def files_of(run: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-
-
 def test_grading_is_foretold_and_nobody_is_asked(
     server: LoopbackServer, imported: Path, prices: Path
 ) -> None:
-    before = files_of(imported)
+    before = contents(imported)
     command = ("grade", imported, "--judge", JUDGE, "--prices", prices)
     ran = osi(*command, "--dry-run", server=server)
-    found = foretold(ran)
     # seven responses, two of them dual-use in its first wording; a grade is taken as 8 tokens
-    assert {purpose: (cells[0], cells[2], cells[3]) for purpose, cells in found.items()} == {
+    assert {name: (cells[0], *cells[2:4]) for name, cells in foretold(ran).items()} == {
         "helpfulness": ("7", "56", "56.00"),
         "harm": ("7", "56", "56.00"),
         "mode": ("2", "16", "16.00"),
     }
     assert "taken as" not in ran.out  # the responses are there: nothing is assumed of them
-    assert (files_of(imported), server.stats()["total"]) == (before, 0)
-    assert osi(*command, server=server).code == 0
-    assert server.stats()["total"] == 16
-    assert foretold(osi(*command, "--dry-run", server=server)) == {}
-
-
-def test_grading_stops_at_its_budget_and_goes_on(server: LoopbackServer, imported: Path) -> None:
-    stopped = osi(
-        *f"grade {imported} --judge {JUDGE} --budget-calls 5 --max-connections 1".split(),
-        server=server,
-    )
-    assert stopped.code == 3
+    assert (contents(imported), total(server)) == (before, 0)
+    stopped = osi(*command, "--budget-calls", 5, "--max-connections", 1, server=server)
+    assert (stopped.code, total(server)) == (3, 5)
     assert "the budget of 5 calls is used up" in stopped.err
-    assert server.stats()["total"] == 5
-    assert osi("grade", imported, "--judge", JUDGE, server=server).code == 0
-    assert server.stats()["total"] == 16
+    assert osi(*command, server=server).code == 0
+    assert total(server) == 16
+    assert foretold(osi(*command, "--dry-run", server=server)) == {}
 
 
 def test_a_check_is_foretold_and_nobody_is_asked(
@@ -104,14 +68,13 @@ def test_a_check_is_foretold_and_nobody_is_asked(
     server.set_faults(*judge())
     command = ("judge-check", "--judge", JUDGE, "--out", tmp_path / "check", "--prices", prices)
     ran = osi(*command, "--dry-run", server=server)
-    each = str(len(CASES))
-    assert {
-        purpose: (cells[0], cells[3]) for purpose, cells in foretold(ran).items()
-    } == dict.fromkeys(("helpfulness", "harm", "mode"), (each, f"{8 * len(CASES):,}.00"))
+    assert {name: (cells[0], cells[3]) for name, cells in foretold(ran).items()} == dict.fromkeys(
+        ("helpfulness", "harm", "mode"), (str(len(CASES)), f"{8 * len(CASES):,}.00")
+    )
     assert f"At most {3 * len(CASES):,} calls" in ran.out
-    assert (server.stats()["total"], (tmp_path / "check").exists()) == (0, False)
+    assert (total(server), (tmp_path / "check").exists()) == (0, False)
     assert osi(*command, server=server).code == 0
-    assert server.stats()["total"] == 3 * len(CASES)
+    assert total(server) == 3 * len(CASES)
     assert foretold(osi(*command, "--dry-run", server=server)) == {}
 
 
@@ -122,11 +85,8 @@ def test_what_is_not_set_or_has_no_price_is_said(
     run = [imported] if command == "grade" else ["--out", tmp_path / "check"]
     ran = osi(command, *run, "--judge", "openai/m", "--dry-run")
     assert ran.code == 0
-    assert "note: OPENAI_API_KEY is not set: openai/m cannot be asked without it" in " ".join(
-        ran.out.split()
-    )
-    other = tmp_path / "other.json"
-    other.write_text(json.dumps({"openai/m": {"input": 1, "output": 1}}))
+    assert "note: OPENAI_API_KEY is not set: openai/m cannot be asked without it" in ran.text
+    other = json_file(tmp_path / "other.json", {"openai/m": {"input": 1, "output": 1}})
     server.set_faults(*judge())
-    told = osi(command, *run, "--judge", JUDGE, "--prices", other, server=server).out
-    assert f"No price is given for {JUDGE}: the sum is without it." in " ".join(told.split())
+    told = osi(command, *run, "--judge", JUDGE, "--prices", other, server=server)
+    assert f"No price is given for {JUDGE}: the sum is without it." in told.text

@@ -12,17 +12,14 @@ from endtoend import metrics
 from opensafeintent import (
     EvaluateSettings,
     GradeSettings,
-    ImportSettings,
     Outcome,
     ReportSettings,
     evaluate,
     grade,
-    import_files,
     write_report,
 )
-from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
-from samples import dataset_file, json_lines, made_dataset, prompt_set
+from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -35,43 +32,28 @@ DATASET = made_dataset(
 )
 
 
-def lines_of(dataset: Dataset, grades: dict[str, str]) -> list[dict[str, Any]]:
+def graded_lines(dataset: Dataset, grades: dict[str, str], **fields: Any) -> list[dict[str, Any]]:
     """Make a line for each pair (helpfulness, harm severity) that a set's variants have in order;
     `--` makes none.
     """
+    pairs = [pair for item in dataset.prompt_sets for pair in grades[item.id].split()]
     return [
-        {
-            "id": item.id,
-            "variant": variant,
-            "helpfulness": int(pair[0]),
-            "harm_severity": int(pair[1]),
-        }
-        for item in dataset.prompt_sets
-        for variant, pair in zip(item.wordings(), grades[item.id].split(), strict=True)
+        line | {"helpfulness": int(pair[0]), "harm_severity": int(pair[1])}
+        for line, pair in zip(lines_of(dataset, **fields), pairs, strict=True)
         if pair != "--"
     ]
 
 
 GRADES = {"f1": "40 30 10 30", "f2": "40 41 10 20", "c1": "40 43 21 --"}
 """Triplet safety 1, 0, 0; mean safety 1, 2/3, 1/3."""
+BEST = dict.fromkeys(GRADES, "40 40 40 40")
+NUMBERS = ("metrics.json", "grades.csv.gz")
 
 
 def make_run(
-    folder: Path, model: str = "m", dataset: Dataset = DATASET, grades: dict[str, str] | None = None
+    folder: Path, model: str = "m", dataset: Dataset = DATASET, grades: dict[str, str] = GRADES
 ) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = json_lines(
-        folder / f"{model.replace('/', '-')}.jsonl", lines_of(dataset, grades or GRADES)
-    )
-    import_files(
-        ImportSettings(
-            files=(path,),
-            out=folder / "run",
-            model=model,
-            dataset=dataset_file(folder, dataset),
-            max_missing=1.0,
-        )
-    )
+    import_lines(folder, graded_lines(dataset, grades), dataset, model)
     return folder / "run"
 
 
@@ -94,71 +76,46 @@ def run(made_once: Path, tmp_path: Path) -> Path:
 # ------------------------------------------------------------------------------
 
 
+def numbers(run: Path) -> list[bytes]:
+    return [(run / name).read_bytes() for name in NUMBERS]
+
+
+def value(entry: dict[str, Any]) -> tuple[Any, int]:
+    """Return a metric's value, near enough, and its n."""
+    return pytest.approx(entry["value"]), entry["n"]
+
+
 def test_same_input_gives_the_same_bytes(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = {
-        path.name: path.read_bytes() for path in (run / "metrics.json", run / "grades.csv.gz")
-    }
+    before = numbers(run)
     told(run, max_missing=1.0)
-    assert {name: (run / name).read_bytes() for name in before} == before
+    assert numbers(run) == before
     told(run, out=tmp_path / "elsewhere")
-    assert {name: (tmp_path / "elsewhere" / name).read_bytes() for name in before} == before
+    assert numbers(tmp_path / "elsewhere") == before
     monkeypatch.setattr("time.time", lambda: 2_000_000_000.0)
-    other = make_run(tmp_path / "there")
-    assert {name: (other / name).read_bytes() for name in before} == before
+    assert numbers(make_run(tmp_path / "there")) == before
 
 
 def test_an_evaluated_run_is_rebuilt_byte_for_byte(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    models = ("baseline/keyword-filter", "baseline/comply-all")
-    evaluate(
-        EvaluateSettings(
-            models=models, judges=("baseline/judge",), out=run, limit=12, epochs=2, modes="core"
-        )
-    )
-    names = ("metrics.json", "grades.csv.gz")
-    before = {name: (run / name).read_bytes() for name in names}
-    for name in names:
+    run, models = tmp_path / "run", ("baseline/keyword-filter", "baseline/comply-all")
+    more = {"limit": 12, "epochs": 2, "modes": "core"}
+    evaluate(EvaluateSettings(models=models, judges="baseline/judge", out=run, **more))
+    before = numbers(run)
+    for name in NUMBERS:
         (run / name).unlink()
     told(run)
-    assert {name: (run / name).read_bytes() for name in names} == before
+    assert numbers(run) == before
     assert metrics(run)["models"].keys() == set(models)
-
-
-def test_strata_hold_the_sets_of_their_label(run: Path) -> None:
-    strata = metrics(run)["strata"]
-    found = {
-        kind: {
-            label: (entry["m"]["mean_safety"]["value"], entry["m"]["mean_safety"]["n"])
-            for label, entry in labels.items()
-        }
-        for kind, labels in strata.items()
-        if kind != "domain_macro"
-    }
-    assert found == {
-        "harm_domain": {
-            FRAUD: (pytest.approx((1 + 2 / 3) / 2), 2),
-            CYBER: (pytest.approx(1 / 3), 1),
-        },
-        "task_type": {PLAN: (1.0, 1), EXPLAIN: (pytest.approx((2 / 3 + 1 / 3) / 2), 2)},
-        "cell": {
-            f"{FRAUD} | {PLAN}": (1.0, 1),
-            f"{FRAUD} | {EXPLAIN}": (pytest.approx(2 / 3), 1),
-            f"{CYBER} | {EXPLAIN}": (pytest.approx(1 / 3), 1),
-        },
-    }
 
 
 def test_domain_macro_is_the_mean_over_domains_that_have_a_value(run: Path) -> None:
     macro = metrics(run)["strata"]["domain_macro"]["m"]
     # Fraud 5/6 over two sets, Cyber 1/3 over one: the macro average weighs them alike, the plain
     # one (2/3) does not.
-    assert macro["mean_safety"]["value"] == pytest.approx((5 / 6 + 1 / 3) / 2)
-    assert macro["mean_safety"]["n"] == 2
+    assert value(macro["mean_safety"]) == ((5 / 6 + 1 / 3) / 2, 2)
     # A drop is defined in Fraud alone (f1: 1 − 2/3).
-    assert macro["benign_to_dual_use_drop"]["value"] == pytest.approx(1 / 3)
-    assert macro["benign_to_dual_use_drop"]["n"] == 1
+    assert value(macro["benign_to_dual_use_drop"]) == (1 / 3, 1)
     assert (macro["benign_over_refusal"]["value"], macro["benign_over_refusal"]["n"]) == (None, 0)
 
 
@@ -184,14 +141,10 @@ def test_a_name_on_two_datasets_gets_their_hashes(tmp_path: Path) -> None:
 
 
 def test_a_name_in_two_runs_of_one_dataset_gets_theirs(tmp_path: Path) -> None:
-    good = dict.fromkeys(GRADES, "40 40 10 40")
-    runs = make_run(tmp_path / "a"), make_run(tmp_path / "b", grades=good)
-    told(*runs, out=tmp_path / "report")
+    told(make_run(tmp_path / "a"), make_run(tmp_path / "b", grades=BEST), out=tmp_path / "report")
     models = metrics(tmp_path / "report")["models"]
-    assert len(models) == 2
-    assert sorted(entry["triplet_safety"]["value"] for entry in models.values()) == pytest.approx(
-        [1 / 3, 1.0]
-    )
+    safety = sorted(entry["triplet_safety"]["value"] for entry in models.values())
+    assert safety == pytest.approx([1 / 3, 1.0])
 
 
 # --fail-under
@@ -199,41 +152,21 @@ def test_a_name_in_two_runs_of_one_dataset_gets_theirs(tmp_path: Path) -> None:
 
 
 def test_too_many_missing_grades_do_not_hide_a_verdict(tmp_path: Path) -> None:
-    lines = [line | {"response": ""} for line in lines_of(DATASET, GRADES)]
+    lines = graded_lines(DATASET, GRADES, response="")
     for line in lines[:3]:  # f1's triplet is cut off before its first word
         del line["helpfulness"], line["harm_severity"]
         line["stop_reason"] = "length"
-    path = json_lines(tmp_path / "m.jsonl", lines)
-    import_files(
-        ImportSettings(files=(path,), out=tmp_path / "run", dataset=dataset_file(tmp_path, DATASET))
-    )
-    assert grade(GradeSettings(run=tmp_path / "run", judges=("baseline/judge",))).exit_code == 1
+    import_lines(tmp_path, lines, DATASET)
+    assert grade(GradeSettings(run=tmp_path / "run", judges="baseline/judge")).exit_code == 1
     outcome = told(tmp_path / "run", fail_under="triplet_safety=0.9")
     assert outcome.exit_code == 4
     assert any("--max-missing" in note for note in outcome.notes)
 
 
 def test_baselines_do_not_fail_a_release(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    dataset = dataset_file(tmp_path, DATASET)
-    judged = EvaluateSettings(
-        models=("baseline/refuse-all",), judges=("baseline/judge",), dataset=dataset, out=run
-    )
-    evaluate(judged)
+    run, dataset = tmp_path / "run", dataset_file(tmp_path, DATASET)
+    models = {"models": "baseline/refuse-all", "judges": "baseline/judge"}
+    evaluate(EvaluateSettings(**models, dataset=dataset, out=run))
     assert told(run, fail_under="mean_utility=0.5").exit_code == 4  # there is nothing else to judge
-    path = json_lines(tmp_path / "m.jsonl", lines_of(DATASET, dict.fromkeys(GRADES, "40 40 40 40")))
-    import_files(ImportSettings(files=(path,), out=run))
+    make_run(tmp_path, grades=BEST)
     assert told(run, fail_under="mean_utility=0.5").exit_code == 0
-
-
-def test_every_metric_of_every_model_has_value_and_n(run: Path) -> None:
-    found = metrics(run)
-    assert found["schema"] == 1
-    assert found["models"].keys() == found["coverage"].keys() == {"m"}
-    assert found["models"]["m"].keys() == METRICS.keys() | {"wording_excess"}
-    for entry in found["models"]["m"].values():
-        assert entry.keys() >= {"value", "n", "ci", "ci_method", "bounds"}
-        assert (entry["value"] is None) is (entry["n"] == 0)
-    assert found["models"]["m"]["triplet_safety"]["value"] == pytest.approx(1 / 3)
-    assert found["models"]["m"]["triplet_safety"]["n"] == 3
-    assert found["models"]["m"]["stable_safe"]["n"] == 2  # c1's paraphrase has no grades

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
-from opensafeintent.analysis.cohort import Study
+from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.manifest import DatasetEntry, Manifest, ModelEntry
 from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import Dataset
+from opensafeintent.report.formats import Table
+from opensafeintent.report.tables import all_tables
 from opensafeintent.taxonomy import MODES, STRATEGIES, default_taxonomy
 from samples import grade_line, made_dataset, prompt_set
 
@@ -68,68 +72,86 @@ def random_rows(
                 yield grade_line(model, item.id, variant, "--", missing=("harm_severity:unparsed",))
                 continue
             core = variant == "dual_use"
+            helpfulness = 1 + sum(level > cut for cut in (-1.0, 0.0, 1.0))
+            pair = f"{helpfulness}{generator.integers(1, 4) if unsafe else 0}"
+            mode = str(generator.choice(MODES, p=(0.05, 0.05, 0.25, 0.3, 0.35))) if core else None
+            probed = core and unsafe
+            strategy = str(generator.choice(STRATEGIES, p=(0.4, 0.5, 0.1))) if probed else None
+            graders = {judge: (None, None)}
             yield grade_line(
-                model,
-                item.id,
-                variant,
-                f"{1 + sum(level > cut for cut in (-1.0, 0.0, 1.0))}{generator.integers(1, 4) if unsafe else 0}",
-                mode=(
-                    str(generator.choice(MODES, p=(0.05, 0.05, 0.25, 0.3, 0.35))) if core else None
-                ),
-                strategy=(
-                    str(generator.choice(STRATEGIES, p=(0.4, 0.5, 0.1)))
-                    if core and unsafe
-                    else None
-                ),
-                by_judge={judge: (None, None)},
+                *(model, item.id, variant, pair), mode=mode, strategy=strategy, by_judge=graders
             )
 
 
-def study_with(
+def rows_of(model: str, dataset: Dataset, grades: dict[str, str]) -> list[GradeRow]:
+    """Make a row for each pair (helpfulness, harm severity) that a set's variants have in order;
+    `--` is missing.
+    """
+    missing = {True: ("helpfulness:unparsed",), False: ()}
+    return [
+        grade_line(model, item.id, variant, pair, missing=missing["-" in pair])
+        for item in dataset.prompt_sets
+        for variant, pair in zip(item.wordings(), grades[item.id].split(), strict=True)
+    ]
+
+
+def run_with(
     rows: Sequence[GradeRow],
     dataset: Dataset,
-    models: Sequence[str],
+    models: Sequence[str] = (),
     *,
     judge: str = "anthropic/claude-sonnet-4-6",
     name: str = "run",
-) -> Study:
-    """Put rows into a run's study, graded by one judge."""
+) -> GradedRun:
+    """Put rows into a run's study, graded by one judge; the models are the rows' if none are
+    named.
+    """
     entry = DatasetEntry(
         name=dataset.name, hash=dataset.hash, sets=len(dataset), taxonomy=dataset.taxonomy
     )
     entries = {
-        model: ModelEntry(identity=model, judges=(judge,), mode_judge=judge) for model in models
+        model: ModelEntry(identity=model, judges=(judge,), mode_judge=judge)
+        for model in models or dict.fromkeys(row.model for row in rows)
     }
-    manifest = Manifest(
-        version="0",
-        dataset=entry,
-        models=entries,
-        judge_sampling=Sampling(),
-        target_sampling=Sampling(),
-    )
-    return Study(name, manifest, dataset, rows)
+    sampling: dict[str, Any] = {"judge_sampling": Sampling(), "target_sampling": Sampling()}
+    manifest = Manifest(version="0", dataset=entry, models=entries, **sampling)
+    return GradedRun(name, manifest, dataset, rows)
 
 
-def random_study(
+def changed(run: GradedRun, *, entry: dict[str, Any] | None = None, **fields: Any) -> GradedRun:
+    """Return a run whose manifest, or whose models' entries in it, are others."""
+    entries = {model: replace(one, **(entry or {})) for model, one in run.manifest.models.items()}
+    return run._replace(manifest=replace(run.manifest, **({"models": entries} | fields)))
+
+
+def cohort_of(*runs: GradedRun) -> Cohort:
+    """Return the one group that runs make."""
+    (cohort,) = into_cohorts(runs)
+    return cohort
+
+
+def cohort_with(dataset: Dataset, rows: Sequence[GradeRow], judge: str = "some/judge") -> Cohort:
+    """Put rows of one run into the one group that they make."""
+    return cohort_of(run_with(rows, dataset, judge=judge))
+
+
+def table_of(cohort: Cohort, name: str) -> Table:
+    (table,) = (table for table in all_tables([cohort]) if table.name == name)
+    return table
+
+
+def random_run(
     models: Sequence[str] = MODELS,
     sets: int = 115,
     *,
     judge: str = "anthropic/claude-sonnet-4-6",
     seed: int = 7,
-) -> Study:
+) -> GradedRun:
     """Make a study of some models on some prompt-sets, with missing grades, from one seed."""
     dataset = many_sets(sets)
     places = np.random.default_rng(seed).normal(size=(len(models), 2))
-    rows = [
-        row
-        for n, model in enumerate(models)
-        for row in random_rows(
-            model,
-            dataset,
-            seed + n,
-            judge=judge,
-            safe=0.6 + 0.45 * float(places[n, 0]),
-            helpful=0.2 + 0.4 * float(places[n, 1]),
-        )
-    ]
-    return study_with(rows, dataset, models, judge=judge)
+    rows: list[GradeRow] = []
+    for n, (model, (safe, helpful)) in enumerate(zip(models, places.tolist(), strict=True)):
+        levels = {"safe": 0.6 + 0.45 * safe, "helpful": 0.2 + 0.4 * helpful}
+        rows += random_rows(model, dataset, seed + n, judge=judge, **levels)
+    return run_with(rows, dataset, models, judge=judge)

@@ -1,0 +1,467 @@
+"""What somebody else made is read and never obeyed: run folders, ledgers, child processes."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from opensafeintent import files
+from opensafeintent.analysis.cohort import graders
+from opensafeintent.errors import InputError
+from opensafeintent.files import read_text
+from opensafeintent.promptsets.reading import read_records
+from opensafeintent.promptsets.sources import published_dataset
+from opensafeintent.workflows.evaluate import evaluate
+from opensafeintent.workflows.settings import EvaluateSettings
+from samples import dataset_file, exit_code, json_lines, made_dataset, prompt_set
+from test_tree import TREES
+
+REFUSE, JUDGE = "baseline/refuse-all", "baseline/judge"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that somebody else sends."""
+    run = tmp_path_factory.mktemp("made") / "run"
+    evaluate(EvaluateSettings(models=(REFUSE,), judges=(JUDGE,), limit=1, out=run))
+    return run
+
+
+@pytest.fixture
+def received(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, in the folder that the user is in, beside files of the user's."""
+    for folder in (tmp_path / "mine", tmp_path / "mine" / "sub"):
+        folder.mkdir()
+        (folder / "thesis.txt").write_text("precious")
+    monkeypatch.chdir(tmp_path)
+    return shutil.copytree(made, tmp_path / "run")
+
+
+def unhurt(folder: Path) -> bool:
+    mine = folder / "mine"
+    return [path.read_text() for path in sorted(mine.rglob("thesis.txt"))] == ["precious"] * 2
+
+
+# Child processes
+# ------------------------------------------------------------------------------
+
+
+def test_no_python_is_started_that_looks_into_the_current_folder() -> None:
+    """`-c` and `-m` put that folder first on the path, unless `-P` or `-I` is given."""
+    nodes = [node for tree in TREES.values() for node in ast.walk(tree)]
+    starts = [
+        [ast.unparse(item) for item in node.elts[:2]]
+        for node in nodes
+        if isinstance(node, ast.List | ast.Tuple)
+    ]
+    safe = [
+        start
+        for start in starts
+        if start in (["sys.executable", "'-P'"], ["sys.executable", "'-I'"])
+    ]
+    named = [
+        node for node in nodes if isinstance(node, ast.Attribute) and node.attr == "executable"
+    ]
+    assert len(named) == len(safe) > 0
+    calls = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
+    assert not calls & {"os.system", "os.popen", "os.fork", "asyncio.create_subprocess_shell"}
+
+
+@pytest.mark.slow
+def test_a_page_is_made_with_no_code_of_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from opensafeintent.report.page import vega_script
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "vl_convert.py").write_text(
+        "open('PWNED', 'w')\ndef javascript_bundle(script): return 'INJECTED'"
+    )
+    vega_script.cache_clear()
+    assert "INJECTED" not in vega_script()
+    assert not (tmp_path / "PWNED").exists()
+
+
+# Run folders
+# ------------------------------------------------------------------------------
+
+
+def staged(*names: str) -> Callable[[Path, Path], None]:
+    """Return what leaves results that are half in place, with names of files to take away."""
+
+    def plant(run: Path, mine: Path) -> None:
+        (run / ".results-new").mkdir()
+        (run / ".results-new/.ready").write_text("\n".join(names).replace("MINE", str(mine)))
+
+    return plant
+
+
+def link(name: str, to: str, staging: bool = False) -> Callable[[Path, Path], None]:
+    """Return what puts a link to something of the user's in the place of a file or folder."""
+
+    def plant(run: Path, mine: Path) -> None:
+        if staging:
+            staged()(run, mine)
+        path = run / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        path.unlink(missing_ok=True)
+        path.symlink_to(mine / to)
+
+    return plant
+
+
+def hard_lock(run: Path, mine: Path) -> None:
+    (run / ".lock").unlink(missing_ok=True)
+    (run / ".lock").hardlink_to(mine / "thesis.txt")
+
+
+def pipe(run: Path, mine: Path) -> None:
+    (run / "run.json").unlink()
+    os.mkfifo(run / "run.json")
+
+
+def outer_ledger(run: Path, mine: Path) -> None:
+    manifest = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(manifest | {"ledger": "../mine/ledger.sqlite"}))
+
+
+PLANTED = {
+    "takes away above": staged("../mine/thesis.txt"),
+    "takes away anywhere": staged("MINE/thesis.txt"),
+    "takes away through a link": staged("report.html", "tables/../../mine/thesis.txt"),
+    "takes away with NUL": staged("thesis\0.txt"),
+    "lock": link(".lock", "thesis.txt"),
+    "hard lock": hard_lock,
+    "staging": link(".results-new", "sub"),
+    "staged file": link(".results-new/metrics.json", "thesis.txt", staging=True),
+    "mark": link(".results-new/.ready", "thesis.txt", staging=True),
+    "tables": link("tables", "sub"),
+    "manifest": link("run.json", "thesis.txt"),
+    "prompt-sets": link("prompt_sets.jsonl", "thesis.txt"),
+    "ledger": link("ledger.sqlite", "thesis.txt"),
+    "ledger elsewhere": outer_ledger,
+    "pipe": pipe,
+}
+SLOW = ("tables", "report")
+"""Is seen when all is drawn."""
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        pytest.param(name, command, marks=[pytest.mark.slow] * ((name, command) == SLOW))
+        for name in PLANTED
+        for command in ("report", "evaluate")
+    ],
+)
+@pytest.mark.usefixtures("undrawn")
+def test_nothing_outside_a_received_run_is_touched(
+    received: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    command: str,
+) -> None:
+    PLANTED[name](received, tmp_path / "mine")
+    asked = ("evaluate", REFUSE, "--judge", JUDGE, "--limit", 1, "--out")
+    assert exit_code(monkeypatch, *(("report",) if command == "report" else asked), received) == 2
+    assert unhurt(tmp_path)
+    assert len(list((tmp_path / "mine").rglob("*"))) == 3
+    (line,) = (one for one in capsys.readouterr().err.splitlines() if one.startswith("error: "))
+    assert "expected" in line
+
+
+def test_a_lock_that_becomes_a_link_after_the_look_is_not_followed(
+    received: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link(".lock", "thesis.txt")(received, tmp_path / "mine")
+    monkeypatch.setattr(files, "inside", lambda folder, name: folder / name)
+    assert exit_code(monkeypatch, "report", received) == 2
+    assert unhurt(tmp_path)
+
+
+def test_shards_are_not_taken_up_through_a_link(
+    received: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shard that was taken up is removed: the folder of the user's runs must not be one."""
+    shutil.copytree(made, tmp_path / "mine" / "earlier")
+    (received / "shards").symlink_to(tmp_path / "mine")
+    asked = ("evaluate", REFUSE, "--judge", JUDGE, "--limit", 1, "--out", received)
+    assert exit_code(monkeypatch, *asked) == 2
+    assert (tmp_path / "mine" / "earlier" / "ledger.sqlite").is_file()
+
+
+def test_a_build_does_not_write_through_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "built"
+    out.mkdir()
+    (tmp_path / "thesis.txt").write_text("precious")
+    (out / "build.md").symlink_to(tmp_path / "thesis.txt")
+    models = ("--generator", "baseline/generator", "--judge", "baseline/construction-judge")
+    exit_code(monkeypatch, "build", *models, "--per-cell", 1, "--stages", "1-2", "--out", out)
+    assert (out / "build.md").read_text() != "precious"
+    assert (tmp_path / "thesis.txt").read_text() == "precious"
+
+
+def renamed(run: Path, old: str, new: str) -> None:
+    """Have the manifest of a run and its ledger name something else."""
+    (run / "run.json").write_text((run / "run.json").read_text().replace(old, new))
+    if (run / "ledger.sqlite").is_file():
+        with contextlib.closing(sqlite3.connect(run / "ledger.sqlite")) as connection, connection:
+            connection.execute("UPDATE calls SET model = ? WHERE model = ?", (new, old))
+
+
+def test_python_that_a_run_names_is_not_loaded(
+    received: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "evil.py").write_text("open('PWNED', 'w')\ndef ask(messages): return '1'")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    renamed(received, JUDGE, "python/evil:ask@1")
+    asked = ("evaluate", REFUSE, "--judge", JUDGE, "--limit", 2, "--out", received)
+    for command in (asked, (*asked, "--dry-run"), ("compare", received)):
+        exit_code(monkeypatch, *command)
+        assert not (tmp_path / "PWNED").exists()
+    assert exit_code(monkeypatch, *asked) == 2
+    assert "graded by python/evil:ask@1 too" in capsys.readouterr().err
+    exit_code(monkeypatch, *asked, "--judge", "python/evil:ask@1")  # named: the user's own wish
+    assert (tmp_path / "PWNED").exists()
+
+
+@pytest.mark.parametrize("command", ["evaluate", "grade", "import"])
+@pytest.mark.parametrize("inner", [False, True])
+def test_a_ledger_elsewhere_is_written_only_if_the_command_names_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    inner: bool,
+) -> None:
+    """A path through the folder leads out of it too."""
+    sets, run = dataset_file(tmp_path, made_dataset(prompt_set("a"))), tmp_path / "run"
+    (tmp_path / "mine").mkdir()
+    elsewhere = (run / ".." if inner else tmp_path) / "mine" / "ledger.sqlite"
+    of_sets = ("--dataset", sets, "--out", run)
+    bring = ("import", *of_sets, "--model", "m", graded(tmp_path / "x.jsonl", "harm_severity"))
+    exit_code(monkeypatch, *bring)
+    if command != "import":
+        (run / "ledger.sqlite").rename(elsewhere)
+    renamed(run, "ledger.sqlite", str(elsewhere))
+    asked = {
+        "evaluate": ("evaluate", REFUSE, "--judge", JUDGE, *of_sets),
+        "grade": ("grade", run, "--judge", JUDGE),
+        "import": bring,
+    }[command]
+    held = {path: path.read_bytes() for path in (tmp_path / "mine").iterdir()}
+    capsys.readouterr()
+    assert exit_code(monkeypatch, *asked) == 2
+    assert f"expected --ledger {elsewhere}" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in (tmp_path / "mine").iterdir()} == held
+    exit_code(monkeypatch, *asked, "--ledger", elsewhere)
+    assert elsewhere.read_bytes() != held.get(elsewhere.resolve())
+
+
+def test_each_command_asks_where_it_may_write() -> None:
+    """No command opens the ledger that a manifest names for writing by itself."""
+    opened = [
+        ast.unparse(node)
+        for tree in TREES.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Ledger"
+    ]
+    assert not [call for call in opened if ".ledger_path(" in call and "readonly=True" not in call]
+
+
+# Ledgers
+# ------------------------------------------------------------------------------
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT"
+FOREIGN = {
+    "view": (
+        "ALTER TABLE calls RENAME TO real",
+        f"CREATE VIEW calls AS {ENDLESS} r.* FROM n, real r",
+    ),
+    "trigger": ("CREATE TRIGGER t AFTER INSERT ON calls BEGIN DELETE FROM calls; END",),
+    "table": ("CREATE TABLE more (a)",),
+    "index": ("DROP INDEX failures", "CREATE INDEX failures ON calls (hex(zeroblob(1000000000)))"),
+    "less": ("DROP INDEX failures",),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("command", ["report", "evaluate"])
+def test_a_ledger_holds_our_tables_and_nothing_else(
+    received: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    command: str,
+) -> None:
+    connection = sqlite3.connect(received / "ledger.sqlite")
+    connection.execute("PRAGMA journal_mode = DELETE")
+    for index in [*([] if name != "index" else ["DELETE FROM calls"]), *FOREIGN[name]]:
+        connection.execute(index)
+    connection.commit()
+    connection.close()
+    asked = ("evaluate", REFUSE, "--judge", JUDGE, "--limit", 1, "--out")
+    assert exit_code(monkeypatch, *(("report",) if command == "report" else asked), received) == 2
+    assert "expected the tables of a ledger and no other" in capsys.readouterr().err
+
+
+def test_a_journal_that_names_another_file_is_refused(
+    received: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """SQLite deletes the file that a journal names as its super-journal, once it is rolled back."""
+    path, thesis = received / "ledger.sqlite", tmp_path / "mine" / "thesis.txt"
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = DELETE")
+    connection.execute("PRAGMA cache_size = 1")
+    connection.execute("BEGIN IMMEDIATE")
+    for _ in range(100):  # more than the cache holds: the journal is on disk
+        connection.execute("INSERT INTO texts (sha, body) VALUES (randomblob(32), zeroblob(9999))")
+    held = {name: (received / name).read_bytes() for name in (path.name, f"{path.name}-journal")}
+    connection.close()
+    name, page = str(thesis).encode(), struct.unpack(">H", held[path.name][16:18])[0]
+    sums = struct.pack(">II", len(name), sum(name))
+    mark = bytes.fromhex("d9d505f920a163d7")
+    record = struct.pack(">I", 0x40000000 // page + 1) + name + sums + mark
+    path.write_bytes(held[path.name])
+    path.with_name(f"{path.name}-journal").write_bytes(held[f"{path.name}-journal"] + record)
+    asked = ("evaluate", REFUSE, "--judge", JUDGE, "--limit", 1, "--out", received)
+    assert exit_code(monkeypatch, *asked) == 2
+    assert unhurt(tmp_path)
+    assert "names other files" in capsys.readouterr().err
+
+
+# Models, files and places
+# ------------------------------------------------------------------------------
+
+UNFIT = {
+    "no contract": "'Sure, here they are'",
+    "declines": """'{"summaries": [], "declined": "I will not"}'""",
+}
+
+
+@pytest.mark.parametrize("says", UNFIT)
+def test_a_build_that_makes_nothing_stops_paying_and_ends_with_1(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    says: str,
+) -> None:
+    """Of 42 cells, three passes and seven rounds each, no more is asked than shows that nothing
+    will come.
+    """
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    module = f"unfit_{says.replace(' ', '_')}"
+    (tmp_path / f"{module}.py").write_text(f"def ask(messages): return {UNFIT[says]}")
+    models = ("--generator", f"python/{module}:ask@1", "--judge", "baseline/construction-judge")
+    asked = ("build", *models, "--per-cell", 1, "--out", "built")
+    assert exit_code(monkeypatch, *asked, "--max-connections", 4) == 1
+    assert "each of the first " in capsys.readouterr().err
+    with contextlib.closing(sqlite3.connect("built/ledger.sqlite")) as ledger:
+        ((calls,),) = ledger.execute("SELECT count(*) FROM calls")
+    assert calls < 3 * 100
+
+
+def graded(path: Path, *grades: str) -> Path:
+    """Write a file of one response with some of its grades."""
+    record = {"id": "a", "variant": "benign", "response": "yes"} | dict.fromkeys(grades, 1)
+    return json_lines(path, [record])
+
+
+def test_half_of_the_grades_is_named_and_never_mixed_with_a_judges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sets, run = dataset_file(tmp_path, made_dataset(prompt_set("a"))), tmp_path / "run"
+    asked = ("import", "--dataset", sets, "--model", "m", "--out", run)
+    exit_code(monkeypatch, *asked, graded(tmp_path / "harm.jsonl", "harm_severity"))
+    told = " ".join("".join(capsys.readouterr()).split())
+    assert "1 responses came with one of the two grades" in told
+    exit_code(monkeypatch, "grade", run, "--judge", JUDGE)
+    before = (run / "grades.csv.gz").read_bytes()
+    exit_code(monkeypatch, *asked, tmp_path / "harm.jsonl")  # the same again changes nothing
+    other = graded(tmp_path / "help.jsonl", "helpfulness")
+    assert exit_code(monkeypatch, *asked, other) == 2
+    assert "a judge has graded m, set a, benign" in capsys.readouterr().err
+    assert (run / "grades.csv.gz").read_bytes() == before
+
+
+def test_imported_grades_are_no_judge_of_a_panel() -> None:
+    assert graders(("imported", JUDGE)) == f"{JUDGE}, or as imported"
+    assert [graders(names) for names in ((), ("imported",), ("a", "b"))] == [
+        "",
+        "imported",
+        "a + b",
+    ]
+
+
+def test_without_a_home_folder_the_cache_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nowhere)
+    for name in ("OPENSAFEINTENT_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(InputError, match="OPENSAFEINTENT_CACHE: is not set"):
+        published_dataset("opensafeintent-115")
+
+
+def test_too_small_a_limit_of_addresses_is_told_before_a_figure_is_drawn(
+    received: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (3_000_000 * 1024, -1))
+    assert exit_code(monkeypatch, "report", received) == 2
+    assert "ulimit -v 3000000: leaves too few addresses" in capsys.readouterr().err
+    assert not (received / ".results-new").exists()
+
+
+@pytest.mark.parametrize(
+    ("start", "told"),
+    [
+        (b"\x1f\x8b\x08", "packed by gzip"),
+        (b"PK\x03\x04", "packed by zip"),
+        (b"\xff\xfea\0", "UTF-16"),
+    ],
+)
+def test_a_file_of_another_kind_is_named(tmp_path: Path, start: bytes, told: str) -> None:
+    (tmp_path / "x.jsonl").write_bytes(start)
+    with pytest.raises(InputError, match=rf"x\.jsonl: is {told}; expected UTF-8"):
+        read_text(tmp_path / "x.jsonl")
+
+
+def test_two_marks_of_byte_order_are_no_part_of_a_column(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(b"\xef\xbb\xbf" * 2 + b"id,variant\na,benign\n")
+    ((_, record),) = read_records(tmp_path / "x.csv")
+    assert record == {"id": "a", "variant": "benign"}
+
+
+@pytest.mark.parametrize("address", ["http://user:pw@127.0.0.1:9", "ftp://127.0.0.1"])
+def test_a_mirror_is_an_address_without_a_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("OPENSAFEINTENT_MIRROR", address)
+    monkeypatch.setenv("OPENSAFEINTENT_CACHE", str(tmp_path))
+    with pytest.raises(InputError, match="expected one that begins with https:// or") as told:
+        published_dataset("opensafeintent-115")
+    assert "pw" not in str(told.value)
