@@ -4,7 +4,7 @@ before".
     python benchmarks/gates.py [--studies N] [--seed N]
 
 Shares are exact: every count is tried. Of scores and of changes so many studies are drawn, whose
-truth is the limit or the margin itself, and the functions that decide (`statistics.gates`) are
+truth is the limit or the margin itself, and the functions that decide (`statistics.thresholds`) are
 asked about each.
 """
 

@@ -1,5 +1,5 @@
 """Other intervals of a ratio over prompt-sets, to hold ours against: Wilson, Clopper–Pearson, t,
-BCa, Korn and Graubard.
+BCa, Korn and Graubard, and t with two pseudo-sets.
 
 Each takes rows of studies, Σ numerator / Σ denominator between 0 and 1, and returns 95 % limits of
 each row. Written here from the sources; no other package is needed.
@@ -8,7 +8,7 @@ each row. Written here from the sources; no other package is needed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from math import lgamma
 from statistics import NormalDist
 
@@ -103,12 +103,29 @@ def bca(top: Floats, bottom: Floats) -> Limits:
     return ends[0], ends[1]
 
 
+def with_pseudo_sets(weight: float, top: Floats, bottom: Floats) -> Limits:
+    """The t interval over the sets and two pseudo-sets of this weight, one at each end of the
+    scale; degrees of freedom from Kish's number of sets.
+    """
+    counts = weight * bottom.sum(axis=1) / (bottom > 0).sum(axis=1)
+    total = bottom.sum(axis=1) + 2 * counts
+    p = (top.sum(axis=1) + counts) / total
+    squares = ((top - p[:, None] * bottom) ** 2).sum(axis=1)
+    squares += counts**2 / weight * (p**2 + (1 - p) ** 2)
+    n = total**2 / ((bottom**2).sum(axis=1) + 2 * counts**2 / weight)
+    half = np.sqrt(squares / total**2 * n / (n - 1))
+    half *= np.array([t_quantile(0.975, max(int(count) - 1, 1)) for count in n])
+    return p - half, p + half
+
+
 OTHERS: dict[str, Method] = {
     "Wilson": wilson,
     "Clopper–Pearson": clopper_pearson,
     "t": student,
     "BCa": bca,
     "Korn–Graubard": korn_graubard,
+    "t, pseudo-sets ¾": partial(with_pseudo_sets, 0.75),
+    "t, pseudo-sets 1": partial(with_pseudo_sets, 1.0),
 }
 
 
