@@ -72,7 +72,7 @@ TWICE = KITCHEN + KITCHEN.partition("\n")[2].partition("[[task")[0]
         (NO_DOMAINS, "harm_domains is empty"),
         (NO_DOMAINS.replace("[]", '["Arson"]', 1), r"got `str` - at `\$.harm_domains"),
         (TWICE, r"harm_domains names \['Burnt Toast'\] twice"),
-        (KITCHEN.encode("utf-16"), "not UTF-8"),
+        (KITCHEN.encode("utf-16"), "is UTF-16; expected UTF-8"),
     ],
     ids=["empty", "no TOML", "misspelt", "a number", "no domain", "names alone", "twice", "UTF-16"],
 )

@@ -97,7 +97,7 @@ def _execute(step: Step, shop: Workshop, where: str, monkeypatch: pytest.MonkeyP
     with mock.patch.dict(os.environ, environment(**shop.variables), clear=True):
         for statement in ast.parse(native(step.text), where).body:
             shop.prepare(_read_by(statement))
-            exec(compile(ast.Module([statement], []), where, "exec"), names)
+            exec(compile(ast.Module([statement], []), f"<{where}>", "exec"), names)
 
 
 def _read_by(statement: ast.stmt) -> list[str]:
