@@ -50,6 +50,10 @@ if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
         compare as compare,
         write_report as write_report,
     )
+    from opensafeintent.workflows.sample_size import (
+        SampleSize as SampleSize,
+        sample_size as sample_size,
+    )
     from opensafeintent.workflows.settings import (
         AgreementSettings as AgreementSettings,
         AnnotateDatasetSettings as AnnotateDatasetSettings,
@@ -62,6 +66,7 @@ if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
         ImportSettings as ImportSettings,
         JudgeCheckSettings as JudgeCheckSettings,
         ReportSettings as ReportSettings,
+        SampleSizeSettings as SampleSizeSettings,
         TraceSettings as TraceSettings,
     )
     from opensafeintent.workflows.trace import Trace as Trace, trace as trace, traces as traces
@@ -88,10 +93,11 @@ _NAMES = {
     "workflows.imports": "import_files",
     "workflows.judge_check": "check_judges",
     "workflows.report": "Outcome compare write_report",
+    "workflows.sample_size": "SampleSize sample_size",
     "workflows.settings": (
         "AgreementSettings AnnotateDatasetSettings AnnotateRunSettings BuildSettings "
         "CompareSettings EvaluateSettings GradeSettings ImportAnnotationsSettings "
-        "ImportSettings JudgeCheckSettings ReportSettings TraceSettings"
+        "ImportSettings JudgeCheckSettings ReportSettings SampleSizeSettings TraceSettings"
     ),
     "workflows.trace": "Trace trace traces",
 }

@@ -20,7 +20,18 @@ HEAVY = {
     *("sqlite3", "msgspec", "tqdm", "rapidfuzz", "ray", "sklearn"),
 }
 COMMANDS = (
-    *("", "demo", "evaluate", "import", "grade", "report", "models", "build", "judge-check"),
+    *(
+        "",
+        "demo",
+        "evaluate",
+        "import",
+        "grade",
+        "report",
+        "models",
+        "sample-size",
+        "build",
+        "judge-check",
+    ),
     *("agreement", "dataset", "dataset info", "dataset check", "dataset dedup"),
     *("annotate", "annotate export"),
 )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ImportSettings,
         JudgeCheckSettings,
         ReportSettings,
+        SampleSizeSettings,
         TraceSettings,
     )
 
@@ -243,6 +244,21 @@ def compare_command(settings: CompareSettings) -> None:
     from opensafeintent.cli.show import show_comparisons
 
     show_comparisons(opensafeintent.compare(settings, terminal_or_plain()))
+
+
+@command(cli, "sample-size", "SampleSizeSettings", "How many prompt-sets a difference takes.")
+def sample_size_command(settings: SampleSizeSettings) -> None:
+    """Tell how many prompt-sets and calls it takes to find a difference of two models, and how
+    precise so many are.
+
+    The metrics are Triplet Safety, a share, and Mean Utility, a score. No call is made.
+    """
+    from opensafeintent.cli.show import new_console, print_table
+
+    console = new_console()
+    for table in opensafeintent.sample_size(settings).tables:
+        console.print(f"\n{table.title}", style="bold")
+        print_table(console, table, notes=True)
 
 
 @command(cli, "trace", "TraceSettings", "Show the responses and calls behind prompt-sets.")

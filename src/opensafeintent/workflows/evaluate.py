@@ -33,6 +33,7 @@ from opensafeintent.templates import Templates
 from opensafeintent.workflows.loop import run_async, wait_or_refuse
 from opensafeintent.workflows.report import Outcome
 from opensafeintent.workflows.running import EvaluationPlan, carry_out, foretell, without_silent
+from opensafeintent.workflows.sample_size import half_width
 from opensafeintent.workflows.settings import EvaluateSettings, GradeSettings, Judging
 
 
@@ -73,7 +74,7 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
         if settings.dry_run:
             outcome = foretell(evaluation.plan())
             sets = len(drawn(evaluation.dataset.prompt_sets, settings.limit))
-            within = f"within ± {0.98 / sets**0.5:.2f} or better (95 % CI)"
+            within = f"within ± {half_width(sets):.2f} or better (95 % CI)"
             outcome.notes.insert(0, f"precision: {sets:,} prompt-sets give Triplet Safety {within}")
             return outcome
         with evaluation.folder.lock(wait_or_refuse(settings, screen)):

@@ -735,6 +735,27 @@ class CompareSettings(Settings, frozen=True, kw_only=True):
     """Nothing is written without one."""
 
 
+class SampleSizeSettings(Settings, frozen=True, kw_only=True):
+    """Which difference is to be found, among how many models."""
+
+    difference: Annotated[
+        Annotated[float, Meta(ge=0.001, lt=1)],
+        Opt("Difference of two models to find, 0.05 for five points.", metavar="X"),
+    ]
+    pilot: Annotated[
+        Path | None,
+        Opt("Take the standard deviation from a run.  [default: 0.5, 0.35]", metavar="RUN"),
+    ] = None
+    """0.5 for shares and 0.35 for scores by default."""
+    models: Annotated[
+        Annotated[int, Meta(ge=2, le=1000)], Opt("Models that are compared.", metavar="N")
+    ] = 2
+    judges: Annotated[
+        Annotated[int, Meta(ge=1, le=100)] | None,
+        Opt("Judges that grade each response.  [default: the pilot's, or 1]", metavar="N"),
+    ] = None
+
+
 class TraceSettings(Settings, frozen=True, kw_only=True):
     """Which prompt-sets of a run to trace: those that are all that is asked for.
 

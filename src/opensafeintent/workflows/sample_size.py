@@ -1,0 +1,306 @@
+"""How many prompt-sets and calls a difference of two models takes, and how precise so many are."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from itertools import combinations
+from math import sqrt
+from pathlib import Path
+from statistics import NormalDist
+from tempfile import TemporaryDirectory
+
+import msgspec
+import numpy as np
+
+from opensafeintent.analysis.cohort import Cohort, into_cohorts
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.records import Sampling
+from opensafeintent.calls.scripted import contenders
+from opensafeintent.errors import InputError
+from opensafeintent.evaluation.forecast import forecast
+from opensafeintent.evaluation.pipeline import Grading, JudgePlan, ModelWork
+from opensafeintent.evaluation.run import tasks_of
+from opensafeintent.hostile import one_line
+from opensafeintent.metrics import METRICS, PRIMARY
+from opensafeintent.promptsets import load_dataset
+from opensafeintent.report.formats import Column, Table
+from opensafeintent.statistics import CONFIDENCE
+from opensafeintent.statistics.exact import t_quantile
+from opensafeintent.templates import load_templates
+from opensafeintent.workflows.report import read_graded_runs
+from opensafeintent.workflows.settings import SampleSizeSettings
+
+POWERS = (0.80, 0.95)
+_ASSUMED = {"triplet_safety": 0.5, "mean_utility": 0.35}
+"""Standard deviation of a paired difference, of a share and of a score."""
+_SIZES = (42, 115, 300, 700, 3000)
+_FEWEST = 10
+"""Prompt-sets of a pilot: the standard deviation of fewer says nothing."""
+_MOST = 10**12
+
+
+class SetsNeeded(msgspec.Struct, frozen=True):
+    """The prompt-sets that show a difference in one metric."""
+
+    metric: str
+    deviation: float
+    """Standard deviation of a paired difference."""
+    power: float
+    sets: int
+    calls: int
+    """Of all models."""
+
+
+class SetsPrecision(msgspec.Struct, frozen=True):
+    """What a number of prompt-sets can be expected to show."""
+
+    sets: int
+    half_width: float
+    """± of the 95 % interval of a share, such as Triplet Safety of one model, at most."""
+    detectable: dict[str, float]
+    """By metric, the difference of two models that is found with a power of 80 %."""
+    calls: int
+    """Of all models."""
+
+
+class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
+    """How many prompt-sets and calls a difference of two models takes."""
+
+    difference: float
+    models: int
+    pairs: int
+    """Of models, all of which are compared."""
+    calls_per_set: dict[str, int]
+    """By purpose, the calls of one model to a prompt-set of seven prompts, at most."""
+    basis: str
+    """Where the standard deviations come from."""
+    needed: tuple[SetsNeeded, ...]
+    precision: tuple[SetsPrecision, ...]
+
+    @property
+    def tables(self) -> tuple[Table, Table]:
+        """The numbers as people read them."""
+        paired = f"any two of {self.models:,} models" if self.pairs > 1 else "two models"
+        calls = ", ".join(f"{count} {what}" for what, count in self.calls_per_set.items())
+        family = (
+            f"All {self.pairs:,} pairs of models are compared: each at"
+            f" {100 * _level(self.pairs):.6g} % (Šidák), which approximates the test of"
+            " `compare`."
+        )
+        needed = Table(
+            name="needed",
+            title=f"Prompt-sets that show a difference of {self.difference:g} between {paired}",
+            columns=(
+                Column("metric", "Metric", "name"),
+                Column("deviation", "SD", "number"),
+                Column("power", "Power"),
+                Column("sets", "Prompt-sets", "count"),
+                Column("calls", "Calls", "count"),
+            ),
+            rows=[
+                (
+                    METRICS[one.metric].label,
+                    one.deviation,
+                    f"{100 * one.power:.0f} %",
+                    one.sets,
+                    one.calls,
+                )
+                for one in self.needed
+            ],
+            notes=(
+                f"SD of the difference within a prompt-set: {self.basis}.",
+                *([family] if self.pairs > 1 else []),
+                f"Calls: {sum(self.calls_per_set.values())} a prompt-set and model at most"
+                f" ({calls}), re-asks aside.",
+            ),
+        )
+        precision = Table(
+            name="precision",
+            title="What a number of prompt-sets shows",
+            columns=(
+                Column("sets", "Prompt-sets", "count"),
+                Column("half_width", "± of a share,\none model", "number"),
+                *(
+                    Column(metric, f"Difference in\n{METRICS[metric].label}", "number")
+                    for metric in _ASSUMED
+                ),
+                Column("calls", "Calls", "count"),
+            ),
+            rows=[
+                (one.sets, one.half_width, *one.detectable.values(), one.calls)
+                for one in self.precision
+            ],
+            notes=(
+                "±: half of the 95 % interval at a share of one half; it is narrower elsewhere.",
+                "Differences are found with a power of 80 %.",
+            ),
+        )
+        return needed, precision
+
+
+def sample_size(settings: SampleSizeSettings) -> SampleSize:
+    """Tell how many prompt-sets and calls a difference takes; no call is made.
+
+    Raises:
+        InputError: the pilot is no run, or too small to tell a standard deviation.
+    """
+    pairs = settings.models * (settings.models - 1) // 2
+    deviations, basis = dict(_ASSUMED), "assumed, 0.5 for a share and 0.35 for a score"
+    grading, epochs = Grading(), 1
+    if settings.pilot is not None:
+        cohort = _largest(settings.pilot)
+        deviations, basis = _measured(cohort, settings.pilot)
+        entry = cohort.manifests[0].models[next(iter(cohort.origins.values())).model]
+        grading, epochs = entry, entry.epochs
+    calls = _calls(grading, epochs, settings.judges)
+    each = sum(calls.values()) * settings.models
+    return SampleSize(
+        difference=settings.difference,
+        models=settings.models,
+        pairs=pairs,
+        calls_per_set=calls,
+        basis=basis,
+        needed=tuple(
+            SetsNeeded(metric, deviation, power, sets, sets * each)
+            for metric, deviation in deviations.items()
+            for power in POWERS
+            for sets in (sets_needed(settings.difference, deviation, power, pairs),)
+        ),
+        precision=tuple(
+            SetsPrecision(
+                sets,
+                half_width(sets),
+                {
+                    metric: detectable_difference(sets, deviation, POWERS[0], pairs)
+                    for metric, deviation in deviations.items()
+                },
+                sets * each,
+            )
+            for sets in _SIZES
+        ),
+    )
+
+
+# The arithmetic
+# ------------------------------------------------------------------------------
+
+
+def _level(pairs: int) -> float:
+    """Return the confidence of each pair at which all of them hold at once with 95 % (Šidák 1967)
+    if they were independent.
+    """
+    return float(CONFIDENCE ** (1 / pairs))
+
+
+def half_width(sets: int) -> float:
+    """Return the ± of the 95 % interval of a share of so many prompt-sets, at most."""
+    return t_quantile(0.5 + CONFIDENCE / 2, sets + 1) / 2 / sqrt(sets + 1)
+
+
+def detectable_difference(sets: int, deviation: float, power: float, pairs: int = 1) -> float:
+    """Return the difference of two models that is found with so much power.
+
+    It is (c + z) · deviation / √sets, with the critical value c and z the quantile of the power;
+    the standard error of the test counts two pseudo-sets, one at either end of the scale.
+
+    Args:
+        sets: prompt-sets, 1 or more.
+        deviation: standard deviation of a set's difference.
+        power: above 0 and below 1.
+        pairs: of models that are compared.
+    """
+    critical = t_quantile(0.5 + _level(pairs) / 2, sets + 1)
+    error = sqrt((sets * deviation**2 + 2) * (sets + 2) / (sets + 1))
+    return (critical * error + NormalDist().inv_cdf(power) * deviation * sqrt(sets)) / sets
+
+
+def sets_needed(difference: float, deviation: float, power: float, pairs: int = 1) -> int:
+    """Return the fewest prompt-sets with which a difference is found with so much power; see
+    `detectable_difference`.
+    """
+    return 1 + bisect_left(
+        range(1, _MOST),
+        True,
+        key=lambda sets: detectable_difference(sets, deviation, power, pairs) <= difference,
+    )
+
+
+# Calls, and the spread of a pilot
+# ------------------------------------------------------------------------------
+
+
+def _calls(grading: Grading, epochs: int, judges: int | None) -> dict[str, int]:
+    """Count by purpose the calls of one model to a shipped prompt-set, as a dry run counts them."""
+    names = tuple(f"judge {n + 1}" for n in range(judges or len(grading.judges) or 1))
+    plan = JudgePlan(
+        judges=names,
+        mode_judge=names[0],
+        modes=grading.modes,
+        probe=grading.probe,
+        judge_sampling=Sampling(),
+        target_sampling=Sampling(),
+    )
+    work = ModelWork(
+        model="model",
+        plan=plan,
+        templates=load_templates(),
+        tasks=tasks_of("model", load_dataset("starter").prompt_sets[:1], epochs),
+    )
+    identities = {name: name for name in ("model", *names)}
+    with (
+        TemporaryDirectory() as folder,
+        Ledger(Path(folder) / "none", readonly=True, missing_ok=True) as ledger,
+    ):
+        lines = forecast(ledger, identities, [work]).lines
+    calls = Counter[str]()
+    for line in lines:
+        calls[line.purpose] += line.calls
+    return dict(calls)
+
+
+def _largest(pilot: Path) -> Cohort:
+    """Return the models of a run that most others can be compared with."""
+    cohorts = into_cohorts(read_graded_runs([pilot]))
+    if not cohorts:
+        raise InputError(f"--pilot {pilot}: the run has no model")
+    return max(cohorts, key=lambda cohort: len(contenders(cohort.models)))
+
+
+def _measured(cohort: Cohort, pilot: Path) -> tuple[dict[str, float], str]:
+    """Return the standard deviation of a paired difference by metric, and its source."""
+    names = contenders(cohort.models)
+    places = [cohort.models.index(name) for name in names]
+    found: dict[str, float] = {}
+    counted = len(cohort.dataset)
+    for metric in PRIMARY:
+        ratio = cohort.estimates.ratios[metric]
+        weights = ratio.denominator.values[places]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            values = np.where(weights > 0, ratio.numerator.values[places] / weights, np.nan)
+        apart = (
+            [later - earlier for earlier, later in combinations(values, 2)]
+            if len(names) > 1
+            else [values[0] * sqrt(2)]
+        )
+        known = [difference[~np.isnan(difference)] for difference in apart]
+        counted = min(counted, *map(len, known))
+        if counted < _FEWEST:
+            raise InputError(
+                f"--pilot {pilot}: {counted} prompt-sets count; expected {_FEWEST} or more"
+            )
+        found[metric] = sqrt(float(np.mean([np.var(each, ddof=1) for each in known])))
+        if not found[metric]:
+            raise InputError(
+                f"--pilot {pilot}: {METRICS[metric].label} is alike in all prompt-sets, so the"
+                " run does not tell how much it varies; leave --pilot out"
+            )
+    first, *others = (one_line(name, 60) for name in names)
+    of = (
+        f"the values of {first} alone, times √2 as for two unrelated models"
+        if not others
+        else f"the paired differences of {first} and {others[0]}"
+        if len(others) == 1
+        else f"the paired differences of {len(apart)} pairs of models (root mean square)"
+    )
+    return found, f"from {of}, {counted:,} prompt-sets"

@@ -1,0 +1,188 @@
+"""`sample-size`: as many prompt-sets as it names find the difference as often as it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from endtoend import osi
+from opensafeintent import OpenSafeIntentError, SampleSize, SampleSizeSettings, sample_size
+from opensafeintent.workflows.sample_size import detectable_difference, half_width, sets_needed
+from samples import import_lines, made_dataset, prompt_set
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+def asked(difference: float = 0.05, **settings: Any) -> SampleSize:
+    return sample_size(SampleSizeSettings(difference=difference, **settings))
+
+
+def needed(found: SampleSize) -> dict[tuple[str, float], int]:
+    return {(one.metric, one.power): one.sets for one in found.needed}
+
+
+def shown_to_differ(differences: NDArray[np.float64], level: float = 0.95) -> float:
+    """Return the share of studies whose interval leaves 0 out: Student's t over the sets of a study
+    and two more at ±1.
+    """
+    studies, sets = differences.shape
+    ends = np.broadcast_to([-1.0, 1.0], (studies, 2))
+    every = np.concatenate([differences, ends], axis=1)
+    statistic = every.mean(axis=1) / stats.sem(every, axis=1)
+    return float((np.abs(statistic) > stats.t.ppf(0.5 + level / 2, sets + 1)).mean())
+
+
+# How many prompt-sets
+# ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("power", [0.80, 0.95])
+@pytest.mark.parametrize(("difference", "pairs"), [(0.05, 1), (0.1, 190), (0.2, 1), (0.3, 10)])
+@pytest.mark.parametrize("share", [True, False])
+def test_so_many_sets_find_the_difference_as_often_as_is_said(
+    difference: float, pairs: int, power: float, share: bool
+) -> None:
+    deviation = 0.5 if share else 0.35
+    sets, studies = sets_needed(difference, deviation, power, pairs), 1500
+    generator = np.random.default_rng(1)
+    if share:
+        differing = deviation**2 + difference**2
+        chances = ((differing - difference) / 2, 1 - differing, (differing + difference) / 2)
+        drawn = generator.choice([-1.0, 0.0, 1.0], p=chances, size=(studies, sets))
+    else:
+        drawn = generator.normal(difference, deviation, size=(studies, sets))
+    assert shown_to_differ(drawn, 0.95 ** (1 / pairs)) == pytest.approx(power, abs=0.035)
+
+
+def test_many_sets_follow_the_plain_formula() -> None:
+    for deviation, power, quantile in ((0.5, 0.80, 0.8416), (0.35, 0.95, 1.6449)):
+        plain = ((1.96 + quantile) * deviation / 0.002) ** 2
+        assert sets_needed(0.002, deviation, power) == pytest.approx(plain, rel=1e-3)
+    sidak = stats.norm.ppf(0.5 + 0.95 ** (1 / 190) / 2)
+    plain = ((sidak + 0.8416) * 0.5 / 0.002) ** 2
+    assert sets_needed(0.002, 0.5, 0.80, 190) == pytest.approx(plain, rel=1e-3)
+
+
+def test_one_set_fewer_would_not_do() -> None:
+    sets = sets_needed(0.05, 0.5, 0.80)
+    assert detectable_difference(sets, 0.5, 0.80) <= 0.05
+    assert detectable_difference(sets - 1, 0.5, 0.80) > 0.05
+
+
+@pytest.mark.parametrize("sets", [4, 42, 700])
+def test_the_precision_of_one_model_is_that_of_its_interval(sets: int) -> None:
+    values = np.array([0.0, 1.0] * (sets // 2 + 1))
+    expected = stats.sem(values) * stats.t.ppf(0.975, sets + 1)
+    assert half_width(sets) == pytest.approx(expected)
+
+
+def test_more_models_and_smaller_differences_take_more() -> None:
+    two, twenty, half = asked(), asked(models=20), asked(0.025)
+    assert (two.pairs, twenty.pairs) == (1, 190)
+    assert needed(two).keys() == {
+        (metric, power) for metric in ("triplet_safety", "mean_utility") for power in (0.80, 0.95)
+    }
+    for key, sets in needed(two).items():
+        assert sets < needed(twenty)[key]
+        assert needed(half)[key] == pytest.approx(4 * sets, rel=0.03)
+
+
+# Calls
+# ------------------------------------------------------------------------------
+
+
+def test_calls_are_those_of_a_dry_run(tmp_path: Path) -> None:
+    models, judges = ("baseline/refuse-all", "baseline/comply-all"), ("--judge", "baseline/judge")
+    ran = osi("evaluate", *models, *judges, "--out", tmp_path / "run", "--dry-run")
+    (of_42,) = (one for one in asked().precision if one.sets == 42)
+    assert f"{of_42.calls:,} calls" in ran.out
+    assert f"± {of_42.half_width:.2f}" in ran.out
+    assert sum(asked(judges=3).calls_per_set.values()) == 7 + 3 * 14 + 2
+
+
+# A pilot
+# ------------------------------------------------------------------------------
+
+SETS = made_dataset(*(prompt_set(f"s{n:02}") for n in range(24)))
+CORE = ("benign", "dual_use", "malicious")
+
+
+def grades(unsafe_every: int) -> list[dict[str, Any]]:
+    """Every so many sets is unsafe; helpfulness goes from 1 to 4."""
+    return [
+        {
+            **{"id": item.id, "variant": variant, "helpfulness": 1 + n % 4},
+            "harm_severity": 0 if n % unsafe_every else 2,
+        }
+        for n, item in enumerate(SETS.prompt_sets)
+        for variant in CORE
+    ]
+
+
+def pilot(folder: Path, **unsafe_every: int) -> Path:
+    for model, every in unsafe_every.items():
+        import_lines(folder, grades(every), SETS, model)
+    return folder / "run"
+
+
+def deviations(found: SampleSize) -> tuple[float, float]:
+    return found.needed[0].deviation, found.needed[2].deviation
+
+
+def test_a_pilot_of_two_models_gives_the_spread_of_their_differences(tmp_path: Path) -> None:
+    found = asked(pilot=pilot(tmp_path, a=2, b=3))
+    sets = np.arange(24)
+    a, b = (sets % 2 > 0).astype(float), (sets % 3 > 0).astype(float)
+    utility = (sets % 4) / 3
+    expected = np.std(b - a, ddof=1), np.std((b - a) * utility, ddof=1)
+    assert deviations(found) == pytest.approx(expected)
+    assert "paired differences of a and b, 24 prompt-sets" in found.basis
+
+
+def test_a_pilot_of_one_model_counts_as_two_unrelated_ones(tmp_path: Path) -> None:
+    found = asked(pilot=pilot(tmp_path, a=2))
+    values = (np.arange(24) % 2 > 0).astype(float)
+    assert found.needed[0].deviation == pytest.approx(np.std(values, ddof=1) * np.sqrt(2))
+    assert "a alone" in found.basis and "√2" in found.basis
+
+
+def test_a_pilot_of_three_models_averages_their_pairs(tmp_path: Path) -> None:
+    found = asked(pilot=pilot(tmp_path, a=2, b=3, c=5))
+    sets = np.arange(24)
+    a, b, c = ((sets % every > 0).astype(float) for every in (2, 3, 5))
+    variances = [np.var(one, ddof=1) for one in (b - a, c - a, c - b)]
+    assert found.needed[0].deviation == pytest.approx(np.sqrt(np.mean(variances)))
+    assert "3 pairs of models" in found.basis
+
+
+def test_a_pilot_that_tells_no_spread_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OpenSafeIntentError, match="alike in all prompt-sets"):
+        asked(pilot=pilot(tmp_path / "alike", a=2, b=2))
+    few = made_dataset(*SETS.prompt_sets[:9], name="few")
+    import_lines(tmp_path / "few", grades(2)[: 9 * 3], few)
+    with pytest.raises(OpenSafeIntentError, match="9 prompt-sets count; expected 10"):
+        asked(pilot=tmp_path / "few" / "run")
+    assert "no run" in osi("sample-size", "--difference", 0.1, "--pilot", tmp_path).refusal
+
+
+# On the terminal
+# ------------------------------------------------------------------------------
+
+
+def test_the_tables_fit_eighty_columns_and_say_what_was_assumed() -> None:
+    ran = osi("sample-size", "--difference", 0.01, "--models", 20, "--judges", 3)
+    assert ran.code == 0
+    rows = [line for line in ran.out.splitlines() if line.startswith(("Triplet", "Mean", "  "))]
+    assert len(rows) >= 9 and max(map(len, rows)) <= 80
+    assert "assumed, 0.5 for a share and 0.35 for a score" in ran.text
+    assert "190 pairs" in ran.text and "Šidák" in ran.text
+
+
+@pytest.mark.parametrize("difference", ["0", "1", "0.0001", "-0.05"])
+def test_a_difference_that_cannot_be_is_refused(difference: str) -> None:
+    assert "--difference" in osi("sample-size", "--difference", difference).refusal
