@@ -121,6 +121,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             work=work,
             named=named,
             notes=self._asked_again(old),
+            earlier=old,
             page=settings.report,
         )
         if settings.check_judge:
@@ -253,7 +254,7 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) 
             f"{settings.run}: its judges were given another --judge-max-tokens; give the same, or"
             " import again"
         )
-    manifest = without_silent(folder, manifest, manifest.models)
+    earlier = manifest = without_silent(folder, manifest, manifest.models)
     with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
         imported = imported_rows(ledger, dataset)
     tasks = {
@@ -289,4 +290,5 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) 
         manifest=manifest,
         work=work,
         named=list(settings.panel),
+        earlier=earlier,
     )

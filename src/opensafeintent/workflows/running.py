@@ -7,12 +7,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Sequence
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from opensafeintent.analysis.cohort import GradedRun
+from opensafeintent.analysis.cohort import Cohort, GradedRun, graders, into_cohorts
 from opensafeintent.calls.client import Client, Display, progress_line, refreshed, shown
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER, Ledger, take_up
@@ -38,7 +39,9 @@ from opensafeintent.evaluation.run import (
     run_work,
 )
 from opensafeintent.files import inside
+from opensafeintent.hostile import one_line
 from opensafeintent.interop import open_models, unset_lines
+from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import Dataset
 from opensafeintent.workflows.judge_check import checked, passed_line
 from opensafeintent.workflows.loop import Limits, run_async, wait_or_refuse
@@ -100,6 +103,8 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
     """Every model and judge that is named, each once."""
     notes: list[str] = []
     """What a reader should know before any call, a line each."""
+    earlier: Manifest | None = None
+    """The run as it was; None for a new one."""
     examination: Examination | None = None
     """What judges have to pass first."""
     stop_when: StopWhen | None = None
@@ -123,6 +128,18 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
             )
         return [*self.named, *others]
 
+    @property
+    def new_panels(self) -> dict[str, str]:
+        """By model of the run that other judges graded before, a line that says so."""
+        before = self.earlier.models if self.earlier else {}
+        return {
+            model: f"{one_line(model, 300)}: graded by {graders(before[model].judges)} before, now"
+            f" by {graders(entry.judges)}"
+            for model, entry in self.manifest.models.items()
+            if model in before and before[model].judges
+            if set(before[model].judges) != set(entry.judges)
+        }
+
 
 def foretell(plan: EvaluationPlan) -> Outcome:
     """Count the calls of a plan that the ledger does not hold, and make none."""
@@ -134,7 +151,8 @@ def foretell(plan: EvaluationPlan) -> Outcome:
         again = forecast_again(ledger, manifest, dataset)
     unknown = again and any(task.given is None for item in plan.work for task in item.tasks)
     expected = Forecast(first.lines + again, first.assumed or (ASSUMED if unknown else ""))
-    return Outcome.forecasting(expected, plan.settings, [*plan.notes, *unset_lines(plan.asked)])
+    notes = [*plan.notes, *plan.new_panels.values(), *unset_lines(plan.asked)]
+    return Outcome.forecasting(expected, plan.settings, notes)
 
 
 async def carry_out(plan: EvaluationPlan, display: Display) -> Outcome:
@@ -153,7 +171,7 @@ async def carry_out(plan: EvaluationPlan, display: Display) -> Outcome:
     async with HttpSession(limits.max_connections) as http:
         opened = open_models(plan.asked, http, settings.functions)
         limits.check_prices(opened)
-        for line in plan.notes:
+        for line in (*plan.notes, *plan.new_panels.values()):
             display.note(line)
         with Ledger(ledger_path, waiting=wait_or_refuse(settings, display)) as ledger:
             client = Client(ledger, {**manifest.identities(), **opened}, limits)
@@ -173,11 +191,51 @@ async def carry_out(plan: EvaluationPlan, display: Display) -> Outcome:
     if client.stopped_models:
         outcome.exit_code = 3
         outcome.stopped = list(client.stopped_models.values())
-    outcome.notes += [*notes, *map(passed_line, checks)]
+    outcome.notes += [*notes, *map(passed_line, checks), *_panel_effects(plan, outcome.cohorts)]
     if plan.stop_when is not None:
         outcome.notes += plan.stop_when.lines()
         outcome.exit_code = first_exit_code(outcome.exit_code, *plan.stop_when.exit_codes())
     return outcome
+
+
+def _panel_effects(plan: EvaluationPlan, cohorts: Sequence[Cohort]) -> list[str]:
+    """Return what became of the headline metrics of each model whose judges are others than before,
+    a line each.
+
+    Args:
+        plan: what was asked for.
+        cohorts: of the run as it is now.
+    """
+    lines, earlier = plan.new_panels, plan.earlier
+    if not lines or earlier is None:
+        return []
+    models = {model: earlier.models[model] for model in lines}
+    earlier = msgspec.structs.replace(earlier, models=models)
+    with Ledger(plan.folder.ledger_path(earlier), readonly=True) as ledger:
+        graded = derive(earlier, plan.dataset, ledger)
+    before = _headlines(into_cohorts([graded_run_of("before", earlier, plan.dataset, graded)]))
+    now = _headlines(cohorts)
+    return [
+        f"{line}: "
+        + ", ".join(
+            f"{METRICS[metric].label} {old}, now {now[model][metric]}"
+            for metric, old in before[model].items()
+        )
+        for model, line in lines.items()
+    ]
+
+
+def _headlines(cohorts: Sequence[Cohort]) -> dict[str, dict[str, str]]:
+    """Return the headline metrics of each model, by its name and the metric's."""
+    return {
+        origin.model: {
+            metric: "undefined" if isnan(value) else f"{value:.2f}"
+            for metric in (*PRIMARY, "mean_safety")
+            for value in (float(cohort.estimates.ratios[metric].value.values[place]),)
+        }
+        for cohort in cohorts
+        for place, origin in enumerate(cohort.origins.values())
+    }
 
 
 async def _left(

@@ -1,0 +1,78 @@
+"""A judge that is added to a run changes its numbers: the terminal says so, with both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensafeintent import (
+    EvaluateSettings,
+    FunctionModel,
+    GradeSettings,
+    Outcome,
+    evaluate,
+    grade,
+)
+from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+SETS = made_dataset(*(prompt_set(f"s{n}", 1) for n in range(3)))
+
+
+def judge(name: str, helpfulness: str, harm: str) -> FunctionModel:
+    def ask(messages: list[dict[str, str]]) -> str:
+        text = messages[-1]["content"]
+        if '"mode"' in text:
+            return '{"mode": "A3"}'
+        return helpfulness if "one integer from 1 to 4" in text else harm
+
+    return FunctionModel(ask, name=name, version="1")
+
+
+MILD, STERN = judge("mild", "4", "0"), judge("stern", "2", "1")
+MODEL = "baseline/comply-all"
+
+
+def evaluated(
+    folder: Path, *judges: FunctionModel, models: Any = MODEL, **settings: Any
+) -> Outcome:
+    where = {"dataset": dataset_file(folder, SETS), "out": folder / "run", "probe": "none"}
+    return evaluate(EvaluateSettings(models=models, judges=judges, **(where | settings)))
+
+
+def told(outcome: Outcome) -> list[str]:
+    return [note for note in outcome.notes if "before, now" in note]
+
+
+def test_a_second_judge_is_told_with_the_numbers_before_and_after(tmp_path: Path) -> None:
+    assert told(evaluated(tmp_path, MILD)) == []
+    (line,) = told(evaluated(tmp_path, MILD, STERN))
+    assert line.startswith(f"{MODEL}: graded by python/mild@1 before")
+    assert "now by python/mild@1 + python/stern@1" in line
+    for metric in ("Triplet Safety", "Mean Utility", "Mean Safety"):
+        assert f"{metric} 1.00, now 0.00" in line
+    assert told(evaluated(tmp_path, MILD, STERN)) == []
+
+
+def test_before_a_call_is_made_it_is_told_without_numbers(tmp_path: Path) -> None:
+    evaluated(tmp_path, MILD)
+    (line,) = told(evaluated(tmp_path, MILD, STERN, dry_run=True))
+    assert "Triplet Safety" not in line
+
+
+def test_only_models_whose_judges_changed_are_told(tmp_path: Path) -> None:
+    evaluated(tmp_path, MILD, models=(MODEL, "baseline/refuse-all"))
+    (line,) = told(evaluated(tmp_path, MILD, STERN))
+    assert line.startswith(MODEL)
+    assert told(evaluated(tmp_path, STERN, models="baseline/redirect")) == []
+
+
+def test_grade_tells_of_a_second_judge_and_not_of_the_first(tmp_path: Path) -> None:
+    import_lines(tmp_path, lines_of(SETS), SETS)
+    settings: dict[str, Any] = {"run": tmp_path / "run"}
+    assert told(grade(GradeSettings(judges=(MILD,), **settings))) == []
+    (line,) = told(grade(GradeSettings(judges=(MILD, STERN), **settings)))
+    assert line.startswith("m: ") and "Mean Safety 1.00, now 0.00" in line
