@@ -1,210 +1,71 @@
-"""What a wording of the rubrics does to the grades of two readers, and how near they come to a key.
+"""Print the table of the rubric studies in docs/judges.md, from every reading.
 
-Reads `benchmarks/rubrics.csv`: every reading of the last study that docs/judges.md describes, of
-harm by versions 1 and 3. A row is one response (one prompt, for `strategy`) read under one wording
-for one scale by one reader; `key` was fixed before
-anyone read, and `also` is a second grade that it allows. `rubrics-key.csv` has the key's reasons.
-The earlier studies: `rubrics-second.csv` (all four templates by versions 1 and 2),
-`rubrics-third.csv` (harm by a draft that was dropped) and `rubrics-first.csv` (which chose version
-2's wording; its key has no reasons).
+`benchmarks/rubrics.csv` has a row for each response (each prompt, for `strategy`) that one reader
+graded by one wording of one template; `key` was fixed before anyone read, and `also` is a second
+grade that it holds to be defensible. Readers and makers of the key are language models.
 
-    python benchmarks/rubrics.py [FILE]
+    python benchmarks/rubrics.py
 """
 
 from __future__ import annotations
 
 import csv
-import sys
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections import defaultdict
+from math import sqrt
 from pathlib import Path
-from typing import NamedTuple
+from statistics import fmean, stdev
 
-import numpy as np
-from numpy.typing import NDArray
-
-from opensafeintent.statistics import Resamples, estimate
-from opensafeintent.statistics.agreement import RatingCounts
-from opensafeintent.statistics.intervals import percentiles
-from opensafeintent.taxonomy import MODES, STRATEGIES
-
-Floats = NDArray[np.float64]
-Rows = list[dict[str, str]]
-Item = tuple[str, str, str]
-"""Set, variant, target."""
-Judged = Mapping[Item, tuple[str, ...]]
-"""The two readers' grades of each response, then its key and what else the key allows (empty where
-nothing).
-"""
-
+Row = dict[str, str]
 STUDY = Path(__file__).with_suffix(".csv")
-NAMES: dict[str, tuple[str, ...]] = {"mode": MODES, "strategy": STRATEGIES}
-CATEGORIES: dict[str, tuple[int, ...]] = {
-    "harm": (0, 1, 2, 3),
-    "helpfulness": (1, 2, 3, 4),
-    **{scale: tuple(range(len(names))) for scale, names in NAMES.items()},
-}
-DRAWS = 10_000
-FEWEST = 10
-"""Prompt-sets with a disagreement below which the bootstrap says too much of a coefficient
-(docs/judges.md).
-"""
+T = 2.045
+"""The 97.5 % point of t for the 30 prompt-sets of each study."""
 
 
-def read(path: Path) -> dict[tuple[str, str], Judged]:
-    """Return the readings by (scale, wording)."""
-    found: dict[tuple[str, str], dict[Item, dict[str, str]]] = defaultdict(
-        lambda: defaultdict(dict)
-    )
-    with path.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            item = row["set"], row["variant"], row["target"]
-            found[row["scale"], row["wording"]][item] |= {
-                row["reader"]: row["grade"],
-                "key": row["key"],
-                "also": row["also"],
-            }
-    return {
-        place: {
-            item: tuple(grades[name] for name in ("1", "2", "key", "also"))
-            for item, grades in sorted(items.items())
-        }
-        for place, items in found.items()
-    }
+def same(rows: list[Row]) -> float:
+    """Return the share of responses to which two readers give the same grade."""
+    grades = defaultdict(list)
+    for row in rows:
+        grades[row["set"], row["variant"], row["target"]].append(row["grade"])
+    return fmean(first == second for first, second in grades.values())
 
 
-class Share(NamedTuple):
-    """What is averaged over responses."""
-
-    name: str
-    of: Callable[[tuple[str, ...]], float]
-    """Its value of one response."""
-    span: tuple[float, float] = (0.0, 1.0)
+def right(row: Row) -> bool:
+    """Tell whether a reading is as the key has it: "safe" for harm, the grade for the others."""
+    if row["scale"] == "harm":
+        return (row["grade"] == "0") == (row["key"] == "0")
+    return row["grade"] == row["key"]
 
 
-def said(grade: str, grades: tuple[str, ...]) -> float:
-    """Return the share of the two readers that gave a grade."""
-    return grades[:2].count(grade) / 2
-
-
-def shares(scale: str) -> Iterator[Share]:
-    """Yield what is averaged over the responses of a scale."""
-    yield Share("readers give the same grade", lambda g: float(g[0] == g[1]))
-    if scale == "harm":
-        yield Share('readers agree on "safe"', lambda g: float((g[0] == "0") == (g[1] == "0")))
-        yield Share(
-            'readings whose "safe" is the key\'s',
-            lambda g: sum((one == "0") == (g[2] == "0") for one in g[:2]) / 2,
-        )
-    if scale != "strategy":
-        yield Share(
-            "readings that give the key's grade", lambda g: sum(one == g[2] for one in g[:2]) / 2
-        )
-        yield Share(
-            "readings with a grade that the key allows",
-            lambda g: sum(one in g[2:] for one in g[:2]) / 2,
-        )
-    if scale in {"harm", "helpfulness"}:
-        least, *_, most = CATEGORIES[scale]
-        reach = float(most - least)
-        yield Share("mean grade", lambda g: (int(g[0]) + int(g[1])) / 2, (least, most))
-        yield Share(
-            "mean grade less the key's",
-            lambda g: (int(g[0]) + int(g[1])) / 2 - int(g[2]),
-            (-reach, reach),
-        )
-    for name in NAMES.get(scale, ()):
-        yield Share(f"readings that say {name}", partial(said, name))
-
-
-def by_set(judged: Judged, share: Share, sets: list[str]) -> tuple[Floats, Floats]:
-    """Return the sums of a value over the responses of each set, and how many there are."""
-    top, bottom = np.zeros(len(sets)), np.zeros(len(sets))
-    for item, grades in judged.items():
-        top[sets.index(item[0])] += share.of(grades)
-        bottom[sets.index(item[0])] += 1
-    return top, bottom
-
-
-def coefficient(judged: Judged, scale: str, sets: list[str], drawn: NDArray[np.int64]) -> Floats:
-    """Return Gwet's coefficient in the whole and in each resample: AC1 on "safe" or on modes, AC2
-    on helpfulness.
-    """
-    if scale == "harm":
-        ratings = [[float(grade == "0") for grade in grades[:2]] for grades in judged.values()]
-        categories: tuple[int, ...] = (0, 1)
-    else:
-        codes = {name: code for code, name in enumerate(NAMES.get(scale, ()))}
-        ratings = [
-            [float(codes.get(grade, grade)) for grade in grades[:2]] for grades in judged.values()
-        ]
-        categories = CATEGORIES[scale]
-    counts = RatingCounts.of(np.array(ratings), categories)
-    weights = np.array([drawn[sets.index(item[0])] for item in judged])
-    return counts.gwet(weights, "quadratic" if scale == "helpfulness" else "identity")
-
-
-def disagreeing(judged: Judged) -> int:
-    """Return in how many prompt-sets the readers differ somewhere."""
-    return len({item[0] for item, grades in judged.items() if grades[0] != grades[1]})
-
-
-def shown(value: float, ends: tuple[float, float] | None) -> str:
-    """Return a value with its interval."""
-    return f"{value:6.3f} [{ends[0]:6.3f}, {ends[1]:6.3f}]" if ends else f"{value:6.3f}"
+def difference(new: list[Row], old: list[Row]) -> str:
+    """Return by how much more often the new wording is right, with a t interval over sets."""
+    by_set: dict[str, list[float]] = defaultdict(list)
+    for rows, sign in ((new, 2), (old, -2)):  # half of a set's rows are of each wording
+        for row in rows:
+            by_set[row["set"]].append(sign * right(row))
+    sets = [fmean(values) for values in by_set.values()]
+    half = T * stdev(sets) / sqrt(len(sets))
+    return f"{fmean(sets):+.2f} [{fmean(sets) - half:+.2f}, {fmean(sets) + half:+.2f}]"
 
 
 def main() -> None:
-    """Print the study's numbers: by wording, and the difference, new minus old, over the same
-    responses.
-    """
-    study = read(Path(sys.argv[1]) if len(sys.argv) > 1 else STUDY)
-    generator = np.random.default_rng(7)
-    for scale in CATEGORIES:
-        wordings = sorted(wording for found, wording in study if found == scale)
-        if len(wordings) != 2:
-            continue
-        old, new = (study[scale, wording] for wording in wordings)
-        assert old.keys() == new.keys(), "a response was not read under both wordings"
-        sets = sorted({item[0] for item in old})
-        print(
-            f"\n{scale}: {len(old)} responses to {len(sets)} prompt-sets; {wordings[0]},"
-            f" {wordings[1]}, difference"
-        )
-        for share in shares(scale):
-            one, other = by_set(old, share, sets), by_set(new, share, sets)
-            tops = np.array([one[0], other[0], other[0] - one[0]])
-            reach = share.span[1] - max(share.span[0], 0.0)
-            spans = np.array([share.span, share.span, (-reach, reach)])
-            found = estimate(
-                tops, np.array([one[1], other[1], one[1]]), Resamples(len(sets)), span=spans
-            ).records()
-            print(
-                f"  {share.name:42}",
-                "   ".join(
-                    shown(item.value, item.interval) for item in found if item.value is not None
-                ),
+    """Print the table's rows."""
+    found: dict[tuple[str, str], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    with STUDY.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            found[row["scale"], row["study"]][row["wording"]].append(row)
+    for (scale, study), wordings in sorted(found.items()):
+        for wording, rows in sorted(wordings.items(), key=lambda item: item[0] != "in force"):
+            cells = [scale, study, wording, f"{same(rows):.2f}"]
+            keyed = any(row["key"] for row in rows)
+            cells.append(f"{fmean(map(right, rows)):.2f}" if keyed else "")
+            cells.append(
+                difference(wordings["in force"], rows) if keyed and wording != "in force" else ""
             )
-        drawn = np.column_stack(
-            [
-                np.ones(len(sets), np.int64),
-                generator.multinomial(len(sets), np.ones(len(sets)) / len(sets), DRAWS).T,
-            ]
-        )
-        both = [coefficient(judged, scale, sets, drawn) for judged in (old, new)]
-        lines = [*both, both[1] - both[0]]
-        label = {"harm": 'AC1 on "safe"', "helpfulness": "AC2"}.get(scale, "AC1")
-        enough = all(disagreeing(judged) >= FEWEST for judged in (old, new))
-        ends = [percentiles(line[1:], len(sets)) if enough else None for line in lines]
-        print(f"  {label:42}", "   ".join(map(shown, (float(line[0]) for line in lines), ends)))
-        moved = Counter(
-            (a, b) for item in old for a, b in zip(old[item][:2], new[item][:2], strict=True)
-        )
-        print(
-            "  from old to new, reader by reader:",
-            ", ".join(f"{a}→{b} {count}" for (a, b), count in sorted(moved.items())),
-        )
+            what = {"harm": "0", "strategy": "full"}.get(scale)
+            for column in ("grade", "key") if what else ():
+                told = any(row[column] for row in rows)
+                cells.append(f"{fmean(row[column] == what for row in rows):.0%}" if told else "")
+            print("|", " | ".join(cells), "|")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ none.
 from __future__ import annotations
 
 import csv
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from opensafeintent.report.metrics_json import metrics_json
 from opensafeintent.report.sentences import cautions
 from opensafeintent.report.tables import all_tables
 from opensafeintent.templates import Templates, load_templates
-from opensafeintent.templates.template import CURRENT
 from report.runs import changed, cohort_of, rows_of, run_with, table_of
 from samples import made_dataset, prompt_set
 
@@ -175,20 +175,25 @@ def test_groups_at_the_line_and_contested_cases_are_shown_apart() -> None:
 READINGS = Path(__file__).parents[2] / "benchmarks" / "rubrics.csv"
 
 
-def test_where_our_line_of_harm_lies_is_told_as_it_was_measured() -> None:
+def test_where_our_line_of_harm_lies_is_told_as_it_was_measured(tmp_path: Path) -> None:
     read = csv.DictReader(READINGS.read_text("utf-8").splitlines())
-    rows = [row for row in read if (row["scale"], row["wording"]) == ("harm", str(CURRENT))]
-    readers, key = (sum(row[who] == "0" for row in rows) / len(rows) for who in ("grade", "key"))
-    measured = (
-        f"of {len(rows) // 2} responses to dual-use prompts, readers called {readers:.0%} safe by"
-        f" it, and by those definitions {key:.0%} are"
-    )
+    rows = [row for row in read if (row["scale"], row["wording"]) == ("harm", "in force")]
+
+    def safe(who: str) -> str:
+        """Return the shares that are safe, study by study."""
+        studies = [[row[who] == "0" for row in rows if row["study"] == n] for n in "123"]
+        *first, last = (f"{sum(of) / len(of):.0%}" for of in studies)
+        return f"{', '.join(share[:-1] for share in first)} and {last}"
 
     def told(templates: Templates) -> list[str]:
         texts = distrusted(cohort_of(run(harm=templates.harm.hash)))
-        return [text for text in texts if "line of harm" in text]
+        return [
+            text.replace("\N{NO-BREAK SPACE}", "") for text in texts if "rubric of harm" in text
+        ]
 
     for templates in (load_templates(), load_templates(reasons=True)):
         (text,) = told(templates)
-        assert measured.replace("%", "\N{NO-BREAK SPACE}%") in text
-    assert not told(load_templates(Path("shipped:1")))
+        assert safe("grade") in text and safe("key") in text and "language models" in text
+    ours = resources.files("opensafeintent.templates").joinpath("harm.md").read_text("utf-8")
+    (tmp_path / "harm.md").write_text(ours.replace("You grade", "Please grade"))
+    assert not told(load_templates(tmp_path))

@@ -50,22 +50,12 @@ def hashes(templates: Templates) -> dict[str, str]:
     return {template.role: template.hash for template in templates.all()}
 
 
-def test_earlier_versions_stay_to_the_letter() -> None:
-    """Runs that were graded by them hold these hashes: a changed byte would ask everything anew."""
-    first, second, third = (load_templates(Path(f"shipped:{n}")) for n in (1, 2, 3))
-    begin = {"harm": "449ec9de8313c65f", "helpfulness": "a363ce3740206b5a"}
-    begin |= {"mode": "1758a413e40cc8f1", "strategy": "88138d987add736e"}
-    assert {role: hashes(first)[role][:16] for role in begin} == begin
-    assert {template.version for template in first.all()} == {1}
-    assert second.harm.hash.startswith("9b70d2f58ec8b71f") and second.harm.version == 2
-    now = hashes(load_templates())
-    assert hashes(second) | {"harm": now["harm"]} == now == hashes(third)
-
-
-def test_a_version_that_was_never_shipped() -> None:
-    for version in ("0", "4", "99999", "x", "", "-1", "²", "01"):
-        with pytest.raises(OpenSafeIntentError, match=f"^--rubrics shipped:{version}: .* 1 to 3$"):
-            load_templates(Path(f"shipped:{version}"))
+def test_harm_is_graded_by_the_wording_that_was_measured() -> None:
+    """Readers' grades in benchmarks/rubrics.csv and the keys of the anchor cases are by this text,
+    which had number 1 when it was read.
+    """
+    read = ours("harm.md", ("version = 4", "version = 1"))
+    assert hashlib.sha256(read.encode()).hexdigest().startswith("449ec9de8313c65f")
 
 
 def changed(templates: Templates) -> set[str]:
@@ -75,7 +65,7 @@ def changed(templates: Templates) -> set[str]:
 
 def test_an_edited_template_takes_the_place_of_ours_alone(tmp_path: Path) -> None:
     edits = [("You grade", "Kindly grade"), ('id = "osi-harm"', 'id = "mine"')]
-    edited = ours("harm.md", *edits, ("version = 3", "version = 7"))
+    edited = ours("harm.md", *edits, ("version = 4", "version = 7"))
     templates = load_templates(folder_of(tmp_path, {"harm.md": edited}))
     assert templates.harm.name == "mine/7"
     assert templates.harm.render("P", "R").content.startswith("Kindly grade")
@@ -138,7 +128,7 @@ BEGINS = r"begins with a header between two lines of \+\+\+"
         ("mode.md", [(MODES, MODES.lower())], GRADES),
         ("harm.md", [("[contract]", "[other]")], HEADER + ": .*`other`"),
         ("harm.md", '+++\nid = "x"\nversion = 1\n+++\n{{prompt}} {{response}}\n', GRADES),
-        ("harm.md", [("version = 3", 'version = "one"')], HEADER),
+        ("harm.md", [("version = 4", 'version = "one"')], HEADER),
         ("harm.md", [("+++", "---")], BEGINS),
         ("harm.md", "", BEGINS),
         ("harmfulness.txt", "caf\udce9 {prompt} {response}", "harmfulness.txt:1: not UTF-8"),

@@ -16,7 +16,6 @@ import msgspec
 
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import any_json, parse_toml, read_text, sha256_hex
-from opensafeintent.hostile import one_line
 from opensafeintent.taxonomy import CORE_VARIANTS, MODES, SCALES, STRATEGIES, Category, ParseRule
 
 MessageRole = Literal["system", "user", "assistant"]
@@ -387,18 +386,15 @@ def load_templates(rubrics: Path | None = None, *, reasons: bool = False) -> Tem
     Args:
         rubrics: a folder with any of `helpfulness.md`, `harm.md`, `mode.md`, `strategy.md`,
             `reask.md` (our format), or of the authors' `helpfulness.txt`, `harmfulness.txt`,
-            `assistance_level_classification.txt`, `intent_classification.txt`; or `shipped:N`, ours
-            as they were in version N.
+            `assistance_level_classification.txt`, `intent_classification.txt`.
         reasons: ask for a reason before each grade: helpfulness and harm by templates of their own.
 
     Raises:
         InputError: the folder is not there, holds none of these files or two for one role, or one
-            of them is not valid; no such version was shipped; or reasons are asked for of the
-            authors' files.
+            of them is not valid; or reasons are asked for of the authors' files.
     """
-    shipped = _SHIPPED.fullmatch(str(rubrics))
-    by_role = _ours(shipped[1] if shipped else str(CURRENT))
-    if rubrics is not None and not shipped:
+    by_role = _ours()
+    if rubrics is not None:
         by_role |= _from_folder(rubrics)
     if reasons:
         by_role |= {role: _with_reason(by_role[role]) for role in ("helpfulness", "harm")}
@@ -428,30 +424,12 @@ def _with_reason(template: Template) -> Template:
     return parse_template(template.role, template.file, f"+++\n{header}\n+++\n{template.body}")
 
 
-CURRENT = 3
-"""The version of our templates that is in force."""
-_SHIPPED = re.compile(r"shipped:(.*)", re.DOTALL)
-
-
-def _ours(version: str) -> dict[Role, Template]:
-    """Return our templates as of a version: earlier wordings lie in `shipped/N`, where N was the
-    last to have them.
-    """
-    if version not in map(str, range(1, CURRENT + 1)):
-        raise InputError(
-            f"--rubrics shipped:{one_line(version, 60)}: no such version; shipped are 1 to"
-            f" {CURRENT}"
-        )
+def _ours() -> dict[Role, Template]:
     here = resources.files("opensafeintent.templates")
-    by_role: dict[Role, Template] = {}
-    for role in get_args(Role):
-        places = [
-            here.joinpath("shipped", str(last), f"{role}.md")
-            for last in range(int(version), CURRENT)
-        ]
-        place = next((place for place in places if place.is_file()), here.joinpath(f"{role}.md"))
-        by_role[role] = parse_template(role, f"{role}.md", place.read_text("utf-8"))
-    return by_role
+    return {
+        role: parse_template(role, f"{role}.md", here.joinpath(f"{role}.md").read_text("utf-8"))
+        for role in get_args(Role)
+    }
 
 
 def _from_folder(folder: Path) -> dict[Role, Template]:

@@ -271,11 +271,7 @@ class Judges(Calling, frozen=True, kw_only=True):
     judge_max_tokens: Annotated[Count, Opt("Token limit of a judge's reply.", metavar="N")] = 2048
     rubrics: Annotated[
         Path | None,
-        Opt(
-            "Judge templates from a folder: ours, edited, or the authors'; or ours of an earlier"
-            " version.",
-            metavar="DIR|shipped:N",
-        ),
+        Opt("Judge templates from a folder: ours, edited, or the authors'.", metavar="DIR"),
     ] = None
     judge_reasons: Annotated[
         bool, Opt("Ask judges for a reason before each grade, by templates of their own.")
