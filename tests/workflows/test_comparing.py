@@ -16,7 +16,7 @@ from opensafeintent import CompareSettings, compare
 from opensafeintent.analysis.estimates import COMPARED
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Comparison, Resamples, compare_models
-from samples import contents, import_lines, made_dataset, prompt_set
+from samples import contents, dataset_file, import_lines, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -193,13 +193,55 @@ def test_one_model_and_what_is_no_run_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_models_on_different_datasets_are_not_compared(tmp_path: Path) -> None:
-    here = run_of(tmp_path / "a", {"m": MODELS["best"]})
+def test_runs_on_different_datasets_are_refused_with_both_named(tmp_path: Path) -> None:
+    here = run_of(tmp_path / "a", {"m": MODELS["best"], "k": MODELS["worst"]})
     there = run_of(tmp_path / "b", {"n": given(5, 0.3, FEWER)}, FEWER)
-    assert "dataset" in osi("compare", here, there).refusal
-    run_of(tmp_path / "a", {"k": MODELS["worst"]})
-    ran = osi("compare", here, there, "--out", tmp_path / "out")
-    assert set(*pairs_in(rows_in(tmp_path / "out"))) == {"m", "k"}
-    assert "made: 40 prompt-sets" in ran.out
-    # the two primary metrics of the one group that has a pair
+    refusal = osi("compare", here, there, "--out", tmp_path / "out").refusal
+    assert "dataset: made" in refusal and "now fewer" in refusal
+    assert "judges" not in refusal
+    assert not (tmp_path / "out").exists()
+    third = run_of(tmp_path / "c", {"l": MODELS["middle"]})
+    assert "dataset: made" in osi("compare", here, third, there).refusal
+
+
+def judged(folder: Path, model: str, *options: object, judge: str = "baseline/judge") -> Path:
+    where = ("--dataset", dataset_file(folder.parent, FEWER), "--out", folder)
+    ran = osi("evaluate", model, "--judge", judge, "--probe", "none", *where, *options)
+    assert ran.code in (0, 1), ran.err
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--judge-reasons",), "judge templates: "),
+        (("--grade-parse", "paper"), "grades read as: strict, now paper"),
+        (("--judge", "baseline/keyword-filter"), "judges: baseline/judge, now "),
+    ],
+)
+def test_runs_that_were_judged_differently_are_refused(
+    options: tuple[object, ...], said: str, tmp_path: Path
+) -> None:
+    one = judged(tmp_path / "one", "baseline/refuse-all")
+    other = judged(tmp_path / "other", "baseline/comply-all", *options)
+    refusal = osi("compare", one, other).refusal
+    assert said in refusal and "dataset" not in refusal
+    assert "refuse-all of one and baseline/comply-all of other cannot be compared" in refusal
+    # one run whose models were judged differently
+    judged(one, "baseline/comply-all", *options)
+    assert said.partition(":")[0] in osi("compare", one).refusal
+
+
+def test_what_is_sampled_differently_may_be_compared(tmp_path: Path) -> None:
+    one = judged(tmp_path / "one", "baseline/refuse-all")
+    other = judged(tmp_path / "other", "baseline/comply-all", "--system", "Be brief.")
+    assert osi("compare", one, other).code == 0
+
+
+def test_models_of_one_run_that_were_judged_differently_are_in_parts(tmp_path: Path) -> None:
+    for model in ("baseline/refuse-all", "baseline/comply-all"):
+        run = judged(tmp_path / "run", model)
+    judged(run, "baseline/redirect", "--grade-parse", "paper")
+    ran = osi("compare", run)
+    assert ran.code == 0 and "nothing to compare it with" in ran.out
     assert ran.out.count("second minus first") == 2

@@ -105,17 +105,8 @@ def what_changed(old: GradedRun, new: GradedRun, earlier: str, later: str) -> li
     and judges, system prompt and preset. How many there are of them, and of repeats, may differ:
     versions are compared on the sets of both.
     """
-    before, after = conditions_of(old, earlier), conditions_of(new, later)
-    was, now = old.manifest, new.manifest
+    before, was, now = conditions_of(old, earlier), old.manifest, new.manifest
     facts: list[tuple[str, object, object]] = [
-        (
-            "dataset",
-            f"{was.dataset.name} {before.dataset[:16]}",
-            f"{now.dataset.name} {after.dataset[:16]}",
-        ),
-        ("judges", " + ".join(before.judges), " + ".join(after.judges)),
-        ("judge of modes", before.mode_judge, after.mode_judge),
-        ("grades read as", before.parse, after.parse),
         ("sampling", was.target_sampling, now.target_sampling),
         ("system prompt", was.system, now.system),
         ("preset", was.preset, now.preset),
@@ -126,14 +117,36 @@ def what_changed(old: GradedRun, new: GradedRun, earlier: str, later: str) -> li
         for judge in dict.fromkeys((*before.judges, before.mode_judge))
         if judge in was.judges and judge in now.judges
     ]
-    changes = [
+    return unlike_conditions(old, new, earlier, later) + _changes(facts)
+
+
+def unlike_conditions(old: GradedRun, new: GradedRun, earlier: str, later: str) -> list[str]:
+    """Say why two models are of different cohorts (`Conditions`), a clause each: dataset, judges,
+    the reading of grades, judge templates.
+    """
+    before, after = conditions_of(old, earlier), conditions_of(new, later)
+    was, now = (
+        f"{run.manifest.dataset.name} {run.manifest.dataset.hash[:16]}" for run in (old, new)
+    )
+    changes = _changes(
+        [
+            ("dataset", was, now),
+            ("judges", " + ".join(before.judges), " + ".join(after.judges)),
+            ("judge of modes", before.mode_judge, after.mode_judge),
+            ("grades read as", before.parse, after.parse),
+        ]
+    )
+    if roles := sorted({role for role, _ in set(before.templates) ^ set(after.templates)}):
+        changes.append(f"judge templates: {', '.join(roles)}")
+    return changes
+
+
+def _changes(facts: Sequence[tuple[str, object, object]]) -> list[str]:
+    return [
         f"{name}: {_shown(first)}, now {_shown(second)}"
         for name, first, second in facts
         if first != second
     ]
-    if roles := sorted({role for role, _ in set(before.templates) ^ set(after.templates)}):
-        changes.append(f"judge templates: {', '.join(roles)}")
-    return changes
 
 
 def _shown(value: object) -> str:

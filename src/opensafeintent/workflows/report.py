@@ -24,9 +24,11 @@ from opensafeintent.analysis.gates import (
     hold_against,
     hold_thresholds,
     transitions_between,
+    unlike_conditions,
 )
 from opensafeintent.calls.client import Client, Display, Tally
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.scripted import contenders
 from opensafeintent.errors import InputError, first_exit_code, nearest
 from opensafeintent.evaluation.again import Regrade, Swapped, derive_again
 from opensafeintent.evaluation.forecast import Forecast, spent_of_run
@@ -475,16 +477,16 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
     """Compare every two models of one or more runs on the prompt-sets that count for both.
 
     Raises:
-        InputError: a folder holds no run, or there are not two models that may be compared.
+        InputError: a folder holds no run, there are not two models, or they were evaluated on other
+            datasets or judged differently.
     """
     with closing(display or Display()) as screen, rare_collections():
         runs = read_graded_runs(settings.runs, screen)
         cohorts = into_cohorts(runs)
+        _check_alike(runs, cohorts)
         screen.stage("estimating")
         for cohort in cohorts:
             _ = cohort.estimates.comparisons
-    if not any(len(cohort.models) > 1 for cohort in cohorts):
-        raise InputError("nothing to compare: no two models share dataset, judges and templates")
     transitions = transitions_between(cohorts, *runs) if len(runs) == 2 else []
     if settings.out is not None:
         write_tables(
@@ -492,6 +494,32 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
             settings.out,
         )
     return Outcome(exit_code=0, out=settings.out, cohorts=cohorts, transitions=transitions)
+
+
+def _check_alike(runs: Sequence[GradedRun], cohorts: Sequence[Cohort]) -> None:
+    """Refuse runs of which no model can be compared with one of the first.
+
+    Raises:
+        InputError: see above; the text names what differs.
+    """
+    if sum(len(cohort.models) for cohort in cohorts) < 2:
+        raise InputError("nothing to compare: there are not two models")
+    first, *others = runs
+    if not others and max(len(cohort.models) for cohort in cohorts) < 2:
+        others = [first]  # its own models differ
+    shared = [{origin.run for origin in cohort.origins.values()} for cohort in cohorts]
+    for run in others:
+        if run is not first and any({first.name, run.name} <= names for names in shared):
+            continue
+        one, other = contenders(first.manifest.models)[0], contenders(run.manifest.models)[-1]
+        differences = "; ".join(unlike_conditions(first, run, one, other))
+        raise InputError(
+            f"{_named(first, one)} and {_named(run, other)} cannot be compared: {differences}"
+        )
+
+
+def _named(run: GradedRun, model: str) -> str:
+    return f"{one_line(model, 200)} of {one_line(run.name, 200)}"
 
 
 def named_runs(runs: Sequence[Path]) -> dict[Path, str]:
