@@ -71,6 +71,16 @@ class GradeRow(AboutResponse, frozen=True, kw_only=True):
         return self.helpfulness is not None and self.harm_severity is not None
 
 
+def worst_first(row: GradeRow) -> tuple[int, str, str]:
+    """Return what responses are sorted by, the most harmful first.
+
+    The panel's harm decides, then the model, then the prompt-set's id. A response without a grade
+    of harm comes last.
+    """
+    harm = -1 if row.harm_severity is None else row.harm_severity
+    return -harm, row.model, row.set_id
+
+
 def grade_row(response: GradedResponse, mode_judge: str = "") -> GradeRow:
     """Return the row of one response.
 

@@ -80,20 +80,12 @@ def test_a_benign_refusal_is_told_by_its_mode_where_there_is_one(
     assert ("over_refusal" in found) is refused
 
 
-def test_the_most_telling_comes_first() -> None:
-    ordered = [
-        "40 43 43 40 40",  # 3 × 4 = 12, and two of them
-        "40 43 11 40 40",  # the same with another one less harmful
-        "40 40 43 40 40",  # 3 × 4 = 12
-        "42 40 10 40 40",  # 2 × 4 = 8
-        "40 13 10 40 40",  # 3 × 1 = 3
-        "10 40 10 40 40",  # nothing unsafe, a refused benign prompt
-        "40 40 10 40 --",  # a grade is missing
-        "40 40 10 40 40",
-    ]
-    first, *ranks = [unit_of(pairs).severity_rank for pairs in ordered]
-    assert ranks == sorted(set(ranks), reverse=True)
-    assert first == ranks[0]
+@pytest.mark.parametrize(
+    ("pairs", "harm"),
+    [("40 43 11 40 40", 3), ("10 40 10 40 42", 2), ("40 40 10 40 --", 0), ("-- 4-", -1)],
+)
+def test_a_set_is_as_bad_as_its_most_harmful_response(pairs: str, harm: int) -> None:
+    assert unit_of(pairs).harm == harm
 
 
 DATASET = made_dataset(prompt_set("one", 1), prompt_set("two", 1))

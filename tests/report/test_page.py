@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from endtoend import osi
 from opensafeintent.analysis.cohort import GradedRun, into_cohorts
+from opensafeintent.grades import worst_first
 from opensafeintent.promptsets import Prompts, PromptSet
 from opensafeintent.report.formats import to_csv
 from opensafeintent.report.tables import all_tables
@@ -241,8 +242,8 @@ def test_a_figure_has_its_numbers_its_drawing_and_its_values_under_the_pointer(
 def test_the_browser_filters_by_kind_of_failure(opened: Opened) -> None:
     opened.part("model").select_option(index=1)
     lists = {
-        # 3·4; 2·4 and three; 1·4; a refusal; missing; none
-        "": ["set-1", "set-3", "set-5", "set-2", "set-4", "set-0"],
+        # harm 3, 2, 1, and 0 by id
+        "": ["set-1", "set-3", "set-5", "set-0", "set-2", "set-4"],
         "unsafe_triplet": ["set-1", "set-3", "set-5"],
         "unsafe_malicious": ["set-3"],
         "over_refusal": ["set-2"],
@@ -256,6 +257,13 @@ def test_the_browser_filters_by_kind_of_failure(opened: Opened) -> None:
     opened.part("model").select_option("")
     assert opened.listed() == ["set-1"] * 3
     assert "3 of 18 pairs of model and prompt-set" in opened.count()
+
+
+def test_the_worst_sets_come_first_as_trace_has_them(opened: Opened) -> None:
+    opened.part("model").select_option("")
+    rows = [row for model in HOSTILE_MODELS for row in rows_of(model, SETS, GRADES)]
+    by_unit = dict.fromkeys((row.model, row.set_id) for row in sorted(rows, key=worst_first))
+    assert opened.listed() == [set_id for _, set_id in by_unit]
 
 
 def test_the_browser_filters_by_stratum_mode_and_words(opened: Opened) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import sqlite3
 import unicodedata
 from collections import Counter
@@ -236,8 +237,14 @@ def test_unsafe_responses_and_malicious_prompts_are_shown_on_demand(hiding: Path
         assert text not in hidden.out and text in shown.out
     for text in (SAFE, "│ a kind prompt", "│ one in between", "│ one, in between, worded again"):
         assert text in hidden.out and text in shown.out
-    assert hidden.out.count("--include-unsafe shows it") == 3
     assert "--include-unsafe" not in shown.out
+    ways = {
+        line.split("show it with: ")[1] for line in hidden.out.splitlines() if "hidden:" in line
+    }
+    assert hidden.out.count("hidden:") == 3
+    (way,) = ways
+    again = osi(*shlex.split(way)[1:])
+    assert UNSAFE in again.out and MALICIOUS in again.out
 
 
 # Bad input

@@ -4,6 +4,8 @@ grades and replies.
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from endtoend import osi
 from opensafeintent import EvaluateSettings, FunctionModel, TraceSettings, evaluate, traces
+from opensafeintent.cli.show import show_traces
 from opensafeintent.workflows.trace import TracedResponse
 from samples import dataset_file, made_dataset, prompt_set
 
@@ -71,10 +74,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("choice", "found"),
     [
-        # harm 3; harm 2 with helpfulness 2, then 3, on benign; harm 0
-        ({"worst": 4}, "sd sc sb sa"),
-        ({"worst": 2}, "sd sc"),
-        ({"worst": 9, "domain": CYBER}, "sc sb sa"),
         ({"domain": FRAUD}, "sd"),
         ({"differs": True}, "sc"),
         ({"differs": True, "domain": FRAUD}, ""),
@@ -86,6 +85,46 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_which_prompt_sets_are_traced(run: Path, choice: dict[str, Any], found: str) -> None:
     traced = traces(TraceSettings(run=run, **choice))
     assert [one.prompt_set.id for one in traced] == found.split()
+
+
+@pytest.mark.parametrize(
+    ("choice", "found"),
+    [
+        # harm 3 by both models, then harm 2 by the panel, by model and then by set
+        ({"worst": 6}, "m:sd n:sd m:sb m:sc n:sb n:sc"),
+        ({"worst": 3}, "m:sd n:sd m:sb"),
+        ({"worst": 2, "model": "python/n@1"}, "n:sd n:sb"),
+        ({"worst": 3, "domain": CYBER}, "m:sb m:sc n:sb"),
+        ({"worst": 9, "differs": True}, "m:sc n:sc"),
+    ],
+)
+def test_the_worst_responses_come_first_and_alone(
+    run: Path, choice: dict[str, Any], found: str
+) -> None:
+    traced = [
+        (one.prompt_set.id, response.grades)
+        for one in traces(TraceSettings(run=run, **choice))
+        for response in one.responses
+    ]
+    assert [f"{grades.model[7]}:{name}" for name, grades in traced] == found.split()
+    harm = [grades.harm_severity or 0 for _, grades in traced]
+    assert harm == sorted(harm, reverse=True) and min(harm) == 2
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_gets_a_screenful_of_the_worst(
+    run: Path, terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    monkeypatch.setattr("shutil.get_terminal_size", lambda _: os.terminal_size((80, 24)))
+    settings = TraceSettings(run=run, worst=20)
+    show_traces(traces(settings), settings, include_unsafe=False)
+    lines = re.sub(r"\x1b\[\d+m", "", capsys.readouterr().out).splitlines()
+    rows = sum(max(1, -(-len(line) // 80)) for line in lines)
+    assert (rows <= 60) is terminal
+    assert ("| less" in lines[-1]) is terminal
+    harm = next(number for number, line in enumerate(lines) if "harm 3" in line)
+    assert harm < 10
 
 
 def response_to(run: Path, set_id: str, variant: str) -> TracedResponse:
@@ -126,7 +165,7 @@ def test_a_reply_that_was_no_grade_stands_beside_the_one_that_was_and_is_hidden(
     hidden = osi("trace", run, "--set", "sd")
     shown = osi("trace", run, "--set", "sd", "--include-unsafe")
     assert LONG not in hidden.out
-    assert "(--include-unsafe shows the reply)" in hidden.out
+    assert "(hidden: it may quote the response)" in hidden.out
     assert "│ 3\n" in hidden.out  # a bare grade tells nothing that the grades do not
     assert LONG in shown.out
 

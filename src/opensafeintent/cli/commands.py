@@ -271,7 +271,7 @@ def trace_command(settings: TraceSettings, *, include_unsafe: bool) -> None:
     """
     from opensafeintent.cli.show import show_traces
 
-    show_traces(opensafeintent.traces(settings), include_unsafe=include_unsafe)
+    show_traces(opensafeintent.traces(settings), settings, include_unsafe=include_unsafe)
 
 
 @cli.command("models", short_help="List what can be named as a model, and what each needs.")

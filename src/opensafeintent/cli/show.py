@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,6 +43,7 @@ from opensafeintent.report.transcripts import without_quoted
 from opensafeintent.statistics import mid_p
 from opensafeintent.workflows.datasets import DatasetInfo
 from opensafeintent.workflows.report import Outcome
+from opensafeintent.workflows.settings import TraceSettings
 from opensafeintent.workflows.trace import Trace
 
 
@@ -351,48 +353,64 @@ def show_comparisons(outcome: Outcome) -> None:
         console.print(plain(f"All metrics: {outcome.out}/comparisons.csv"), soft_wrap=True)
 
 
-def show_traces(found: Iterator[Trace], *, include_unsafe: bool) -> None:
+_SCREEN = 60
+"""Lines of a long answer that a terminal gets."""
+
+
+def show_traces(found: Iterator[Trace], settings: TraceSettings, *, include_unsafe: bool) -> None:
     """Print the responses to some prompt-sets, with their grades, the judges' replies and ledger
-    rows.
+    rows. The worst are at most a screenful on a terminal.
     """
     console = new_console()
-    shown = None
-    for number, shown in enumerate(found):
-        console.print("\n" if number else "", end="")
-        _show_trace(console, shown, include_unsafe=include_unsafe)
-    if shown is None:
-        console.print("No prompt-set of the run is like this.")
-    else:
-        console.print(plain(f"\nLedger: {shown.ledger}"), soft_wrap=True)
+
+    def parts() -> Iterator[str]:
+        shown = None
+        for number, shown in enumerate(found):
+            with console.capture() as part:
+                console.print("\n" if number else "", end="")
+                _show_trace(console, shown, settings, include_unsafe=include_unsafe)
+            yield part.get()
+        with console.capture() as part:
+            if shown is None:
+                console.print("No prompt-set of the run is like this.")
+            else:
+                console.print(plain(f"\nLedger: {shown.ledger}"), soft_wrap=True)
+        yield part.get()
+
+    _print_parts(console, parts(), cut=settings.worst is not None)
 
 
-def _show_trace(console: Console, found: Trace, *, include_unsafe: bool) -> None:
+def _print_parts(console: Console, parts: Iterable[str], *, cut: bool) -> None:
+    """Print parts of an answer; with `cut` a terminal gets the first lines only."""
+    room = _SCREEN - 1 if cut and sys.stdout.isatty() else None
+    for part in parts:
+        for line in part.splitlines():
+            if room is not None:
+                room -= max(1, -(-Text.from_ansi(line).cell_len // console.width))
+                if room < 0:
+                    console.print(
+                        f"… cut at {_SCREEN} lines. For all of it add: | less", style="bold"
+                    )
+                    return
+            print(line)
+
+
+def _show_trace(
+    console: Console, found: Trace, settings: TraceSettings, *, include_unsafe: bool
+) -> None:
     prompt_set = found.prompt_set
     secret = "" if include_unsafe else prompt_set.prompts.malicious
     about = (
         f"{prompt_set.id}: {prompt_set.harm_domain}, {prompt_set.task_type}:"
         f" {prompt_set.underlying_task}"
     )
+    command = ["opensafeintent", "trace", str(near(settings.run)), "--set", prompt_set.id]
     console.print(plain(one_line(without_quoted(about, secret) or "", 1000)))
     for response in found.responses:
         grades = response.grades
         console.print(
             plain(f"\n{_named(grades.model)}, {grades.variant}, epoch {grades.epoch}"), style="bold"
         )
-        hidden = not include_unsafe and grades.variant == "malicious"
-        prompt = (
-            "(of malicious intent: --include-unsafe shows it)"
-            if hidden
-            else prompt_set.wordings()[grades.variant]
-        )
-        safe = include_unsafe or grades.harm_severity == 0
-        if response.text is None:
-            text = f"(none: {'; '.join(map(str, grades.missing)) or grades.refused})"
-        else:
-            text = response.text if safe else "(not graded safe: --include-unsafe shows it)"
-        for what, shown in (("prompt", prompt), ("response", text)):
-            console.print(f"{what}:")
-            _show_lines(console, shown, secret)
         labels = {
             "helpfulness": grades.helpfulness,
             "harm": grades.harm_severity,
@@ -408,19 +426,45 @@ def _show_trace(console: Console, found: Trace, *, include_unsafe: bool) -> None
         for judge, pair in grades.by_judge.items() if len(grades.by_judge) > 1 else ():
             helpfulness, harm = ("missing" if grade is None else grade for grade in pair)
             console.print(plain(f"  by {_named(judge)}: helpfulness {helpfulness} · harm {harm}"))
+        unsafe = [*command, "--model", grades.model, "--include-unsafe"]
+        console.print("prompt:")
+        if not include_unsafe and grades.variant == "malicious":
+            _show_hidden(console, "the intent is malicious", unsafe)
+        else:
+            _show_lines(console, prompt_set.wordings()[grades.variant], secret)
+        safe = include_unsafe or grades.harm_severity == 0
+        harm_told = "no grade of harm" if grades.harm_severity is None else "graded harmful"
+        console.print("response:")
+        if response.text is None:
+            none = f"(none: {'; '.join(map(str, grades.missing)) or grades.refused})"
+            _show_lines(console, none, secret)
+        elif safe:
+            _show_lines(console, response.text, secret)
+        else:
+            _show_hidden(console, harm_told, unsafe)
         for row in response.rows:
             by = f"{row.purpose} by {_named(row.model)}{_asking(row.attempt)}"
-            console.print(
-                plain(f"  {row.table} row {row.row}: {by}, {row.status} {row.created}"), style="dim"
-            )
-            if row.reply is not None:
-                hidden = not safe and len(row.reply) > _BARE_REPLY
-                _show_lines(
-                    console,
-                    "(--include-unsafe shows the reply)" if hidden else row.reply,
-                    secret,
-                    indent=4,
-                )
+            told = f"  {row.table} row {row.row}: {by}, {row.status} {row.created[:19]}"
+            console.print(plain(told), style="dim")
+            if row.reply is None:
+                continue
+            if not safe and len(row.reply) > _BARE_REPLY:
+                _show_hidden(console, "it may quote the response", unsafe, indent=4)
+            else:
+                _show_lines(console, row.reply, secret, indent=4)
+    if settings.worst is not None:
+        _show_way(console, "All responses to this prompt-set: ", command)
+
+
+def _show_hidden(console: Console, why: str, command: Sequence[str], indent: int = 2) -> None:
+    """Print in place of a text why it is hidden, and the command that shows it."""
+    _show_way(console, f"{' ' * indent}(hidden: {why}) show it with: ", command)
+
+
+def _show_way(console: Console, lead: str, command: Sequence[str]) -> None:
+    """Print a command on one line, to be copied."""
+    words = shlex.join(command).replace("\n", "\\n")
+    console.print(plain(f"{lead}{words}"), soft_wrap=True)
 
 
 def _asking(attempt: int) -> str:

@@ -504,7 +504,7 @@ def _sampled(browser: Browser) -> str:
     some = "" if listed == of else f" ({listed:,} of the {of:,} prompt-sets)"
     return (
         f"The grades of all {sets}{some} are here; to keep the page small, the texts of"
-        f" {browser.with_texts:,} of them: the most telling failures of each model first, then a"
+        f" {browser.with_texts:,} of them: the worst failures of each model first, then a"
         " sample spread evenly over harm domains and task types, the same for every model. All"
         " grades are in grades.csv.gz beside this file, and all texts in the runs’ ledgers."
     )

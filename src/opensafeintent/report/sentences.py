@@ -173,9 +173,7 @@ class Behind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: str = ""
     mode: str = ""
     order: str = ""
-    """Empty for the most telling first; `utility` for the lowest first; `range` for the widest
-    first.
-    """
+    """Empty for the worst first; `utility` for the lowest first; `range` for the widest first."""
 
 
 class GlossaryEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.judges import judges_differ
 from opensafeintent.evaluation.run import RunTexts
-from opensafeintent.grades import NOT_GRADED, GradeRow
+from opensafeintent.grades import NOT_GRADED, GradeRow, worst_first
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset, PromptSet, sample_order, sampled
 
@@ -160,21 +160,6 @@ def _bits_of(rows: Mapping[str, GradeRow]) -> int:
     return _BIT["missing"] * missing + _BIT["judges_differ"] * differ
 
 
-def _severity_rank(rows: Mapping[str, GradeRow], kinds: int) -> int:
-    """Return how much a reader learns from a failure: the highest comes first in the browser.
-
-    First the worst response, by harm severity × raw helpfulness (12 is concrete, actionable and
-    just what was asked for); then the number of unsafe responses; then a refused benign prompt;
-    then a flip; then missing grades.
-    """
-    unsafe = [row for row in rows.values() if row.counts and row.harm_severity]
-    worst = max(((row.harm_severity or 0) * (row.helpfulness or 0) for row in unsafe), default=0)
-    refused, flip, missing = (
-        bool(kinds & _BIT[kind]) for kind in ("over_refusal", "flip", "missing")
-    )
-    return worst * 100 + min(len(unsafe), 9) * 10 + 5 * refused + 2 * flip + missing
-
-
 # What the page's script reads
 # ------------------------------------------------------------------------------
 
@@ -187,8 +172,8 @@ class Unit(msgspec.Struct, frozen=True, array_like=True):
     epoch: int
     kinds: int
     """Bits, in the order of KINDS."""
-    severity_rank: int
-    """The highest comes first; see `_severity_rank`."""
+    harm: int
+    """Highest harm of its responses by the panel; -1 if there is no grade."""
     grades: str
     """Five characters for each variant of the dataset: helpfulness, harm severity, mode, strategy,
     state; see `_cell`.
@@ -360,7 +345,7 @@ def _model(
                 at=listed[set_id],
                 epoch=epoch,
                 kinds=kinds,
-                severity_rank=_severity_rank(by_variant, kinds),
+                harm=max(-worst_first(row)[0] for row in by_variant.values()),
                 grades="".join(map(_cell, of_variants)),
                 by_judge=(
                     "".join(_by_judge(row, judges) for row in of_variants)
@@ -423,7 +408,7 @@ def _remark(row: GradeRow) -> str:
 # never read from the ledger, so that it cannot end up in the page.
 
 _WORST_SHARE = 0.5
-"""Of the room for texts: this much for the most telling sets, the rest for a sample of all."""
+"""Of the room for texts: this much for the worst sets, the rest for a sample of all."""
 _QUOTED = 24
 """Characters: a shorter prompt inside a response is not taken for a quotation."""
 _WITHHELD = "[the prompt of malicious intent, which this report does not show]"
@@ -434,7 +419,7 @@ def add_texts(
 ) -> None:
     """Put prompts and responses into the browser, as many as there is room for.
 
-    The most telling failures of each model in turn come first, up to half of the room; then
+    The worst failures of each model in turn come first, up to half of the room; then
     prompt-sets in the order of samples, under every model at once, so that models can be read side
     by side.
 
@@ -455,19 +440,16 @@ def add_texts(
 
 
 def _worst_first(browser: Browser) -> Iterator[tuple[int, int]]:
-    """Yield (model, unit), the most telling of each model in turn; what went well is left to the
-    sample.
+    """Yield (model, unit), the worst of each model in turn; what went well is left to the sample.
+
+    The order is that of `worst_first` of `grades`, and the script's.
     """
-    failures = [
-        [
-            (number, index)
-            for index, unit in sorted(
-                enumerate(model.units), key=lambda item: -item[1].severity_rank
-            )
-            if unit.severity_rank
-        ]
-        for number, model in enumerate(browser.models)
-    ]
+    failures = []
+    for number, model in enumerate(browser.models):
+        sets = browser.datasets[model.dataset].sets
+        keys = [(-unit.harm, sets[unit.at].id) for unit in model.units]
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        failures.append([(number, index) for index in order if model.units[index].kinds])
     for turn in zip_longest(*failures):
         yield from filter(None, turn)
 

@@ -766,8 +766,7 @@ class TraceSettings(Settings, frozen=True, kw_only=True):
     worst: Annotated[
         Count | None,
         Opt(
-            "N prompt-sets: highest harm by the panel first, then lowest helpfulness on benign,"
-            " then id.",
+            "N responses, the worst first: highest harm by the panel, then model, then set id.",
             metavar="N",
         ),
     ] = None

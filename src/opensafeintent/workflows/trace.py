@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -13,7 +13,7 @@ from opensafeintent.analysis.judges import judges_differ
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.run import RunTexts, TracedRow
-from opensafeintent.grades import GradeRow
+from opensafeintent.grades import GradeRow, worst_first
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.workflows.report import read_graded_run
 from opensafeintent.workflows.settings import TraceSettings
@@ -50,7 +50,8 @@ def trace(run: Path, set_id: str) -> Trace:
 def traces(settings: TraceSettings) -> Iterator[Trace]:
     """Yield what a run holds of the prompt-sets that are asked for, as `trace` does of one.
 
-    They come in the dataset's order, or the worst first.
+    They come in the dataset's order. With `worst` every response comes alone, the most harmful
+    first.
 
     Raises:
         InputError: there is no run, nothing says which sets, or the run has no such set, domain or
@@ -65,10 +66,10 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
             by_set[row.set_id].append(row)
     ledger = folder.ledger_path(manifest)
     with RunTexts(manifest, dataset, ledger) as texts:
-        for prompt_set in _chosen(settings, run, by_set):
+        for prompt_set, chosen in _chosen(settings, run, by_set):
             rows = texts.trace(prompt_set.id)
             responses = []
-            for grades in by_set[prompt_set.id]:
+            for grades in chosen:
                 key = (grades.model, grades.variant, grades.epoch)
                 found = texts.find(grades.model, prompt_set.id, grades.variant, grades.epoch)
                 behind = tuple(row for row in rows if (row.subject, row.variant, row.epoch) == key)
@@ -110,10 +111,10 @@ def _checked(settings: TraceSettings, folder: RunFolder) -> GradedRun:
 
 def _chosen(
     settings: TraceSettings, run: GradedRun, by_set: dict[str, list[GradeRow]]
-) -> Sequence[PromptSet]:
-    """Return the prompt-sets that are asked for."""
+) -> Iterable[tuple[PromptSet, list[GradeRow]]]:
+    """Return the prompt-sets that are asked for, each with its responses."""
     chosen = [
-        prompt_set
+        (prompt_set, by_set[prompt_set.id])
         for prompt_set in run.dataset.prompt_sets
         if settings.set_id in (None, prompt_set.id)
         and settings.domain in (None, prompt_set.harm_domain)
@@ -122,17 +123,6 @@ def _chosen(
     ]
     if settings.worst is None:
         return chosen
-    return sorted(
-        chosen, key=lambda prompt_set: _worst_first(prompt_set.id, by_set[prompt_set.id])
-    )[: settings.worst]
-
-
-def _worst_first(set_id: str, rows: Sequence[GradeRow]) -> tuple[int, int, str]:
-    """Return what sets are sorted by, the worst first: no harm grade comes last, and no helpfulness
-    after every one.
-    """
-    harm = max((row.harm_severity for row in rows if row.harm_severity is not None), default=-1)
-    helpful = [
-        row.helpfulness for row in rows if row.variant == "benign" and row.helpfulness is not None
-    ]
-    return -harm, min(helpful, default=9), set_id
+    rows = [row for _, rows in chosen for row in rows if not settings.differs or judges_differ(row)]
+    worst = sorted(rows, key=worst_first)[: settings.worst]
+    return [(run.dataset.by_id[row.set_id], [row]) for row in worst]

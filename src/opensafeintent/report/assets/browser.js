@@ -9,7 +9,7 @@ const HARM = ["none", "mild", "usable", "actionable"];
 const FILTERS = ["kind", "mode", "domain", "type", "order", "q"];
 const CONTROLS = ["model", ...FILTERS];
 const KEYS = [...CONTROLS, "set", "of", "repeat"];
-const ORDERS = { "": "Most telling first", utility: "Lowest utility first", range: "Widest utility range first", dataset: "In the dataset's order" };
+const ORDERS = { "": "Worst first", utility: "Lowest utility first", range: "Widest utility range first", dataset: "In the dataset's order" };
 
 /** The grades of one response, from its five characters. */
 function gradesOf(unit, at) {
@@ -38,6 +38,10 @@ function judgesDiffer(unit, at) {
   return new Set(judgesOf(unit, at).filter(({ harm }) => harm !== null).map(({ harm }) => harm === 0)).size > 1;
 }
 
+function compared(one, other) {
+  return one < other ? -1 : one > other ? 1 : 0;
+}
+
 function variantLabel(variant) {
   return INTENTS[variant] ?? `Paraphrase ${variant.replace(/^.*_/, "")}`;
 }
@@ -49,7 +53,7 @@ class SetBrowser {
     this.kinds = new Map(data.kinds.map((kind, place) => [kind.name, { ...kind, bit: 1 << place }]));
     this.byName = new Map(data.models.map((model) => [model.name, model]));
     for (const model of data.models) {
-      model.units = model.units.map(([at, epoch, kinds, severityRank, grades, byJudge]) => ({ at, epoch, kinds, severityRank, grades, byJudge }));
+      model.units = model.units.map(([at, epoch, kinds, harm, grades, byJudge]) => ({ at, epoch, kinds, harm, grades, byJudge }));
       const dataset = data.datasets[model.dataset];
       model.units.forEach((unit, place) => Object.assign(unit, { model, dataset, place, set: dataset.sets[unit.at] }));
     }
@@ -160,13 +164,14 @@ class SetBrowser {
       if (type && dataset.types[unit.set.type] !== type) return false;
       return !q || `${unit.set.id} ${unit.set.task} ${(unit.set.prompts ?? []).join(" ")}`.toLowerCase().includes(q);
     });
-    return units.map((unit) => [this.rank(unit, order), unit]).sort(([a], [b]) => a - b).map(([, unit]) => unit);
+    const byName = order ? () => 0 : (one, other) => compared(one.model.name, other.model.name) || compared(one.set.id, other.set.id);
+    return units.map((unit) => [this.rank(unit, order), unit]).sort(([a, one], [b, other]) => a - b || byName(one, other)).map(([, unit]) => unit);
   }
 
   /** What a unit is sorted by, the least first; equal ones keep their order. */
   rank(unit, order) {
     if (order === "dataset") return unit.at;
-    if (!order) return -unit.severityRank;
+    if (!order) return -unit.harm; // then by model and id, as `trace --worst` does
     const all = unit.dataset.variants.map((variant, at) => [variant, utilityOf(gradesOf(unit, at))]);
     if (order === "range") {
       const wordings = all.filter(([variant, value]) => variant.startsWith("dual_use") && value !== null).map(([, value]) => value);
