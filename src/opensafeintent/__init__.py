@@ -69,7 +69,12 @@ if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
         SampleSizeSettings as SampleSizeSettings,
         TraceSettings as TraceSettings,
     )
-    from opensafeintent.workflows.trace import Trace as Trace, trace as trace, traces as traces
+    from opensafeintent.workflows.trace import (
+        Trace as Trace,
+        rejections as rejections,
+        trace as trace,
+        traces as traces,
+    )
 
 _NAMES = {
     "calls.models": "FunctionModel",
@@ -99,7 +104,7 @@ _NAMES = {
         "CompareSettings EvaluateSettings GradeSettings ImportAnnotationsSettings "
         "ImportSettings JudgeCheckSettings ReportSettings SampleSizeSettings TraceSettings"
     ),
-    "workflows.trace": "Trace trace traces",
+    "workflows.trace": "Trace rejections trace traces",
 }
 """The public names by module: none is loaded before it is asked for, and no source has to be there
 to be read.

@@ -280,6 +280,35 @@ def test_each_fault_of_a_scripted_model_is_found_where_it_belongs(
     assert not (out / "dataset.jsonl").exists()
 
 
+def test_rejected_items_are_read_with_their_stage_reason_and_texts(out: Path, seeds: Path) -> None:
+    assert osi("build", seeds, *with_faults(judge="never-agrees"), "--out", out).code == 1
+    (dropped, *_), *_ = found = [records(path) for path in (out / "stages").glob("4-*.rej*")]
+    assert len(found) == 1
+    prompts, detail = dropped["item"]["prompts"], dropped["detail"]
+    hidden = osi("trace", out, "--rejected")
+    assert hidden.code == 0 and hidden.out.count("intents: wrong_intent") == 3
+    text = " ".join(hidden.out.replace("│", "").split())
+    assert detail in text and prompts["benign"] in text
+    assert prompts["malicious"] not in text and "--rejected --include-unsafe" in text
+    shown = osi("trace", out, "--rejected", "--include-unsafe")
+    assert prompts["malicious"] in " ".join(shown.out.replace("│", "").split())
+    assert "hidden" not in shown.out
+
+
+def test_a_rejected_seed_is_hidden_and_a_folder_without_a_build_refused(
+    out: Path, tmp_path: Path
+) -> None:
+    seeds = json_lines(tmp_path / "seeds.jsonl", [{"prompt": UNSAFE[0]}] * 2)
+    built(seeds, "--out", out)
+    ran = osi("trace", out, "--rejected")
+    assert "seeds: repeated" in ran.out and UNSAFE[0] not in ran.out
+    assert UNSAFE[0] in osi("trace", out, "--rejected", "--include-unsafe").out
+    assert "no build here" in osi("trace", tmp_path, "--rejected").refusal
+    assert "no other choice" in osi("trace", out, "--rejected", "--worst", 1).err
+    (out / "stages" / "0-seeds.rejected.jsonl").write_text('{"reason": "repeated", "item": 3}\n')
+    assert "0-seeds.rejected.jsonl: is damaged" in osi("trace", out, "--rejected").refusal
+
+
 def test_texts_that_a_fault_made_clumsy_or_leaning_are_mended(out: Path, seeds: Path) -> None:
     models = with_faults("clumsy=0.5,leaning=0.5,leaning-task=0.5", "doubted-label=0.5")
     assert osi("build", seeds, *models, "--out", out, "--per-cell", 1).code == 0

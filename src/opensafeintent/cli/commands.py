@@ -263,14 +263,24 @@ def sample_size_command(settings: SampleSizeSettings) -> None:
 
 @command(cli, "trace", "TraceSettings", "Show the responses and calls behind prompt-sets.")
 @click.option("--include-unsafe", is_flag=True, help="Show unsafe responses and malicious prompts.")
-def trace_command(settings: TraceSettings, *, include_unsafe: bool) -> None:
+@click.option(
+    "--rejected", is_flag=True, help="Items that a build dropped; RUN is the folder of the build."
+)
+def trace_command(settings: TraceSettings, *, include_unsafe: bool, rejected: bool) -> None:
     """Show what a run holds of prompt-sets: responses, each judge's grades and replies, and the
     ledger rows behind them.
 
     One of --set, --worst, --domain, --model and --differs is due; of several, all have to hold.
+    --rejected stands alone.
     """
-    from opensafeintent.cli.show import show_traces
+    from opensafeintent.cli.show import show_rejected, show_traces
 
+    if rejected:
+        if type(settings)(run=settings.run) != settings:
+            raise click.UsageError("--rejected takes no other choice.")
+        found = opensafeintent.rejections(settings.run)
+        show_rejected(found, settings.run, include_unsafe=include_unsafe)
+        return
     show_traces(opensafeintent.traces(settings), settings, include_unsafe=include_unsafe)
 
 

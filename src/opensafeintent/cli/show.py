@@ -19,6 +19,8 @@ from opensafeintent.calls.costs import ForecastLine, Prices, expected_minutes
 from opensafeintent.calls.http import START
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.construction.controls import DatasetCheck
+from opensafeintent.construction.records import REASONS, Draft, Rejection, Seed, Stage, Topic
+from opensafeintent.construction.topics import Proposal
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
@@ -41,6 +43,7 @@ from opensafeintent.report.tables import (
 )
 from opensafeintent.report.transcripts import without_quoted
 from opensafeintent.statistics import mid_p
+from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.workflows.datasets import DatasetInfo
 from opensafeintent.workflows.report import Outcome
 from opensafeintent.workflows.settings import TraceSettings
@@ -454,6 +457,53 @@ def _show_trace(
                 _show_lines(console, row.reply, secret, indent=4)
     if settings.worst is not None:
         _show_way(console, "All responses to this prompt-set: ", command)
+
+
+def show_rejected(
+    found: Iterable[tuple[Stage, Rejection]], build: Path, *, include_unsafe: bool
+) -> None:
+    """Print each item that a build dropped: its stage, the reason, and its texts."""
+    console = new_console()
+    unsafe = ["opensafeintent", "trace", str(near(build)), "--rejected", "--include-unsafe"]
+    number = 0
+    for number, (stage, rejection) in enumerate(found, start=1):
+        texts = list(_texts_of(rejection))
+        lead = "\n" if number > 1 else ""
+        about = f"{lead}{number}. {stage}: {rejection.reason} ({REASONS[rejection.reason]})"
+        console.print(plain(about), style="bold")
+        detail = rejection.detail or (f"as {rejection.twin}" if rejection.twin else "")
+        for _, text, why in () if include_unsafe else texts:
+            detail = without_quoted(detail, text if why else "") or ""
+        for name, text, why in (("detail", detail, ""), *texts):
+            if not text:
+                continue
+            console.print(plain(f"{one_line(name)}:"))
+            if why and not include_unsafe:
+                _show_hidden(console, why, unsafe)
+            else:
+                _show_lines(console, text, "")
+    console.print(plain(f"\n{number} rejected" if number else "The build rejected nothing."))
+
+
+def _texts_of(rejection: Rejection) -> Iterator[tuple[str, str, str]]:
+    """Yield the texts of a rejected item: name, text, and why it is hidden (empty if it is not)."""
+    match rejection.item:
+        case Proposal(harm_domain=domain, task_type=task_type):
+            yield "cell", f"{domain}, {task_type}", ""
+        case Seed(prompt=prompt):
+            yield "seed", prompt, "" if rejection.reason == "both_say_safe" else "a seed is unsafe"
+        case Topic() as topic:
+            yield "cell", f"{topic.harm_domain}, {topic.task_type}", ""
+            yield "topic", topic.summary, ""
+        case Draft() as draft:
+            yield "cell", f"{draft.topic.harm_domain}, {draft.topic.task_type}", ""
+            yield "neutral task", draft.underlying_task, ""
+            for intent in CORE_VARIANTS:
+                read = draft.readings.get(intent)
+                malicious = "malicious" in (intent, read)
+                why = "the intent is malicious" if malicious else ""
+                told = f" (read as {read})" if read else ""
+                yield f"{intent}{told}", draft.prompts.of(intent), why
 
 
 def _show_hidden(console: Console, why: str, command: Sequence[str], indent: int = 2) -> None:

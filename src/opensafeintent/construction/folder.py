@@ -27,11 +27,14 @@ from opensafeintent.construction.records import (
     Seed,
     Stage,
     StageResult,
+    Topic,
 )
+from opensafeintent.construction.topics import Proposal
 from opensafeintent.errors import InputError
 from opensafeintent.files import (
     MOST_ROWS,
     canonical_json,
+    inside,
     make_private_folder,
     read_json,
     sha256_hex,
@@ -276,6 +279,28 @@ class BuildFolder(LedgerFolder):
             _lines(result.rejected),
         )
 
+    def rejected(self) -> Iterator[tuple[Stage, Rejection]]:
+        """Yield what each stage dropped, in the order of the stages.
+
+        Raises:
+            InputError: there is no build here, or a file was damaged.
+        """
+        if self.load() is None:
+            raise InputError(
+                f"{self.path}: no build here (no build.json); expected a folder that build wrote"
+            )
+        stages: tuple[Stage, ...] = ("seeds", *STAGES)
+        for number, stage in enumerate(stages):
+            path = inside(self.path, f"stages/{number}-{stage}.rejected.jsonl")
+            try:
+                for _, row in read_records(path) if path.is_file() else ():
+                    found = msgspec.convert(row, Rejection)
+                    kind = next(kind for key, kind in _ITEMS.items() if key in found.item)
+                    item = msgspec.convert(found.item, kind)
+                    yield stage, msgspec.structs.replace(found, item=item)
+            except (Problem, msgspec.ValidationError, StopIteration, TypeError) as error:
+                raise InputError(f"{path}: is damaged: {error}") from error
+
     def write_dataset(self, dataset: Dataset, drafts: Iterable[Draft]) -> None:
         """Write the dataset, and where each of its sets comes from."""
         write_private(self.path / "provenance.jsonl", _lines(map(_with_id, drafts)))
@@ -288,6 +313,15 @@ class BuildFolder(LedgerFolder):
         for number, stage in enumerate(STAGES[last:], start=last + 1):
             for kind in ("kept", "rejected"):
                 (self.path / "stages" / f"{number}-{stage}.{kind}.jsonl").unlink(missing_ok=True)
+
+
+_ITEMS: dict[str, type[Draft | Topic | Seed | Proposal]] = {
+    "prompts": Draft,
+    "summary": Topic,
+    "prompt": Seed,
+    "round": Proposal,
+}
+"""What a stage may drop, by a field that only it has."""
 
 
 def _with_id(item: Any) -> dict[str, Any]:

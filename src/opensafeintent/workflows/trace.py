@@ -10,6 +10,8 @@ import msgspec
 
 from opensafeintent.analysis.cohort import GradedRun
 from opensafeintent.analysis.judges import judges_differ
+from opensafeintent.construction.folder import BuildFolder
+from opensafeintent.construction.records import Rejection, Stage
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.run import RunTexts, TracedRow
@@ -77,6 +79,15 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
                     TracedResponse(grades=grades, text=found.text if found else None, rows=behind)
                 )
             yield Trace(ledger=ledger, prompt_set=prompt_set, responses=tuple(responses))
+
+
+def rejections(build: Path) -> Iterator[tuple[Stage, Rejection]]:
+    """Yield each item that a build dropped, with its stage.
+
+    Raises:
+        InputError: there is no build, or a file of it was damaged.
+    """
+    return BuildFolder(build).rejected()
 
 
 def _checked(settings: TraceSettings, folder: RunFolder) -> GradedRun:
