@@ -332,8 +332,8 @@ class MetricEstimates:
         """Return the standard error for "the same prompts run again", from the spread of a set's
         epochs; none with one epoch.
 
-        For the metrics that are a plain mean over sets: √(Σ s² / E) / n over the n sets with two or
-        more complete epochs.
+        For the metrics that are a plain mean over sets: √(Σ s² / E) / n over the n sets that count,
+        each with its E complete epochs; a set with one has the mean s² of those with more.
         """
         if len(self.by_epoch) < 2:
             return {}
@@ -345,11 +345,14 @@ class MetricEstimates:
                 continue
             values = np.where(bottom > 0, top, np.nan)
             complete = (bottom > 0).sum(axis=0)
-            sure = complete >= 2
             with np.errstate(invalid="ignore", divide="ignore"):
-                centre = np.where(sure, np.nansum(values, axis=0) / complete, 0.0)
-                spread = np.nansum((values - centre) ** 2, axis=0) / (complete - 1) / complete
-                errors[name] = np.sqrt(np.where(sure, spread, 0.0).sum(axis=1)) / sure.sum(axis=1)
+                centre = np.nansum(values, axis=0) / complete
+                spread = np.nansum((values - centre) ** 2, axis=0) / (complete - 1)
+                spread[complete < 2] = np.nan
+                mean = np.nansum(spread, axis=1) / (complete >= 2).sum(axis=1)
+                spread = np.where(complete == 1, mean[:, None], spread)
+                sets = (complete > 0).sum(axis=1)
+                errors[name] = np.sqrt((spread / complete).sum(axis=1, where=complete > 0)) / sets
         return errors
 
 
