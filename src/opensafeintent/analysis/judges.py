@@ -52,7 +52,7 @@ Pair = tuple[int | None, int | None]
 
 
 class Ratings:
-    """Ratings of responses, those that one rater alone has rated left aside.
+    """Ratings of responses; those of one rater alone count towards chance agreement only.
 
     Args:
         sample: the responses, with their prompt-sets as units.
@@ -62,6 +62,7 @@ class Ratings:
     def __init__(self, sample: Sample, ratings: Floats) -> None:
         twice = (~np.isnan(ratings)).sum(axis=1) > 1
         self.ratings = np.where(twice[:, None], ratings, np.nan)
+        self._every = ratings
         self._sample = sample
 
     def agreement(self, categories: Sequence[int]) -> Estimate:
@@ -72,7 +73,7 @@ class Ratings:
 
     def gwet(self, categories: Sequence[int], scheme: Scheme) -> Estimate:
         """Return Gwet's AC1 (`identity`) or AC2 (`quadratic`)."""
-        return plain_estimate(self._sample.gwet(RatingCounts.of(self.ratings, categories), scheme))
+        return plain_estimate(self._sample.gwet(RatingCounts.of(self._every, categories), scheme))
 
     def difference(self, categories: Sequence[int], *, absolute: bool = False) -> Estimate:
         """Return the mean of the second rater's rating less the first's, or of how far they are
