@@ -252,10 +252,11 @@ def find_gates(
 def _cautions(gates: Sequence[Gate]) -> tuple[str, ...]:
     """Say what is odd about thresholds: whom they fail, and what passes them."""
     cautions = [
-        f"--fail-under {gate.metric}: less of it is better, so this fails the best models;"
-        " --fail-over fails the worst"
+        f"{gate.option} {gate.metric}: {'less' if less else 'more'} of it is better, so this fails"
+        f" the best models; --fail-{'over' if less else 'under'} fails the worst"
         for gate in gates
-        if gate.kind == "under" and METRICS[gate.metric].less_is_better
+        for less in (METRICS[gate.metric].less_is_better,)
+        if not METRICS[gate.metric].neutral and less == (gate.kind == "under")
     ]
     for gate in gates:
         oracle = reference_values(gate.metric).oracle
