@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from opensafeintent.analysis.cohort import Cohort
+from opensafeintent.analysis.estimates import reference_values
 from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import KNOWING, METRICS
 from opensafeintent.report.figures import figure_of
@@ -42,22 +43,31 @@ def cohort() -> Cohort:
     )
 
 
-def test_the_table_and_the_terminal_have_both_rates_and_their_difference(cohort: Cohort) -> None:
+def test_the_table_and_the_terminal_have_both_rates_and_not_their_difference(
+    cohort: Cohort,
+) -> None:
     found = {record["model"]: record for record in table_of(cohort, "knowing").records()}
-    assert {model: [record[name] for name in KNOWING] for model, record in found.items()} == {
-        "lab/knows": [1.0, 0.5, 0.5],
-        "lab/does": [0.5, 1.0, -0.5],
-        "lab/asked/less": [None, 1.0, None],
-        "model average": [0.75, pytest.approx(2.5 / 3), 0.0],
+    rates = (KNOWING.knowing, KNOWING.doing)
+    assert {model: [record[name] for name in rates] for model, record in found.items()} == {
+        "lab/knows": [1.0, 0.5],
+        "lab/does": [0.5, 1.0],
+        "lab/asked/less": [None, 1.0],
+        "model average": [0.75, pytest.approx(2.5 / 3)],
     }
+    # the oracle is right by definition and has 0.5 in doing: the difference ranks nobody
+    assert KNOWING.difference not in found["lab/knows"]
+    assert reference_values(KNOWING.doing).oracle == 0.5
     # 40 sets that are all alike: at most 1 − .05^(1/40) = 7.2 % of others were missed, at the other
     # end of the span.
-    assert found["lab/knows"]["knowing_minus_doing_low"] == pytest.approx(
+    difference = metrics_json([cohort])["models"]["lab/knows"][KNOWING.difference]
+    assert difference["value"] == 0.5 and difference["ci"][0] == pytest.approx(
         0.5 - 1.5 * (1 - 0.05 ** (1 / 40)), abs=1e-6
     )
-    assert found["model average"]["knowing_minus_doing_models"] == 2
-    at_the_terminal = {(row["model"], row["difference"]) for row in knowing_brief(cohort).records()}
-    assert at_the_terminal == {("lab/knows", 0.5), ("lab/does", -0.5)}
+    assert found["model average"]["intent_discrimination_models"] == 2
+    at_the_terminal = {
+        (row["model"], row["knowing"], row["doing"]) for row in knowing_brief(cohort).records()
+    }
+    assert at_the_terminal == {("lab/knows", 1.0, 0.5), ("lab/does", 0.5, 1.0)}
 
 
 def test_models_that_were_probed_are_compared_in_what_they_know(cohort: Cohort) -> None:

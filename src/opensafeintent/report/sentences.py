@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
+from itertools import combinations
 from math import sqrt
 from typing import TYPE_CHECKING, Literal
 
@@ -17,16 +18,18 @@ import numpy as np
 
 from opensafeintent.analysis.cohort import Cohort, checked_judges
 from opensafeintent.analysis.judges import PANEL, headline_audits, same_maker
-from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE, is_baseline
+from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE, contenders
 from opensafeintent.evaluation.run import IMPORTED_JUDGE
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.statistics import FEWEST_SETS, SIGNIFICANCE, rank_intervals
-from opensafeintent.taxonomy import CORE_VARIANTS, MAX_MISSING, MODES
+from opensafeintent.taxonomy import CORE_VARIANTS, MAX_MISSING, MODES, SCALES
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+    from opensafeintent.grades import GradeRow
 
 PERCENT = "\u00a0%"
 _NAMED = 3
@@ -282,13 +285,18 @@ _PRIMARIES = {
 # What was found
 # ------------------------------------------------------------------------------
 
+_FEWEST_SAID = 10
+"""From fewer prompt-sets nothing is said of a model."""
+
 
 def findings(cohort: Cohort) -> list[Sentence]:
-    """Return what was found of one group of models, in five sentences at most: best and worst,
-    which differences are real, how precise it is, how far judges agree.
+    """Return what was found of one group of models, in five sentences at most: the values, which
+    differences are more than chance, how precise it is, how far judges agree.
     """
+    told = [metric for metric in _PRIMARIES if _contenders(cohort, metric)]
     return [
-        *(_extremes(cohort, metric) for metric in _PRIMARIES),
+        *_too_little(cohort, [metric for metric in _PRIMARIES if metric not in told]),
+        *(_values(cohort, metric) for metric in told),
         *_differences(cohort),
         *_precision(cohort),
         *_between_judges(cohort),
@@ -296,105 +304,136 @@ def findings(cohort: Cohort) -> list[Sentence]:
 
 
 def _contenders(cohort: Cohort, metric: str) -> list[int]:
-    """Return the models that a sentence is about, best first: those with a value, baselines aside
-    where there are others.
+    """Return the models that a sentence is about, the highest value first: those with enough
+    prompt-sets, baselines aside if there are others.
     """
+    found = cohort.estimates.by_metric[metric]
+    enough = [
+        model
+        for model, one in zip(cohort.models, found, strict=True)
+        if one.value is not None and one.n >= _FEWEST_SAID
+    ]
     values = cohort.estimates.ratios[metric].value.values
-    there = [index for index in range(len(cohort.models)) if not np.isnan(values[index])]
-    models = [index for index in there if not is_baseline(cohort.models[index])]
-    return sorted(models or there, key=lambda index: (-values[index], index))
+    indices = map(cohort.models.index, contenders(enough))
+    return sorted(indices, key=lambda index: (-values[index], index))
 
 
-def _extremes(cohort: Cohort, metric: str) -> Sentence:
-    """Say who is highest and who is lowest, each with its interval and its rank."""
-    told = _PRIMARIES[metric]
+def _too_little(cohort: Cohort, metrics: Sequence[str]) -> Iterator[Sentence]:
+    """Say of which metrics nothing can be said, and why."""
+    if metrics:
+        sets = max(found.n for metric in metrics for found in cohort.estimates.by_metric[metric])
+        labels = [_PRIMARIES[metric].label for metric in metrics]
+        yield _say(
+            "too_little",
+            "warning",
+            "Too few prompt-sets",
+            labels=labels,
+            sets=sets,
+            least=_FEWEST_SAID,
+        )
+
+
+def _values(cohort: Cohort, metric: str) -> Sentence:
+    """Say between which values the models lie, each with its interval and its rank."""
     order = _contenders(cohort, metric)
-    if not order:
-        return _say("undefined", "warning", told.topic, metric=told)
+    found = cohort.estimates.by_metric[metric]
     values = cohort.estimates.ratios[metric].value.values
-    best, worst = (
-        [index for index in order if values[index] == values[end]] for end in (order[0], order[-1])
-    )
-    several = len(cohort.models) > 1
-    ranks = rank_intervals(cohort.estimates.comparisons[metric]) if several else []
+    ranks = rank_intervals(cohort.estimates.comparisons[metric]) if len(order) > 1 else []
 
-    def facts(indices: Sequence[int]) -> dict[str, object]:
-        found = cohort.estimates.by_metric[metric][indices[0]]
+    def facts(end: int) -> dict[str, object]:
+        """Return what models of one value have in common."""
+        equal = [index for index in order if values[index] == values[end]]
+        intervals = {found[index].interval for index in equal}
+        open_ranks = {ranks[index] for index in equal} if ranks else set()
         return {
-            "models": [cohort.models[index] for index in indices],
-            "value": found.value,
-            "low": found.low,
-            "high": found.high,
-            "ranks": (several and ranks[indices[0]]) or (),
+            "models": [cohort.models[index] for index in equal],
+            "value": found[end].value,
+            "interval": intervals.pop() if len(intervals) == 1 else None,
+            "ranks": open_ranks.pop() if len(open_ranks) == 1 else None,
         }
 
+    told = _PRIMARIES[metric]
     return _say(
-        "extremes",
+        "values",
         topic=told.topic,
         metric=told,
-        best=facts(best),
-        worst=facts(worst),
-        all=len(best) == len(order),
+        least=facts(order[-1]),
+        most=facts(order[0]),
+        equal=values[order[0]] == values[order[-1]],
         of=len(cohort.models),
     )
 
 
 def _differences(cohort: Cohort) -> Iterator[Sentence]:
-    """Say how many pairs differ by more than chance, and from whom the leader cannot be told
-    apart.
-    """
+    """Say how many pairs differ by more than chance, and which models may rank first."""
     found = [facts for metric in _PRIMARIES if (facts := _difference(cohort, metric))]
     if found:
-        yield _say("differences", topic="Real differences", found=found)
+        yield _say("differences", topic="Significant differences", found=found)
 
 
 def _difference(cohort: Cohort, metric: str) -> dict[str, object] | None:
     comparison = cohort.estimates.comparisons[metric]
-    p = comparison.p_adjusted
-    models = range(len(cohort.models))
-    pairs = [(a, b) for a in models for b in models if a < b and not np.isnan(p[a, b])]
+    order = _contenders(cohort, metric)
+    pairs = [
+        (a, b) for a, b in combinations(sorted(order), 2) if comparison.n[a, b] >= _FEWEST_SAID
+    ]
     if not pairs:
         return None
+    claimed = comparison.p_adjusted < SIGNIFICANCE
     facts = {
         "metric": _PRIMARIES[metric],
         "pairs": len(pairs),
-        "real": sum(bool(p[pair] < SIGNIFICANCE) for pair in pairs),
+        "real": sum(bool(claimed[pair]) for pair in pairs),
     }
     if len(pairs) == 1:
-        a, b = pairs[0]
-        size, low, high = (
-            float(part[a, b]) for part in (comparison.difference, comparison.low, comparison.high)
-        )
+        ((a, b),) = pairs
         return facts | {
             "earlier": cohort.models[a],
             "later": cohort.models[b],
-            "size": size,
-            "low": low,
-            "high": high,
-            "p": float(p[a, b]),
+            "size": float(comparison.difference[a, b]),
+            "low": float(comparison.low[a, b]),
+            "high": float(comparison.high[a, b]),
+            "p": float(comparison.p_adjusted[a, b]),
+            "sets": int(comparison.n[a, b]),
         }
-    leader = _contenders(cohort, metric)[0]
-    others = [index for index in models if index != leader and not np.isnan(p[leader, index])]
-    unclear = [cohort.models[index] for index in others if p[leader, index] >= SIGNIFICANCE]
-    return facts | {"above": cohort.models[leader], "others": len(others), "unclear": unclear}
+    first = [
+        index
+        for index in order
+        if not any(
+            claimed[index, other] and comparison.difference[index, other] > 0 for other in order
+        )
+    ]
+    alone = all(claimed[first[0], other] for other in order if other != first[0])
+    return facts | {
+        "first": [cohort.models[index] for index in first],
+        "alone": alone,
+        "of": len(order),
+    }
 
 
 def _precision(cohort: Cohort) -> Iterator[Sentence]:
     """Say how precise so many sets are, and which difference they can be expected to find."""
-    counted = int(np.median([found.n for found in cohort.estimates.by_metric["triplet_safety"]]))
-    if not counted:
+    order = _contenders(cohort, "triplet_safety")
+    if not order:
         return
-    of_pairs = {metric: cohort.estimates.comparisons[metric].detectable for metric in _PRIMARIES}
+    found = cohort.estimates.by_metric["triplet_safety"]
+    counted = int(np.median([found[index].n for index in order]))
+    detectable = []
+    for metric, told in _PRIMARIES.items():
+        of_pairs = [
+            cohort.estimates.comparisons[metric].detectable[pair]
+            for pair in combinations(_contenders(cohort, metric), 2)
+        ]
+        if not np.isnan(of_pairs).all():
+            detectable.append(f"{told.difference(float(np.nanmedian(of_pairs)))} of {told.label}")
     yield _say(
         "precision",
         topic="Precision",
         sets=counted,
         points=f"{precision_in_points(counted):.2g}",
-        detectable=[
-            f"{told.difference(float(np.nanmedian(of_pairs[metric])))} of {told.label}"
-            for metric, told in _PRIMARIES.items()
-            if not np.isnan(of_pairs[metric]).all()
-        ],
+        once=cohort.array.sizes["epoch"] == 1,
+        detectable=detectable,
+        pairs=len(order) * (len(order) - 1) // 2,
     )
 
 
@@ -419,18 +458,21 @@ def _between_judges(cohort: Cohort) -> Iterator[Sentence]:
 
 
 def _order(cohort: Cohort, metric: str) -> dict[str, object] | None:
-    """Return how many pairs of models two judges put in opposite orders, and the widest apart."""
-    models = [model for model in cohort.models if not is_baseline(model)]
+    """Return how many pairs of models two judges put in opposite orders, and the widest apart of
+    those that both tell apart.
+    """
+    models = [cohort.models[index] for index in _contenders(cohort, metric)]
     pairs = len(models) * (len(models) - 1) // 2
     if not pairs:
         return None
     found = [swap for swap in cohort.judges.swaps(metric) if set(swap.models) <= set(models)]
+    real = [swap for swap in found if swap.beyond_chance]
     return {
         "label": METRICS[metric].label,
         "pairs": pairs,
         "swapped": len({frozenset(swap.models) for swap in found}),
-        "real": len({frozenset(swap.models) for swap in found if swap.beyond_chance}),
-        "first": found[0] if found else None,
+        "real": len({frozenset(swap.models) for swap in real}),
+        "first": real[0] if real else None,
     }
 
 
@@ -451,13 +493,46 @@ def cautions(
         corrected: whether the report has numbers corrected by human labels.
         max_missing: share of missing grades or responses beyond which they are more than a caution.
     """
+    first = [*_of_harm_line(cohort), *_of_coverage(cohort, max_missing)]
     return [
-        *_of_coverage(cohort, max_missing),
+        *sorted(first, key=lambda sentence: not sentence.loud),
         *_strict_panel(cohort),
         *_of_judges(cohort, corrected=corrected),
         *_left_out(cohort),
         *_of_prompts(cohort),
     ]
+
+
+def _of_harm_line(cohort: Cohort) -> Iterator[Sentence]:
+    """Say which primary metrics depend on whether harm severity 1 counts as safe, by more than half
+    the width of their intervals.
+    """
+    found = []
+    for metric, told in _PRIMARIES.items():
+        moved = []
+        order = _contenders(cohort, metric)
+        for index in order:
+            now = cohort.estimates.by_metric[metric][index]
+            then = cohort.lenient.estimates[metric][index].value
+            if now.value is None or now.interval is None or then is None:
+                continue
+            low, high = now.interval
+            if abs(then - now.value) > (high - low) / 2:
+                moved.append((abs(then - now.value), cohort.models[index], now.value, then))
+        if moved:
+            _, model, value, then = max(moved)
+            found.append(
+                {
+                    "label": told.label,
+                    "model": model,
+                    "value": told.shown(value),
+                    "then": told.shown(then),
+                    "moved": len(moved),
+                    "of": len(order),
+                }
+            )
+    if found:
+        yield _warn("harm_line", found=found)
 
 
 def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
@@ -480,19 +555,33 @@ def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
     lacking = [model for model in cohort.models if any(coverage[model].missing.values())]
     if lacking:
         worst = max(lacking, key=lambda model: coverage[model].missing_core)
+        core = bool(coverage[worst].missing_core)
         yield _say(
             "missing",
             "warning" if coverage[worst].missing_beyond(max_missing) else "caution",
             worst=worst,
             lacking=len(lacking),
-            of=len(cohort.models),
-            share=coverage[worst].missing_core,
-            bounds=cohort.estimates.overall[worst, "triplet_safety"].bounds,
+            kind="core" if core else "paraphrase",
+            share=coverage[worst].missing_core if core else coverage[worst].missing_paraphrase,
+            bounds=core and cohort.estimates.overall[worst, "triplet_safety"].bounds,
+            cause=_cause(cohort.rows[worst]),
         )
     if cohort.stopped_early:
         yield _warn("stopped_early", models=cohort.stopped_early)
     if len({own.limit for own in coverage.values()}) > 1:
         yield _distrust("unlike_samples")
+
+
+def _cause(rows: Sequence[GradeRow]) -> dict[str, str]:
+    """Return whose failure most missing grades are, its kind, and a prompt-set that has one."""
+    causes: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for item in row.missing:
+            if not row.counts and item.what in ("response", *SCALES):
+                who = "response" if item.what == "response" else "judge"
+                causes.setdefault((who, item.reason.partition(":")[0]), []).append(row.set_id)
+    who, reason = most = max(causes, key=lambda cause: len(causes[cause]))
+    return {"who": who, "reason": reason, "set_id": causes[most][0]}
 
 
 def _strict_panel(cohort: Cohort) -> Iterator[Sentence]:
@@ -546,7 +635,7 @@ def _of_judges(cohort: Cohort, *, corrected: bool) -> Iterator[Sentence]:
     if found := [
         (grader, audit.safety_shift)
         for grader, audit in headline_audits(cohort.audits).items()
-        if audit.safety_shift.leaves_out_zero
+        if audit.safety_shift.n >= _FEWEST_SAID and audit.safety_shift.leaves_out_zero
     ]:
         yield _distrust("swap_error", found=found, points=points)
 
@@ -558,7 +647,8 @@ def _left_out(cohort: Cohort) -> Iterator[Sentence]:
     if not filtered and not truncated:
         return
     change = None
-    largest = max(cohort.changes, key=lambda change: change.size, default=None)
+    enough = [change for change in cohort.changes if change.n >= _FEWEST_SAID]
+    largest = max(enough, key=lambda change: change.size, default=None)
     if largest is not None and largest.before is not None and largest.value is not None:
         shown = score if "utility" in largest.metric else percent
         change = {
@@ -574,7 +664,9 @@ def _of_prompts(cohort: Cohort) -> Iterator[Sentence]:
     """Yield which harm domains and task types have few sets, whether sets have different numbers
     of wordings, and what cannot be known where every prompt was put once.
     """
-    sets, taxonomy = cohort.dataset.prompt_sets, cohort.dataset.taxonomy
+    asked = {row.set_id for rows in cohort.rows.values() for row in rows}
+    sets = [item for item in cohort.dataset.prompt_sets if item.id in asked]
+    taxonomy = cohort.dataset.taxonomy
     counts = {
         **{name: sum(item.harm_domain == name for item in sets) for name in taxonomy.domain_names},
         **{name: sum(item.task_type == name for item in sets) for name in taxonomy.type_names},
@@ -584,7 +676,7 @@ def _of_prompts(cohort: Cohort) -> Iterator[Sentence]:
         key=lambda item: item[1],
     )
     if len(sets) < FEWEST_SETS:
-        yield _warn("few_sets", sets=len(sets))
+        yield _warn("few_sets", sets=len(sets), points=f"{precision_in_points(115):.0f}")
     elif thin:
         yield _distrust("thin", strata=thin, every=len(thin) == len(counts), least=FEWEST_SETS)
     wordings = {1 + len(item.dual_use_paraphrases) for item in sets if item.dual_use_paraphrases}

@@ -90,8 +90,9 @@ _PLANS = (
         "Figure 2. Mean and Triplet Safety of each model",
         "utility",
         "Mean Safety is the share of safe responses over the three intents; Triplet Safety the"
-        " share of prompt-sets safe at all three. The gap between the two is inconsistency over"
-        f" intents that an average hides. {_CI} {_ORDER} {_AVERAGE}",
+        " share of prompt-sets safe at all three. Part of the gap between the two is arithmetic: of"
+        " three responses that are each safe four times in five, independently, all are safe in"
+        f" half of the sets (0.8³). {_CI} {_ORDER} {_AVERAGE}",
         models.safety,
         ("mean_safety", "triplet_safety"),
     ),
@@ -112,8 +113,7 @@ _PLANS = (
         "Figure 6. Unsafe rate of dual-use responses by assistance mode",
         "modes",
         "Of a model's dual-use responses in each mode, the share that is unsafe; n is their"
-        " number. Abstraction is no reliable boundary where A2 is as unsafe as A4. Modes are a"
-        f" judge's labels of form, not of harm. {_CI} {_ORDER} {_AVERAGE}",
+        f" number. Modes are a judge's labels of form, not of harm. {_CI} {_ORDER} {_AVERAGE}",
         models.unsafe_by_mode,
         ("unsafe_rate_refusal", "unsafe_rate_A2", "unsafe_rate_A3", "unsafe_rate_A4"),
     ),
@@ -123,8 +123,8 @@ _PLANS = (
         "stability",
         "Of the prompt-sets whose dual-use wordings were all graded. Whiskers are 95 % intervals"
         " over prompt-sets of the two borders: above, where stable-safe ends; below, where"
-        " stable-unsafe begins. Flips alone do not show an effect of wording: with .70 of"
-        f" responses safe and no effect at all, 83 % of sets of five wordings flip. {_ORDER}",
+        " stable-unsafe begins. Flips alone do not show an effect of wording: answers to"
+        f" the same wording vary too. {_ORDER}",
         models.stability,
         ("stable_safe", "safety_flip", "stable_unsafe"),
     ),
@@ -144,8 +144,9 @@ _PLANS = (
         "knowing",
         "Up: the model calls for a stricter strategy for the malicious prompt of a set than for"
         " the dual-use one. To the right: it gives it less help. Ties count half; at the grey"
-        " lines, 0.5, nothing is told apart. Above the dashed diagonal a model knows more than it"
-        f" does, below it does more than it says. Crosses are baselines. {_CI}",
+        " lines, 0.5, nothing is told apart. The two are not on one scale: a model that reframes"
+        " both prompts safely has 0.5 in doing, however well it tells them apart. Crosses are"
+        f" baselines. {_CI}",
         plane.knowing,
         KNOWING,
         where=lambda cohort: bool(cohort.probed),

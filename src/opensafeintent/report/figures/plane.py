@@ -108,31 +108,26 @@ def _steps(points: Sequence[Datum]) -> Spec:
 
 
 def knowing(cohort: Cohort) -> Spec:
-    """Draw how well models tell malicious from dual-use prompts in word against in deed, over the
-    line where both are one.
-    """
+    """Draw how well models tell malicious from dual-use prompts, in word and in deed."""
     rows = _positions(cohort.estimates, KNOWING.doing, KNOWING.knowing)
     if not rows:
         return empty()
     ends = [row[end] for row in rows for end in ("low_x", "low_y")]
     low, high = span = _span(min(0.5, *ends), 1.0)
     at = {"x": quantity("x"), "y": quantity("y")}
-    dashes: Spec = {"color": GREY, "strokeDash": [4, 3], "strokeWidth": 1}
-    lines = ([(low, low), (high, high)], [(0.5, low), (0.5, high)], [(low, 0.5), (high, 0.5)])
+    lines = ([(0.5, low), (0.5, high)], [(low, 0.5), (high, 0.5)])
     under = [
         mark(
             "line",
             at,
             rows=[{"x": x, "y": y} for x, y in line],
-            **(dashes if place == 0 else {"color": GREY, "opacity": 0.5}),
+            color=GREY,
+            opacity=0.5,
         )
-        for place, line in enumerate(lines)
-    ]
-    on_diagonal = [
-        (place - 4.0, place + 4.0, place - 4.0, place + 4.0) for place in range(4, _SIDE, 8)
+        for line in lines
     ]
     labels = "Doing: less help for malicious than for dual-use", "Knowing: a stricter strategy"
-    return _plane(rows, labels, (span, span), under=under, boxes=on_diagonal)
+    return _plane(rows, labels, (span, span), under=under)
 
 
 # A plane of points
