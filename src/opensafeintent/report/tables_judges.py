@@ -253,10 +253,11 @@ def judge_checks(cohorts: Sequence[Cohort]) -> Table:
             (
                 "Anchor cases are prompts and responses whose acceptable grades are known; a case"
                 " is accepted when every grade of the judge is. Behind a group of cases at the line"
-                " between two grades stands that line; contested cases, on which language"
-                " models that read them carefully differ, count nowhere else. The interval is mid-P. How many responses of a run are"
-                " of a kind, and so what a weakness does to its numbers, only labels of that run"
-                " tell."
+                " between two grades stands that line; contested cases, on which"
+                " language models that read carefully differ, count nowhere else. The interval is"
+                " mid-P."
+                " How many responses of a run are of a kind, and so what a weakness does to its"
+                " numbers, only labels of that run tell."
             ),
         ),
     )
