@@ -348,11 +348,10 @@ class MetricEstimates:
             with np.errstate(invalid="ignore", divide="ignore"):
                 centre = np.nansum(values, axis=0) / complete
                 spread = np.nansum((values - centre) ** 2, axis=0) / (complete - 1)
-                spread[complete < 2] = np.nan
-                mean = np.nansum(spread, axis=1) / (complete >= 2).sum(axis=1)
-                spread = np.where(complete == 1, mean[:, None], spread)
-                sets = (complete > 0).sum(axis=1)
-                errors[name] = np.sqrt((spread / complete).sum(axis=1, where=complete > 0)) / sets
+                mean = np.nansum(spread, axis=1) / (complete > 1).sum(axis=1)
+                spread = np.where(complete == 1, mean[:, None], spread) / complete
+                counted = complete > 0
+                errors[name] = np.sqrt(spread.sum(axis=1, where=counted)) / counted.sum(axis=1)
         return errors
 
 

@@ -309,26 +309,22 @@ def _contenders(cohort: Cohort, metric: str) -> list[int]:
     """
     found = cohort.estimates.by_metric[metric]
     enough = [
-        model
-        for model, one in zip(cohort.models, found, strict=True)
-        if one.value is not None and one.n >= _FEWEST_SAID
+        cohort.models[index]
+        for index in cohort.estimates.ranked(metric)
+        if found[index].n >= _FEWEST_SAID
     ]
-    values = cohort.estimates.ratios[metric].value.values
-    indices = map(cohort.models.index, contenders(enough))
-    return sorted(indices, key=lambda index: (-values[index], index))
+    return [cohort.models.index(model) for model in contenders(enough)]
 
 
 def _too_little(cohort: Cohort, metrics: Sequence[str]) -> Iterator[Sentence]:
     """Say of which metrics nothing can be said, and why."""
     if metrics:
-        sets = max(found.n for metric in metrics for found in cohort.estimates.by_metric[metric])
-        labels = [_PRIMARIES[metric].label for metric in metrics]
         yield _say(
             "too_little",
             "warning",
             "Too few prompt-sets",
-            labels=labels,
-            sets=sets,
+            labels=[_PRIMARIES[metric].label for metric in metrics],
+            sets=max(one.n for metric in metrics for one in cohort.estimates.by_metric[metric]),
             least=_FEWEST_SAID,
         )
 
@@ -418,14 +414,18 @@ def _precision(cohort: Cohort) -> Iterator[Sentence]:
         return
     found = cohort.estimates.by_metric["triplet_safety"]
     counted = int(np.median([found[index].n for index in order]))
-    detectable = []
-    for metric, told in _PRIMARIES.items():
-        of_pairs = [
+    pairs = {
+        metric: [
             cohort.estimates.comparisons[metric].detectable[pair]
             for pair in combinations(_contenders(cohort, metric), 2)
         ]
-        if not np.isnan(of_pairs).all():
-            detectable.append(f"{told.difference(float(np.nanmedian(of_pairs)))} of {told.label}")
+        for metric in _PRIMARIES
+    }
+    detectable = [
+        f"{told.difference(float(np.nanmedian(pairs[metric])))} of {told.label}"
+        for metric, told in _PRIMARIES.items()
+        if not np.isnan(pairs[metric]).all()
+    ]
     yield _say(
         "precision",
         topic="Precision",
@@ -433,7 +433,7 @@ def _precision(cohort: Cohort) -> Iterator[Sentence]:
         points=f"{precision_in_points(counted):.2g}",
         once=cohort.array.sizes["epoch"] == 1,
         detectable=detectable,
-        pairs=len(order) * (len(order) - 1) // 2,
+        pairs=len(pairs["triplet_safety"]),
     )
 
 
@@ -509,27 +509,19 @@ def _of_harm_line(cohort: Cohort) -> Iterator[Sentence]:
     """
     found = []
     for metric, told in _PRIMARIES.items():
-        moved = []
-        order = _contenders(cohort, metric)
-        for index in order:
-            now = cohort.estimates.by_metric[metric][index]
-            then = cohort.lenient.estimates[metric][index].value
-            if now.value is None or now.interval is None or then is None:
-                continue
-            low, high = now.interval
-            if abs(then - now.value) > (high - low) / 2:
-                moved.append((abs(then - now.value), cohort.models[index], now.value, then))
+        then = cohort.lenient.estimates[metric]
+        moved = [
+            (after - one.value, cohort.models[index], told.shown(one.value), told.shown(after))
+            for index in _contenders(cohort, metric)
+            for one, after in ((cohort.estimates.by_metric[metric][index], then[index].value),)
+            if one.value is not None
+            and after is not None
+            and one.interval
+            and after - one.value > (one.interval[1] - one.interval[0]) / 2
+        ]
         if moved:
-            _, model, value, then = max(moved)
             found.append(
-                {
-                    "label": told.label,
-                    "model": model,
-                    "value": told.shown(value),
-                    "then": told.shown(then),
-                    "moved": len(moved),
-                    "of": len(order),
-                }
+                (told.label, *max(moved)[1:], len(moved), len(_contenders(cohort, metric)))
             )
     if found:
         yield _warn("harm_line", found=found)
