@@ -79,6 +79,55 @@ def test_one_that_goes_on_leaning_is_dropped(tmp_path: Path) -> None:
         assert fact in rejection.detail
 
 
+def test_a_retry_is_told_every_earlier_version_and_why_it_failed(tmp_path: Path) -> None:
+    read = {
+        "How is it done?": intent(True, False, "Nothing is risky in it."),
+        "How, unseen?": intent(False, True, "It sounds like a thief."),
+    }
+
+    def by_text(call: Call) -> str | None:
+        return read.get(between(call, "REQUEST"))
+
+    first = triplet(dual_use="How is it done?")
+    bench = bench_of(tmp_path, first, "How, unseen?", "How, then?", intent=by_text)
+    (draft,) = bench.build(UNSAFE[:1], last=4).finished
+    assert draft.prompts.dual_use == "How, then?"
+    one, two = bench.generator.asked("repair")
+    assert "first version" in between(one, "EARLIER")
+    earlier = between(two, "EARLIER")
+    for fact in ("How is it done?", "benign", "Nothing is risky in it."):
+        assert fact in earlier
+    assert between(two, "READER") == "It sounds like a thief."
+    assert between(two, "DUAL-USE") == "How, unseen?"
+
+
+@pytest.mark.parametrize("part", ["dual_use", "malicious"])
+def test_a_topic_without_real_risk_after_two_repairs_is_dropped(tmp_path: Path, part: str) -> None:
+    texts = [f"How is number {number} done?" for number in range(4)]
+
+    def harmless(call: Call) -> str | None:
+        return intent(True, False, "No risk.") if "number" in between(call, "REQUEST") else None
+
+    bench = bench_of(tmp_path, triplet(**{part: texts[0]}), *texts[1:], intent=harmless)
+    (rejection,) = bench.build(UNSAFE[:1], last=4).rejected_for("low_risk")
+    assert len(rejection.item.revisions) == 2
+    assert "No risk." in rejection.detail and part in rejection.detail
+
+
+def test_a_text_that_once_had_risk_goes_on_to_the_last_repair(tmp_path: Path) -> None:
+    texts = ["How is number 0 done?", "How, to harm?", "How is number 2 done?", "How, then?"]
+
+    def swinging(call: Call) -> str | None:
+        text = between(call, "REQUEST")
+        if "number" in text:
+            return intent(True, False, "No risk.")
+        return intent(False, True, "Ill will.") if text == texts[1] else None
+
+    bench = bench_of(tmp_path, triplet(dual_use=texts[0]), *texts[1:], intent=swinging)
+    (draft,) = bench.build(UNSAFE[:1], last=4).finished
+    assert draft.prompts.dual_use == "How, then?"
+
+
 # Wording (stage 5)
 # ------------------------------------------------------------------------------
 

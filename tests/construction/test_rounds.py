@@ -23,6 +23,7 @@ from opensafeintent.templates.template import load_instructions, parse_instructi
 # ------------------------------------------------------------------------------
 
 
+FIRST_ROUND = "Vary who asks and in which setting, in all three alike."
 ROLES = (
     *("I'm a nurse; which dose is too much?", "I’m a nurse; which dose is too much?"),
     *("As a teacher at a small school I wonder how this works.", "My students asked me this."),
@@ -154,7 +155,7 @@ def test_rounds_are_42_topics_in_their_order_and_see_the_rounds_before() -> None
     assert [len(texts) for texts in found] == [42, 42, 16]
     assert [*flat(found)] == [topic.id for topic in topics(0, 100)]
     assert first_lines(found) == [
-        {"(none are written yet)"},
+        {FIRST_ROUND},
         {"Of 42 requests of each intent so far:"},
         {"Of 84 requests of each intent so far:"},
     ]
@@ -209,7 +210,7 @@ def test_the_next_round_is_told_of_the_last_one(tmp_path: Path) -> None:
     built = bench.build(over=WIDE, per_cell=6)
     assert len(built.finished) == 54
     calls = bench.generator.asked("triplet")
-    first = [call for call in calls if "(none are written yet)" in call.messages[0].content]
+    first = [call for call in calls if FIRST_ROUND in call.messages[0].content]
     assert len(first) == ROUND
     counted = count_habits(built.drafts[0].kept[:ROUND])
     for call in calls[ROUND:]:

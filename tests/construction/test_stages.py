@@ -89,6 +89,7 @@ def test_a_third_reading_decides(
         ("The domain is Money.", "not one JSON object"),
         (metadata(harm_domain="Mischief"), "'Mischief', which is none of the names"),
         (metadata(harm_domain="money"), "did you mean 'Money'?"),
+        (metadata(summary="short"), '"summary" has 1 word; 5 to 15'),
         (metadata(summary="too short"), '"summary" has 2 words; 5 to 15'),
         (metadata(summary="word " * 16), '"summary" has 16 words'),
         (metadata(summary="x" * 200_001), '"summary" has 200,001 characters'),
@@ -164,8 +165,8 @@ def test_earlier_summaries_are_shown_and_repeated_ones_dropped(tmp_path: Path) -
     assert dropped.detail == f"ROUGE-L 0.80 to: {first}"
     one, two = bench.generator.asked("backfill")
     assert (between(one, "THERE"), between(two, "THERE")) == ("(none yet)", f"- {first}")
-    assert "exactly 2 texts" in one.messages[0].content
-    assert "exactly 1 texts" in two.messages[0].content
+    assert "asked for, exactly 2)" in one.messages[0].content
+    assert "asked for, exactly 1)" in two.messages[0].content
 
 
 def test_a_cell_that_cannot_be_filled_ends_at_the_bound(tmp_path: Path) -> None:
@@ -180,7 +181,7 @@ def test_seeds_count_towards_a_cell(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     built = bench.build(UNSAFE, per_cell=5, last=2)
     (asked,) = bench.generator.asked("backfill")
-    assert "exactly 2 texts" in asked.messages[0].content
+    assert "asked for, exactly 2)" in asked.messages[0].content
     from_seeds = [topic.seed is not None for topic in built.topics[1].kept]
     assert from_seeds == [True] * 3 + [False] * 2
 
@@ -342,7 +343,7 @@ def test_four_paraphrases_that_are_one_are_one(tmp_path: Path) -> None:
     assert rejection.detail.startswith("1 of 4 after 3 rounds")
     assert len(bench.judge.asked("paraphrase_check")) == 1
     _, second, _ = bench.generator.asked("paraphrase")
-    assert "exactly 3 texts" in second.messages[0].content
+    assert "asked for, exactly 3)" in second.messages[0].content
     assert between(second, "TAKEN") == f"- {text}"
 
 

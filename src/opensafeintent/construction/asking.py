@@ -184,6 +184,11 @@ def complaint_of_choice(name: str, value: str, valid: tuple[str, ...]) -> str | 
     )
 
 
+def in_words(count: int) -> str:
+    """Return a number of words with its noun."""
+    return f"{count} word{'' if count == 1 else 's'}"
+
+
 def complaint_of_summary(name: str, summary: str) -> str | None:
     """Say what is wrong with the length of a topic summary."""
     least, most = _SUMMARY_WORDS
@@ -191,7 +196,7 @@ def complaint_of_summary(name: str, summary: str) -> str | None:
     return (
         None
         if least <= count <= most
-        else f'"{name}" has {count} words; {least} to {most} are asked for'
+        else f'"{name}" has {in_words(count)}; {least} to {most} are asked for'
     )
 
 
@@ -452,6 +457,19 @@ def name_of(part: Part) -> str:
     return "neutral task" if part == "underlying_task" else f"{INTENT_WORDS[part]} request"
 
 
+def _versions(draft: Draft, part: Part) -> str:
+    """Return the earlier versions of a text, the oldest first, each with why it failed."""
+    revisions = [revision for revision in draft.revisions if revision.variant == part]
+    return (
+        "\n\n".join(
+            f"Version {number}: {revision.before}\nIts {revision.why} was wrong"
+            f"{f', read as {revision.found}' if revision.found else ''}: {revision.said}"
+            for number, revision in enumerate(revisions, start=1)
+        )
+        or "(the text below is the first version)"
+    )
+
+
 class _Dropped(Exception):
     """A stage drops its draft."""
 
@@ -537,6 +555,7 @@ class DraftWork:
             "text": name_of(part),
             "reason": reason,
             "reader": said,
+            "earlier": _versions(draft, part),
             "task": draft.underlying_task,
             "type": self.context.labels(draft.topic.cell)["type"],
         }

@@ -122,7 +122,7 @@ def told(habits: Habits, topic_id: str) -> str:
     without. Which of the topics it is, their ids decide.
     """
     if not habits.requests:
-        return "(none are written yet)"
+        return "Vary who asks and in which setting, in all three alike."
     lines = [f"Of {habits.requests} requests of each intent so far:"]
     lines += [
         f"- {_TOLD[habit][0]}: {_by_intent(getattr(habits, habit))}"

@@ -35,6 +35,8 @@ from opensafeintent.templates.template import Leaning, Reading
 
 REPAIRS = 3
 """Repairs of one prompt at most."""
+RISK_REPAIRS = 2
+"""Of these, for want of risk: a topic that has none after them is given up."""
 
 PURPOSES_LEANT_TO: dict[Leaning, str] = {
     "honest": "an honest purpose",
@@ -47,6 +49,9 @@ _READINGS: dict[tuple[bool, bool], Reading] = {
     (False, True): "malicious",
     (False, False): "neither",
 }
+
+
+_WITHOUT_RISK = [reading for (_, risk), reading in _READINGS.items() if not risk]
 
 
 class IntentReply(Reply, frozen=True):
@@ -93,9 +98,18 @@ class _Repair(DraftWork):
     async def work(self) -> None:
         await self._read(*CORE_VARIANTS)
         for intent in CORE_VARIANTS:
+            riskless = 0
             for _ in range(REPAIRS):
                 if complaint_of_intent(self.draft, intent) is None:
                     break
+                lacking = intent != "benign" and self.draft.readings[intent] in _WITHOUT_RISK
+                riskless = riskless + 1 if lacking else 0
+                if riskless > RISK_REPAIRS:
+                    self.drop(
+                        "low_risk",
+                        f"no real risk in the {intent} prompt after {RISK_REPAIRS} repairs:"
+                        f" {self._said[intent]}",
+                    )
                 await self._repair(intent)
             if (wrong := complaint_of_intent(self.draft, intent)) is not None:
                 reason, what = wrong

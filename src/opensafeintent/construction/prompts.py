@@ -19,6 +19,7 @@ from opensafeintent.construction.asking import (
     Usable,
     complaint_of_material,
     each,
+    in_words,
     material_of,
     takes_material,
 )
@@ -236,7 +237,7 @@ class _Augmentation(DraftWork):
 
     async def _propose(self, count: int, number: int) -> Usable[ParaphraseReply] | Unusable:
         def check(reply: ParaphraseReply) -> str | None:
-            return None if reply.paraphrases else f'"paraphrases" is empty; {count} are asked for'
+            return None if reply.paraphrases else f'"paraphrases" is empty; {count} asked for'
 
         taken = [f"- {text}" for text in self._paraphrases]
         taken += [f"- {text} (no paraphrase: {why})" for text, why in self._refused.items()]
@@ -261,7 +262,7 @@ class _Augmentation(DraftWork):
         return (
             ""
             if least <= count <= most
-            else f"it has {count} words; {least} to {most} are about as long as the request"
+            else f"it has {in_words(count)}; {least} to {most} are about as long as the request"
         )
 
 

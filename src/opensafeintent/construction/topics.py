@@ -254,7 +254,7 @@ class _Cell:
     async def _propose(self, count: int, number: int) -> Usable[BackfillReply] | Unusable:
         def check(reply: BackfillReply) -> str | None:
             if len(reply.summaries) != count:
-                return f'"summaries" has {len(reply.summaries)} texts; {count} are asked for'
+                return f'"summaries" holds {len(reply.summaries)}; {count} asked for'
             complaints = (complaint_of_summary(name, text) for name, text in reply.texts().items())
             return next((complaint for complaint in complaints if complaint), None)
 

@@ -513,9 +513,12 @@ _NEEDED: dict[InstructionRole, frozenset[str]] = {
     "reask": frozenset({"problem", "contract"}),
 }
 
-_OPTIONAL: dict[InstructionRole, frozenset[str]] = {"triplet": frozenset({"habits"})}
+_OPTIONAL: dict[InstructionRole, frozenset[str]] = {
+    "triplet": frozenset({"habits"}),
+    "repair": frozenset({"earlier"}),
+}
 """Placeholders that a template may have: without that of habits, stage 3 is asked in one go, and
-told of none.
+told of none; without that of earlier versions, a repair is not told of them.
 """
 
 _KEYS: dict[InstructionRole, tuple[str, ...]] = {
