@@ -304,6 +304,8 @@ def test_a_rejected_seed_is_hidden_and_a_folder_without_a_build_refused(
     assert "seeds: repeated" in ran.out and UNSAFE[0] not in ran.out
     assert UNSAFE[0] in osi("trace", out, "--rejected", "--include-unsafe").out
     assert "no build here" in osi("trace", tmp_path, "--rejected").refusal
+    (tmp_path / "run.json").touch()
+    assert "no build here" in osi("trace", tmp_path, "--rejected").refusal
     assert "no other choice" in osi("trace", out, "--rejected", "--worst", 1).err
     (out / "stages" / "0-seeds.rejected.jsonl").write_text('{"reason": "repeated", "item": 3}\n')
     assert "0-seeds.rejected.jsonl: is damaged" in osi("trace", out, "--rejected").refusal

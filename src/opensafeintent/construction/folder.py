@@ -285,7 +285,7 @@ class BuildFolder(LedgerFolder):
         Raises:
             InputError: there is no build here, or a file was damaged.
         """
-        if self.load() is None:
+        if not (self.manifest_path.is_file() and self.load()):
             raise InputError(
                 f"{self.path}: no build here (no build.json); expected a folder that build wrote"
             )
