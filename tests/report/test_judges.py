@@ -287,7 +287,24 @@ def test_a_panel_of_two_says_what_its_ties_cost(swapped: Cohort) -> None:
     (text,) = ties(cohort_by(*rows, dataset=sets))
     facts = ("16.7\u00a0% of the 60", "Safety 25.0 points (first)", "Utility 0.08 (first)")
     assert all(fact in text for fact in facts)
-    assert not ties(swapped)  # two sets are too few to say anything
+    # two sets are too few to say anything
+    assert not ties(swapped) and "Several judges" not in {one.topic for one in findings(swapped)}
+
+
+def told_of_judges(a: str, b: str) -> str:
+    """Return what is said of two judges that give two models grades the other way round."""
+    sets = many_sets(40, 0)
+    first = alike("first", sets, **{A: GOOD, B: a})
+    second = alike("second", sets, **{A: b, B: GOOD})
+    cohort = cohort_by(*first, *second, dataset=sets)
+    (text,) = (one.text for one in findings(cohort) if one.topic == "Several judges")
+    return text
+
+
+def test_judges_order_models_in_opposite_ways_or_not() -> None:
+    opposite = told_of_judges("40 43 13", "40 43 13")
+    assert "the two models in opposite ways" in opposite and f"{A} puts first above" in opposite
+    assert "opposite" not in told_of_judges(GOOD, GOOD)
 
 
 # Tables, figures, sentences

@@ -445,16 +445,12 @@ def _between_judges(cohort: Cohort) -> Iterator[Sentence]:
     """Say how far the judges of a panel agree, and which models change places from one to
     another.
     """
-    if not cohort.judges.agreements:
+    if not (cohort.judges.agreements and _contenders(cohort, "mean_utility")):
         return
     *pairs, every = cohort.judges.agreements  # the two, or all together
-    least = min(
-        pairs,
-        key=lambda pair: pair.safe.value if pair.safe.value is not None else 1.0,
-        default=None,
-    )
+    shares = [pair.safe.value for pair in pairs if pair.safe.value is not None]
     orders = [order for metric in PRIMARY if (order := _order(cohort, metric))]
-    yield _say("between_judges", topic="Several judges", every=every, least=least, orders=orders)
+    yield _say("between_judges", topic="Several judges", every=every, shares=shares, orders=orders)
 
 
 def _order(cohort: Cohort, metric: str) -> dict[str, object] | None:

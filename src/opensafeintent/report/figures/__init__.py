@@ -170,8 +170,8 @@ _PLANS = (
         "fig_judges",
         "The same responses by each judge, on average over them, and by the panel",
         "graders",
-        "Where the points of one model lie apart, its result depends on who graded; where the"
-        f" order of models changes from one judge to another, the ranking does. {_CI} {_ORDER}",
+        "How far the points of one model lie apart shows how far its result depends on who graded."
+        f" An order of models that changes from one judge to another may be chance. {_CI} {_ORDER}",
         judges.by_judge,
         table=by_judge.by_judge,
         where=lambda cohort: bool(cohort.judges.agreements),
