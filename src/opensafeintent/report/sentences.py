@@ -653,7 +653,7 @@ def _of_prompts(cohort: Cohort) -> Iterator[Sentence]:
     of wordings, and what cannot be known where every prompt was put once.
     """
     asked = {row.set_id for rows in cohort.rows.values() for row in rows}
-    sets = [item for item in cohort.dataset.prompt_sets if item.id in asked]
+    sets = [item for item in cohort.dataset.prompt_sets if item.id in asked or not asked]
     taxonomy = cohort.dataset.taxonomy
     counts = {
         **{name: sum(item.harm_domain == name for item in sets) for name in taxonomy.domain_names},
