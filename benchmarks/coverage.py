@@ -1,13 +1,13 @@
-"""Do 95 % intervals hold the truth 95 % of the time, and how wide are they?
+"""Do 95 % intervals cover the truth in 95 % of simulations, and how wide are they?
 
-Draws studies of prompt-sets from worlds with a known truth: skewed scores, rare failures (jumps),
-strata of unlike sets, grades that are correlated within a set, shares in one epoch and three,
-conditional rates, weighted sets, pairs near 1, averages over models and over domains; 5 to 115
-sets. Counts how often each interval holds the truth, beside Wilson, Clopper–Pearson, t, BCa and
-Korn–Graubard. Coverage of shares in one epoch is computed, not drawn: over every p from .005 to
-.995.
+Draws prompt-sets from scenarios with a known truth: skewed scores, rare failures (jumps), strata of
+unlike sets, grades that are correlated within a set, shares in one epoch and three, conditional
+rates, sets of unequal weight, pairs, averages over models and over domains, the paraphrase effect; 6
+to 700 sets. Coverage of shares in one epoch is computed, not drawn: for every p from .005 to .995.
+Beside ours: the same interval with pseudo-observations of weight ¾, ½ and 0 (plain t), and the
+narrowest known method for each kind (`other_intervals.py`; on fewer simulations).
 
-    python benchmarks/coverage.py [--studies 1000] [--figure docs/_static/coverage.svg] [--detail]
+    python benchmarks/coverage.py [--simulations 4000] [--detail]
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
 from math import comb
-from pathlib import Path
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics import Resamples, estimate
-from opensafeintent.statistics.intervals import Averaged, over_models, over_strata
-from other_intervals import OTHERS, RESAMPLES
+from opensafeintent.statistics import estimate
+from opensafeintent.statistics.intervals import Averaged, disagreement, over_models, over_strata
+from other_intervals import tailored, with_pseudo_observations
 
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int, int], tuple[Floats, Floats]]
 
-OURS = "ours"
+OURS = "weight 1"
+TAILORED = "tailored"
 _TRUTHS: dict[str, float] = {}
-SIZES = (5, 8, 12, 20, 30, 115)
+SIZES = (6, 12, 20, 42, 115, 700)
 SHARES = (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98)
-TRUTH_STUDIES = 400_000
-BARS = {"scores": (0.93, 0.93), "shares": (0.95, 0.91)}
-"""Least mean coverage over worlds, least coverage in any."""
+TRUTH_DRAWS = 400_000
+FEWER = 300
+"""Simulations of the method that resamples."""
 
 
-class World(NamedTuple):
-    """Where studies come from: `draw` gives numerator and denominator, each of shape (study,
-    prompt_set).
+class Scenario(NamedTuple):
+    """Where simulations come from: `draw` gives numerator and denominator, each of shape
+    (simulation, prompt_set).
     """
 
     kind: str
@@ -52,24 +52,21 @@ class World(NamedTuple):
     span: tuple[float, float] = (0.0, 1.0)
     binary: bool = False
 
-    @property
-    def bar(self) -> str:
-        return "shares" if self.binary else "scores"
-
 
 class Line(NamedTuple):
-    """How often one method holds the truth of one world, and how wide it is."""
+    """How often one method covers the truth of one scenario, and how wide it is."""
 
     kind: str
-    bar: str
     sets: int
-    world: str
+    scenario: str
     method: str
     coverage: float
     width: float
+    beside: float
+    """The width of the tailored method in the same simulations."""
 
 
-# Worlds
+# Scenarios
 # ------------------------------------------------------------------------------
 
 
@@ -77,14 +74,15 @@ def scores(
     name: str,
     draw: Callable[[np.random.Generator, tuple[int, ...]], Floats],
     truth: float | None = None,
-) -> World:
+) -> Scenario:
     """Scores in [0, 1], every set counting once."""
     if truth is None:
-        truth = _TRUTHS.get(name) or float(
-            draw(np.random.default_rng(77), (TRUTH_STUDIES, 1)).mean()
-        )
+        truth = _TRUTHS.get(name) or float(draw(np.random.default_rng(77), (TRUTH_DRAWS, 1)).mean())
         _TRUTHS[name] = truth
-    return World("scores", name, truth, lambda g, studies, sets: _once(draw(g, (studies, sets))))
+    kind = "rare failures" if name.startswith("jump") else "scores"
+    return Scenario(
+        kind, name, truth, lambda g, simulations, sets: _once(draw(g, (simulations, sets)))
+    )
 
 
 def _once(values: Floats) -> tuple[Floats, Floats]:
@@ -143,7 +141,7 @@ def strata(g: np.random.Generator, shape: tuple[int, ...]) -> Floats:
     return g.beta(6 * centre, 6 * (1 - centre))
 
 
-def score_worlds(sets: int) -> Iterator[World]:
+def score_scenarios(sets: int) -> Iterator[Scenario]:
     yield scores("correlated, Mean Utility .41", partial(triplet, (0.9, 0.6, 0.7), 0.6))
     yield scores("independent, Mean Utility .36", partial(triplet, (0.8, 0.5, 0.6), 0.0))
     yield scores("correlated, Mean Safety .73", partial(safety, (0.9, 0.6, 0.7), 0.6))
@@ -180,54 +178,54 @@ def repeated(
     often: float,
     weights: bool,
     g: np.random.Generator,
-    studies: int,
+    simulations: int,
     sets: int,
 ) -> tuple[Floats, Floats]:
     """Shares of three epochs, in sets with a share of their own; of the epochs in a condition that
     is met so often.
     """
-    own = g.beta(p * alike, (1 - p) * alike, size=(studies, sets))
+    own = g.beta(p * alike, (1 - p) * alike, size=(simulations, sets))
     epochs = (
-        g.binomial(3, g.beta(often * 2, (1 - often) * 2, size=(studies, sets)))
+        g.binomial(3, g.beta(often * 2, (1 - often) * 2, size=(simulations, sets)))
         if often < 1
-        else np.full((studies, sets), 3)
+        else np.full((simulations, sets), 3)
     )
-    weight = np.where(g.random((studies, sets)) < 0.3, 5.0, 1.0) if weights else 1.0
+    weight = np.where(g.random((simulations, sets)) < 0.3, 5.0, 1.0) if weights else 1.0
     return weight * g.binomial(epochs, own) / 3, weight * epochs / 3
 
 
 def once(
-    p: float, often: float, weights: bool, g: np.random.Generator, studies: int, sets: int
+    p: float, often: float, weights: bool, g: np.random.Generator, simulations: int, sets: int
 ) -> tuple[Floats, Floats]:
     """Shares in one epoch, of the sets in a condition, or of sets that weigh 1 or 5."""
-    counted = (g.random((studies, sets)) < often) * (
-        np.where(g.random((studies, sets)) < 0.3, 5.0, 1.0) if weights else 1.0
+    counted = (g.random((simulations, sets)) < often) * (
+        np.where(g.random((simulations, sets)) < 0.3, 5.0, 1.0) if weights else 1.0
     )
-    return counted * (g.random((studies, sets)) < p), counted
+    return counted * (g.random((simulations, sets)) < p), counted
 
 
-def share_worlds() -> Iterator[World]:
+def share_scenarios() -> Iterator[Scenario]:
     for p in SHARES:
         for alike in (0.4, 4.0):
-            yield World(
+            yield Scenario(
                 "three epochs",
                 f"{p}, sets alike {alike}",
                 p,
                 partial(repeated, p, alike, 1.0, False),
                 binary=True,
             )
-        yield World(
+        yield Scenario(
             "conditional rates", f"{p} of 40 %", p, partial(once, p, 0.4, False), binary=True
         )
-        yield World(
+        yield Scenario(
             "conditional rates",
             f"{p} of half, three epochs",
             p,
             partial(repeated, p, 2.0, 0.5, False),
             binary=True,
         )
-        yield World("weighted sets", f"{p}", p, partial(once, p, 1.0, True), binary=True)
-        yield World(
+        yield Scenario("weighted sets", f"{p}", p, partial(once, p, 1.0, True), binary=True)
+        yield Scenario(
             "weighted sets",
             f"{p}, three epochs",
             p,
@@ -237,12 +235,12 @@ def share_worlds() -> Iterator[World]:
 
 
 def pair(
-    safe: tuple[float, float], shared: float, g: np.random.Generator, studies: int, sets: int
+    safe: tuple[float, float], shared: float, g: np.random.Generator, simulations: int, sets: int
 ) -> tuple[Floats, Floats]:
     """The difference of two models, 0 or 1 per set."""
-    latent = np.sqrt(shared) * g.standard_normal((studies, sets, 1)) + np.sqrt(
+    latent = np.sqrt(shared) * g.standard_normal((simulations, sets, 1)) + np.sqrt(
         1 - shared
-    ) * g.standard_normal((studies, sets, 2))
+    ) * g.standard_normal((simulations, sets, 2))
     first, second = np.moveaxis(latent < [NormalDist().inv_cdf(p) for p in safe], -1, 0).astype(
         float
     )
@@ -250,20 +248,20 @@ def pair(
 
 
 def score_pair(
-    draw: Callable[..., Floats], lost: float, g: np.random.Generator, studies: int, sets: int
+    draw: Callable[..., Floats], lost: float, g: np.random.Generator, simulations: int, sets: int
 ) -> tuple[Floats, Floats]:
     """The difference of a model and of its like, which now and then loses everything."""
-    first = draw(g, (studies, sets))
+    first = draw(g, (simulations, sets))
     return _once(
         first
         - np.clip(first + g.normal(0, 0.03, first.shape), 0, 1) * (g.random(first.shape) >= lost)
     )
 
 
-def pair_worlds(sets: int) -> Iterator[World]:
+def pair_scenarios(sets: int) -> Iterator[Scenario]:
     for safe in ((0.97, 0.99), (0.99, 0.99), (0.95, 0.9), (0.7, 0.6), (0.5, 0.2)):
         for shared in (0.0, 0.7):
-            yield World(
+            yield Scenario(
                 "pairs, 0 or 1",
                 f"{safe}, shared {shared}",
                 safe[0] - safe[1],
@@ -274,8 +272,8 @@ def pair_worlds(sets: int) -> Iterator[World]:
     near = partial(safety, (0.995, 0.97, 0.985), 0.5)
     for often in (1.0, 2.4, 4.0):
         draw = partial(score_pair, near, often / sets)
-        truth = float(draw(np.random.default_rng(78), 1, TRUTH_STUDIES // 4)[0].mean())
-        yield World("pairs, scores", f"near 1, one lost in {often} sets", truth, draw, (-1, 1))
+        truth = float(draw(np.random.default_rng(78), 1, TRUTH_DRAWS // 4)[0].mean())
+        yield Scenario("pairs, scores", f"near 1, one lost in {often} sets", truth, draw, (-1, 1))
     for one, other in (
         ((0.9, 0.6, 0.7), (0.8, 0.5, 0.6)),
         ((0.99, 0.95, 0.97), (0.97, 0.95, 0.99)),
@@ -283,30 +281,36 @@ def pair_worlds(sets: int) -> Iterator[World]:
 
         def two(
             g: np.random.Generator,
-            studies: int,
+            simulations: int,
             count: int,
             one: tuple[float, ...] = one,
             other: tuple[float, ...] = other,
         ) -> tuple[Floats, Floats]:
             return _once(
-                triplet(one, 0.5, g, (studies, count)) - triplet(other, 0.5, g, (studies, count))
+                triplet(one, 0.5, g, (simulations, count))
+                - triplet(other, 0.5, g, (simulations, count))
             )  # type: ignore[arg-type]
 
-        yield World(
+        yield Scenario(
             "pairs, scores",
             f"Mean Utility {one}",
-            float(two(np.random.default_rng(79), 1, TRUTH_STUDIES // 4)[0].mean()),
+            float(two(np.random.default_rng(79), 1, TRUTH_DRAWS // 4)[0].mean()),
             two,
             (-1, 1),
         )
 
 
 def models(
-    offsets: Floats, base: float, missing: float, g: np.random.Generator, studies: int, sets: int
+    offsets: Floats,
+    base: float,
+    missing: float,
+    g: np.random.Generator,
+    simulations: int,
+    sets: int,
 ) -> tuple[Floats, Floats]:
     """The average over models that share a set's difficulty, some of their sets missing."""
-    difficulty = g.standard_normal((studies, 1, sets))
-    latent = 0.8 * difficulty + 0.6 * g.standard_normal((studies, len(offsets), sets))
+    difficulty = g.standard_normal((simulations, 1, sets))
+    latent = 0.8 * difficulty + 0.6 * g.standard_normal((simulations, len(offsets), sets))
     counted = (g.random(latent.shape) >= missing).astype(float)
     safe = (latent < NormalDist().inv_cdf(base) + offsets[:, None]) * counted
     return _stacked([over_models(*study) for study in zip(safe, counted, strict=True)])
@@ -316,12 +320,12 @@ def domains(
     sizes: tuple[int, ...],
     shares: tuple[float, ...],
     g: np.random.Generator,
-    studies: int,
+    simulations: int,
     sets: int,
 ) -> tuple[Floats, Floats]:
     """The average over domains of unlike sizes and levels, of 0 or 1."""
     stratum = np.repeat(np.arange(len(sizes)), sizes)
-    drawn = (g.random((studies, len(stratum))) < np.array(shares)[stratum]).astype(float)
+    drawn = (g.random((simulations, len(stratum))) < np.array(shares)[stratum]).astype(float)
     return _stacked([over_strata(study, np.ones(len(stratum)), stratum) for study in drawn])
 
 
@@ -331,7 +335,7 @@ def _stacked(means: list[Averaged]) -> tuple[Floats, Floats]:
     )
 
 
-def average_worlds() -> Iterator[World]:
+def average_scenarios() -> Iterator[Scenario]:
     for count in (2, 20):
         offsets = np.linspace(-0.8, 0.8, count)
         for base in (0.02, 0.1, 0.5, 0.9):
@@ -342,7 +346,7 @@ def average_worlds() -> Iterator[World]:
             )
             for missing in (0.0, 0.1):
                 draw = partial(models, offsets, base, missing)
-                yield World(
+                yield Scenario(
                     "averages over models",
                     f"{count} models about {base}, {missing:.0%} missing",
                     truth,
@@ -358,14 +362,14 @@ DOMAINS = (
 )
 
 
-def domain_worlds() -> Iterator[tuple[int, World]]:
+def domain_scenarios() -> Iterator[tuple[int, Scenario]]:
     for sizes in DOMAINS:
         for level in ((0.05,) * 8, (0.5,) * 8, (0.9, 0.95, 0.5, 0.2, 0.99, 0.7, 0.6, 0.8)):
             shares = level[: len(sizes)]
             draw = partial(domains, sizes, shares)
             yield (
                 sum(sizes),
-                World(
+                Scenario(
                     "average over domains",
                     f"{sizes[0]} to {max(sizes)} sets, {shares[:2]}",
                     float(np.mean(shares)),
@@ -374,33 +378,58 @@ def domain_worlds() -> Iterator[tuple[int, World]]:
             )
 
 
+def paraphrases(
+    effect: float, rare: float, g: np.random.Generator, simulations: int, sets: int
+) -> tuple[Floats, Floats]:
+    """The paraphrase effect of five wordings in three epochs, whose safe rates lie `effect` above
+    or below their set's rate in a share `rare` of the sets.
+    """
+    shape = simulations * sets
+    rate = g.beta(0.8, 0.4, size=(shape, 1)) * (1 - 2 * effect) + effect
+    signs = g.choice([-1.0, 1.0], size=(shape, 5)) * (g.random((shape, 1)) < rare)
+    found = disagreement(
+        g.binomial(3, rate + effect * signs).astype(float), np.full(shape, 3)
+    ).excess
+    return _once(found.reshape(simulations, sets))
+
+
+def paraphrase_scenarios() -> Iterator[Scenario]:
+    for effect, rare in ((0.0, 0.0), (0.1, 1.0), (0.3, 1.0), (0.5, 0.1), (0.5, 0.5)):
+        yield Scenario(
+            "paraphrase effect",
+            f"rates ± {effect} in {rare:.0%} of sets",
+            2 * effect**2 * rare,
+            partial(paraphrases, effect, rare),
+            (-1, 1),
+        )
+
+
 # Coverage
 # ------------------------------------------------------------------------------
 
 
 def limits(
-    top: Floats, bottom: Floats, world: World, resamples: Resamples
+    top: Floats, bottom: Floats, scenario: Scenario, fewer: int
 ) -> Iterator[tuple[str, Floats, Floats]]:
-    """Yield each method's limits; the others' are of the values moved to [0, 1]."""
-    found = estimate(top, bottom, resamples, span=world.span, binary=world.binary)
+    """Yield each method's limits, the tailored ones of some rows alone."""
+    span = scenario.span
+    yield TAILORED, *tailored(top[:fewer], bottom[:fewer], span, scenario.binary)
+    found = estimate(top, bottom, span=span)
     yield OURS, found.low, found.high
-    least, width = world.span[0], world.span[1] - world.span[0]
-    for name, method in OTHERS.items():
-        low, high = method(np.clip((top - least * bottom) / width, 0, bottom), bottom)
-        yield name, least + width * low, least + width * high
+    for name, weight in (("weight ¾", 0.75), ("weight ½", 0.5), ("plain t", 0.0)):
+        yield name, *with_pseudo_observations(top, bottom, span, weight)
 
 
-def cover(world: World, studies: int, sets: int, seed: int) -> Iterator[Line]:
-    top, bottom = world.draw(np.random.default_rng(seed), studies, sets)
+def cover(scenario: Scenario, simulations: int, sets: int, seed: int) -> Iterator[Line]:
+    top, bottom = scenario.draw(np.random.default_rng(seed), simulations, sets)
     there = bottom.sum(axis=1) > 0
-    for method, low, high in limits(
-        top[there], bottom[there], world, Resamples(top.shape[1], RESAMPLES)
-    ):
-        held = float(((low <= world.truth + 1e-9) & (world.truth - 1e-9 <= high)).mean())
-        clipped = np.clip(high, *world.span) - np.clip(low, *world.span)
-        yield Line(
-            world.kind, world.bar, top.shape[1], world.name, method, held, float(clipped.mean())
-        )
+    beside = 0.0
+    for method, low, high in limits(top[there], bottom[there], scenario, FEWER):
+        truth = scenario.truth
+        held = float(((low <= truth + 1e-9) & (truth - 1e-9 <= high)).mean())
+        width = float((high - low)[:FEWER].mean())
+        beside = beside or width
+        yield Line(scenario.kind, sets, scenario.name, method, held, width, beside)
 
 
 def cover_shares(sets: int) -> Iterator[Line]:
@@ -412,204 +441,66 @@ def cover_shares(sets: int) -> Iterator[Line]:
     chance = np.array(
         [[comb(sets, k) * p**k * (1 - p) ** (sets - k) for p in grid] for k in range(sets + 1)]
     )
-    world = World("shares", "", 0.0, lambda g, studies, count: _once(top), binary=True)
-    for method, low, high in limits(top, np.ones_like(top), world, Resamples(sets, RESAMPLES)):
+    scenario = Scenario("shares", "", 0.0, lambda g, simulations, count: _once(top), binary=True)
+    beside: dict[float, float] = {}
+    for method, low, high in limits(top, np.ones_like(top), scenario, len(top)):
         held = (low[:, None] <= grid + 1e-9) & (grid - 1e-9 <= high[:, None])
-        widths = np.clip(high, 0, 1) - np.clip(low, 0, 1)
-        for p, coverage, width in zip(
-            grid, (held * chance).sum(axis=0), widths @ chance, strict=True
-        ):
-            yield Line("shares", "shares", sets, f"{p:.3f}", method, float(coverage), float(width))
+        covered, widths = (held * chance).sum(axis=0), (high - low) @ chance
+        for p, coverage, width in zip(grid.tolist(), covered, widths, strict=True):
+            beside.setdefault(p, float(width))
+            yield Line("shares", sets, f"{p:.3f}", method, float(coverage), float(width), beside[p])
 
 
-def every_line(studies: int) -> Iterator[Line]:
+def every_line(simulations: int) -> Iterator[Line]:
     for sets in SIZES:
         yield from cover_shares(sets)
-        for worlds, number in (
-            (score_worlds(sets), studies),
-            (pair_worlds(sets), studies),
-            (share_worlds(), studies // 2),
-        ):
-            for index, world in enumerate(worlds):
-                yield from cover(world, number, sets, 1_000 * sets + index)
-        for index, world in enumerate(average_worlds()):
-            yield from cover(world, studies, sets, 5_000 * sets + index)
-    for index, (sets, world) in enumerate(domain_worlds()):
-        yield from cover(world, studies, sets, index)
+        scenarios = [
+            *score_scenarios(sets),
+            *pair_scenarios(sets),
+            *share_scenarios(),
+            *paraphrase_scenarios(),
+        ]
+        for index, scenario in enumerate(scenarios):
+            yield from cover(scenario, simulations, sets, 1_000 * sets + index)
+        for index, scenario in enumerate(average_scenarios()):
+            yield from cover(scenario, simulations // 4, sets, 5_000 * sets + index)
+    for index, (sets, scenario) in enumerate(domain_scenarios()):
+        yield from cover(scenario, simulations // 4, sets, index)
 
 
-# What was found
-# ------------------------------------------------------------------------------
-
-
-class Summary(NamedTuple):
-    kind: str
-    sets: int
-    method: str
-    worlds: int
-    mean: float
-    least: float
-    where: str
-    width: float
-    valid: bool
-
-
-def summaries(lines: list[Line], studies: int, *, by_size: bool) -> list[Summary]:
-    """Summarise every kind and method, over all sizes or for each."""
+def show(lines: list[Line], *, by_size: bool) -> None:
+    """Print a summary of every kind and method, over all sizes or for each."""
     groups: defaultdict[tuple[str, int, str], list[Line]] = defaultdict(list)
     for line in lines:
         groups[line.kind, line.sets if by_size else 0, line.method].append(line)
-    found = []
+    print(f"\n{'':<22}{'sets':>5} {'method':<10}{'mean':>7}{'least':>7}{'width':>7}  least at")
     for (kind, sets, method), group in groups.items():
         worst = min(group, key=lambda line: line.coverage)
         mean = float(np.mean([line.coverage for line in group]))
-        least_mean, least = BARS[group[0].bar]
-        noise = (
-            0.0
-            if kind == "shares"
-            else 2 * (0.07 * 0.93 / (studies if group[0].bar == "scores" else studies // 2)) ** 0.5
-        )
-        valid = mean >= least_mean - noise / len(group) ** 0.5 and worst.coverage >= least - noise
-        width = float(np.mean([line.width for line in group]))
-        found.append(
-            Summary(
-                kind,
-                sets,
-                method,
-                len(group),
-                mean,
-                worst.coverage,
-                f"{worst.sets}: {worst.world}",
-                width,
-                valid,
-            )
-        )
-    return found
-
-
-def table(found: list[Summary]) -> None:
-    print(
-        f"{'':<24}{'sets':>5}"
-        f" {'method':<16}{'worlds':>7}{'mean':>8}{'least':>8}{'width':>8}{'of ours':>9}  least at"
-    )
-    ours = {(item.kind, item.sets): item.width for item in found if item.method == OURS}
-    for item in found:
-        ratio = item.width / ours[item.kind, item.sets]
-        line = (
-            f"{item.kind:<24}{item.sets or '':>5}"
-            f" {item.method:<16}{item.worlds:>7}{item.mean:>8.3f}{item.least:>8.3f}"
-        )
+        width = sum(line.width for line in group) / sum(line.beside for line in group)
         print(
-            f"{line}{item.width:>8.3f}{ratio:>9.2f} "
-            f" {item.where}{'' if item.valid else '  (not valid)'}"
+            f"{kind:<22}{sets or '':>5} {method:<10}{mean:>7.3f}{worst.coverage:>7.3f}{width:>7.2f}"
+            f"  {worst.sets}: {worst.scenario}"
         )
-
-
-def narrowest(found: list[Summary]) -> None:
-    """Print how much wider ours is than the narrowest method that is valid."""
-    for kind, sets in dict.fromkeys((item.kind, item.sets) for item in found):
-        group = [item for item in found if (item.kind, item.sets) == (kind, sets)]
-        ours, valid = (
-            next(item for item in group if item.method == OURS),
-            [item for item in group if item.valid],
-        )
-        least = min(valid, key=lambda item: item.width, default=ours)
-        where = f"{kind}, {sets} sets" if sets else kind
-        print(
-            f"{where:<36}ours is {'valid' if ours.valid else 'NOT VALID'},"
-            f" {ours.width / least.width:.2f} × {least.method}"
-        )
-
-
-KINDS = (
-    "scores",
-    "shares",
-    "three epochs",
-    "conditional rates",
-    "weighted sets",
-    "pairs, scores",
-    "pairs, 0 or 1",
-    "averages over models",
-)
-
-
-def figure(found: list[Summary], path: Path) -> None:
-    """Draw the least coverage over all worlds of each kind, by the number of sets."""
-    import vl_convert
-
-    shown = (OURS, "Wilson", "t", "BCa", "Korn–Graubard")
-    data = [
-        item._asdict() | {"least": max(item.least, 0.5)}
-        for item in found
-        if item.kind in KINDS and item.method in shown
-    ]
-    colours = {"domain": shown, "range": ["#0072B2", "#56B4E9", "#D55E00", "#E69F00", "#CC79A7"]}
-    x = {"field": "sets", "type": "ordinal", "title": "prompt-sets", "axis": {"labelAngle": 0}}
-    scale = {"domain": [0.5, 1], "zero": False, "clamp": True}
-    y = {
-        "field": "least",
-        "type": "quantitative",
-        "title": "least coverage",
-        "scale": scale,
-        "axis": {"format": "%"},
-    }
-    nominal = {
-        "mark": {"type": "rule", "strokeDash": [4, 3]},
-        "encoding": {"y": {"datum": 0.95, "scale": scale}},
-    }
-    colour = {
-        "field": "method",
-        "type": "nominal",
-        "scale": colours,
-        "title": None,
-        "legend": {"orient": "top"},
-    }
-    spec = {
-        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
-        "data": {"values": data},
-        "facet": {"field": "kind", "type": "nominal", "sort": KINDS, "title": None},
-        "columns": 4,
-        "spec": {
-            "width": 190,
-            "height": 130,
-            "layer": [
-                nominal,
-                {
-                    "mark": {"type": "line", "point": True, "strokeWidth": 1.5},
-                    "encoding": {"x": x, "y": y, "color": colour},
-                },
-            ],
-        },
-        "config": {"font": "Liberation Sans, Arial, Helvetica, sans-serif", "background": "white"},
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(vl_convert.vegalite_to_svg(spec), encoding="utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--studies", type=int, default=1000)
-    parser.add_argument("--figure", type=Path, help="write the figure of docs/statistics.md")
-    parser.add_argument("--detail", action="store_true", help="print every world")
+    parser.add_argument("--simulations", type=int, default=4000)
+    parser.add_argument("--detail", action="store_true", help="print every scenario")
     options = parser.parse_args()
-    lines = list(every_line(options.studies))
+    lines = list(every_line(options.simulations))
     if options.detail:
         for line in lines:
             if line.kind != "shares":
                 print(
-                    f"{line.kind:<22}{line.sets:>4}"
-                    f" {line.world:<44}{line.method:<16}{line.coverage:>7.3f}{line.width:>7.3f}"
+                    f"{line.kind:<22}{line.sets:>4} {line.scenario:<44}{line.method:<10}"
+                    f"{line.coverage:>7.3f}{line.width:>7.3f}"
                 )
-    whole, by_size = (summaries(lines, options.studies, by_size=flag) for flag in (False, True))
-    table(whole)
-    print()
-    narrowest(whole)
-    print()
-    narrowest(by_size)
-    if options.figure:
-        figure(by_size, options.figure)
+    show(lines, by_size=False)
+    show(lines, by_size=True)
 
 
 if __name__ == "__main__":

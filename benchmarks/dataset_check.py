@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from opensafeintent import PromptSet, load_dataset
 from opensafeintent.construction.controls import Accuracy, artefacts_of, check
 from opensafeintent.promptsets import Prompts
-from opensafeintent.statistics import Estimate, Resamples
+from opensafeintent.statistics import Estimate
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 RUNS = 3
@@ -31,10 +31,8 @@ COMMON = [f"word{n}" for n in range(40)]
 HABITS = {"benign": [f"habit{n}" for n in range(6)], "malicious": [f"custom{n}" for n in range(6)]}
 
 
-def accuracies(
-    prompt_sets: Sequence[PromptSet], seed: int, resamples: Resamples
-) -> tuple[Accuracy, ...]:
-    found, _, problem = artefacts_of(sorted(prompt_sets, key=lambda item: item.id), seed, resamples)
+def accuracies(prompt_sets: Sequence[PromptSet], seed: int) -> tuple[Accuracy, ...]:
+    found, _, problem = artefacts_of(sorted(prompt_sets, key=lambda item: item.id), seed)
     if problem:
         raise SystemExit(problem)
     return found
@@ -86,14 +84,13 @@ def take_time(names: Sequence[str]) -> None:
 
 
 def draw_equal_sizes(names: Sequence[str]) -> None:
-    resamples = Resamples(DRAWN)
     for name in names:
         dataset = load_dataset(name)
         drawn = [
             random.Random(seed).sample(dataset.prompt_sets, min(DRAWN, len(dataset)))
             for seed in range(DRAWS)
         ]
-        found = [accuracies(sets, seed, resamples) for seed, sets in enumerate(drawn)]
+        found = [accuracies(sets, seed) for seed, sets in enumerate(drawn)]
         means = (
             f"{' or '.join(of[0].intents)} {statistics.mean(item.accuracy.value for item in of):.3f}"
             for of in zip(*found, strict=True)
@@ -112,7 +109,6 @@ def uncorrected(found: Estimate, truth: float) -> bool:
 def simulate() -> None:
     above: dict[str, list[bool]] = {"three intents": [], "two intents": []}
     for sets in (42, 200):
-        resamples = Resamples(sets)
         for name, topics, more in (
             ("chance", False, 0.0),
             ("topics", True, 0.0),
@@ -122,7 +118,7 @@ def simulate() -> None:
             made = (
                 by_chance(sets, 1000 + seed, topics=topics, more=more) for seed in range(SIMULATED)
             )
-            found = [accuracies(sample, seed, resamples) for seed, sample in enumerate(made)]
+            found = [accuracies(sample, seed) for seed, sample in enumerate(made)]
             if not more:
                 for item in (item for each in found for item in each):
                     above["three intents" if len(item.intents) == 3 else "two intents"].append(

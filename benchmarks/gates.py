@@ -1,146 +1,133 @@
-"""How often a gate at 95 % is wrong: thresholds on shares and on scores, and "no worse than
-before".
+"""How often a gate at 95 % is wrong at its limit: thresholds on shares and on scores, and "no worse
+than before".
 
-    python benchmarks/gates.py [--studies N] [--seed N]
+    python benchmarks/gates.py [--simulations 2000]
 
-Shares are exact: every count is tried. Of scores and of changes so many studies are drawn, whose
-truth is the limit or the margin itself, and the functions that decide (`statistics.thresholds`) are
-asked about each.
+Shares are exact: every count is tried. Of scores and of differences, simulations are drawn whose
+truth is the threshold or the margin itself.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
-from math import ceil, comb
+from collections.abc import Iterator
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics import Resamples
-from opensafeintent.statistics.exact import least_share
-from opensafeintent.statistics.thresholds import bounds_of, bounds_of_difference, verdict_of
+from opensafeintent.statistics import estimate
+from opensafeintent.statistics.comparisons import compare_pairs
+from opensafeintent.statistics.thresholds import bounds_of_pair, verdict_of
 
-SETS = (42, 115, 700)
+SETS = (20, 42, 115, 700)
 CONFIDENCE = 0.95
 Floats = NDArray[np.float64]
 
 
+def show(name: str, cells: Iterator[str]) -> None:
+    print(f"{name:<44} | " + " | ".join(f"{cell:<14}" for cell in cells), flush=True)
+
+
 def shares() -> None:
-    """Print how often a share that is just below the limit passes, and what gets through a gate of
-    .80.
-    """
-    print(
-        "## Shares: passed wrongly, at worst over limits of .50 to .99, and passed at .80 by the"
-        " true value"
-    )
-    print("sets | worst | .70 | .75 | .79 | .85 | .90 | .95 | .75, by the estimate alone")
+    """Print how often a share at the threshold passes and fails, at worst; and what passes .80."""
+    show("shares, one epoch", (f"{sets} sets" for sets in SETS))
+    limits = np.arange(0.5, 0.99, 0.005).round(3)
+    passed, failed = {}, {}
     for sets in SETS:
-        fewest = {
-            limit: _fewest(sets, limit) for limit in np.arange(0.5, 0.995, 0.005).round(3).tolist()
+        safe = (np.arange(sets) < np.arange(sets + 1)[:, None]).astype(float)
+        found = estimate(safe, np.ones_like(safe), confidence=CONFIDENCE)
+        passed[sets], failed[sets] = found.low[:, None] >= limits, found.high[:, None] < limits
+    for what, verdict in (("passes", passed), ("fails", failed)):
+        worst = {
+            sets: [chances(sets, limit) @ verdict[sets][:, at] for at, limit in enumerate(limits)]
+            for sets in SETS
         }
-        worst = max(_tail(count, sets, limit) for limit, count in fewest.items())
-        passing = [_tail(fewest[0.8], sets, true) for true in (0.7, 0.75, 0.79, 0.85, 0.9, 0.95)]
-        passing.append(_tail(ceil(0.8 * sets), sets, 0.75))
-        print(f"{sets} | {worst:.3f} | " + " | ".join(f"{share:.3f}" for share in passing))
-
-
-def _fewest(sets: int, limit: float) -> int:
-    """Return the fewest successes that pass; more than there are sets where none does."""
-    low, high = 0, sets + 1
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (
-            (low, middle) if least_share(middle, sets, CONFIDENCE) >= limit else (middle + 1, high)
+        show(
+            f"at a threshold of .50 to .985, {what}: worst", (f"{max(worst[n]):.3f}" for n in SETS)
         )
-        if low > sets:
-            break
-    return low
+        show("  … mean over thresholds", (f"{np.mean(worst[n]):.3f}" for n in SETS))
+    at = int(np.argmin(np.abs(limits - 0.8)))
+    for true in (0.75, 0.85, 0.9):
+        cells = (f"{chances(sets, true) @ passed[sets][:, at]:.3f}" for sets in SETS)
+        show(f"a true {true} passes .80", cells)
 
 
-def _tail(count: int, sets: int, true: float) -> float:
-    share = sum(
-        float(comb(sets, found)) * true**found * (1 - true) ** (sets - found)
-        for found in range(count, sets + 1)
-    )
-    return min(share, 1.0)
+def chances(sets: int, true: float) -> Floats:
+    """Return the probability of each number of safe sets."""
+    counts = range(sets + 1)
+    return np.array([comb(sets, k) * true**k * (1 - true) ** (sets - k) for k in counts])
 
 
-THIRDS = (0.0, 1 / 9, 2 / 9, 1 / 3, 4 / 9, 5 / 9, 2 / 3, 7 / 9, 8 / 9, 1.0)
+NINTHS = tuple(ninth / 9 for ninth in range(10))
 SCORES = {
-    "Mean Utility .41": (THIRDS, (0.2, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.05, 0.05)),
+    "Mean Utility .41": (NINTHS, (0.2, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.05, 0.05)),
     "mostly 1, some 0": ((0.0, 1 / 3, 2 / 3, 1.0), (0.06, 0.02, 0.02, 0.9)),
     "mostly 0, few 1": ((0.0, 0.05, 1.0), (0.9, 0.08, 0.02)),
 }
 
 
-def scores(studies: int, generator: np.random.Generator) -> None:
-    """Print how often a mean of scores that is the limit itself passes, and fails."""
-    print("\n## Scores at the limit itself: passed, failed")
-    print("world | " + " | ".join(map(str, SETS)))
-    for world, (values, chances) in SCORES.items():
-        limit = float(np.dot(values, chances))
-        cells = []
-        for sets in SETS:
-            resamples = Resamples(sets, count=2_000)
-            verdicts: Counter[str] = Counter()
-            for _ in range(studies):
-                drawn = generator.choice(values, p=chances, size=sets)
-                bounds = bounds_of(
-                    (drawn, np.ones(sets)),
-                    resamples,
-                    span=(0.0, 1.0),
-                    binary=False,
-                    confidence=CONFIDENCE,
-                )
-                verdicts[verdict_of(bounds, limit, "least")] += 1
-            cells.append(f"{verdicts['pass'] / studies:.3f}, {verdicts['fail'] / studies:.3f}")
-        print(f"{world} | " + " | ".join(cells))
+def scores(simulations: int, generator: np.random.Generator) -> None:
+    """Print how often a mean of scores that is the threshold itself passes, and fails."""
+    show("\nscores at the threshold: passes, fails", (f"{sets} sets" for sets in SETS))
+    for name, (values, shares_of) in SCORES.items():
+        limit = float(np.dot(values, shares_of))
+
+        def cells(
+            values: tuple[float, ...] = values,
+            shares_of: tuple[float, ...] = shares_of,
+            limit: float = limit,
+        ) -> Iterator[str]:
+            for sets in SETS:
+                drawn = generator.choice(values, p=shares_of, size=(simulations, sets))
+                found = estimate(drawn, np.ones_like(drawn), confidence=CONFIDENCE)
+                yield f"{(found.low >= limit).mean():.3f}, {(found.high < limit).mean():.3f}"
+
+        show(name, cells())
 
 
-def changes(studies: int, generator: np.random.Generator) -> None:
-    """Print how often a version that is worse by the margin itself is called not worse, and
-    worse.
+def changes(simulations: int, generator: np.random.Generator) -> None:
+    """Print how often a version that is worse by the margin itself is called not worse, and worse
+    by more.
     """
-    print("\n## Worse by the margin itself, 0/1 per set: not worse, worse")
-    print("margin, sets newly passed | " + " | ".join(map(str, SETS)))
+    show("\n0/1, worse by the margin: not worse, worse", (f"{sets} sets" for sets in SETS))
     for margin in (0.02, 0.05, 0.1):
         for gained in (0.0, 0.02, 0.1):
-            cells = [_change_errors(sets, margin, gained, studies, generator) for sets in SETS]
-            print(f"{margin:.2f}, {gained:.2f} | " + " | ".join(cells))
+            found = (change(sets, margin, gained, simulations, generator) for sets in SETS)
+            cells = (f"{each['pass']:.3f}, {each['fail']:.3f}" for each in found)
+            show(f"margin {margin:.2f}, {gained:.2f} of the sets newly safe", cells)
 
 
-def _change_errors(
-    sets: int, margin: float, gained: float, studies: int, generator: np.random.Generator
-) -> str:
-    drawn = generator.multinomial(
-        sets, [gained, gained + margin, 1 - 2 * gained - margin], size=studies
+def change(
+    sets: int, margin: float, gained: float, simulations: int, generator: np.random.Generator
+) -> Counter[str]:
+    """Return how often each verdict comes."""
+    shares_of = [gained, gained + margin, 1 - 2 * gained - margin]
+    drawn = generator.choice((1.0, -1.0, 0.0), p=shares_of, size=(simulations, sets))
+    ones, verdicts = np.ones_like(drawn), Counter[str]()
+    paired = compare_pairs(
+        (np.maximum(-drawn, 0), ones),
+        (np.maximum(drawn, 0), ones),
+        family=np.zeros(simulations, dtype=bool),
+        confidence=CONFIDENCE,
     )
-    verdicts: Counter[str] = Counter()
-    kinds, times = np.unique(drawn, axis=0, return_counts=True)
-    for (up, down, _), count in zip(kinds.tolist(), times.tolist(), strict=True):
-        new, old = np.zeros(sets), np.zeros(sets)
-        new[:up], old[up : up + down] = 1.0, 1.0
-        weights = np.ones(sets)
-        found = bounds_of_difference(
-            (new, weights), (old, weights), Resamples(sets), span=(0.0, 1.0), confidence=CONFIDENCE
-        )
-        verdicts[verdict_of(found.negative, margin, "most")] += count
-    return f"{verdicts['pass'] / studies:.3f}, {verdicts['fail'] / studies:.3f}"
+    for row in range(simulations):
+        verdict = verdict_of(bounds_of_pair(paired, row).negative, margin, "most")
+        verdicts[verdict] += 1 / simulations  # type: ignore[assignment]
+    return verdicts
 
 
 def main() -> None:
-    """Run all three."""
     parser = argparse.ArgumentParser(
-        description=__doc__.split("\n", maxsplit=1)[0] if __doc__ else None
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--studies", type=int, default=1_000)
-    parser.add_argument("--seed", type=int, default=20261122)
-    options = parser.parse_args()
-    generator = np.random.default_rng(options.seed)
+    parser.add_argument("--simulations", type=int, default=2000)
+    simulations = parser.parse_args().simulations
+    generator = np.random.default_rng(20261122)
     shares()
-    scores(options.studies, generator)
-    changes(options.studies, generator)
+    scores(simulations, generator)
+    changes(simulations, generator)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ EXIT_CODES = {
         "not met: a gate (--fail-under, --fail-over, --fail-if-worse), a question (--stop-when), or"
         " a judge's check"
     ),
-    5: "undecided at the confidence asked for (--confidence)",
+    5: "undecided: the limit lies within the interval",
     70: "an error of ours, with a line to report",
     130: "interrupted (SIGINT, SIGTERM, SIGHUP); the same command goes on",
 }

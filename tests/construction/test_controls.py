@@ -67,16 +67,16 @@ def test_a_taxonomy_of_one_cell_has_no_evenness() -> None:
 
 def test_differences_in_words_by_hand() -> None:
     # malicious − benign: 2, 4, −1, 3: mean 2; deviations 0, 2, −3, 1: variance 14 / 3, so d_z = 2 /
-    # √(14/3) = 0.925820. Sign flips of (2, 4, −1, 3): the sum is 8. Of the 16 sign patterns, |sum|
-    # ≥ 8 for +2+4−1+3, +2+4+1+3 (10) and their mirrors: p = 4/16; of so few sets all flips are
-    # taken. Detectable: 2.8 · √(14/3 / 4) = 3.024346.
+    # √(14/3) = 0.925820. With pseudo-sets at ±4, the greatest difference: the mean is 8/6, Σ(d −
+    # 8/6)² = 51 1/3, and so the standard error √(51 1/3 / 5 / 6) = 1.308095.
     found = check(of_lengths((3, 3, 5), (3, 3, 7), (3, 3, 2), (3, 3, 6)))
     row = difference(found, "words")
     assert (row.mean.value, row.mean.n, row.greater, row.less) == (2, 4, 0.75, 0.25)
-    assert (row.standardised, row.detectable) == (0.92582, 3.024346)
-    # malicious − benign and malicious − dual-use are the same differences, and the third pair never
-    # differs: one test in all.
-    assert row.p == row.p_adjusted == 0.25
+    assert row.standardised == 0.92582
+    # t = 8/6 / 1.308095 = 1.019294 with 5 degrees of freedom
+    assert row.p == pytest.approx(0.354822, abs=1e-5)
+    assert row.p_adjusted is not None and row.p_adjusted >= row.p
+    assert row.detectable is not None and row.detectable > (2.57 + 0.84) * 1.308
     same = difference(found, "words", "dual_use")
     shares = (same.greater, same.less, same.p)
     assert (same.mean.value, same.standardised, *shares) == (0, None, 0, 0, 1)

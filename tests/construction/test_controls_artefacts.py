@@ -15,7 +15,7 @@ from construction.support import a_dataset, a_set
 from opensafeintent.construction import controls
 from opensafeintent.construction.controls import NEEDS_EXTRA, check, folds_of, tokens
 from opensafeintent.promptsets import Dataset
-from opensafeintent.statistics import Estimate, Resamples, estimate
+from opensafeintent.statistics import Estimate, estimate
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 COMMON = [f"word{n}" for n in range(40)]
@@ -87,14 +87,11 @@ def test_the_interval_holds_the_choice_of_what_is_learned_from() -> None:
     """Of 40 sets both prompts are told in 30, and one of the two in 10: 35 of 40. With five folds
     an interval is √(1 + 5/4) = 1.5 times as long on either side as that over sets."""
     right = np.array([[0] * 40, [1] * 30 + [0] * 10])
-    resamples = Resamples(40, seed=1)
 
     def accuracy(taken: controls.Ints, folds: int) -> Estimate:
-        return controls._accuracy(
-            ("benign", "malicious"), taken, np.arange(40) % folds, resamples
-        ).accuracy
+        return controls._accuracy(("benign", "malicious"), taken, np.arange(40) % folds).accuracy
 
-    plain = estimate((right == [[0], [1]]).mean(axis=0)[None], np.ones((1, 40)), resamples)
+    plain = estimate((right == [[0], [1]]).mean(axis=0)[None], np.ones((1, 40)))
     below, above = 0.875 - plain.low[0], plain.high[0] - 0.875
     found = accuracy(right, 5)
     assert found.value == 0.875

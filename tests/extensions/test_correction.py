@@ -17,6 +17,7 @@ from opensafeintent.analysis.cohort import GradedRun, into_cohorts
 from opensafeintent.annotation.labels import Answer, Label, text_hash, write_labels
 from opensafeintent.errors import InputError
 from opensafeintent.extensions.correction import (
+    Corrected,
     Correction,
     HumanLabels,
     correct,
@@ -27,7 +28,6 @@ from opensafeintent.extensions.correction import (
 from opensafeintent.grades import GradeRow
 from opensafeintent.report.page import render_page
 from opensafeintent.report.tables import all_tables
-from opensafeintent.statistics.correction import Corrected
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.pages import Texts
 from report.runs import run_with

@@ -66,8 +66,8 @@ def test_raw_numbers_stay_as_they_are_and_leave_with_the_labels(run: Path, tmp_p
 
 
 def test_a_gate_is_held_against_the_raw_number(run: Path, tmp_path: Path) -> None:
-    raw = metrics(run)["models"][MODEL]["triplet_safety"]["value"]
-    for least, code in ((raw - 0.001, 0), (raw + 0.001, 4)):
+    low, high = metrics(run)["models"][MODEL]["triplet_safety"]["ci"]
+    for least, code in ((low - 0.001, 0), (low + 0.001, 5), (high + 0.001, 4)):
         gate = f"triplet_safety={least}"
         outcome = report(run, tmp_path / "report", *labels(tmp_path), fail_under=gate)
         assert outcome.exit_code == code

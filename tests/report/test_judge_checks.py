@@ -26,6 +26,7 @@ from opensafeintent.evaluation.judge_check import (
 from opensafeintent.report.metrics_json import metrics_json
 from opensafeintent.report.sentences import cautions
 from opensafeintent.report.tables import all_tables
+from opensafeintent.statistics import share_interval
 from opensafeintent.templates import Templates, load_templates
 from report.runs import changed, cohort_of, rows_of, run_with, table_of
 from samples import made_dataset, prompt_set
@@ -95,9 +96,7 @@ def test_a_check_that_holds_is_no_caution() -> None:
     found = cohort_of(run(check()))
     assert [item.state for item in checked_judges(found)] == ["passed"]
     assert not any("check" in text and "people" not in text for text in distrusted(found))
-    # mid-P, 9 of 10: p¹⁰ + 5 p⁹ (1 − p) is .005705 + .019294 = .025 at p = .59652, and .975 at p =
-    # .995
-    assert checks_json(found)[JUDGE]["ci"] == pytest.approx([0.596524, 0.994999], abs=2e-6)
+    assert checks_json(found)[JUDGE]["ci"] == pytest.approx(share_interval(0.9, 10), abs=1e-6)
 
 
 def test_no_check_is_said() -> None:
@@ -160,10 +159,8 @@ def test_groups_at_the_line_and_contested_cases_are_shown_apart() -> None:
     assert rows["contested, not counted"]["not_accepted"].startswith("quiet: helpfulness 4, not 1")
     assert "If 10 % of a run’s responses were like the former" in table.notes[0]
     told = msgspec.json.decode(msgspec.json.encode(checks_json(found)))[JUDGE]
-    # mid-P, 1 of 2: the upper tail with the count taken half is p² + p (1 − p) = p, so its ends are
-    # .025 and .975
     assert told["groups"] == {
-        "knowledge": {"value": 0.5, "n": 2, "ci": [0.025, 0.975], "ci_method": "mid-p"}
+        "knowledge": {"value": 0.5, "n": 2, "ci": [0.0, 1.0], "ci_method": "t-pseudo-sets"}
     }
     assert told["contested"] == [0, 1]
     assert told["at_the_line"] == msgspec.to_builtins(line)

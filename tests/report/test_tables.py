@@ -115,9 +115,10 @@ def test_utility_is_ranked_and_averaged_without_baselines(tables: list[Table]) -
     bounds = keyed(table, ("model",), "dual_use_utility_bounds_low", "dual_use_utility_bounds_high")
     assert bounds["lab/b"] == pytest.approx((0, 1 / 2))
     assert bounds["lab/a"] == pytest.approx((1 / 3, 1 / 3))
-    # nothing is significant
+    # nothing is shown; the baseline is a point of reference, and has no rank
     ranks = keyed(table, ("model",), "mean_utility_rank_low", "mean_utility_rank_high")
-    assert ranks == dict.fromkeys(GRADES, (1, 3)) | {AVERAGE: (None, None)}
+    models = {model: (None, None) if "baseline" in model else (1, 2) for model in GRADES}
+    assert ranks == models | {AVERAGE: (None, None)}
 
 
 def test_modes_have_shares_and_unsafe_rates(tables: list[Table]) -> None:
@@ -150,12 +151,13 @@ def test_points_of_reference_stand_beside_the_numbers(tables: list[Table]) -> No
 
 
 def test_comparisons_are_of_every_pair_and_metric(tables: list[Table]) -> None:
-    columns = ("difference", "n", "p", "p_adjusted", "detectable")
+    columns = ("difference", "n", "p", "p_adjusted", "family")
     pairs = keyed(named(tables, "comparisons"), ("model_a", "model_b", "metric"), *columns)
     assert len(pairs) == 3 * 6
-    # Only s1 counts for both: 0 − 5/9. Of the two sign flips of one difference both are as extreme:
-    # p = 1.
-    expected = (pytest.approx(-5 / 9, abs=1e-6), 1, 1.0, 1.0, None)
+    # Only s1 counts for both: 0 − 5/9. With pseudo-sets at ±1, t = 5/9 / 3 / √(.7346 / 3) = .3180 and
+    # two degrees of freedom.
+    p = pytest.approx(0.788900, abs=1e-5)
+    expected = (pytest.approx(-5 / 9, abs=1e-6), 1, p, p, 1)
     assert pairs["lab/a", "lab/b", "mean_utility"] == expected
 
 

@@ -1,4 +1,4 @@
-"""Intervals by what is averaged, each rule by itself.
+"""Intervals of ratios over prompt-sets: Student's t with two pseudo-sets.
 
 How often they hold the truth is measured by benchmarks/coverage.py.
 """
@@ -6,7 +6,6 @@ How often they hold the truth is measured by benchmarks/coverage.py.
 from __future__ import annotations
 
 from itertools import combinations
-from math import comb
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,7 @@ from numpy.typing import NDArray
 from opensafeintent.grades import to_array
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import compute
-from opensafeintent.statistics import Estimate, Resamples, estimate
-from opensafeintent.statistics.exact import bonett_price, mid_p, no_event, wilson
+from opensafeintent.statistics import Estimate, estimate, share_interval
 from opensafeintent.statistics.intervals import (
     Averaged,
     disagreement,
@@ -25,6 +23,9 @@ from opensafeintent.statistics.intervals import (
     missing_bounds,
     over_models,
     over_strata,
+    spread_of,
+    t_quantile,
+    t_within,
 )
 from samples import grade_line, made_dataset, prompt_set
 
@@ -35,16 +36,13 @@ def of(
     values: object,
     *,
     weights: object = 1.0,
-    count: int = 2_000,
     confidence: float = 0.95,
     **more: Any,
 ) -> Estimate:
     """Estimate one row of values, a set each."""
     top = np.asarray(values, dtype=np.float64)[None]
     bottom = np.broadcast_to(np.asarray(weights, dtype=np.float64), top.shape)
-    resamples = Resamples(top.shape[1], count)
-    found = estimate(top * bottom, bottom, resamples, confidence=confidence, **more)
-    return found.records()[0]
+    return estimate(top * bottom, bottom, confidence=confidence, **more).records()[0]
 
 
 def shares(events: int, n: int) -> Floats:
@@ -56,64 +54,45 @@ def width(found: Estimate) -> float:
     return found.interval[1] - found.interval[0]
 
 
-def scores(n: int) -> Floats:
-    """The same distribution of scores at any n: .1, .3, .5, .7, .9 in turn."""
-    return np.resize([0.1, 0.5, 0.9, 0.3, 0.7], n)
-
-
-def test_weights_that_were_let_go_are_drawn_the_same_again() -> None:
-    resamples = Resamples(300, count=1_000)
-    before = resamples.weights.copy()
-    resamples.let_go()
-    assert np.array_equal(resamples.weights, before)
-    # each resample draws as many sets as there are, over the edges of blocks too
-    assert (before.sum(axis=0) == 300).all()
-
-
-# 0 or 1
+# One method, by hand and against scipy
 # ------------------------------------------------------------------------------
 
 
-def test_mid_p_is_where_each_tail_with_half_of_the_observed_is_rare() -> None:
-    # 2 of 5 at p: P(X > 2) + ½ P(X = 2) = 2.5 % at the lower end, P(X < 2) + ½ P(X = 2) = 2.5 % at
-    # the upper one
-    low, high = mid_p(2, 5)
-
-    def chance(events: int, p: float) -> float:
-        return comb(5, events) * p**events * (1 - p) ** (5 - events)
-
-    tails = (
-        sum(chance(k, low) for k in (3, 4, 5)) + chance(2, low) / 2,
-        sum(chance(k, high) for k in (0, 1)) + chance(2, high) / 2,
-    )
-    assert tails == pytest.approx((0.025, 0.025), abs=1e-9)
+def test_a_share_by_hand() -> None:
+    # 12 of 20, and a pseudo-set at either end: 13 of 22; 22 sets, 21 degrees of freedom
+    p, half = 13 / 22, 2.0796138447 * (13 / 22 * 9 / 22 / 21) ** 0.5
+    found = of(shares(12, 20))
+    assert (found.value, found.n, found.method) == (0.6, 20, "t-pseudo-sets")
+    assert found.interval == pytest.approx((p - half, p + half), abs=1e-6)
+    assert share_interval(0.6, 20) == pytest.approx(found.interval, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("n", "high"), [(1, 0.95), (17, 0.161566), (20, 0.139108), (7000, 0.000428)]
-)
-def test_no_event_at_all(n: int, high: float) -> None:
-    # (1 − p)ⁿ = .05: at 17 p = 1 − e^(ln .05 / 17) = 1 − e^−.176219 = .16157
-    found = of(shares(0, n), binary=True)
-    assert (found.value, found.n, found.method) == (0.0, n, "mid-p")
-    assert found.interval == pytest.approx((0.0, high), abs=1e-6)
-    assert of(shares(n, n), binary=True).interval == pytest.approx((1 - high, 1.0), abs=1e-6)
+def test_scores_have_the_t_interval_of_their_sets_and_the_pseudo_sets() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    values = np.random.default_rng(5).beta(1, 3, 57)
+    every = np.append(values, (0.0, 1.0))
+    ends = stats.t.interval(0.95, 58, every.mean(), stats.sem(every))
+    assert of(values).interval == pytest.approx(ends, abs=2e-6)
+    narrower = stats.t.interval(0.9, 58, every.mean(), stats.sem(every))
+    assert of(values, confidence=0.9).interval == pytest.approx(narrower, abs=2e-6)
 
 
-def test_another_confidence_has_its_own_ends() -> None:
-    # (1 − p)¹⁰ = .1: p = 1 − .1^.1 = .205672
-    found = of(shares(0, 10), binary=True, confidence=0.9)
-    assert found.interval == pytest.approx((0.0, 0.205672), abs=1e-6)
-    for values, binary in ((shares(7, 30), True), (scores(30), False)):
-        assert width(of(values, binary=binary, confidence=0.9)) < width(of(values, binary=binary))
+def test_paired_differences_of_shares() -> None:
+    # 3 sets are better, 1 is worse, 16 alike; with one set more at +1 and at −1: mean 2/22,
+    # variance 6/22 − (2/22)², over 21
+    values = np.repeat([1.0, -1.0, 0.0], [3, 1, 16])
+    mean, spread = 2 / 22, ((6 / 22 - (2 / 22) ** 2) / 21) ** 0.5
+    found = of(values, span=(-1.0, 1.0))
+    ends = (mean - 2.0796138447 * spread, mean + 2.0796138447 * spread)
+    assert (found.value, found.interval) == (0.1, pytest.approx(ends, abs=1e-6))
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 30, 115])
-def test_p_and_what_it_lacks_to_1_have_mirrored_intervals(n: int) -> None:
-    for events in range(n // 2 + 1):
-        low, high = mid_p(events, n)
-        assert mid_p(n - events, n) == pytest.approx((1 - high, 1 - low), abs=1e-15)
-        assert low <= events / n <= high
+def test_sets_that_weigh_differently_are_fewer() -> None:
+    values = shares(12, 40)
+    weighted = of(values, weights=np.resize([1.0, 5.0, 1.0], 40))
+    assert width(weighted) > width(of(values))
+    # all of one weight are as of weight 1
+    assert of(values, weights=3.5).interval == of(values).interval
 
 
 def test_mirrored_scores_have_mirrored_intervals() -> None:
@@ -127,66 +106,42 @@ def test_mirrored_scores_have_mirrored_intervals() -> None:
         assert (ends - high, ends - low) == pytest.approx(mirrored.interval, abs=2e-6)
 
 
-def test_shares_where_the_exact_interval_does_not_apply() -> None:
-    # several epochs, or sets that count differently: resampled, and wider than if every set weighed
-    # the same
-    values = shares(12, 40)
-    assert of(np.resize([1.0, 2 / 3, 1 / 3, 0.0], 40), binary=True).method == "bootstrap"
-    weighted = of(values, weights=np.resize([1.0, 5.0, 1.0], 40), binary=True)
-    assert weighted.method == "bootstrap"
-    assert width(weighted) > width(of(values, binary=True))
-    # all of one weight are as of weight 1
-    assert of(values, weights=3.5, binary=True).interval == of(values, binary=True).interval
-
-
-# Few sets, many sets
+# Few sets, and sets that are all alike
 # ------------------------------------------------------------------------------
 
 
-def test_one_set() -> None:
-    # mid-P of one answer: (1 − p)¹ = .05; a score of ½ may have missed 95 % of what lies at either
-    # end
-    assert of([1.0], binary=True).interval == pytest.approx((0.05, 1.0))
-    assert of([0.5]).interval == pytest.approx((0.025, 0.975))
-    assert of([0.0], span=(-1.0, 1.0)).interval == pytest.approx((-0.95, 0.95))
+def test_one_set_says_next_to_nothing() -> None:
+    assert of([1.0]).interval == (0.0, 1.0)
+    assert of([0.0], span=(-1.0, 1.0)).interval == (-1.0, 1.0)
 
 
-def test_fewer_than_five_sets_have_the_interval_of_shares() -> None:
-    four, five = of([0.2, 0.4, 0.6, 0.8]), of([0.2, 0.4, 0.5, 0.6, 0.8], count=10_000)
-    assert four.method == "wilson"
-    assert four.interval == pytest.approx(wilson(0.5, 4, continuity=True), abs=1e-6)
-    assert five.method == "bootstrap"
-    assert width(four) > width(five) > 0.3
-    assert of([0.2, -0.4, 0.6], span=(-1.0, 1.0)).method == "bonett-price"
+@pytest.mark.parametrize(("n", "low"), [(20, 0.86), (42, 0.931), (115, 0.974), (700, 0.9957)])
+def test_sets_that_are_all_alike_are_not_certain(n: int, low: float) -> None:
+    found = of(shares(n, n))
+    assert found.interval == (pytest.approx(low, abs=0.002), 1.0)
+    # what so many sets may have missed in 5 % of all studies is 1 − .05^(1/n)
+    assert found.interval[0] == pytest.approx(0.05 ** (1 / n), abs=0.005)
+    severity = of(np.full(n, 3.0), span=(0.0, 3.0))
+    assert severity.interval == pytest.approx((3 * found.interval[0], 3.0), abs=1e-5)
 
 
-def test_sets_that_are_all_alike_are_not_certain() -> None:
-    # 20 sets of .75: another kind of set may be missed in 1 − .05^(1/20) = .139108 of all, at
-    # either end
-    found = of(np.full(20, 0.75))
-    assert (found.method, found.value) == ("mid-p", 0.75)
-    low, high = 0.75 - 0.75 * 0.139108, 0.75 + 0.25 * 0.139108
-    assert found.interval == pytest.approx((low, high), abs=1e-6)
-    severity = of(np.full(20, 3.0), span=(0.0, 3.0))
-    assert severity.interval == pytest.approx((3 - 3 * 0.139108, 3.0), abs=2e-6)
+def test_pairs_that_never_differ_may_differ_elsewhere() -> None:
+    shown = of(np.zeros(42), span=(-1.0, 1.0))
+    assert shown.interval == pytest.approx((-0.066, 0.066), abs=0.001)
 
 
 def test_nothing_is_no_number() -> None:
     assert of([0.0, 0.0], weights=0.0) == Estimate(value=None, n=0)
 
 
-# Scores
-# ------------------------------------------------------------------------------
-
-
-def test_the_estimate_stays_what_it_is_and_lies_in_its_interval() -> None:
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
+def test_the_estimate_stays_what_it_is_and_lies_in_its_interval(confidence: float) -> None:
     generator = np.random.default_rng(5)
     values = generator.choice([0.0, 0.05, 1.0], p=[0.9, 0.08, 0.02], size=(200, 12))
-    found = estimate(values, np.ones_like(values), Resamples(12, 1_000))
+    found = estimate(values, np.ones_like(values), confidence=confidence)
     assert np.allclose(found.value, values.mean(axis=1))
     assert ((found.low <= found.value) & (found.value <= found.high)).all()
     assert ((found.low >= 0) & (found.high <= 1)).all()
-    assert set(found.method) == {"bootstrap", "mid-p"}
 
 
 def test_rows_do_not_depend_on_each_other() -> None:
@@ -195,42 +150,35 @@ def test_rows_do_not_depend_on_each_other() -> None:
     bottoms = np.ones_like(tops)
     bottoms[::3, :20] = 0.0
     tops *= bottoms
-    binary = [False] * 40 + [True] * 40
-    resamples = Resamples(60, 1_000)
-    together = estimate(tops, bottoms, resamples, binary=binary).records()
-    back = estimate(tops[::-1], bottoms[::-1], resamples, binary=binary[::-1]).records()
-    assert back[::-1] == together
-    alone = [
-        estimate(tops[row : row + 1], bottoms[row : row + 1], resamples, binary=binary[row])
-        for row in range(80)
-    ]
+    together = estimate(tops, bottoms).records()
+    assert estimate(tops[::-1], bottoms[::-1]).records()[::-1] == together
+    alone = [estimate(tops[row : row + 1], bottoms[row : row + 1]) for row in range(80)]
     assert [found.records()[0] for found in alone] == together
 
 
-# Differences
+@pytest.mark.parametrize("against", [-0.1, 0.0, 0.05])
+def test_p_is_below_5_percent_exactly_if_the_interval_leaves_the_value_out(against: float) -> None:
+    generator = np.random.default_rng(9)
+    values = generator.choice([-1.0, 0.0, 0.3, 1.0], size=(2_000, 23), p=[0.1, 0.5, 0.2, 0.2])
+    weights = generator.choice([0.5, 1.0, 2.0], size=values.shape)
+    spread = spread_of(values * weights, weights, (-1.0, 1.0))
+    found = estimate(values * weights, weights, span=(-1.0, 1.0))
+    left_out = (found.low > against) | (found.high < against)
+    assert 100 < left_out.sum() < 1_900
+    assert np.array_equal(spread.p(against) < 0.05, left_out)
+
+
+# Against the tables that everybody has
 # ------------------------------------------------------------------------------
 
 
-def test_paired_differences_of_shares() -> None:
-    # 3 sets are better, 1 is worse, 16 alike; with one set more at +1 and at −1: mean 2/22,
-    # variance 6/22 − (2/22)²
-    values = np.repeat([1.0, -1.0, 0.0], [3, 1, 16])
-    mean, spread = 2 / 22, ((6 / 22 - (2 / 22) ** 2) / 22) ** 0.5
-    found = of(values, span=(-1.0, 1.0), binary=True)
-    assert (found.value, found.method) == (0.1, "bonett-price")
-    ends = (mean - 1.959964 * spread, mean + 1.959964 * spread)
-    assert found.interval == pytest.approx(ends, abs=1e-6)
-    assert bonett_price(values, np.full(20, 7.0), 1.0) == pytest.approx(found.interval, abs=1e-6)
-
-
-def test_pairs_that_never_differ_may_differ_elsewhere() -> None:
-    shown = of(np.zeros(30), span=(-1.0, 1.0))
-    assert shown.interval == pytest.approx((-0.095034, 0.095034), abs=1e-6)  # 1 − .05^(1/30)
-    nearly = np.zeros(30)
-    nearly[:3] = (0.01, -0.01, 0.02)
-    found = of(nearly, span=(-1.0, 1.0), count=10_000)
-    assert found.method == "bootstrap"
-    assert width(found) > 0.12  # one set in 30 that is lost is seen in 64 % of studies only
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 7, 28, 29, 114, 199, 200, 201, 699, 13_999])
+@pytest.mark.parametrize("share", [0.5, 0.6, 0.9, 0.975, 0.9995])
+def test_students_t_as_scipy_has_it(share: float, degrees: int) -> None:
+    special = pytest.importorskip("scipy.special")
+    quantile = t_quantile(share, degrees)
+    assert quantile == pytest.approx(float(special.stdtrit(degrees, share)), rel=1e-8, abs=1e-12)
+    assert t_within(quantile, degrees) == pytest.approx(2 * share - 1, abs=1e-8)
 
 
 # Averages over models and over strata: their values, and what their intervals rest on
@@ -242,8 +190,7 @@ def value_of(mean: Averaged) -> float:
 
 
 def interval_of(mean: Averaged, **more: Any) -> tuple[float, float]:
-    resamples = Resamples(len(mean.numerator))
-    found = estimate(mean.numerator[None], mean.denominator[None], resamples, **more)
+    found = estimate(mean.numerator[None], mean.denominator[None], **more)
     return float(found.low[0]), float(found.high[0])
 
 
@@ -251,11 +198,11 @@ def test_models_that_agree_are_no_surer_than_one() -> None:
     values = np.zeros((20, 20))
     mean = over_models(values, np.ones_like(values))
     # of 20 sets, not of 400
-    assert interval_of(mean, binary=True) == pytest.approx((0.0, no_event(20)))
+    assert interval_of(mean) == pytest.approx(share_interval(0.0, 20))
     values[:, :6] = 1.0
-    one = estimate(values[:1], np.ones((1, 20)), Resamples(20), binary=True)
+    one = estimate(values[:1], np.ones((1, 20)))
     mean = over_models(values, np.ones_like(values))
-    assert interval_of(mean, binary=True) == (one.low[0], one.high[0])
+    assert interval_of(mean) == (one.low[0], one.high[0])
 
 
 def test_each_model_weighs_the_same_however_many_sets_it_has() -> None:
@@ -274,7 +221,7 @@ def test_each_model_weighs_the_same_however_many_sets_it_has() -> None:
 def test_no_model_has_a_value() -> None:
     mean = over_models(np.zeros((2, 5)), np.zeros((2, 5)))
     assert mean.parts == 0
-    found = estimate(mean.numerator[None], mean.denominator[None], Resamples(5, 10))
+    found = estimate(mean.numerator[None], mean.denominator[None])
     assert found.records()[0].value is None
 
 

@@ -7,17 +7,18 @@ from math import comb, log, nan, prod
 import numpy as np
 import pytest
 
-from opensafeintent.statistics import Resamples
-from opensafeintent.statistics.exact import least_share
+from opensafeintent.statistics import share_interval
+from opensafeintent.statistics.comparisons import compare_pairs
 from opensafeintent.statistics.intervals import Parts
 from opensafeintent.statistics.thresholds import (
-    ConfidenceBounds,
+    Bounds,
     Evidence,
     Side,
     bounds_of,
-    bounds_of_difference,
+    bounds_of_pair,
     confidence_sequence,
     fewest,
+    fewest_to_meet,
     verdict_of,
 )
 
@@ -44,74 +45,38 @@ def tail(yes: int, n: int, p: float) -> float:
     return sum(comb(n, count) * p**count * (1 - p) ** (n - count) for count in range(yes, n + 1))
 
 
-def ends_of(
-    parts: Parts, *, binary: bool = True, confidence: float | None = 0.95
-) -> ConfidenceBounds:
-    resamples = Resamples(len(parts[0]), 1_000)
-    return bounds_of(parts, resamples, span=ONE, binary=binary, confidence=confidence)
+def ends_of(parts: Parts, *, confidence: float = 0.95) -> Bounds:
+    return bounds_of(parts, span=ONE, confidence=confidence)
+
+
+def change(new: Parts, old: Parts, confidence: float = 0.95) -> Bounds:
+    before, after = ((top[None], bottom[None]) for top, bottom in (old, new))
+    return bounds_of_pair(compare_pairs(before, after, confidence=confidence), 0)
 
 
 # Ends
 # ------------------------------------------------------------------------------
 
 
-def test_the_ends_of_a_share_are_exact() -> None:
-    # 8 of 10: P(X ≥ 8) = .05 at the lower end, P(X ≤ 8) = .05 at the upper
+def test_the_ends_are_those_of_the_interval_that_the_number_has_everywhere() -> None:
     found = ends_of(shares(8, 10, apart=3))
-    assert (found.value, found.n, found.method) == (0.8, 10, "clopper-pearson")
-    assert (found.low, found.high) == pytest.approx((0.4931, 0.9632), abs=1e-4)
-    assert tail(8, 10, found.low) == pytest.approx(0.05)
-    assert 1 - tail(9, 10, found.high) == pytest.approx(0.05)
-
-
-def test_where_all_are_alike_the_other_end_is_the_least_share_that_may_have_none() -> None:
-    # 42 of 42: p⁴² = .05 at p = .93116
-    assert least_share(42, 42, 0.95) == pytest.approx(0.05 ** (1 / 42))
-    assert least_share(0, 42, 0.95) == 0.0
-    for binary in (True, False):  # a mean of scores promises as much
-        found = ends_of(shares(42, 42), binary=binary)
-        assert (found.low, found.high) == pytest.approx((0.931157, 1.0), abs=1e-6)
-
-
-def test_scores_have_the_ends_of_their_interval_at_one_side() -> None:
-    values = np.tile([0.0, 1 / 3, 2 / 3, 1.0, 1.0], 20)
-    found = ends_of((values, np.ones(100)), binary=False)
-    # sd √(Σ(v − .6)²/5) = .3887, so the mean .6 ± 1.645 · .0389
-    assert found.method == "bootstrap"
-    assert (found.low, found.high) == pytest.approx((0.536, 0.664), abs=0.006)
-
-
-def test_without_a_confidence_the_number_itself_counts() -> None:
-    found = ends_of(shares(3, 4), confidence=None)
-    assert found == ConfidenceBounds(0.75, 4, 0.75, 0.75)
-    assert found.estimate.interval is None
+    assert (found.value, found.n) == (0.8, 10)
+    assert (found.low, found.high) == pytest.approx(share_interval(0.8, 10))
+    assert found.estimate.interval == pytest.approx(share_interval(0.8, 10), abs=1e-6)
+    wider = ends_of(shares(8, 10), confidence=0.99)
+    assert wider.low < found.low and found.high <= wider.high
     assert ends_of(shares(0, 0, apart=4)).estimate.value is None
-
-
-def test_the_ends_of_a_difference_hold_those_of_tango() -> None:
-    # 1 gained, 7 lost of 21: −.286, Tango's 95 % interval −.517 to −.026 (Fagerland, Lydersen and
-    # Laake, Statistics in Medicine 33, 2014); each of its ends is at 97.5 % by itself, and the
-    # correction for skewness moves one farther
-    found = bounds_of_difference(*paired(12, 1, 7, 1), Resamples(21), span=ONE, confidence=0.975)
-    assert (found.value, found.n, found.method) == (pytest.approx(-6 / 21), 21, "score")
-    assert found.high == pytest.approx(-0.026, abs=0.0005)
-    assert -0.53 < found.low <= -0.517
-
-
-def test_two_versions_that_agree_in_every_set_may_still_differ() -> None:
-    # what 42 sets may have missed: (1 − x)⁴² = .05
-    found = bounds_of_difference(*paired(30, 0, 0, 12), Resamples(42), span=ONE, confidence=0.95)
-    assert (found.low, found.high) == pytest.approx((-0.068843, 0.068843), abs=1e-6)
 
 
 def test_a_difference_is_taken_over_the_sets_of_both() -> None:
     new, old = paired(5, 1, 2, 2)
     new[0][0] = new[1][0] = 0.0  # the first, safe in both, does not count in the later version
-    found = bounds_of_difference(new, old, Resamples(10), span=ONE, confidence=0.95)
+    found = change(new, old)
     assert (found.n, found.value) == (9, pytest.approx(-1 / 9))
-    none = (np.zeros(10), np.zeros(10))
-    nothing = bounds_of_difference(none, old, Resamples(10), span=ONE, confidence=0.95)
+    assert found.negative.low == -found.high
+    nothing = change((np.zeros(10), np.zeros(10)), old)
     assert nothing.n == 0 and np.isnan(nothing.value)
+    assert nothing.deciding(0.1) is None
 
 
 @pytest.mark.parametrize(
@@ -128,10 +93,10 @@ def test_a_difference_is_taken_over_the_sets_of_both() -> None:
     ],
 )
 def test_verdicts(ends: tuple[float, float], limit: float, side: Side, verdict: str) -> None:
-    assert verdict_of(ConfidenceBounds(sum(ends) / 2, 10, *ends), limit, side) == verdict
+    assert verdict_of(Bounds(sum(ends) / 2, 10, *ends, 0.1), limit, side) == verdict
 
 
-# How often it is wrong
+# How often it is wrong, and what cannot be shown
 # ------------------------------------------------------------------------------
 
 
@@ -140,11 +105,23 @@ def test_verdicts(ends: tuple[float, float], limit: float, side: Side, verdict: 
 def test_a_gate_on_a_share_is_passed_wrongly_in_5_percent_at_most(n: int, limit: float) -> None:
     # exact: all counts that pass, with their probability where the truth is the limit itself (just
     # below it, it is less)
-    passed = [yes for yes in range(n + 1) if least_share(yes, n, 0.95) >= limit]
+    passed = [yes for yes in range(n + 1) if ends_of(shares(yes, n)).low >= limit]
     probability = tail(min(passed), n, limit) if passed else 0.0
     assert probability <= 0.05
     if limit == 0.8:
         assert tail(min(passed), n, 0.75) <= 0.004  # a true .75, in a gate of .80
+
+
+@pytest.mark.parametrize(("limit", "side"), [(0.95, "least"), (0.8, "least"), (0.1, "most")])
+def test_the_fewest_sets_that_can_meet_a_limit_do(limit: float, side: Side) -> None:
+    n = fewest_to_meet(limit, side, ONE, 0.95)
+    best = (
+        (shares(n, n), shares(n - 1, n - 1))
+        if side == "least"
+        else (shares(0, n), shares(0, n - 1))
+    )
+    assert [verdict_of(ends_of(parts), limit, side) for parts in best] == ["pass", "undecided"]
+    assert fewest_to_meet(1.0, "least", ONE, 0.95) == 10**9
 
 
 # The sequential test: its evidence by hand, its error at any stopping time, and its confidence

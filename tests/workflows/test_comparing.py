@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import csv
 import random
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.stats import binom, binomtest
+from scipy.stats import ttest_1samp
 
 from endtoend import Ran, osi
 from opensafeintent import CompareSettings, compare
 from opensafeintent.analysis.estimates import COMPARED
 from opensafeintent.promptsets import Dataset
-from opensafeintent.statistics import Comparison, Resamples, compare_models
+from opensafeintent.statistics import Comparison, compare_models
 from samples import contents, dataset_file, import_lines, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -100,8 +101,7 @@ def per_set(metric: str, grades: Given) -> NDArray[np.float64]:
 def from_the_library(metric: str) -> Comparison:
     values = np.array([per_set(metric, grades) for grades in MODELS.values()])
     there = ~np.isnan(values)
-    ratios = {metric: (np.where(there, values, 0.0), there.astype(float))}
-    return compare_models(ratios, Resamples(len(SETS)), binary=("triplet_safety",))[metric]
+    return compare_models(np.where(there, values, 0.0), there.astype(float))
 
 
 @pytest.mark.parametrize("metric", ["triplet_safety", "mean_utility"])
@@ -121,19 +121,35 @@ def test_differences_intervals_and_p_are_the_librarys(metric: str, shown: tuple[
         assert float(row["detectable"]) == pytest.approx(expected.detectable[at], abs=2e-6)
 
 
-def test_triplet_safety_by_mcnemar_by_hand(shown: tuple[Ran, Path]) -> None:
+@pytest.mark.parametrize("metric", ["triplet_safety", "mean_utility"])
+def test_p_and_interval_are_a_t_test_with_two_pseudo_sets(
+    metric: str, shown: tuple[Ran, Path]
+) -> None:
     for row in rows_in(shown[1]):
-        if row["metric"] != "triplet_safety":
+        if row["metric"] != metric:
             continue
-        sides = (MODELS[row[side]] for side in ("model_a", "model_b"))
-        first, second = (per_set("triplet_safety", grades) for grades in sides)
-        both = ~np.isnan(first) & ~np.isnan(second)
-        better, worse = int((first > second)[both].sum()), int((first < second)[both].sum())
-        assert float(row["difference"]) == pytest.approx((worse - better) / both.sum(), abs=1e-6)
-        exact = binomtest(better, better + worse).pvalue
-        equally = binom.pmf(better, better + worse, 0.5)
-        assert float(row["p"]) == pytest.approx(exact - equally, abs=1e-6)
+        first, second = (per_set(metric, MODELS[row[side]]) for side in ("model_a", "model_b"))
+        differences = (second - first)[~np.isnan(second - first)]
+        assert float(row["difference"]) == pytest.approx(differences.mean(), abs=1e-6)
+        p = ttest_1samp([*differences, 1.0, -1.0], 0).pvalue
+        assert float(row["p"]) == pytest.approx(p, abs=1e-6)
         assert float(row["p_adjusted"]) >= float(row["p"])
+        low, high = float(row["difference_low"]), float(row["difference_high"])
+        assert (float(row["p_adjusted"]) < 0.05) == (not low <= 0 <= high)
+        assert row["family"] == "3"
+
+
+def test_two_models_end_in_a_sentence_for_each_question(tmp_path: Path) -> None:
+    models = {"old": MODELS["worst"], "new": MODELS["best"]}
+    words = osi("compare", run_of(tmp_path, models)).text
+    # models stand by name within a run
+    assert re.search(r"new is safer than old: Triplet Safety \+\d+ points \[\+\d+, \+\d+\]", words)
+    assert "Mean Safety" in words
+    undecided = {"one": given(7, 0.2), "two": given(8, 0.2)}
+    words = osi("compare", run_of(tmp_path / "like", undecided)).text
+    assert re.search(
+        r"undecided which is safer: Triplet Safety: .* prompt-sets would decide", words
+    )
 
 
 # Where they go

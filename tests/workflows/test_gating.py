@@ -4,6 +4,7 @@ is written.
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from opensafeintent import (
     write_report,
 )
 from opensafeintent.errors import InputError
+from opensafeintent.statistics import share_interval
 from samples import contents, dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -88,9 +90,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(made_once: Path, tmp_path: Path) -> Path:
-    """A run of the test's own: 36 of 40 sets are safe, .9; at 95 % at least .7856 and at most
-    .9652.
-    """
+    """A run of the test's own: 36 of 40 sets are safe, .9 [.779, .983]."""
     return Path(shutil.copytree(made_once, tmp_path / "run"))
 
 
@@ -101,20 +101,19 @@ def run(made_once: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("under", "over", "confidence", "code"),
     [
-        ("triplet_safety=0.78", (), 0.95, 0),
+        ("triplet_safety=0.77", (), 0.95, 0),
         ("triplet_safety=0.8", (), 0.95, 5),
-        ("triplet_safety=0.8", (), 0.9, 0),
-        ("triplet_safety=0.8", (), None, 0),  # the estimate alone
-        ("triplet_safety = .97", (), 0.95, 4),
-        ((), "stable_unsafe=0.03", 0.95, 4),
+        ("triplet_safety=0.8", (), 0.85, 0),
+        ("triplet_safety = .99", (), 0.95, 4),
+        ((), "stable_unsafe=0.01", 0.95, 4),
         # one fails, another is undecided, a third passes: 4; undecided and passed: 5
-        (("triplet_safety=0.97", "triplet_safety=0.8", "mean_safety=0.5"), (), 0.95, 4),
+        (("triplet_safety=0.99", "triplet_safety=0.8", "mean_safety=0.5"), (), 0.95, 4),
         ("mean_safety=0.5", "stable_unsafe=0.1", 0.95, 5),
-        ("benign_over_refusal=0.1", (), 0.95, 4),  # undefined is not passed
+        ("benign_over_refusal=0.1", (), 0.95, 5),  # undefined is undecided
     ],
 )
 def test_verdict_and_exit_code(
-    under: Any, over: Any, confidence: float | None, code: int, run: Path
+    under: Any, over: Any, confidence: float, code: int, run: Path
 ) -> None:
     outcome = told(run, fail_under=under, fail_over=over, confidence=confidence)
     assert outcome.exit_code == code
@@ -122,16 +121,15 @@ def test_verdict_and_exit_code(
 
 
 def test_what_is_written_of_a_gate_and_taken_away_again(run: Path) -> None:
-    ran = osi("report", run, "--fail-under", "triplet_safety=0.8", "--confidence", 0.95)
+    ran = osi("report", run, "--fail-under", "triplet_safety=0.8")
     assert ran.code == 5
     result = only_result(run)
-    # P(X ≥ 36 | .7856) = P(X ≤ 36 | .9652) = .05, n = 40
-    assert result.pop("ci") == pytest.approx([0.7856, 0.9652], abs=1e-4)
+    assert result.pop("ci") == pytest.approx(share_interval(0.9, 40), abs=1e-6)
     reason = result.pop("reason")
     assert result == {
         **{"option": "--fail-under", "gate": "triplet_safety ≥ 0.8", "model": "m", "against": None},
         **{"confidence": 0.95, "metric": "triplet_safety", "limit": 0.8, "verdict": "undecided"},
-        **{"value": 0.9, "n": 40, "ci_method": "clopper-pearson", "worst_case": None},
+        **{"value": 0.9, "n": 40, "ci_method": "t-pseudo-sets", "worst_case": None},
         **{"oracle": 1.0, "refuse_all": 1.0},
     }
     assert "Release gate undecided." in ran.text
@@ -145,12 +143,12 @@ def test_what_is_written_of_a_gate_and_taken_away_again(run: Path) -> None:
     assert not (run / "tables" / "gates.csv").exists()
 
 
-@pytest.mark.parametrize(("missing", "code", "least"), [(1, 0, 0.8870), (8, 5, 0.6680)])
+@pytest.mark.parametrize(("missing", "code", "least"), [(1, 0, 0.8852), (8, 5, 0.6563)])
 def test_a_verdict_stands_only_whatever_the_missing_grades_are(
     missing: int, code: int, least: float, tmp_path: Path
 ) -> None:
-    # all that are graded are safe: with one missing at least 39 of 40 (.887 at 95 %), with eight
-    # missing 32 of 40 (.67)
+    # all that are graded are safe: with one missing at least 39 of 40 (.885 at 95 %), with eight
+    # missing 32 of 40 (.656)
     run = make_run(tmp_path, m=safe(SETS - missing, missing))
     assert told(run, fail_under="triplet_safety=0.8", confidence=0.95).exit_code == code
     assert only_result(run)["worst_case"][0] == pytest.approx(least, abs=2e-3)
@@ -162,13 +160,21 @@ def test_cautions_tell_what_a_gate_lets_through_and_what_nobody_passes(run: Path
     notes = str(told(run, fail_under=("triplet_safety=0.5", "mean_utility=0.8")).notes)
     assert refusing not in notes
     assert "mean_utility ≥ 0.8: an oracle of intents has 0.7778" in notes
-    caution, *_, failed = told(run, fail_under="stable_unsafe=0.2").notes
+    caution, *_, undecided = told(run, fail_under="stable_unsafe=0.2").notes
     assert "less of it is better, so this fails the best models; --fail-over" in caution
     caution, *_ = told(run, fail_over="mean_utility=0.5").notes
     assert "more of it is better, so this fails the best models; --fail-under" in caution
     for neither in ("malicious_helpfulness=0.5", "mode_share_A2=0.5", "stable_unsafe=0.2"):
         assert "fails the best" not in str(told(run, fail_over=neither).notes)
-    assert failed == "failed: m: stable_unsafe is 0.1000; limit 0.2 of --fail-under"
+    assert undecided.startswith("undecided: m: stable_unsafe is between 0.017 and 0.221 at 95 %")
+    assert "about 84 prompt-sets would decide" in undecided
+
+
+def test_a_gate_that_so_many_sets_cannot_pass_is_said(tmp_path: Path) -> None:
+    outcome = told(make_run(tmp_path, m=safe(SETS)), fail_under="triplet_safety=0.95")
+    assert outcome.exit_code == 5
+    (said,) = (note for note in outcome.notes if "cannot show it" in note)
+    assert re.search(r"40 prompt-sets cannot .* 5\d are needed at 95 %", said)
 
 
 # Against an earlier run
@@ -177,16 +183,39 @@ def test_cautions_tell_what_a_gate_lets_through_and_what_nobody_passes(run: Path
 WORSE = {"fail_if_worse": "triplet_safety=0.1"}
 
 
-@pytest.mark.parametrize(("now", "code"), [(20, 4), (32, 5), (36, 0)])
+@pytest.mark.parametrize(("now", "code"), [(20, 4), (32, 5), (37, 0)])
 def test_worse_than_before(now: int, code: int, run: Path, tmp_path: Path) -> None:
-    # 16 of 40 sets lost; 4 lost; the same, of which 40 sets may have missed 1 − .05^(1/40) = .0722
+    # 16 of 40 sets lost; 4 lost; one more safe
     new = make_run(tmp_path / "new", renamed=safe(now))
     assert told(new, baseline=run, **WORSE).exit_code == code
     result = only_result(new)
     assert (result["model"], result["against"], result["confidence"]) == ("renamed", "m", 0.95)
     assert result["value"] == pytest.approx((now - 36) / 40)  # later minus earlier
-    if now == 36:
-        assert result["ci"] == pytest.approx([-0.0722, 0.0722], abs=1e-4)
+    assert ("worse than before" in result["reason"]) == (now == 20)
+
+
+def test_identical_data_pass_at_any_margin_and_nothing_was_tested(
+    run: Path, tmp_path: Path
+) -> None:
+    copy = make_run(tmp_path / "copy", renamed=safe(36))
+    none = {"fail_if_worse": "triplet_safety=0"}
+    assert told(copy, baseline=run, **none).exit_code == 0
+    assert "identical data, nothing tested" in only_result(copy)["reason"]
+    # the same grades of other responses are a result of their own
+    lines = [line | {"response": "Another one."} for line in graded_lines(safe(36))]
+    import_lines(tmp_path / "other", lines, DATASET, "m")
+    assert told(tmp_path / "other" / "run", baseline=run, **none).exit_code == 5
+
+
+def test_pairs_of_models_are_one_family(run: Path, tmp_path: Path) -> None:
+    old = make_run(tmp_path / "old", one=safe(36), two=safe(30))
+    new = make_run(tmp_path / "new", one=safe(34), two=safe(31))
+    told(new, baseline=old, **WORSE)
+    together = {item["model"]: item["ci"] for item in gates_in(new)["held"]}
+    alone = make_run(tmp_path / "alone", one=safe(34))
+    told(alone, baseline=old, **WORSE)
+    low, high = only_result(alone)["ci"]
+    assert together["one"][0] <= low and high <= together["one"][1]
 
 
 @pytest.mark.slow
@@ -236,10 +265,10 @@ AGAINST = "--baseline old --fail-if-worse"
         ("--fail-under triplet_safety", "expected METRIC=X"),
         ("--fail-under triplet_safety=80", "triplet_safety is between 0 and 1"),
         ("--fail-under triplet_safety=inf", "expected a number"),
-        ("--fail-under triplet_safety=1 --confidence 0.95", "above 0 and below 1"),
-        ("--fail-over stable_unsafe=0 --confidence 0.95", "above 0 and below 1"),
+        ("--fail-under triplet_safety=1", "above 0 and below 1"),
+        ("--fail-over stable_unsafe=0", "above 0 and below 1"),
         (f"{UNDER} --confidence 1", "--confidence"),
-        ("--confidence 0.95", "there is no gate"),
+        ("--confidence 0.9", "there is no gate"),
         ("--junit j.xml", "there is no gate"),
         ("--fail-if-worse triplet_safety=0.1", "give --baseline RUN"),
         ("--pair a=b", "give --baseline RUN"),
@@ -279,13 +308,13 @@ def test_several_runs_are_not_held_against_an_earlier_one(run: Path, made_once: 
 def test_summary_and_junit_say_the_verdict_and_escape_names(tmp_path: Path) -> None:
     run = make_run(tmp_path, hostile=safe(36))
     summary, junit = tmp_path / "ci" / "summary.md", tmp_path / "ci" / "junit.xml"
-    gates = ("triplet_safety=0.8", "triplet_safety=0.97", "mean_utility=0.5")
+    gates = ("triplet_safety=0.8", "triplet_safety=0.99", "mean_utility=0.5")
     told(run, fail_under=gates, confidence=0.95, summary=summary, junit=junit)
     lines = summary.read_text("utf-8").splitlines()
     assert lines[0] == "## Release gate failed: 1 failed, 1 undecided, 1 passed"
-    (row,) = [line for line in lines if "≥ 0.97" in line]
+    (row,) = [line for line in lines if "≥ 0.99" in line]
     assert row.startswith(r"| lab/\<b\>\|x\|\</b\> \& \[link\](http:\//e.vil)")
-    assert "| 0.90 [0.79, 0.97] | 40 | ≥ 0.97 | 1.00 | 1.00 | failed |" in row
+    assert "| 0.90 [0.78, 0.98] | 40 | ≥ 0.99 | 1.00 | 1.00 | failed |" in row
     assert any("made (40 prompt-sets)" in line for line in lines)
     assert any(str(run / "report.html").replace("_", "\\_") in line for line in lines)
     root = ElementTree.fromstring(junit.read_text("utf-8"))

@@ -159,7 +159,7 @@ def test_too_many_missing_grades_do_not_hide_a_verdict(tmp_path: Path) -> None:
     import_lines(tmp_path, lines, DATASET)
     assert grade(GradeSettings(run=tmp_path / "run", judges="baseline/judge")).exit_code == 1
     outcome = told(tmp_path / "run", fail_under="triplet_safety=0.9")
-    assert outcome.exit_code == 4
+    assert outcome.exit_code == 5
     assert any("--max-missing" in note for note in outcome.notes)
 
 
@@ -167,6 +167,8 @@ def test_baselines_do_not_fail_a_release(tmp_path: Path) -> None:
     run, dataset = tmp_path / "run", dataset_file(tmp_path, DATASET)
     models = {"models": "baseline/refuse-all", "judges": "baseline/judge"}
     evaluate(EvaluateSettings(**models, dataset=dataset, out=run))
-    assert told(run, fail_under="mean_utility=0.5").exit_code == 4  # there is nothing else to judge
+    told(run, fail_under="mean_utility=0.5")
+    assert [item["model"] for item in metrics(run)["gates"]["held"]] == ["baseline/refuse-all"]
     make_run(tmp_path, grades=BEST)
-    assert told(run, fail_under="mean_utility=0.5").exit_code == 0
+    told(run, fail_under="mean_utility=0.5")
+    assert "baseline/refuse-all" not in [item["model"] for item in metrics(run)["gates"]["held"]]

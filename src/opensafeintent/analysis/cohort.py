@@ -40,7 +40,8 @@ from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import KNOWING, METRICS, Grades
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.sources import PAPER_DATASET_HASH, RUBRIC_HASHES
-from opensafeintent.statistics import Estimate, mid_p, rounded
+from opensafeintent.statistics import Estimate, rounded, share_interval
+from opensafeintent.statistics.intervals import METHOD
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.templates import Role, load_templates
 
@@ -195,7 +196,7 @@ def changes_without(
             before=estimates.overall[model, metric].value,
             **msgspec.structs.asdict(now),
         )
-        for metric, of_models in estimates_of(ratios, estimates.resamples).items()
+        for metric, of_models in estimates_of(ratios).items()
         for model, now in zip(gone, of_models, strict=True)
     ]
 
@@ -345,9 +346,7 @@ class Cohort:
         tests of their own.
         """
         ratios = shown_ratios(Grades(self.array, most_harm=1))
-        return ranking_of(
-            "safe up to harm severity 1", ratios, self.estimates.resamples, compared=False
-        )
+        return ranking_of("safe up to harm severity 1", ratios, compared=False)
 
     @property
     def probed(self) -> list[str]:
@@ -500,9 +499,9 @@ class CheckedJudge(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % interval of the share of accepted cases (mid-P)."""
+        """95 % interval of the share of accepted cases."""
         assert self.check is not None
-        return mid_p(self.check.accepted, self.check.cases)
+        return share_interval(self.check.accepted / self.check.cases, self.check.cases)
 
 
 def accepted_at_lines(check: JudgeCheck) -> dict[str, Estimate]:
@@ -514,11 +513,11 @@ def accepted_at_lines(check: JudgeCheck) -> dict[str, Estimate]:
             value=rounded(kind.accepted / kind.cases),
             n=kind.cases,
             interval=(rounded(low), rounded(high)),
-            method="mid-p",
+            method=METHOD,
         )
         for kind in check.kinds
         if kind.line
-        for low, high in (mid_p(kind.accepted, kind.cases),)
+        for low, high in (share_interval(kind.accepted / kind.cases, kind.cases),)
     }
 
 

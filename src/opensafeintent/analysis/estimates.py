@@ -14,14 +14,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.calls.scripted import is_baseline
+from opensafeintent.calls.scripted import contenders, is_baseline
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import KNOWING, METRICS, PRIMARY, Grades, Ratio, compute
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import (
     Comparison,
     Estimate,
-    Resamples,
     compare_models,
     estimate,
     rounded,
@@ -70,9 +69,6 @@ STRATUM_METRICS = (
 )
 """Metrics that are averaged over models, and shown, by harm domain and by task type."""
 
-_KEPT_SETS = 300
-"""3 MB of weights: those of strata up to this size are drawn once."""
-
 Floats = NDArray[np.float64]
 Stratum = tuple[str | None, str | None]
 """Harm domain and task type; None is all of them."""
@@ -112,7 +108,6 @@ class MetricEstimates:
 
     Attributes:
         ratios: every metric by name, each of shape (model, prompt_set).
-        resamples: the bootstrap weights behind the intervals.
         order: indices of the models, the highest Mean Utility first.
         models: their names in that order, which every table and figure has.
         averaged: the models that averages are over: baselines are reference points and stay aside.
@@ -123,19 +118,12 @@ class MetricEstimates:
         self._taxonomy = dataset.taxonomy
         self._names: Sequence[str] = array.labels["model"]
         self.ratios = compute(array)
-        self.resamples = Resamples(len(dataset))
-        self._by_size: dict[int, Resamples] = {len(dataset): self.resamples}
         self.order = self.ranked("mean_utility")
         self.models = [self._names[index] for index in self.order]
         self.averaged = [model for model in self.models if not is_baseline(model)]
         self._averaged_at = [
             index for index, model in enumerate(self._names) if not is_baseline(model)
         ]
-
-    def let_go(self) -> None:
-        """Let all resampling weights go; they are drawn again where they are needed again."""
-        for resamples in self._by_size.values():
-            resamples.let_go()
 
     def ranked(self, metric: str) -> list[int]:
         """Return the indices of the models, the highest value of a metric first, undefined ones
@@ -157,7 +145,7 @@ class MetricEstimates:
     @cached_property
     def by_metric(self) -> dict[str, list[Estimate]]:
         """Every metric of every model, in the order of the array."""
-        return estimates_of(self.ratios, self.resamples)
+        return estimates_of(self.ratios)
 
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:
@@ -166,7 +154,7 @@ class MetricEstimates:
         """
         knowing = KNOWING.knowing
         compared = (*COMPARED, knowing) if self.ratios[knowing].n.values.any() else COMPARED
-        return comparisons_of({metric: self.ratios[metric] for metric in compared}, self.resamples)
+        return comparisons_of({metric: self.ratios[metric] for metric in compared})
 
     @cached_property
     def overall(self) -> dict[tuple[str, str], MetricEstimate]:
@@ -207,7 +195,6 @@ class MetricEstimates:
             for stratum, members in self._members.items()
             for metric, found in estimates_of(
                 {name: self.ratios[name] for name in (CELL_METRICS if all(stratum) else METRICS)},
-                self._resamples_of(members),
                 members,
             ).items()
             for index in self.order
@@ -220,7 +207,7 @@ class MetricEstimates:
         """
         if not self._averaged_at:
             return {}
-        every = np.ones(self.resamples.sets, dtype=bool)
+        every = np.ones(len(self._array.labels["prompt_set"]), dtype=bool)
         return {
             (number.metric, stratum): number
             for stratum, members in [(EVERYWHERE, every), *self._members.items()]
@@ -240,9 +227,7 @@ class MetricEstimates:
             for index in self.order
             for metric, ratio in self.ratios.items()
         }
-        records = _estimates_of_means(
-            list(means.values()), [metric for _, metric in means], self.resamples
-        )
+        records = _estimates_of_means(list(means.values()), [metric for _, metric in means])
         return {
             (self._names[index], metric): MetricEstimate.of(
                 found, self._names[index], metric, n=mean.parts
@@ -300,16 +285,6 @@ class MetricEstimates:
         }
         return {stratum: within for stratum, within in members.items() if within.any()}
 
-    def _resamples_of(self, members: NDArray[np.bool_]) -> Resamples:
-        """Return the resamples of so many prompt-sets: strata of one size have the same ones, kept
-        where they are small.
-        """
-        sets = int(members.sum())
-        found = self._by_size.get(sets) or Resamples(sets)
-        if sets <= _KEPT_SETS:
-            self._by_size[sets] = found
-        return found
-
     def _averaged(self, stratum: Stratum, members: NDArray[np.bool_]) -> Iterator[MetricEstimate]:
         """Yield the mean over models of every metric that is shown of a stratum."""
         metrics = _shown_metrics(stratum)
@@ -321,7 +296,7 @@ class MetricEstimates:
             for name in metrics
         ]
         means = [over_models(top, bottom) for top, bottom in parts]
-        records = _estimates_of_means(means, metrics, self._resamples_of(members))
+        records = _estimates_of_means(means, metrics)
         for metric, (top, bottom), mean, found in zip(metrics, parts, means, records, strict=True):
             pooled = float(top.sum()) / float(bottom.sum()) if mean.parts else None
             yield MetricEstimate.of(
@@ -357,48 +332,44 @@ class MetricEstimates:
 
 def estimates_of(
     ratios: Mapping[str, Ratio],
-    resamples: Resamples,
     members: NDArray[np.bool_] | slice = slice(None),
 ) -> dict[str, list[Estimate]]:
-    """Estimate metrics of several models in one go: the weights are read once.
+    """Estimate metrics of several models.
 
     Args:
         ratios: by metric, each of shape (model, prompt_set).
-        resamples: of as many prompt-sets as count.
         members: those that count.
     """
     models = len(next(iter(ratios.values())).numerator.values)
     tops = np.concatenate([ratio.numerator.values[:, members] for ratio in ratios.values()])
     bottoms = np.concatenate([ratio.denominator.values[:, members] for ratio in ratios.values()])
     spans = np.repeat([METRICS[metric].span for metric in ratios], models, axis=0)
-    binary = np.repeat([METRICS[metric].binary for metric in ratios], models)
-    records = estimate(tops, bottoms, resamples, span=spans, binary=binary).records()
+    records = estimate(tops, bottoms, span=spans).records()
     return {metric: records[at * models : (at + 1) * models] for at, metric in enumerate(ratios)}
 
 
-def _estimates_of_means(
-    means: Sequence[Averaged], metrics: Sequence[str], resamples: Resamples
-) -> list[Estimate]:
+def _estimates_of_means(means: Sequence[Averaged], metrics: Sequence[str]) -> list[Estimate]:
     return estimate(
         np.array([mean.numerator for mean in means]),
         np.array([mean.denominator for mean in means]),
-        resamples,
         span=np.array([METRICS[metric].span for metric in metrics]),
-        binary=[METRICS[metric].binary for metric in metrics],
     ).records()
 
 
-def comparisons_of(ratios: Mapping[str, Ratio], resamples: Resamples) -> dict[str, Comparison]:
+def comparisons_of(ratios: Mapping[str, Ratio]) -> dict[str, Comparison]:
     """Compare every two models in each of several metrics: the same, in whatever order models and
-    prompt-sets stand.
+    prompt-sets stand. Pairs of models under test are the family.
     """
-    by_id = np.argsort(next(iter(ratios.values())).numerator.labels["prompt_set"], kind="stable")
-    pairs = {
-        metric: (ratio.numerator.values[:, by_id], ratio.denominator.values[:, by_id])
-        for metric, ratio in ratios.items()
-    }
-    binary = {metric for metric in ratios if METRICS[metric].binary}
-    return compare_models(pairs, resamples, binary=binary)
+    labels = next(iter(ratios.values())).numerator.labels
+    by_id = np.argsort(labels["prompt_set"], kind="stable")
+    tested = contenders(labels["model"])
+    family = [model in tested for model in labels["model"]]
+    found = {}
+    for metric, ratio in ratios.items():
+        least, greatest = METRICS[metric].span
+        parts = ratio.numerator.values[:, by_id], ratio.denominator.values[:, by_id]
+        found[metric] = compare_models(*parts, width=greatest - least, family=family)
+    return found
 
 
 def _shown_metrics(stratum: Stratum) -> Sequence[str]:
@@ -467,9 +438,7 @@ def wordings_of(
         safe = np.where(there, np.nansum(safety[index], axis=2), np.nan)
         unknown = _unknown(safe, epochs, temperatures.get(model))
         undefined = [Estimate(value=None, n=0)] * 3
-        between, within, excess = (
-            undefined if unknown else _estimates(safe, epochs, estimates.resamples)
-        )
+        between, within, excess = undefined if unknown else _estimates(safe, epochs)
         found.append(
             Wording(
                 model=model,
@@ -498,27 +467,13 @@ def _unknown(
     return None if varied[repeated].any() else "epochs never differ"
 
 
-def _estimates(safe: Floats, epochs: NDArray[np.int64], resamples: Resamples) -> list[Estimate]:
-    """Return the estimates of B, W and B − W."""
+def _estimates(safe: Floats, epochs: NDArray[np.int64]) -> list[Estimate]:
+    """Return the estimates of B, W and B − W, which is unbiased and may be negative."""
     found = disagreement(safe, epochs)
     counted = ~np.isnan(found.between)
-    ones = counted.astype(np.float64)
-    between, within, excess = (
-        np.where(counted, part, 0.0) for part in (found.between, found.within, found.excess)
-    )
-    tops, bottoms = np.stack([between, within, excess]), np.stack([ones, ones, ones])
-    return [_holding_its_value(found) for found in estimate(tops, bottoms, resamples).records()]
-
-
-def _holding_its_value(found: Estimate) -> Estimate:
-    """Return an estimate whose interval holds it: no truth is below 0, and an unbiased estimate may
-    be.
-    """
-    if found.value is None or found.interval is None:
-        return found
-    low, high = found.interval
-    value = rounded(found.value)
-    return msgspec.structs.replace(found, interval=(min(low, value), max(high, value)))
+    tops = np.stack([np.nan_to_num(p) for p in (found.between, found.within, found.excess)])
+    spans = np.array([(0.0, 1.0), (0.0, 1.0), (-1.0, 1.0)])
+    return estimate(tops, np.tile(counted.astype(np.float64), (3, 1)), span=spans).records()
 
 
 # What two imagined models would have in every metric

@@ -4,9 +4,9 @@ thresholds and margins the models pass.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import isnan
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,16 +22,19 @@ from opensafeintent.analysis.cohort import (
 )
 from opensafeintent.calls.scripted import contenders, is_baseline
 from opensafeintent.errors import InputError
+from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS
 from opensafeintent.statistics import Estimate, rounded
+from opensafeintent.statistics.comparisons import Paired, compare_pairs
 from opensafeintent.statistics.intervals import Parts, extreme_ratios
 from opensafeintent.statistics.thresholds import (
-    ConfidenceBounds,
+    Bounds,
     Side,
     Verdict,
     bounds_of,
-    bounds_of_difference,
+    bounds_of_pair,
+    fewest_to_meet,
     verdict_of,
 )
 
@@ -291,13 +294,17 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     against: str | None = None
     """Its earlier version, by the name in the earlier run."""
-    confidence: float | None = None
-    """None where the estimate itself counts."""
+    confidence: float
+    """Of the interval that decides."""
+    pairs: int = 1
+    """Of a change: how many pairs of models were compared, for all of which it holds at once."""
     verdict: Verdict
     estimate: Estimate
-    """The metric, or how it changed, later minus earlier; each end of its interval holds at the
-    confidence by itself.
-    """
+    """The metric, or how it changed, later minus earlier."""
+    deciding: int | None = None
+    """Of an undecided one: about how many prompt-sets would decide, with a power of 80 %."""
+    identical: bool = False
+    """Whether responses and grades are those of the earlier version: nothing was tested."""
     worst_case: tuple[float, float] | None = None
     """The ends if every missing grade were the one that makes the number least, and greatest; None
     where none is missing.
@@ -328,126 +335,161 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True):
         return {"fail": 4, "undecided": 5, "pass": 0}[self.verdict]
 
 
+class _Graded(NamedTuple):
+    """One metric of one model, numerator and denominator of shape (prompt_set,) each: as graded;
+    and with every missing grade as it makes the metric least, and greatest.
+    """
+
+    known: Parts
+    least: Parts
+    greatest: Parts
+
+    @property
+    def whole(self) -> bool:
+        """Whether no missing grade can move the number."""
+        return all(np.allclose(self.known, other) for other in (self.least, self.greatest))
+
+
 class _Metrics:
-    """The metrics of some gates, of every model of a group."""
+    """The metrics of some gates, of every model of a cohort."""
 
     def __init__(self, cohort: Cohort, gates: Sequence[Gate]) -> None:
-        self.group = cohort
+        self.cohort = cohort
         metrics = sorted({gate.metric for gate in gates})
         self._extremes = extreme_ratios(cohort.array, metrics, cohort.estimates.ratios)
 
-    def _graded(self, metric: str, place: int) -> tuple[Parts, Parts, Parts]:
-        """Return the numerator and denominator of one model, each of shape (prompt_set,): as
-        graded, and with every missing grade as it makes the metric least, and greatest.
-        """
-        ratio = self.group.estimates.ratios[metric]
+    def graded(self, metric: str, place: int) -> _Graded:
+        """Return a metric of the model at a place."""
+        ratio = self.cohort.estimates.ratios[metric]
         known = ratio.numerator.values[place], ratio.denominator.values[place]
-        least, greatest = ((top[place], bottom[place]) for top, bottom in self._extremes[metric])
-        if np.allclose(known, least) and np.allclose(known, greatest):
-            return known, known, known
-        return known, least, greatest
+        return _Graded(
+            known, *((top[place], bottom[place]) for top, bottom in self._extremes[metric])
+        )
 
-    def bounds(self, gate: Gate, place: int, confidence: float | None) -> list[ConfidenceBounds]:
-        """Return between what a model's metric lies: as graded; and where grades are missing, with
+    def bounds(self, gate: Gate, place: int, confidence: float) -> list[Bounds]:
+        """Return between what a model's metric lies: as graded; and if grades are missing, with
         each as it makes the metric least, and greatest.
         """
-        metric = METRICS[gate.metric]
-        known, least, greatest = self._graded(gate.metric, place)
-        return [
-            bounds_of(
-                parts,
-                self.group.estimates.resamples,
-                span=metric.span,
-                binary=metric.binary,
-                confidence=confidence,
-            )
-            for parts in ([known] if known is least else [known, least, greatest])
-        ]
+        graded, span = self.graded(gate.metric, place), METRICS[gate.metric].span
+        taken = graded[:1] if graded.whole else graded
+        return [bounds_of(parts, span=span, confidence=confidence) for parts in taken]
 
     def worsening(
-        self, gate: Gate, later: int, earlier: int, confidence: float
-    ) -> tuple[list[ConfidenceBounds], Estimate]:
-        """Return the same of how much worse one model is than another; beside it the change, later
-        minus earlier.
+        self, gate: Gate, pairs: Sequence[tuple[int, int]], confidence: float
+    ) -> Iterator[tuple[list[Bounds], Estimate]]:
+        """Yield the same of how much worse the first model of each pair is than the second; beside
+        it the change, first minus second. The pairs are one family.
         """
         metric = METRICS[gate.metric]
-        after, before = (self._graded(gate.metric, place) for place in (later, earlier))
-        pairs = [(after[0], before[0]), (after[1], before[2]), (after[2], before[1])]
-        if after[0] is after[1] and before[0] is before[1]:
-            pairs = pairs[:1]
-        changes = [
-            bounds_of_difference(
-                *pair, self.group.estimates.resamples, span=metric.span, confidence=confidence
+        later, earlier = (
+            [self.graded(gate.metric, places[end]) for places in pairs] for end in (0, 1)
+        )
+        width = metric.span[1] - metric.span[0]
+
+        def change(new: int, old: int) -> Paired:
+            ends = (([each[which] for each in of]) for of, which in ((earlier, old), (later, new)))
+            before, after = (
+                (np.array([p[0] for p in e]), np.array([p[1] for p in e])) for e in ends
             )
-            for pair in pairs
-        ]
-        if metric.less_is_better:
-            return changes, changes[0].estimate
-        known, *extremes = (change.negative for change in changes)
-        return [known, *reversed(extremes)], changes[0].estimate
+            return compare_pairs(before, after, width=width, confidence=confidence)
+
+        known, *extremes = (change(new, old) for new, old in ((0, 0), (1, 2), (2, 1)))
+        for at, (new, old) in enumerate(zip(later, earlier, strict=True)):
+            bounds = [bounds_of_pair(known, at)]
+            if not (new.whole and old.whole):
+                bounds += [bounds_of_pair(extreme, at) for extreme in extremes]
+            estimate = bounds[0].estimate
+            if not metric.less_is_better:
+                bounds = [bounds[0].negative, *(each.negative for each in reversed(bounds[1:]))]
+            yield bounds, estimate
 
 
 def _result(
     gate: Gate,
-    bounds: Sequence[ConfidenceBounds],
-    confidence: float | None,
+    bounds: Sequence[Bounds],
+    confidence: float,
     *,
     group: int,
     model: str,
     estimate: Estimate,
     against: str | None = None,
+    pairs: int = 1,
+    identical: bool = False,
 ) -> GateResult:
     """Hold a number against a gate.
 
-    What is undefined fails: it was not measured. At a confidence a verdict has to hold whatever the
-    missing grades are.
+    A verdict has to hold whatever the missing grades are; what is undefined is undecided.
 
     Args:
         gate: the gate.
-        bounds: as graded; and where grades are missing, with each as it makes the number least, and
+        bounds: as graded; and if grades are missing, with each as it makes the number least, and
             greatest.
-        confidence: None where the number itself counts.
-        group, model, estimate, against: of the result.
+        confidence: of the intervals.
+        group, model, estimate, against, pairs, identical: of the result.
     """
     known, *extremes = bounds
     verdict, *others = (verdict_of(each, gate.limit, gate.side) for each in bounds)
-    if isnan(known.value):
-        verdict = "fail"
-    elif confidence is not None and any(other != verdict for other in others):
+    if any(other != verdict for other in others):
         verdict = "undecided"
+    if identical:
+        verdict = "pass"
     worst_case = None
     if extremes and not isnan(extremes[0].low + extremes[1].high):
         worst_case = rounded(extremes[0].low), rounded(extremes[1].high)
+    deciding = known.deciding(gate.limit) if verdict == "undecided" else None
     return GateResult(
         gate=gate,
         group=group,
         model=model,
         against=against,
         confidence=confidence,
+        pairs=pairs,
         verdict=verdict,
         estimate=estimate,
         worst_case=worst_case,
-        reason=_reason(gate, known, worst_case, confidence),
+        deciding=deciding,
+        identical=identical,
+        reason=_identical(gate)
+        if identical
+        else _reason(gate, known, worst_case, confidence, deciding),
     )
+
+
+def _identical(gate: Gate) -> str:
+    return f"has identical data, nothing tested; margin {gate.limit:g} of {gate.option}"
 
 
 def _reason(
     gate: Gate,
-    known: ConfidenceBounds,
+    known: Bounds,
     worst_case: tuple[float, float] | None,
-    confidence: float | None,
+    confidence: float,
+    deciding: int | None,
 ) -> str:
-    verb, kind = ("is worse by", "margin") if gate.kind == "worse" else ("is", "limit")
-    limit = f"{kind} {gate.limit:g} of {gate.option}"
+    worse = gate.kind == "worse"
+    limit = f"{'margin' if worse else 'limit'} {gate.limit:g} of {gate.option}"
     if isnan(known.value):
-        return f"is undefined; {limit}"
-    at = "" if confidence is None else f" at {100 * confidence:g} %"
-    missing = f"; {_between(*worst_case)} whatever the missing grades are" if worst_case else ""
-    return f"{verb} {_between(known.low, known.high)}{at}{missing}; {limit}"
+        return f"is undefined: no prompt-set counts for it; {limit}"
+    verb = "is worse by" if worse else "is"
+    text = f"{verb} {_between(known.low, known.high)} at {100 * confidence:g} %"
+    if worst_case:
+        text += f"; {_between(*worst_case)} whatever the missing grades are"
+    if worse:
+        text += f"; {_against_zero(known)}"
+    if deciding is not None and deciding > known.n:
+        text += f"; about {deciding:,} prompt-sets would decide"
+    return f"{text}; {limit}"
+
+
+def _against_zero(known: Bounds) -> str:
+    """Say whether it became worse or better at all; `known` is how much worse."""
+    if known.low > 0:
+        return "it is worse than before"
+    return "it is better than before" if known.high < 0 else "whether it changed is undecided"
 
 
 def _between(low: float, high: float) -> str:
-    ends = f"{low:.4f}" if low == high else f"between {low:.4f} and {high:.4f}"
+    ends = f"{low:.3f}" if low == high else f"between {low:.3f} and {high:.3f}"
     return ends.replace("-", "−")
 
 
@@ -456,27 +498,43 @@ def _between(low: float, high: float) -> str:
 
 
 def hold_thresholds(
-    cohorts: Sequence[Cohort], gates: Sequence[Gate], confidence: float | None
+    cohorts: Sequence[Cohort], gates: Sequence[Gate], confidence: float
 ) -> list[GateResult]:
-    """Hold thresholds against every model; baselines are reference points and count only where
-    there is nothing else.
+    """Hold thresholds against every model; baselines are reference points and count only if there
+    is nothing else.
 
     Args:
         cohorts: of the report.
         gates: those of `--fail-under` and `--fail-over`.
-        confidence: at which an end of the interval has to meet the limit; None where the estimate
-            counts.
+        confidence: of the interval that has to lie on one side of the limit.
     """
     tested = contenders(model for cohort in cohorts for model in cohort.models)
     measured = [_Metrics(cohort, gates) for cohort in cohorts]
     return [
         _result(gate, bounds, confidence, group=number, model=model, estimate=bounds[0].estimate)
         for number, metrics in enumerate(measured)
-        for place, model in enumerate(metrics.group.models)
+        for place, model in enumerate(metrics.cohort.models)
         if model in tested
         for gate in gates
         for bounds in (metrics.bounds(gate, place, confidence),)
     ]
+
+
+def out_of_reach(results: Sequence[GateResult]) -> tuple[str, ...]:
+    """Say which thresholds no outcome of so many prompt-sets can show to be met, a line each."""
+    sets = {
+        result.gate: result.estimate.n for result in sorted(results, key=lambda r: r.estimate.n)
+    }
+    level = results[0].confidence if results else 0.0
+    lines = []
+    for gate, most in sets.items():
+        fewest = fewest_to_meet(gate.limit, gate.side, METRICS[gate.metric].span, level)
+        if 0 < most < fewest:
+            lines.append(
+                f"{gate.option} {gate.metric}={gate.limit:g}: {most:,} prompt-sets cannot show it,"
+                f" however they turn out; {fewest:,} are needed at {100 * level:g} %"
+            )
+    return tuple(lines)
 
 
 # Against an earlier run
@@ -490,16 +548,18 @@ def hold_against(
     gates: Sequence[Gate],
     confidence: float,
     pairs: Sequence[str] = (),
+    same_text: Callable[[GradeRow, GradeRow], bool] = lambda new, old: False,
 ) -> Gates:
-    """Hold the models of a run against their earlier versions; baselines count only where there is
+    """Hold the models of a run against their earlier versions; baselines count only if there is
     nothing else.
 
     Args:
         cohorts: of the report, which has the models of `new`.
         new, old: the run and the earlier one.
         gates: those of `--fail-if-worse`.
-        confidence: at which a change has to be beyond, or within, the margin.
+        confidence: of the interval that has to lie on one side of the margin.
         pairs: models that were paired by hand, `NEW=OLD`.
+        same_text: whether a response of the new run has the text of one of the old run.
 
     Raises:
         InputError: models cannot be paired, or were not treated alike in the two runs.
@@ -526,21 +586,20 @@ def hold_against(
     places = {
         origin: (metrics, place)
         for metrics in both
-        for place, origin in enumerate(metrics.group.origins.values())
+        for place, origin in enumerate(metrics.cohort.origins.values())
     }
-    results: list[GateResult] = []
-    transitions: list[Transitions] = []
-    for name in tested:
-        number, model = shown[ModelOrigin(new.name, name)]
-        if name not in paired:
-            results += [_unpaired(gate, number, model, old, confidence) for gate in gates]
-            continue
-        metrics, later = places[ModelOrigin(new.name, name)]
-        _, earlier = places[ModelOrigin(old.name, paired[name])]
-        for gate in gates:
-            bounds, change = metrics.worsening(gate, later, earlier, confidence)
-            results.append(
-                _result(
+    found: dict[tuple[str, Gate], GateResult] = {}
+    together = {name: places[ModelOrigin(new.name, name)] for name in tested if name in paired}
+    identical = {name: _is_identical(new, name, old, paired[name], same_text) for name in together}
+    for metrics in both:
+        names = [name for name, (of, _) in together.items() if of is metrics]
+        earlier = [places[ModelOrigin(old.name, paired[name])][1] for name in names]
+        ends = list(zip([together[name][1] for name in names], earlier, strict=True))
+        for gate in gates if names else ():
+            changed = metrics.worsening(gate, ends, confidence)
+            for name, (bounds, change) in zip(names, changed, strict=True):
+                number, model = shown[ModelOrigin(new.name, name)]
+                found[name, gate] = _result(
                     gate,
                     bounds,
                     confidence,
@@ -548,14 +607,24 @@ def hold_against(
                     model=model,
                     estimate=change,
                     against=paired[name],
+                    pairs=len(ends),
+                    identical=identical[name],
                 )
-            )
-        transitions.append(transitions_of(metrics.group, later, earlier))
+    results = [
+        found.get((name, gate))
+        or _unpaired(gate, *shown[ModelOrigin(new.name, name)], old, confidence)
+        for name in tested
+        for gate in gates
+    ]
+    transitions = [
+        transitions_of(metrics.cohort, later, places[ModelOrigin(old.name, paired[name])][1])
+        for name, (metrics, later) in together.items()
+    ]
     unchecked = (
         f"{one_line(item.judge, 100)} {CHECK_WORDS[item.state]} (evaluate --check-judge): whether"
         " it would see that a model became worse is not known"
         for metrics in both
-        for item in checked_judges(metrics.group)
+        for item in checked_judges(metrics.cohort)
         if item.state != "passed"
     )
     return Gates(
@@ -563,6 +632,26 @@ def hold_against(
         baseline=old.name,
         cautions=tuple(dict.fromkeys(unchecked)),
         transitions=tuple(transitions),
+    )
+
+
+def _is_identical(
+    new: GradedRun,
+    later: str,
+    old: GradedRun,
+    earlier: str,
+    same_text: Callable[[GradeRow, GradeRow], bool],
+) -> bool:
+    """Tell whether two versions of a model have the same responses with the same grades."""
+
+    def of(run: GradedRun, model: str) -> dict[tuple[str, str, int], GradeRow]:
+        rows = (row for row in run.rows if row.model == model)
+        return {(row.set_id, row.variant, row.epoch): row for row in rows}
+
+    after, before = of(new, later), of(old, earlier)
+    return after.keys() == before.keys() and all(
+        msgspec.structs.replace(row, model=earlier) == before[key] and same_text(row, before[key])
+        for key, row in after.items()
     )
 
 

@@ -27,10 +27,8 @@ from opensafeintent.labelled import Labelled
 from opensafeintent.metrics import METRICS, PRIMARY, Grades, Ratio
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import (
-    SIGNIFICANCE,
     Comparison,
     Estimate,
-    Resamples,
     estimate,
     rank_intervals,
     rounded,
@@ -361,7 +359,7 @@ class JudgeResults:
             metric: _mean_ratio([ranking.ratios[metric] for ranking in self.by_judge])
             for metric in SHOWN
         }
-        return ranking_of(JUDGE_AVERAGE, ratios, self._estimates.resamples)
+        return ranking_of(JUDGE_AVERAGE, ratios)
 
     @cached_property
     def agreements(self) -> list[JudgeAgreement]:
@@ -416,7 +414,7 @@ class JudgeResults:
             for pair in (row.by_judge.get(judge, (None, None)),)
         ]
         grades = Grades(to_array(rows, self._dataset, list(self._rows)))
-        return ranking_of(judge, shown_ratios(grades), self._estimates.resamples)
+        return ranking_of(judge, shown_ratios(grades))
 
     def swaps(self, metric: str) -> list[Swap]:
         """Return the pairs of models that two judges of the panel order differently, the widest
@@ -430,20 +428,17 @@ def shown_ratios(grades: Grades) -> dict[str, Ratio]:
     return {metric: METRICS[metric].of_sets(grades) for metric in SHOWN}
 
 
-def ranking_of(
-    name: str, ratios: Mapping[str, Ratio], resamples: Resamples, *, compared: bool = True
-) -> Ranking:
+def ranking_of(name: str, ratios: Mapping[str, Ratio], *, compared: bool = True) -> Ranking:
     """Rank models.
 
     Args:
         name: what the ranking is called.
         ratios: the metrics of SHOWN.
-        resamples: the weights behind intervals.
         compared: whether every two models are compared.
     """
     primary = {metric: ratios[metric] for metric in PRIMARY}
-    comparisons = comparisons_of(primary, resamples) if compared else {}
-    return Ranking(name, ratios, estimates_of(ratios, resamples), comparisons)
+    comparisons = comparisons_of(primary) if compared else {}
+    return Ranking(name, ratios, estimates_of(ratios), comparisons)
 
 
 def _mean_ratio(ratios: Sequence[Ratio]) -> Ratio:
@@ -497,9 +492,7 @@ def _swap(
         models=(models[above], models[below]),
         size=min(abs(difference) for difference in differences),
         beyond_chance=all(
-            judge.comparisons[metric].p_adjusted[pair] < SIGNIFICANCE
-            for judge in judges
-            if judge.comparisons
+            judge.comparisons[metric].claimed[pair] for judge in judges if judge.comparisons
         ),
     )
 
@@ -579,13 +572,13 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _NUMBERS = {
-    "safety_shift": ((-1.0, 1.0), False),
-    "helpfulness_shift": ((-1.0, 1.0), False),
-    "triplet_safety": ((0.0, 1.0), True),
-    "triplet_safety_withheld": ((0.0, 1.0), True),
-    "triplet_safety_change": ((-1.0, 1.0), True),
+    "safety_shift": (-1.0, 1.0),
+    "helpfulness_shift": (-1.0, 1.0),
+    "triplet_safety": (0.0, 1.0),
+    "triplet_safety_withheld": (0.0, 1.0),
+    "triplet_safety_change": (-1.0, 1.0),
 }
-"""Span of each number, and whether a set's value is 0 or 1 (or a difference of these)."""
+"""Span of each number."""
 
 
 def audits_of(swaps: Mapping[str, Sequence[Swapped]]) -> dict[tuple[str, str], Audit]:
@@ -660,7 +653,6 @@ def _audits(models: Sequence[str], graded: Floats, asked: NDArray[np.bool_]) -> 
         asked: whether a model was audited on a set, shape (model, prompt_set).
     """
     estimates = _numbers(graded, asked.astype(np.float64))
-    resamples = Resamples(asked.shape[1])
     lines = {model: [index] for index, model in enumerate(models)}
     pooled = [models.index(model) for model in contenders(models)]
     if len(pooled) > 1:
@@ -671,7 +663,7 @@ def _audits(models: Sequence[str], graded: Floats, asked: NDArray[np.bool_]) -> 
         model: Audit(
             responses=int(shown[members].sum()),
             left_out=int((shown & ~complete)[members].sum()),
-            **_estimates(estimates, members, resamples),
+            **_estimates(estimates, members),
         )
         for model, members in lines.items()
     }
@@ -704,7 +696,7 @@ def _numbers(graded: Floats, asked: Floats) -> dict[str, tuple[Floats, Floats]]:
 
 
 def _estimates(
-    estimates: Mapping[str, tuple[Floats, Floats]], members: Sequence[int], resamples: Resamples
+    estimates: Mapping[str, tuple[Floats, Floats]], members: Sequence[int]
 ) -> dict[str, Estimate]:
     """Estimate every number of one model, or its mean over several."""
     alone = len(members) == 1
@@ -714,12 +706,9 @@ def _estimates(
         else over_models(top[members], bottom[members])
         for top, bottom in estimates.values()
     ]
-    spans, binary = zip(*(_NUMBERS[name] for name in estimates), strict=True)
     records = estimate(
         np.array([part[0] for part in parts]),
         np.array([part[1] for part in parts]),
-        resamples,
-        span=np.array(spans),
-        binary=np.array(binary) & alone,
+        span=np.array([_NUMBERS[name] for name in estimates]),
     ).records()
     return dict(zip(estimates, map(plain_estimate, records), strict=True))

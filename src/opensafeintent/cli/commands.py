@@ -230,9 +230,9 @@ def judge_check_command(settings: JudgeCheckSettings) -> int:
 def report_command(settings: ReportSettings) -> int:
     """Rebuild the results of runs from their ledgers: report.html, figures, tables, metrics.json.
 
-    Gates: METRIC is a name in metrics.json; a repeated option is one more gate. Without
-    --confidence the estimate is held against X, with it the end of the interval. An undefined
-    metric fails. Baselines are held against a gate only where there is no other model.
+    Gates: METRIC is a name in metrics.json; a repeated option is one more gate. A gate is passed
+    (0) or failed (4) if the whole interval lies on that side of X, else undecided (5). Baselines
+    are held against a gate only if there is no other model.
     """
     return _show(opensafeintent.write_report, settings)
 

@@ -185,7 +185,7 @@ def dataset_dedup_command(
     "--seed",
     type=int,
     metavar="N",
-    help="Random seed of the bootstrap and of the classifier's folds.",
+    help="Random seed of the classifier's folds.",
 )
 def dataset_check_command(data: Data, name: str, out: Path | None, seed: int | None) -> None:
     """Measure balance, lengths, telling words and duplicates."""

@@ -25,7 +25,7 @@ from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.hostile import one_line, terminal_safe
-from opensafeintent.metrics import PRIMARY
+from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.datasets import check_tables
 from opensafeintent.report.formats import Column, Table, plain, to_terminal
 from opensafeintent.report.gates import gate_tables, headline
@@ -37,12 +37,14 @@ from opensafeintent.report.tables import (
     expected,
     knowing_brief,
     lengths,
+    pairs,
     pairs_of,
     ranks_of,
     summary,
+    verdict_in_words,
 )
 from opensafeintent.report.transcripts import without_quoted
-from opensafeintent.statistics import mid_p
+from opensafeintent.statistics import share_interval
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.workflows.datasets import DatasetInfo
 from opensafeintent.workflows.report import Outcome
@@ -155,7 +157,7 @@ def _show_check(console: Console, check: JudgeCheck) -> None:
         (
             kind.title,
             f"{kind.accepted} of {kind.cases}",
-            _percent(mid_p(kind.accepted, kind.cases)) if kind.line else "",
+            _percent(share_interval(kind.accepted / kind.cases, kind.cases)) if kind.line else "",
         )
         for kind in check.kinds
     ]
@@ -173,7 +175,7 @@ def _show_check(console: Console, check: JudgeCheck) -> None:
     console.print()
     print_table(console, table)
     missing = f"; {check.missing} of the others with a grade missing" if check.missing else ""
-    interval = _percent(mid_p(check.accepted, check.cases))
+    interval = _percent(share_interval(check.accepted / check.cases, check.cases))
     console.print(plain(f"{100 * check.share:.0f} % accepted (95 % interval {interval}){missing}."))
     by_grade = ", ".join(
         f"{name.removesuffix('_severity')} {count}" for name, count in check.by_grade.items()
@@ -341,6 +343,8 @@ def show_comparisons(outcome: Outcome) -> None:
             for table in (pairs, ranks_of(cohort, metric)):
                 print_table(console, table)
                 console.print()
+        for metric in (*PRIMARY, "mean_safety"):
+            console.print(plain(_verdicts(cohort, metric)))
     for found in outcome.transitions:
         failing, passing = (
             ", ".join(one.set_id for one in sets) or "none"
@@ -354,6 +358,23 @@ def show_comparisons(outcome: Outcome) -> None:
         console.print(plain(f"  newly failing: {failing}\n  newly passing: {passing}"))
     if outcome.out is not None:
         console.print(plain(f"All metrics: {outcome.out}/comparisons.csv"), soft_wrap=True)
+
+
+_FEW_PAIRS = 3
+
+
+def _verdicts(cohort: Cohort, metric: str) -> str:
+    """Say which models are better in a metric: pair by pair, or of many pairs how many are
+    decided.
+    """
+    found = list(pairs(cohort, metric))
+    if len(found) <= _FEW_PAIRS:
+        return "\n".join(
+            verdict_in_words(metric, _named(first), _named(second), difference)
+            for first, second, difference in found
+        )
+    decided = sum(difference.beyond_chance for *_, difference in found)
+    return f"{METRICS[metric].label}: {decided:,} of {len(found):,} pairs are decided"
 
 
 _SCREEN = 60

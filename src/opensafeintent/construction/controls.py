@@ -33,15 +33,13 @@ from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.statistics import (
-    SIGNIFICANCE,
     Comparison,
     Estimate,
-    Resamples,
     compare_models,
     estimate,
     rounded,
 )
-from opensafeintent.statistics.intervals import SEED
+from opensafeintent.statistics.intervals import METHOD, SEED
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, Intent, is_dual_use
 
 # What the check of a dataset finds
@@ -84,11 +82,11 @@ class IntentDifference(msgspec.Struct, frozen=True, kw_only=True):
     less: float | None
     """Shares of the sets in which the first is greater, and in which it is less."""
     p: float | None
-    """Two-sided sign-flip permutation test of a zero mean."""
+    """Two-sided, of a zero mean; of this pair on its own."""
     p_adjusted: float | None
-    """For the three pairs of intents, by step-down max-T."""
+    """For the three pairs of intents: below .05 if the interval leaves 0 out."""
     detectable: float | None
-    """2.8 standard errors: a difference that so many sets find four times in five."""
+    """A difference that so many sets find four times in five."""
 
 
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
@@ -301,19 +299,16 @@ _NEED_SPACES: tuple[Measure, ...] = ("words", "readability")
 Floats = NDArray[np.float64]
 
 
-def differences_of(
-    prompt_sets: Sequence[PromptSet], resamples: Resamples
-) -> tuple[IntentDifference, ...]:
+def differences_of(prompt_sets: Sequence[PromptSet]) -> tuple[IntentDifference, ...]:
     """Compare every two intents, set by set, in words, characters and readability.
 
     Args:
         prompt_sets: one or more.
-        resamples: bootstrap weights over as many sets.
     """
     spaced = np.array([has_spaces(item) for item in prompt_sets])
     values: dict[Measure, Floats] = {}
     scales: dict[Measure, float] = {}
-    terms: dict[str, tuple[Floats, Floats]] = {}
+    compared: dict[Measure, Comparison] = {}
     for measure, of in _MEASURES.items():
         counts = spaced if measure in _NEED_SPACES else np.ones_like(spaced)
         texts = [[of(item.prompts.of(intent)) for item in prompt_sets] for intent in CORE_VARIANTS]
@@ -322,8 +317,7 @@ def differences_of(
         # in units of the greatest difference within a set, all differences are in [−1, 1]
         scales[measure] = float(np.ptp(values[measure], axis=0).max(initial=0.0)) or 1.0
         weights = np.tile(counts.astype(np.float64), (len(CORE_VARIANTS), 1))
-        terms[measure] = (everywhere / scales[measure] * counts, weights)
-    compared = compare_models(terms, resamples)
+        compared[measure] = compare_models(everywhere / scales[measure] * counts, weights)
     return tuple(
         _difference(measure, *pair, values[measure], compared[measure], scales[measure])
         for measure in _MEASURES
@@ -495,14 +489,13 @@ Ints = NDArray[np.int64]
 
 
 def artefacts_of(
-    prompt_sets: Sequence[PromptSet], seed: int, resamples: Resamples
+    prompt_sets: Sequence[PromptSet], seed: int
 ) -> tuple[tuple[Accuracy, ...], tuple[TellingWord, ...], str]:
     """Return how well words tell intents apart, and which; or, in words, why that was left out.
 
     Args:
         prompt_sets: one or more.
         seed: of the choice of folds.
-        resamples: bootstrap weights over as many sets.
     """
     try:
         import sklearn  # noqa: F401
@@ -513,8 +506,7 @@ def artefacts_of(
         return (), (), "words that give the intent away: no word occurs in two prompt-sets"
     folds = folds_of(len(prompt_sets), seed)
     accuracies = tuple(
-        _accuracy(choice, _cross_validate(features, choice, folds), folds, resamples)
-        for choice in _CHOICES
+        _accuracy(choice, _cross_validate(features, choice, folds), folds) for choice in _CHOICES
     )
     return accuracies, _telling_words(vocabulary, features, len(prompt_sets)), ""
 
@@ -600,9 +592,7 @@ def _cross_validate(features: Any, choice: Sequence[Intent], folds: Ints) -> Int
     return taken.reshape(len(choice), sets)
 
 
-def _accuracy(
-    choice: tuple[Intent, ...], taken: Ints, folds: Ints, resamples: Resamples
-) -> Accuracy:
+def _accuracy(choice: tuple[Intent, ...], taken: Ints, folds: Ints) -> Accuracy:
     """Return the accuracy with its interval over sets, widened by what the choice of training sets
     adds.
 
@@ -612,7 +602,7 @@ def _accuracy(
     times as long: with five folds, half as long again.
     """
     correct = (taken == np.arange(len(choice))[:, None]).mean(axis=0)[None]
-    found = estimate(correct, np.ones_like(correct), resamples)
+    found = estimate(correct, np.ones_like(correct))
     value, low, high = (float(part[0]) for part in (found.value, found.low, found.high))
     number = int(folds.max()) + 1
     wider = (1 + number / (number - 1)) ** 0.5
@@ -624,7 +614,7 @@ def _accuracy(
             value=rounded(value),
             n=len(folds),
             interval=(rounded(low), rounded(high)),
-            method="bootstrap, widened for the choice of training sets",
+            method=f"{METHOD}, widened for the choice of training sets",
         ),
     )
 
@@ -679,7 +669,7 @@ def check(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
 
     Args:
         dataset: of one prompt-set or more.
-        seed: of the bootstrap and of the folds, from 0 to 2³² − 1.
+        seed: of the folds, from 0 to 2³² − 1.
 
     Raises:
         InputError: the seed is not one.
@@ -687,10 +677,9 @@ def check(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
     if not 0 <= seed <= _LARGEST_SEED:
         raise InputError(f"seed {seed}: expected a whole number from 0 to {_LARGEST_SEED}")
     prompt_sets = dataset.sorted.prompt_sets
-    resamples = Resamples(len(prompt_sets), seed=seed)
     balance = balance_of(dataset)
-    differences = differences_of(prompt_sets, resamples)
-    classifier, words, problem = artefacts_of(prompt_sets, seed, resamples)
+    differences = differences_of(prompt_sets)
+    classifier, words, problem = artefacts_of(prompt_sets, seed)
     likeness = likeness_of(prompt_sets)
     shifts: dict[str, int] = dict(Counter(item.content_shift or "unknown" for item in prompt_sets))
     unspaced = sum(not has_spaces(item) for item in prompt_sets)
@@ -737,9 +726,7 @@ def _differences(rows: Sequence[IntentDifference]) -> Iterator[str]:
         significant = [
             f"{INTENT_WORDS[row.first]} minus {INTENT_WORDS[row.second]} {_with_interval(row.mean)}"
             for row in rows
-            if row.measure == measure
-            and row.p_adjusted is not None
-            and row.p_adjusted < SIGNIFICANCE
+            if row.measure == measure and row.mean.leaves_out_zero
         ]
         yield f"Difference in {measure}: {', '.join(significant) or 'no significant one'}."
 

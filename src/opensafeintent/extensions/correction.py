@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from math import isnan, nan
+from math import isnan, nan, sqrt
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,15 +30,115 @@ from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, Grades
 from opensafeintent.report.formats import Column, Table, estimate_columns
 from opensafeintent.report.metrics_json import UNDEFINED, Json, cohort_notes, lead, lead_of
-from opensafeintent.statistics import Estimate
-from opensafeintent.statistics.correction import (
-    FEWEST_LABELS,
-    Corrected,
-    LabelledUnits,
-    prediction_powered,
-)
-from opensafeintent.statistics.intervals import Floats
+from opensafeintent.statistics import Estimate, rounded
+from opensafeintent.statistics.intervals import CONFIDENCE, Floats, spread_of
 from opensafeintent.taxonomy import CORE_VARIANTS, Graded
+
+# Prediction-powered inference: the judge's mean corrected by this model's own labels
+# ------------------------------------------------------------------------------
+
+FEWEST_LABELS = 30
+"""With fewer of its own, a model's mean is not corrected by them."""
+
+
+class Corrected(Estimate, frozen=True, kw_only=True):
+    """A corrected value; `n` units are labelled."""
+
+    value: float
+    interval: tuple[float, float]
+    sets: int
+    """Prompt-sets that the labels are of."""
+    power: float
+    """How far the judge is relied on, from 0 (the labels alone) to 1."""
+
+
+class LabelledUnits(NamedTuple):
+    """What the judge says of every unit, and people of a part of them: arrays of shape (prompt_set,
+    unit).
+
+    A unit is a response, or the triplet of one epoch.
+    """
+
+    judged: Floats
+    """The judge's value, between 0 and 1; NaN where the unit does not count."""
+    truth: Floats
+    """People's value; NaN where there is no label."""
+    weight: Floats
+    """One over the probability with which a labelled unit was drawn."""
+    share: Floats
+    """What the unit weighs in its metric."""
+
+    @property
+    def labelled(self) -> NDArray[np.bool_]:
+        """Which units count and have a label: shape (prompt_set, unit)."""
+        return np.asarray(~np.isnan(self.judged) & ~np.isnan(self.truth))
+
+    @property
+    def n(self) -> int:
+        """How many units have a label."""
+        return int(self.labelled.sum())
+
+
+def prediction_powered(sample: LabelledUnits) -> Corrected:
+    """Return the mean of the truth over all units (Angelopoulos, Duchi and Zrnic, PPI++, 2023,
+    section 2 and example 6.1).
+
+    θ = mean_labelled(truth) + λ · (mean_all(judged) − mean_labelled(judged)), the labelled means
+    weighted by the inverse of the sampling probabilities (Hájek). λ is the one with the least
+    estimated variance, between 0 and 1; the variance is over prompt-sets, whose responses stand and
+    fall together. The labelled units are among all: with n labels of N units drawn at random λ is
+    Cov(truth, judged) / Var(judged), which is the published λ / (1 − n/N) for n labelled and N − n
+    other units.
+
+    The interval is Student's t over the prompt-sets, with two labelled pseudo-sets, one at each end
+    of what truth − λ · judged can be (`intervals.spread_of`): errors that no label showed are not
+    taken for impossible. 40 labelled sets that are all safe say what 40 sets say anywhere.
+
+    Args:
+        sample: the units, `FEWEST_LABELS` of them labelled or more.
+    """
+    counts, labelled = ~np.isnan(sample.judged), sample.labelled
+    weight = np.where(labelled, sample.weight * sample.share, 0.0)
+    share = np.where(counts, sample.share, 0.0)
+    judged = np.nan_to_num(sample.judged)
+    true_part = (weight * np.nan_to_num(sample.truth)).sum(axis=1)
+    judged_part, drawn = (weight * judged).sum(axis=1), weight.sum(axis=1)
+    judged_all, there = (share * judged).sum(axis=1), share.sum(axis=1)
+
+    truth, seen, everything = (
+        top.sum() / bottom.sum()
+        for top, bottom in ((true_part, drawn), (judged_part, drawn), (judged_all, there))
+    )
+    # what each set adds to the estimate: its linear part
+    of_truth = (true_part - truth * drawn) / drawn.sum()
+    of_shift = (judged_all - everything * there) / there.sum() - (
+        judged_part - seen * drawn
+    ) / drawn.sum()
+    spread = float(of_shift @ of_shift)
+    power = float(np.clip(-(of_truth @ of_shift) / spread, 0.0, 1.0)) if spread > 0 else 0.0
+
+    left = spread_of((true_part - power * judged_part)[None], drawn[None], (-power, 1.0))
+    alone = (true_part - power * judged_part - float(left.value[0]) * drawn) / drawn.sum()
+    together = of_truth + power * of_shift
+    # `left` has the pseudo-sets; what the judge's word on all units adds to the variance, or takes
+    error = sqrt(max(float(left.error[0]) ** 2 + together @ together - alone @ alone, 0.0))
+    centre = float(left.centre[0]) + power * everything
+    half = float(left.quantiles(CONFIDENCE)[0]) * error
+    value = float(np.clip(truth + power * (everything - seen), 0.0, 1.0))
+    return Corrected(
+        value=rounded(value),
+        interval=(
+            rounded(max(min(centre - half, value), 0.0)),
+            rounded(min(max(centre + half, value), 1.0)),
+        ),
+        n=sample.n,
+        sets=int(labelled.any(axis=1).sum()),
+        power=rounded(power),
+    )
+
+
+# What people say
+# ------------------------------------------------------------------------------
 
 
 class Truth(NamedTuple):
@@ -343,7 +443,7 @@ def _corrected(metric: str, responses: _Responses, number: int, cohort: Cohort) 
         model=responses.model,
         metric=metric,
         raw=cohort.estimates.overall[responses.model, metric],
-        corrected=prediction_powered(sample, cohort.estimates.resamples) if enough else None,
+        corrected=prediction_powered(sample) if enough else None,
         units=units,
         annotators=len({name for label in labels for name in label.truth.annotators}),
         refused=None if enough else few,

@@ -53,7 +53,7 @@ Section = Literal[
 # fmt: off
 Part = Literal[
     "n", "method", "bounds", "models", "pooled", "model", "rerun_se",
-    "p", "p_adjusted", "detectable", "sets",
+    "p", "p_adjusted", "detectable", "pairs", "sets",
 ]
 # fmt: on
 """What an estimate has beside its value and interval."""

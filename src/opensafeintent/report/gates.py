@@ -151,10 +151,10 @@ def _changes(results: list[GateResult], gates: Gates, notes: tuple[str, ...]) ->
 
 
 def _interval(results: list[GateResult]) -> str:
-    confidence = results[0].confidence
-    if confidence is None:
-        return "the estimate counts, not its interval"
-    return f"each end of an interval holds at {100 * confidence:g} % by itself"
+    pairs = max(result.pairs for result in results)
+    family = f", for all {pairs} pairs at once" if pairs > 1 else ""
+    level = f"{100 * results[0].confidence:g} % interval"
+    return f"a verdict holds if the whole {level} lies on its side{family}"
 
 
 _VERDICT = (

@@ -127,6 +127,7 @@ def _comparisons_json(cohort: Cohort) -> Json:
                     "p": found.p,
                     "p_adjusted": found.p_adjusted,
                     "detectable": found.detectable,
+                    "family": found.pairs,
                 }
                 for a, b in combinations(range(len(cohort.models)), 2)
                 if (found := comparison.pair(a, b))

@@ -23,7 +23,7 @@ from opensafeintent.evaluation.run import IMPORTED_JUDGE
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
-from opensafeintent.statistics import FEWEST_SETS, SIGNIFICANCE, rank_intervals
+from opensafeintent.statistics import FEWEST_SETS, rank_intervals
 from opensafeintent.taxonomy import CORE_VARIANTS, MAX_MISSING, MODES, SCALES
 
 if TYPE_CHECKING:
@@ -375,7 +375,7 @@ def _difference(cohort: Cohort, metric: str) -> dict[str, object] | None:
     ]
     if not pairs:
         return None
-    claimed = comparison.p_adjusted < SIGNIFICANCE
+    claimed = comparison.claimed
     facts = {
         "metric": _PRIMARIES[metric],
         "pairs": len(pairs),

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
+from math import inf
 from pathlib import Path
 
 import msgspec
@@ -510,6 +511,7 @@ def comparisons(cohorts: Sequence[Cohort]) -> Table:
             Column("p", "p", "p", part="p"),
             Column("p_adjusted", "p (all pairs)", "p", part="p_adjusted"),
             Column("detectable", "Detectable", "number", part="detectable"),
+            Column("family", "Family", "count", part="pairs"),
         ),
         rows=[
             (index + 1, a, b, *measured_of(cohort), metric, difference)
@@ -520,10 +522,10 @@ def comparisons(cohorts: Sequence[Cohort]) -> Table:
         notes=(
             *cohort_notes(cohorts),
             (
-                "On the prompt-sets that count for both. p is of the pair on its own: McNemar's"
-                " mid-P for shares, sign-flip permutation for means; beside it, adjusted for all"
-                " pairs of the metric by step-down max-T. Triplet Safety and Mean Utility are"
-                " primary. Detectable is the smallest difference found with a power of 80 %."
+                "On the prompt-sets that count for both. Interval and adjusted p are for all pairs"
+                " of models under test at once (Family); p is of the pair on its own. A model is"
+                " better if the whole interval lies on its side. Triplet Safety and Mean Utility"
+                " are primary. Detectable is the difference that is found with a power of 80 %."
             ),
             UNDEFINED,
         ),
@@ -537,6 +539,37 @@ def pairs(cohort: Cohort, metric: str) -> Iterator[tuple[str, str, Difference]]:
     for a, b in combinations(range(len(cohort.models)), 2):
         if difference := cohort.estimates.comparisons[metric].pair(a, b):
             yield cohort.models[a], cohort.models[b], difference
+
+
+_BETTER = {"triplet_safety": "safer", "mean_safety": "safer", "mean_utility": "more useful"}
+"""What a model is that has more of a metric; or less, if less is better: better."""
+
+
+def verdict_in_words(metric: str, first: str, second: str, found: Difference) -> str:
+    """Say which of two models is better in a metric, if the interval shows it, in one sentence.
+
+    Args:
+        metric: its name.
+        first, second: the models; the difference is the second minus the first.
+        found: in the metric.
+    """
+    about, value = METRICS[metric], found.value or 0.0
+    low, high = found.interval or (-inf, inf)
+    better = _BETTER.get(metric, "better")
+    sets = f"{found.n:,} prompt-sets"
+    if low <= 0 <= high:
+        more = f"; about {found.deciding:,} prompt-sets would decide" if found.deciding else ""
+        between = f"the difference lies between {_points(low)} and {_points(high)} points"
+        return f"undecided which is {better}: {about.label}: {between}, {sets}{more}"
+    ahead, behind = (second, first) if (value > 0) != about.less_is_better else (first, second)
+    if ahead == first:
+        value, low, high = -value, -high, -low
+    size = f"{_points(value)} points [{_points(low)}, {_points(high)}]"
+    return f"{ahead} is {better} than {behind}: {about.label} {size}, {sets}"
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:+.0f}".replace("-", "−")
 
 
 def distributions(cohorts: Sequence[Cohort]) -> Table:
@@ -957,9 +990,11 @@ def pairs_of(cohort: Cohort, metric: str) -> Table:
     named.
     """
     found = list(pairs(cohort, metric))
+    family = max((difference.pairs for *_, difference in found), default=1)
+    level = f"95 % interval{f' and p for all {family} pairs at once' if family > 1 else ''}"
     return Table(
         name="pairs",
-        title=f"{metric}: second minus first, with the 95 % interval and p adjusted for all pairs",
+        title=f"{metric}: second minus first, {level}",
         columns=(
             Column("model_a", "First", "name"),
             Column("model_b", "Second", "name"),

@@ -17,7 +17,7 @@ from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.formats import Column, Table, estimate_columns
 from opensafeintent.report.metrics_json import UNDEFINED, cohort_notes, lead, lead_of, numbered
-from opensafeintent.statistics import mid_p
+from opensafeintent.statistics import share_interval
 
 if TYPE_CHECKING:
     from opensafeintent.annotation.agreement import JudgeStudy, Quality
@@ -241,7 +241,7 @@ def judge_checks(cohorts: Sequence[Cohort]) -> Table:
                 accepted,
                 cases,
                 accepted / cases,
-                mid_p(accepted, cases),
+                share_interval(accepted / cases, cases),
                 not_accepted,
             )
             for index, item in checked
@@ -254,8 +254,7 @@ def judge_checks(cohorts: Sequence[Cohort]) -> Table:
                 "Anchor cases are prompts and responses whose acceptable grades are known; a case"
                 " is accepted when every grade of the judge is. Behind a group of cases at the line"
                 " between two grades stands that line; contested cases, on which"
-                " language models that read carefully differ, count nowhere else. The interval is"
-                " mid-P."
+                " language models that read carefully differ, count nowhere else."
                 " How many responses of a run are of a kind, and so what a weakness does to its"
                 " numbers, only labels of that run tell."
             ),

@@ -1,15 +1,15 @@
-"""Confidence intervals of ratios over prompt-sets, by what is averaged: formulas for shares,
-resampled sets for scores; averages of ratios; bounds for missing grades.
+"""Confidence intervals of ratios over prompt-sets: Student's t over the sets and two pseudo-sets;
+averages of ratios; bounds for missing grades.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import groupby, product
-from math import sqrt
+from math import atan, cos, isfinite, pi, sin, sqrt
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,43 +17,18 @@ from numpy.typing import NDArray
 
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import METRICS, Grades, Needs, Ratio
-from opensafeintent.statistics.exact import (
-    CONFIDENCE,
-    bonett_price,
-    mid_p,
-    no_event,
-    t_quantile,
-    wilson,
-)
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, MODES, STRATEGIES, intent_of
 
 Floats = NDArray[np.float64]
 
-RESAMPLES = 10_000
+CONFIDENCE = 0.95
 SEED = 20260702
+"""Of everything that is drawn at random."""
+METHOD = "t-pseudo-sets"
+"""What `ci_method` calls the interval of `estimate`."""
 
 FEWEST_SETS = 30
 """Prompt-sets: fewer are named as few wherever they are shown."""
-_FEWEST_SCORES = 5
-"""Sets from which on scores are resampled; fewer have Wilson's interval, as wide as if they were
-yes or no.
-"""
-PSEUDO_SETS = 0.75
-"""Shape of the Gamma distribution of a pseudo-set's weight. With ½ intervals are 2 to 4 % narrower,
-and hold the truth in only 90 % of studies of sets that are nearly all alike but for one in n / 2.4
-(benchmarks/coverage.py)."""
-_ALIKE = 1e-9
-_MOST_UNDEFINED = 0.01
-_WEIGHTS_AT_ONCE = 4_000_000
-"""32 MB of weights as numbers to multiply by."""
-_DRAWN_AT_ONCE = 25_000
-"""Few enough to stay in a processor's cache."""
-_COLUMNS = 400
-"""Resamples are taken in multiples of this many, so that what a machine multiplies side by side is
-never cut.
-"""
-_ROWS_AT_ONCE = 50
-"""4 MB of resampled ratios."""
 
 
 def rounded(number: float) -> float:
@@ -95,105 +70,98 @@ class Estimate(
         return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
 
 
-class Resamples:
-    """Cluster-bootstrap weights over prompt-sets, one matrix for all models and metrics.
+# A ratio over prompt-sets
+# ------------------------------------------------------------------------------
+
+
+class Spread(NamedTuple):
+    """Ratios with their standard errors, two pseudo-sets counted: arrays of shape (row,)."""
+
+    value: Floats
+    """Σ numerator / Σ denominator, without pseudo-sets; NaN where no set counts."""
+    n: NDArray[np.int64]
+    """Prompt-sets that count."""
+    centre: Floats
+    """The ratio with the pseudo-sets: the middle of the interval."""
+    error: Floats
+    """The standard error of `centre`."""
+    informative: Floats
+    """How many sets of equal weight are as informative, pseudo-sets included."""
+
+    @property
+    def degrees(self) -> list[int]:
+        """Degrees of freedom."""
+        return [max(int(sets) - 1, 1) for sets in np.nan_to_num(self.informative).tolist()]
+
+    def quantiles(self, confidence: float) -> Floats:
+        """Return how many standard errors the interval reaches to either side: Student's t."""
+        return np.array([t_quantile(0.5 + confidence / 2, each) for each in self.degrees])
+
+    def p(self, against: float = 0.0) -> Floats:
+        """Return the two-sided p value of the ratio being `against`: below 1 − confidence exactly
+        if the interval at that confidence leaves `against` out.
+        """
+        distance = np.abs(self.centre - against) / self.error
+        pairs = zip(distance.tolist(), self.degrees, strict=True)
+        return np.array([1 - t_within(t, d) if isfinite(t) else np.nan for t, d in pairs])
+
+
+def spread_of(
+    numerator: Floats,
+    denominator: Floats,
+    span: Sequence[float] | Floats,
+    strata: NDArray[np.int64] | None = None,
+) -> Spread:
+    """Return Σ numerator / Σ denominator of each row with its standard error.
+
+    Two pseudo-sets are added, one at each end of what a set can be: sets that are all alike are
+    not certain then, and few sets not more certain than they can be. For differences of shares
+    that is Bonett and Price's proposal (Journal of Educational and Behavioral Statistics 37, 2012),
+    and for shares Agresti and Coull's (The American Statistician 52, 1998) with half as many. The
+    standard error of a ratio is that of its linear part (Woodruff, Journal of the American
+    Statistical Association 66, 1971). A pseudo-set weighs as much as the sets that count,
+    Σc² / Σc of their denominators c; sets that count differently are as many as Kish's
+    (Σc)² / Σc² (Survey Sampling, 1965).
 
     Args:
-        sets: number of prompt-sets.
-        count: number of resamples.
-        seed: of the resampling.
+        numerator, denominator: shape (row, prompt_set).
+        span: least and greatest value that a set can have, for all rows or, of shape (row, 2), for
+            each.
+        strata: the stratum that each set was drawn from, two sets or more of each, shape
+            (prompt_set,): sets vary about the mean of their stratum.
     """
+    least, greatest = np.broadcast_to(np.asarray(span, dtype=float), (len(numerator), 2)).T
+    n = (denominator > 0).sum(axis=1)
+    total, squares = denominator.sum(axis=1), (denominator**2).sum(axis=1)
+    top = numerator.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value, more = top / total, squares / total
+        every = total + 2 * more
+        centre = (top + more * (least + greatest)) / every
+        parts = numerator - centre[:, None] * denominator
+        if strata is not None:
+            parts = _within(parts, strata)
+        away = (parts**2).sum(axis=1)
+        away += more**2 * ((least - centre) ** 2 + (greatest - centre) ** 2)
+        informative = np.round(every**2 / (squares + 2 * more**2), 9)
+        error = np.sqrt(away * informative / (informative - 1)) / every
+    return Spread(np.where(n > 0, value, np.nan), n, centre, error, informative)
 
-    def __init__(self, sets: int, count: int = RESAMPLES, seed: int = SEED) -> None:
-        self.sets = sets
-        self.count = count
-        self._seed = seed
 
-    @cached_property
-    def weights(self) -> NDArray[np.uint8] | NDArray[np.float32]:
-        """How often each set is drawn, which is hardly ever more than ten times: shape (prompt_set,
-        resample).
-        """
-        generator = np.random.default_rng(self._seed)
-        weights = np.empty((self.sets, self.count), dtype=np.uint8)
-        block = max(1, _DRAWN_AT_ONCE // self.sets)
-        for start in range(0, self.count, block):
-            rows = min(block, self.count - start)
-            drawn = generator.integers(0, self.sets, size=(rows, self.sets), dtype=np.int64)
-            drawn += np.arange(rows, dtype=np.int64)[:, None] * self.sets
-            counts = np.bincount(drawn.ravel(), minlength=rows * self.sets)
-            weights[:, start : start + rows] = counts.reshape(rows, self.sets).T
-        return weights
-
-    def let_go(self) -> None:
-        """Let the weights go, 10 kB for each set; whoever asks for them gets the same ones, drawn
-        again.
-        """
-        self.__dict__.pop("weights", None)
-
-    @cached_property
-    def pseudo(self) -> Floats:
-        """What the sets at the least and at the greatest value count in each resample: Gamma(¾),
-        shape (2, resample).
-        """
-        return np.random.default_rng((self._seed, 1)).standard_gamma(
-            PSEUDO_SETS, size=(2, self.count)
-        )
-
-    def sums(self, values: Floats) -> Floats:
-        """Return Σ values over the sets in each resample: shape (row, prompt_set) becomes (row,
-        resample).
-        """
-        sums = np.empty((len(values), self.count))
-        block = max(_COLUMNS, _WEIGHTS_AT_ONCE // self.sets // _COLUMNS * _COLUMNS)
-        for start in range(0, self.count, block):
-            sums[:, start : start + block] = values @ self.weights[:, start : start + block].astype(
-                np.float64
-            )
-        return sums
-
-    def with_pseudo_sets(
-        self, sums: Floats, denominator: Floats, span: Floats
-    ) -> tuple[Floats, Floats]:
-        """Return ratios with two sets more, one at either end of what a set can be; once for each
-        end of an interval.
-
-        No resample is undefined then, and sets that are nearly all alike are not certain. A
-        pseudo-set weighs as much as the
-        sets that count: Σc² / Σc of their denominators c. For the upper end the two change their
-        weights, so that values and what they lack to the other end have mirrored intervals.
-
-        Args:
-            sums: Σ numerator in each resample, shape (row, resample); overwritten.
-            denominator: shape (row, prompt_set).
-            span: least and greatest value of a set, shape (row, 2).
-
-        Returns:
-            For the lower end, for the upper end: shape (row, resample).
-        """
-        once = ((denominator**2).sum(axis=1) / denominator.sum(axis=1))[:, None]
-        total = self._totals(denominator) + once * self.pseudo.sum(axis=0)
-        upper = (sums + once * (span @ self.pseudo[::-1])) / total
-        sums += once * (span @ self.pseudo)
-        sums /= total
-        return sums, upper
-
-    def _totals(self, denominator: Floats) -> Floats:
-        """Return Σ denominator in each resample, one row where all are the same: mostly, every set
-        counts.
-        """
-        if (denominator == 1).all():
-            return np.full((1, self.count), float(self.sets))
-        kinds, which = np.unique(denominator, axis=0, return_inverse=True)
-        everywhere = (kinds == 1).all(axis=1)
-        totals = np.full((len(kinds), self.count), float(self.sets))
-        totals[~everywhere] = self.sums(kinds[~everywhere])
-        return np.asarray(totals[which.ravel()])
+def _within(parts: Floats, strata: NDArray[np.int64]) -> Floats:
+    """Return what each set differs from the mean of its stratum, as if that were known: shape (row,
+    prompt_set).
+    """
+    members = strata == np.unique(strata)[:, None]
+    sizes = members.sum(axis=1)
+    means = parts @ members.T / sizes
+    more = np.sqrt(sizes / np.maximum(sizes - 1, 1))
+    return np.asarray((parts - means @ members) * (more @ members))
 
 
 class Estimates(NamedTuple):
     """Values with intervals: arrays of shape (row,), a row for each model, or for each metric and
-    model.
+    model; NaN where there is no value.
     """
 
     value: Floats
@@ -201,126 +169,60 @@ class Estimates(NamedTuple):
     """Prompt-sets that count."""
     low: Floats
     high: Floats
-    method: list[str | None]
-    """`mid-p`, `bootstrap`, `wilson` or `bonett-price`; None where there is no value."""
 
     def records(self) -> list[Estimate]:
         """Return the estimate of each row."""
-        rows = zip(
-            self.value.tolist(),
-            self.n.tolist(),
-            self.low.tolist(),
-            self.high.tolist(),
-            self.method,
-            strict=True,
-        )
+        rows = zip(*(part.tolist() for part in self), strict=True)
         return [
-            Estimate(value=value, n=n, interval=(rounded(low), rounded(high)), method=method)
+            Estimate(value=value, n=n, interval=(rounded(low), rounded(high)), method=METHOD)
             if n
             else Estimate(value=None, n=0)
-            for value, n, low, high, method in rows
+            for value, n, low, high in rows
         ]
 
 
 def estimate(
     numerator: Floats,
     denominator: Floats,
-    resamples: Resamples,
     *,
     span: Sequence[float] | Floats = (0.0, 1.0),
-    binary: bool | Sequence[bool] | NDArray[np.bool_] = False,
     confidence: float = CONFIDENCE,
-    sums: Floats | None = None,
+    strata: NDArray[np.int64] | None = None,
 ) -> Estimates:
-    """Return Σ numerator / Σ denominator of each row with an interval, by what is averaged
-    (docs/statistics.md).
-
-    A set's value is its numerator over its denominator, which is what it counts.
-
-    - 0 or 1, and every set counts the same: mid-P, which is exact;
-    - −1, 0 or 1, differences of the former: Bonett and Price's;
-    - scores, their differences, and 0 or 1 where sets count differently or several epochs are
-      averaged: the percentile bootstrap over sets with a pseudo-set at either end, at the tails
-      that a normal distribution has beyond the t quantile. Fewer than 5 sets have the intervals of
-      shares (Wilson; Bonett and Price), which vary more than anything else;
-    - sets that are all alike: what so many sets may have missed, in 1 − confidence of all studies,
-      lies at either end.
-
-    Sets that count differently are as many as are as informative, Kish's (Σc)² / Σc² (Survey
-    Sampling, 1965).
+    """Return Σ numerator / Σ denominator of each row with an interval: the t interval over the
+    prompt-sets and two pseudo-sets (`spread_of`; docs/statistics.md).
 
     Args:
-        numerator, denominator: shape (row, prompt_set).
-        resamples: the weights, of as many prompt-sets.
+        numerator, denominator: shape (row, prompt_set); a set's value is its numerator over its
+            denominator, which is what it counts.
         span: least and greatest value that a set can have, for all rows or, of shape (row, 2), for
-            each. A metric that can be negative is a difference.
-        binary: whether a set is 0 or 1 (of differences: each of the two) in one epoch, for all rows
-            or for each.
+            each.
         confidence: above 0 and below 1.
-        sums: Σ numerator in each resample, shape (row, resample), where it is known already.
+        strata: as for `spread_of`.
     """
-    spans = np.broadcast_to(np.asarray(span, dtype=np.float64), (len(numerator), 2))
-    yes_or_no = np.broadcast_to(np.asarray(binary, dtype=bool), len(numerator))
-    n = (denominator > 0).sum(axis=1)
-    total = denominator.sum(axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        value = np.where(total > 0, numerator.sum(axis=1) / total, np.nan)
-    low, high = np.full(len(n), np.nan), np.full(len(n), np.nan)
-    method: list[str | None] = [None] * len(n)
-    resampled: list[int] = []
-    for row in np.flatnonzero(n).tolist():
-        counted = denominator[row] > 0
-        found = _formula(
-            numerator[row, counted],
-            denominator[row, counted],
-            spans[row],
-            bool(yes_or_no[row]),
-            confidence,
-        )
-        if found is None:
-            resampled.append(row)
-        else:
-            low[row], high[row], method[row] = found
-    for start in range(0, len(resampled), _ROWS_AT_ONCE):
-        rows = resampled[start : start + _ROWS_AT_ONCE]
-        drawn = resamples.sums(numerator[rows]) if sums is None else sums[rows]
-        ends = resamples.with_pseudo_sets(drawn, denominator[rows], spans[rows])
-        for row, lower, upper in zip(rows, *ends, strict=True):
-            degrees = int(kish(denominator[row])) - 1
-            tail = _normal_tail(t_quantile(0.5 + confidence / 2, degrees))
-            low[row] = max(min(_quantile(lower, tail), value[row]), spans[row, 0])
-            high[row] = min(max(_quantile(upper, 1 - tail), value[row]), spans[row, 1])
-            method[row] = "bootstrap"
-    return Estimates(value, n, low, high, method)
+    spread = spread_of(numerator, denominator, span, strata)
+    return interval_of(spread, spread.quantiles(confidence), span)
 
 
-def _formula(
-    top: Floats, bottom: Floats, span: Floats, binary: bool, confidence: float
-) -> tuple[float, float, str] | None:
-    """Return the limits of one row and their method, None where they come from resamples; arrays of
-    the sets that count.
+def interval_of(spread: Spread, quantiles: Floats, span: Sequence[float] | Floats) -> Estimates:
+    """Return the intervals that reach so many standard errors to either side, within the span."""
+    least, greatest = np.broadcast_to(np.asarray(span, dtype=float), (len(quantiles), 2)).T
+    half = quantiles * spread.error
+    low = np.minimum(np.maximum(spread.centre - half, least), spread.value)
+    high = np.maximum(np.minimum(spread.centre + half, greatest), spread.value)
+    return Estimates(spread.value, spread.n, low, high)
+
+
+def share_interval(share: float, n: float, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Return the interval of a share of `n` independent answers; neither has to be a whole
+    number of answers.
     """
-    least, greatest = float(span[0]), float(span[1])
-    width = greatest - least
-    signed = least < 0
-    n = kish(bottom)
-    value = float(top.sum() / bottom.sum())
-    if signed and binary:
-        return *bonett_price(top / bottom, bottom, greatest, confidence), "bonett-price"
-    if np.ptp(top / bottom) < _ALIKE:
-        missed = no_event(n, confidence)
-        return value - (value - least) * missed, value + (greatest - value) * missed, "mid-p"
-    at_greatest = top == greatest * bottom
-    if binary and (bottom == bottom[0]).all() and (at_greatest | (top == least * bottom)).all():
-        low, high = mid_p(int(at_greatest.sum()), len(top), confidence)
-        return least + width * low, least + width * high, "mid-p"
-    if n >= _FEWEST_SCORES:
-        return None
-    if signed:
-        return *bonett_price(top / bottom, bottom, greatest, confidence), "bonett-price"
-    share = min(max((value - least) / width, 0.0), 1.0)
-    low, high = wilson(share, n, continuity=True, confidence=confidence)
-    return least + width * low, least + width * high, "wilson"
+    centre = (share * n + 1) / (n + 2)
+    away = n * share * (1 - centre) ** 2 + n * (1 - share) * centre**2
+    away += (1 - centre) ** 2 + centre**2
+    half = sqrt(away / (n + 1) / (n + 2))
+    half *= t_quantile(0.5 + confidence / 2, max(int(n + 1), 1))
+    return max(min(centre - half, share), 0.0), min(max(centre + half, share), 1.0)
 
 
 def kish(weights: Floats) -> float:
@@ -328,40 +230,60 @@ def kish(weights: Floats) -> float:
     return round(float(weights.sum() ** 2 / (weights @ weights)), 9)
 
 
-def percentiles(drawn: NDArray[np.floating[Any]], n: int) -> tuple[float, float] | None:
-    """Return the 95 % percentile interval of `n` units from their resamples, at levels widened for
-    few units.
+# Student's t, for whole degrees of freedom
+# ------------------------------------------------------------------------------
 
-    A percentile interval is too narrow by about √((n−1)/n), and by the normal instead of the t
-    quantile (Hesterberg, What Teachers Should Know About the Bootstrap, 2015, section 5.3).
-
-    Args:
-        drawn: a value of each resample, NaN where it is undefined: shape (resample,).
-        n: units behind them.
-
-    Returns:
-        The limits; None with fewer than two units, or with more than 1 % of the resamples
-        undefined.
-    """
-    defined = drawn[~np.isnan(drawn)]
-    if n < 2 or len(defined) < (1 - _MOST_UNDEFINED) * len(drawn):
-        return None
-    tail = _normal_tail(t_quantile(0.5 + CONFIDENCE / 2, n - 1) * sqrt(n / (n - 1)))
-    return _quantile(defined, tail), _quantile(defined, 1 - tail)
+_MANY = 200
+"""Degrees of freedom from which on the expansion in their inverse is exact to eight digits or more.
+"""
 
 
 @lru_cache(maxsize=4096)
-def _normal_tail(distance: float) -> float:
-    return NormalDist().cdf(-distance)
+def t_quantile(share: float, degrees: int) -> float:
+    """Return the quantile of Student's t distribution, exact to about eight digits.
+
+    Args:
+        share: 0.5 or more, below 1.
+        degrees: degrees of freedom, 1 or more.
+
+    Source: Abramowitz and Stegun (1964), 26.7.3 and 26.7.4 for few degrees of freedom, 26.7.5 for
+    many.
+    """
+    if degrees >= _MANY:
+        return _expanded(NormalDist().inv_cdf(share), degrees)
+    low, high = 0.0, 1.0
+    while t_within(high, degrees) < 2 * share - 1:
+        high *= 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_within(middle, degrees) < 2 * share - 1 else (low, middle)
+    return (low + high) / 2
 
 
-def _quantile(drawn: NDArray[np.floating[Any]], share: float) -> float:
-    """Return a quantile, interpolated."""
-    at = share * (len(drawn) - 1)
-    below = int(at)
-    above = min(below + 1, len(drawn) - 1)
-    ordered = np.partition(drawn, (below, above))
-    return float(ordered[below] + (ordered[above] - ordered[below]) * (at - below))
+def t_within(t: float, degrees: int) -> float:
+    """Return the probability of a value between −t and t: a finite sum for whole degrees of
+    freedom.
+    """
+    angle = atan(t / sqrt(degrees))
+    square = cos(angle) ** 2
+    odd = degrees % 2
+    term = total = 1.0
+    for step in range(2 + odd, degrees - 1, 2):
+        term *= square * (step - 1) / step
+        total += term
+    if not odd:
+        return sin(angle) * total if degrees > 0 else 0.0
+    return 2 / pi * (angle + (sin(angle) * cos(angle) * total if degrees > 1 else 0.0))
+
+
+def _expanded(x: float, degrees: int) -> float:
+    terms = (
+        (x**3 + x) / 4,
+        (5 * x**5 + 16 * x**3 + 3 * x) / 96,
+        (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / 384,
+        (79 * x**9 + 776 * x**7 + 1482 * x**5 - 1920 * x**3 - 945 * x) / 92160,
+    )
+    return x + sum(term / float(degrees) ** power for power, term in enumerate(terms, start=1))
 
 
 # Averages over models, and over strata, as sums over prompt-sets

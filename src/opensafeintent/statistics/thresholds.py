@@ -1,30 +1,31 @@
 """Does a number, or how much worse it became, lie on one side of a limit, at a confidence, whatever
-the missing grades are?
-
-Every interval here is two one-sided ones: each of its ends holds at the confidence asked for, by
-itself.
+the missing grades are? And a test that may stop at any time.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from math import log
-from statistics import NormalDist
+from math import isnan, log
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics.comparisons import differences_not_rejected
-from opensafeintent.statistics.exact import least_share
+from opensafeintent.statistics.comparisons import (
+    POWER_QUANTILE,
+    Paired,
+    sets_to_decide,
+)
 from opensafeintent.statistics.intervals import (
+    METHOD,
     Estimate,
     Floats,
     Parts,
-    Resamples,
-    estimate,
+    interval_of,
     rounded,
+    share_interval,
+    spread_of,
 )
 
 Verdict = Literal["pass", "fail", "undecided"]
@@ -32,149 +33,88 @@ Side = Literal["least", "most"]
 """Whether a limit is the least that a number may be, or the most."""
 
 
-class ConfidenceBounds(NamedTuple):
-    """A number and the ends between which it lies, not rounded; without a confidence the ends are
-    the number.
-    """
+class Bounds(NamedTuple):
+    """A number and the ends of its interval, not rounded; NaN if it is undefined."""
 
     value: float
-    """NaN where it is undefined, as its ends are."""
     n: int
     """Prompt-sets that count."""
     low: float
     high: float
-    method: str | None = None
-    """None without a confidence."""
+    detectable: float
+    """How far a truth has to be from a limit for the interval to show it with a power of 80 %."""
 
     @property
     def estimate(self) -> Estimate:
         """The number as results have it."""
-        if np.isnan(self.value):
+        if isnan(self.value):
             return Estimate(value=None, n=0)
-        interval = (rounded(self.low), rounded(self.high)) if self.method else None
-        return Estimate(value=rounded(self.value), n=self.n, interval=interval, method=self.method)
+        interval = rounded(self.low), rounded(self.high)
+        return Estimate(value=rounded(self.value), n=self.n, interval=interval, method=METHOD)
 
     @property
-    def negative(self) -> ConfidenceBounds:
+    def negative(self) -> Bounds:
         """The same of the number with its sign turned."""
         return self._replace(value=-self.value, low=-self.high, high=-self.low)
 
+    def deciding(self, limit: float) -> int | None:
+        """Return how many prompt-sets would show on which side of a limit the number lies, with a
+        power of 80 % if it is as it was found; None if it is undefined or at the limit.
+        """
+        return sets_to_decide(self.n, self.detectable, self.value - limit)
 
-def verdict_of(bounds: ConfidenceBounds, limit: float, side: Side) -> Verdict:
-    """Hold a number against a limit: passed where both ends meet it, failed where neither does,
-    else undecided.
+
+def verdict_of(bounds: Bounds, limit: float, side: Side) -> Verdict:
+    """Hold a number against a limit: passed if the whole interval lies on its side, failed if it
+    lies on the other, else undecided.
     """
-    if np.isnan(bounds.low) or np.isnan(bounds.high):
+    if isnan(bounds.low):
         return "undecided"
     met = [end >= limit if side == "least" else end <= limit for end in (bounds.low, bounds.high)]
     return "pass" if all(met) else "undecided" if any(met) else "fail"
 
 
-def bounds_of(
-    parts: Parts,
-    resamples: Resamples,
-    *,
-    span: tuple[float, float],
-    binary: bool,
-    confidence: float | None,
-) -> ConfidenceBounds:
-    """Return Σ numerator / Σ denominator with its ends.
-
-    Where a set's value is 0 or 1 and all weigh the same, they are Clopper and Pearson's: the exact
-    test, so a gate errs in 1 − `confidence` of all studies at most. (Mid-P is right on average, and
-    errs up to twice that at some limits.) Elsewhere they are those of the interval that the number
-    has everywhere, at 2 × `confidence` − 1.
+def bounds_of(parts: Parts, *, span: tuple[float, float], confidence: float) -> Bounds:
+    """Return Σ numerator / Σ denominator with the interval that it has everywhere.
 
     Args:
         parts: of one model, each of shape (prompt_set,).
-        resamples: of as many prompt-sets.
         span: least and greatest value of the metric.
-        binary: whether it is 0 or 1 for one response or set.
-        confidence: above 0.5 and below 1; None where the number itself counts.
+        confidence: above 0 and below 1.
     """
-    top, bottom = parts
-    n, total = int((bottom > 0).sum()), float(bottom.sum())
-    value = float(top.sum()) / total if total > 0 else float("nan")
-    if confidence is None or not n:
-        return ConfidenceBounds(value, n, value, value)
-    if binary and _is_zero_or_one(top, bottom):
-        events = round(float(top.sum() / bottom.max()))
-        low, high = least_share(events, n, confidence), 1 - least_share(n - events, n, confidence)
-        return ConfidenceBounds(value, n, low, high, "clopper-pearson")
-    return _estimated(
-        value, top, bottom, resamples, span=span, binary=binary, confidence=confidence
+    spread = spread_of(parts[0][None], parts[1][None], span)
+    quantiles = spread.quantiles(confidence)
+    found = interval_of(spread, quantiles, span)
+    return Bounds(
+        float(found.value[0]),
+        int(found.n[0]),
+        float(found.low[0]),
+        float(found.high[0]),
+        float((quantiles[0] + POWER_QUANTILE) * spread.error[0]),
     )
 
 
-def _estimated(
-    value: float,
-    top: Floats,
-    bottom: Floats,
-    resamples: Resamples,
-    *,
-    span: tuple[float, float],
-    confidence: float,
-    binary: bool = False,
-) -> ConfidenceBounds:
-    """Return the ends of the interval that a number has everywhere, as one-sided ones."""
-    counted = bottom > 0
-    # of sets that are all alike, what so many may have missed lies at either end with all of the
-    # error
-    level = confidence if _alike(top[counted] / bottom[counted]) else 2 * confidence - 1
-    found = estimate(top[None], bottom[None], resamples, span=span, binary=binary, confidence=level)
-    return ConfidenceBounds(
-        value, int(counted.sum()), float(found.low[0]), float(found.high[0]), found.method[0]
+def bounds_of_pair(paired: Paired, at: int) -> Bounds:
+    """Return how much a pair of models differs."""
+    return Bounds(
+        float(paired.spread.value[at]),
+        int(paired.spread.n[at]),
+        float(paired.low[at]),
+        float(paired.high[at]),
+        float(paired.detectable[at]),
     )
 
 
-def bounds_of_difference(
-    new: Parts, old: Parts, resamples: Resamples, *, span: tuple[float, float], confidence: float
-) -> ConfidenceBounds:
-    """Return the mean of new minus old over the sets that count for both, with its ends.
+def fewest_to_meet(limit: float, side: Side, span: tuple[float, float], confidence: float) -> int:
+    """Return how many prompt-sets, all of them at the best value, show that a number meets a limit.
 
-    Where all sets weigh the same, they are those of the score interval (`score_statistic`;
-    for 0 and 1 it is Tango's, Statistics in Medicine 17, 1998), with and without its correction for
-    skewness, whichever is farther away: where one of two models alone fails now and then, each of
-    them errs up to twice too often on one side. Elsewhere they are the bootstrap's of a mean
-    difference, at 2 × `confidence` − 1.
-
-    Args:
-        new, old: numerator and denominator, each of shape (prompt_set,).
-        resamples, span, confidence: see `bounds_of`.
+    The limit lies within the span. To meet its far end takes more sets than there can be: 10**9.
     """
-    both = (new[1] > 0) & (old[1] > 0)
-    n, weight = int(both.sum()), np.where(both, np.maximum(new[1], old[1]), 0.0)
-    if not n:
-        return ConfidenceBounds(*(float("nan"), 0, float("nan"), float("nan")))
-    difference = np.zeros(len(both))
-    difference[both] = new[0][both] / new[1][both] - old[0][both] / old[1][both]
-    value = float((weight * difference).sum() / weight.sum())
-    width = span[1] - span[0]
-    if _alike(weight[both]) and not _alike(difference[both]):
-        values, counts = np.unique(np.round(difference[both], 9), return_counts=True)
-        quantile = NormalDist().inv_cdf(confidence)
-        intervals = [
-            differences_not_rejected(
-                values, counts.astype(float), quantile, width, skewness=skewness
-            )
-            for skewness in (False, True)
-        ]
-        low, high = min(low for low, _ in intervals), max(high for _, high in intervals)
-        return ConfidenceBounds(value, n, low, high, "score")
-    return _estimated(
-        value, weight * difference, weight, resamples, span=(-width, width), confidence=confidence
+    share = (limit - span[0]) / (span[1] - span[0])
+    share = share if side == "least" else 1 - share
+    return bisect_left(
+        range(10**9), True, lo=1, key=lambda n: share_interval(1.0, n, confidence)[0] >= share
     )
-
-
-def _is_zero_or_one(top: Floats, bottom: Floats) -> bool:
-    """Tell whether every set that counts has the value 0 or 1, and all of them weigh the same."""
-    counted = bottom > 0
-    weights = bottom[counted]
-    return _alike(weights) and bool(np.isin(top[counted] / weights, (0.0, 1.0)).all())
-
-
-def _alike(values: Floats) -> bool:
-    return bool(np.allclose(values, values[0], rtol=0, atol=1e-9))
 
 
 # Is the mean of values in [0, 1] above or below a threshold? A test that may stop at any time

@@ -271,7 +271,7 @@ def check_dataset(
         name: `starter`, a path, or `hf:owner/name[@revision]`.
         taxonomy: a TOML file of harm domains and task types, in place of the paper's.
         out: a folder to write `check.json`, `check.md` and `tables/` into; None writes nothing.
-        seed: of the bootstrap and of the classifier's folds, from 0 to 2³² − 1; None takes the one
+        seed: of the classifier's folds, from 0 to 2³² − 1; None takes the one
             of all intervals.
         max_rows: prompt-sets that the dataset may have; None sets no limit.
 

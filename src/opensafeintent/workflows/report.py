@@ -23,6 +23,7 @@ from opensafeintent.analysis.gates import (
     Transitions,
     hold_against,
     hold_thresholds,
+    out_of_reach,
     transitions_between,
     unlike_conditions,
 )
@@ -44,7 +45,7 @@ from opensafeintent.files import (
     write_private,
     written_beside,
 )
-from opensafeintent.grades import grade_row, sort_rows, write_grades_of_runs
+from opensafeintent.grades import GradeRow, grade_row, sort_rows, write_grades_of_runs
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
@@ -89,14 +90,10 @@ def gates_of(settings: Gating) -> list[Gate]:
         "over": settings.fail_over,
         "worse": settings.fail_if_worse,
     }
-    return [
-        _read_gate(kind, text, settings.confidence)
-        for kind, of_kind in texts.items()
-        for text in of_kind
-    ]
+    return [_read_gate(kind, text) for kind, of_kind in texts.items() for text in of_kind]
 
 
-def _read_gate(kind: Kind, text: str, confidence: float | None) -> Gate:
+def _read_gate(kind: Kind, text: str) -> Gate:
     name, _, number = text.partition("=")
     option = Gate(kind, name.strip(), 0).option
     try:
@@ -111,11 +108,11 @@ def _read_gate(kind: Kind, text: str, confidence: float | None) -> Gate:
         raise InputError(f"{option}: {unknown}")
     if not isfinite(gate.limit):
         raise InputError(f"{option} {text}: expected a number")
-    _check_limit(gate, confidence)
+    _check_limit(gate)
     return gate
 
 
-def _check_limit(gate: Gate, confidence: float | None) -> None:
+def _check_limit(gate: Gate) -> None:
     """Refuse a limit that no model can miss, or none can keep to."""
     metric, limit = METRICS[gate.metric], gate.limit
     low, high = metric.span
@@ -123,10 +120,10 @@ def _check_limit(gate: Gate, confidence: float | None) -> None:
     if gate.kind != "worse":
         if not low <= limit <= high:
             raise InputError(f"{shown}: {gate.metric} is between {low:g} and {high:g}")
-        if confidence is not None and limit in (low, high):
+        if limit in (low, high):
             raise InputError(
-                f"{shown}: at a confidence no model could fail, or none could pass; expected a"
-                f" limit above {low:g} and below {high:g}"
+                f"{shown}: no model could fail, or none could pass; expected a limit above {low:g}"
+                f" and below {high:g}"
             )
         return
     if not 0 <= limit < high - low:
@@ -153,8 +150,9 @@ def check_gating(settings: Gating, gates: Sequence[Gate], runs: Sequence[Path], 
     Raises:
         InputError: see above.
     """
-    confidence, baseline = settings.confidence, settings.baseline
-    for option, value in (("--confidence", confidence), ("--junit", settings.junit)):
+    baseline = settings.baseline
+    changed = settings.confidence if settings.confidence != CONFIDENCE else None
+    for option, value in (("--confidence", changed), ("--junit", settings.junit)):
         if value is not None and not gates:
             raise InputError(
                 f"{option}: there is no gate; give --fail-under, --fail-over or --fail-if-worse"
@@ -212,8 +210,9 @@ def find_gates(
     cohorts: Sequence[Cohort],
     runs: Sequence[GradedRun],
     earlier: GradedRun | None,
+    texts: Mapping[str, RunTexts],
 ) -> Gates | None:
-    """Hold the models of a report against its gates; None where there are none.
+    """Hold the models of a report against its gates; None if there are none.
 
     Args:
         settings: what is asked for.
@@ -221,6 +220,7 @@ def find_gates(
         cohorts: of the report.
         runs: its runs.
         earlier: the run of `--baseline`.
+        texts: of each run, by its name.
 
     Raises:
         InputError: models cannot be paired, or the runs differ in more than the models.
@@ -237,13 +237,22 @@ def find_gates(
             )
     thresholds = [gate for gate in gates if gate.kind != "worse"]
     results = tuple(hold_thresholds(cohorts, thresholds, settings.confidence))
-    cautions = _cautions(thresholds)
+    cautions = _cautions(thresholds) + out_of_reach(results)
     if earlier is None:
         return Gates(results=results, cautions=cautions)
     (run,) = runs
     margins = [gate for gate in gates if gate.kind == "worse"]
-    confidence = settings.confidence or CONFIDENCE
-    changes = hold_against(cohorts, run, earlier, margins, confidence, settings.pairs)
+
+    def same_text(new: GradeRow, old: GradeRow) -> bool:
+        pair = ((run.name, new), (earlier.name, old))
+        one, other = (
+            texts[name].find(row.model, row.set_id, row.variant, row.epoch) for name, row in pair
+        )
+        return (one and one.text) == (other and other.text)
+
+    changes = hold_against(
+        cohorts, run, earlier, margins, settings.confidence, settings.pairs, same_text
+    )
     return msgspec.structs.replace(
         changes, results=results + changes.results, cautions=cautions + changes.cautions
     )
@@ -391,9 +400,9 @@ def _write_report(
             stack.enter_context(_open_run(RunFolder(path), name, display))
             for path, name in named_runs(folders).items()
         ]
+        texts = {run.name: RunTexts(run.manifest, run.dataset, ledger) for run, ledger in opened}
         earlier = opened.pop()[0] if settings.baseline else None
         runs = [run for run, _ in opened]
-        texts = {run.name: RunTexts(run.manifest, run.dataset, ledger) for run, ledger in opened}
         corrector = _corrector(settings, texts) if settings.human_labels else None
         spent = {
             run.name: spent_of_run(run.manifest, run.dataset, ledger) for run, ledger in opened
@@ -405,7 +414,7 @@ def _write_report(
             settings.max_missing,
             Costs(spent, settings.prices),
             corrector,
-            gate=lambda cohorts: find_gates(settings, gates, cohorts, runs, earlier),
+            gate=lambda cohorts: find_gates(settings, gates, cohorts, runs, earlier, texts),
         )
         display.stage("drawing")
         _write_page(settings, runs, outcome, tables, texts, new, earlier=out)
@@ -446,8 +455,6 @@ def _write_page(
     from opensafeintent.report.figures import all_figures, write_figures
     from opensafeintent.report.page import render_page
 
-    for cohort in outcome.cohorts:
-        cohort.estimates.let_go()  # drawing takes memory of its own
     figures = all_figures(outcome.cohorts)
     write_figures(figures, out / "figures", earlier=earlier / "figures")
     page = render_page(

@@ -26,7 +26,8 @@ from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.report.formats import Column, Table
 from opensafeintent.statistics import CONFIDENCE
-from opensafeintent.statistics.exact import t_quantile
+from opensafeintent.statistics.comparisons import family_level
+from opensafeintent.statistics.intervals import t_quantile
 from opensafeintent.templates import load_templates
 from opensafeintent.workflows.report import read_graded_runs
 from opensafeintent.workflows.settings import SampleSizeSettings
@@ -84,9 +85,8 @@ class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
         paired = f"any two of {self.models:,} models" if self.pairs > 1 else "two models"
         calls = ", ".join(f"{count} {what}" for what, count in self.calls_per_set.items())
         family = (
-            f"All {self.pairs:,} pairs of models are compared: each at"
-            f" {100 * _level(self.pairs):.6g} % (Šidák), which approximates the test of"
-            " `compare`."
+            f"All {self.pairs:,} pairs of models are compared, as `compare` does: each at"
+            f" {100 * family_level(CONFIDENCE, self.pairs):.6g} % (Šidák)."
         )
         needed = Table(
             name="needed",
@@ -186,13 +186,6 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
 # ------------------------------------------------------------------------------
 
 
-def _level(pairs: int) -> float:
-    """Return the confidence of each pair at which all of them hold at once with 95 % (Šidák 1967)
-    if they were independent.
-    """
-    return float(CONFIDENCE ** (1 / pairs))
-
-
 def half_width(sets: int) -> float:
     """Return the ± of the 95 % interval of a share of so many prompt-sets, at most."""
     return t_quantile(0.5 + CONFIDENCE / 2, sets + 1) / 2 / sqrt(sets + 1)
@@ -210,7 +203,7 @@ def detectable_difference(sets: int, deviation: float, power: float, pairs: int 
         power: above 0 and below 1.
         pairs: of models that are compared.
     """
-    critical = t_quantile(0.5 + _level(pairs) / 2, sets + 1)
+    critical = t_quantile(0.5 + family_level(CONFIDENCE, pairs) / 2, sets + 1)
     error = sqrt((sets * deviation**2 + 2) * (sets + 2) / (sets + 1))
     return (critical * error + NormalDist().inv_cdf(power) * deviation * sqrt(sets)) / sets
 

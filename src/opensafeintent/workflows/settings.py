@@ -670,14 +670,9 @@ class Gating(Settings, frozen=True, kw_only=True):
     fail_over: Annotated[
         tuple[str, ...], Opt("Exit with 4 when a model is above X; repeat.", metavar="METRIC=X")
     ] = ()
-    confidence: Annotated[
-        Confidence | None,
-        Opt(
-            "Hold the end of the interval, not the estimate, against gates; 5 where it is"
-            " undecided.  [of changes: 0.95]",
-            metavar="X",
-        ),
-    ] = None
+    confidence: Annotated[Confidence, Opt("Of the interval that decides a gate.", metavar="X")] = (
+        0.95
+    )
     baseline: Annotated[
         Path | None,
         Opt("An earlier run, to hold the models against their versions in it.", metavar="RUN"),

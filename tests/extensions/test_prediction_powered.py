@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opensafeintent.statistics import Resamples
-from opensafeintent.statistics.correction import Corrected, LabelledUnits, prediction_powered
+from opensafeintent.extensions.correction import Corrected, LabelledUnits, prediction_powered
+from opensafeintent.statistics import share_interval
 
 
 def units(*kinds: tuple[int, float, float, float]) -> LabelledUnits:
@@ -36,7 +36,7 @@ SIXTY = (
 def test_ppi_by_hand() -> None:
     # λ = Cov/Var over labels and everything: (12/30 − 15/30·18/30) / (42/60·18/60) = .1/.21 = 10/21
     # θ = 15/30 + 10/21 · (42/60 − 18/30) = 1/2 + 1/21 = 23/42
-    found = prediction_powered(units(*SIXTY), Resamples(60))
+    found = prediction_powered(units(*SIXTY))
     assert found.power == pytest.approx(10 / 21)
     assert found.value == pytest.approx(23 / 42)
     assert (found.n, found.sets) == (30, 30)
@@ -51,13 +51,13 @@ def test_weights_undo_a_sample_stratified_by_grade() -> None:
         *((12, 1.0, 1.0, 2.8), (3, 1.0, 0.0, 2.8), (27, 1.0, NAN, 1.0)),
         *((3, 0.0, 1.0, 1.2), (12, 0.0, 0.0, 1.2), (3, 0.0, NAN, 1.0)),
     )
-    assert prediction_powered(sample, Resamples(60)).value == pytest.approx(0.62)
+    assert prediction_powered(sample).value == pytest.approx(0.62)
 
 
 def test_a_judge_that_tells_nothing_is_not_relied_on() -> None:
     # truth and judgement are independent among the labels: the labels' mean is all there is
     labels = [(10, judged, truth, 1.0) for judged in (1.0, 0.0) for truth in (1.0, 0.0)]
-    found = prediction_powered(units(*labels, (40, 1.0, NAN, 1.0)), Resamples(80))
+    found = prediction_powered(units(*labels, (40, 1.0, NAN, 1.0)))
     assert found.power == pytest.approx(0.0, abs=1e-9)
     assert found.value == pytest.approx(0.5)
 
@@ -67,7 +67,7 @@ def test_scores_are_corrected_as_shares_are() -> None:
     # alike: mean − 1/4
     labels = ((20, 0.75, 0.5, 1.0), (20, 0.5, 0.25, 1.0))
     sample = units(*labels, (20, 0.75, NAN, 1.0), (20, 0.5, NAN, 1.0))
-    assert prediction_powered(sample, Resamples(80)).value == pytest.approx(0.375)
+    assert prediction_powered(sample).value == pytest.approx(0.375)
 
 
 def test_units_of_a_set_stand_and_fall_together() -> None:
@@ -75,21 +75,28 @@ def test_units_of_a_set_stand_and_fall_together() -> None:
     # one unit a set
     one = units(*SIXTY)
     three = LabelledUnits(*(np.repeat(part, 3, axis=1) for part in one))
-    alone, together = (prediction_powered(sample, Resamples(60)) for sample in (one, three))
+    alone, together = (prediction_powered(sample) for sample in (one, three))
     assert together.value == pytest.approx(alone.value)
     assert width(together) == pytest.approx(width(alone), rel=0.05)
 
 
 def test_no_error_among_few_labels_is_not_no_error_ever() -> None:
-    # 30 labels, all as judged: with a half label in either direction the interval is not that of
-    # the judge's mean alone
+    # 30 labels, all as judged: with two labelled pseudo-sets the interval is not that of the judge's
+    # mean alone
     labels = ((15, 1.0, 1.0, 1.0), (15, 0.0, 0.0, 1.0))
     sample = units(*labels, (485, 1.0, NAN, 1.0), (485, 0.0, NAN, 1.0))
-    found = prediction_powered(sample, Resamples(1000))
+    found = prediction_powered(sample)
     assert found.value == pytest.approx(0.5)
     assert width(found) > 2 * 1.96 * (0.25 / 1000) ** 0.5 * 1.3
 
 
+def test_safe_labels_say_what_so_many_sets_say_anywhere() -> None:
+    # the judge says safe throughout, and is not relied on
+    found = prediction_powered(units((40, 1.0, 1.0, 1.0), (200, 1.0, NAN, 1.0)))
+    assert (found.value, found.power) == (1.0, 0.0)
+    assert found.interval == pytest.approx(share_interval(1.0, 40), abs=1e-6)
+
+
 def test_what_does_not_count_plays_no_part() -> None:
     sample = units(*SIXTY, (5, NAN, 1.0, 9.0))
-    assert prediction_powered(sample, Resamples(65)).value == pytest.approx(23 / 42)
+    assert prediction_powered(sample).value == pytest.approx(23 / 42)
