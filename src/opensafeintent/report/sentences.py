@@ -412,8 +412,7 @@ def _precision(cohort: Cohort) -> Iterator[Sentence]:
     order = _contenders(cohort, "triplet_safety")
     if not order:
         return
-    found = cohort.estimates.by_metric["triplet_safety"]
-    counted = int(np.median([found[index].n for index in order]))
+    sets = [cohort.estimates.by_metric["triplet_safety"][index].n for index in order]
     pairs = {
         metric: [
             cohort.estimates.comparisons[metric].detectable[pair]
@@ -426,15 +425,16 @@ def _precision(cohort: Cohort) -> Iterator[Sentence]:
         for metric, told in _PRIMARIES.items()
         if not np.isnan(pairs[metric]).all()
     ]
-    yield _say(
-        "precision",
-        topic="Precision",
-        sets=counted,
-        points=f"{precision_in_points(counted):.2g}",
-        once=cohort.array.sizes["epoch"] == 1,
-        detectable=detectable,
-        pairs=len(pairs["triplet_safety"]),
-    )
+    if (once := cohort.array.sizes["epoch"] == 1) or detectable:
+        yield _say(
+            "precision",
+            topic="Precision",
+            sets=int(np.median(sets)),
+            points=f"{precision_in_points(int(np.median(sets))):.2g}",
+            once=once,
+            detectable=detectable,
+            pairs=len(pairs["triplet_safety"]),
+        )
 
 
 # Who graded
