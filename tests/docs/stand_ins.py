@@ -35,6 +35,7 @@ PLACES = {
     "MODEL2": "openai/gpt-5.4-nano",
     "DIR": "made",
     "RUN": "runs/mine",
+    "BUILD": "my-set",
     "NAME": "my.jsonl",
     "ID": "2a1752c8600d",
     "FILE.jsonl": "file.jsonl",
@@ -56,8 +57,10 @@ What can be known of their arguments without running them is checked.
 """
 
 _FOREIGN = re.compile(rf"(?<![\w/-])(?:{'|'.join(map(re.escape, INSPECT_PROVIDERS))})/(?=[\w-])")
-_CLOSED = ("--fail-under", "judge-check", "--check-judge")
+_CLOSED = ("judge-check", "--check-judge")
 """What makes exit code 4 a good answer: the scripted models need not pass."""
+_GATES = ("--fail-under", "--fail-over", "--baseline")
+"""What makes 5 a good answer as well: stand-ins have few prompt-sets."""
 
 
 def served_environment(server: LoopbackServer) -> dict[str, str]:
@@ -183,7 +186,7 @@ class Workshop:
             arguments = [*arguments, "--limit", "1" if "--suite" in arguments else "4"]
         ran = osi(*arguments, **self.variables)
         allowed = {0} | ({4} if set(_CLOSED) & set(arguments) else set())
-        allowed |= {4, 5} if {"--confidence", "--baseline"} & set(arguments) else set()
+        allowed |= {4, 5} if set(_GATES) & set(arguments) else set()
         assert ran.code in allowed, f"opensafeintent {' '.join(arguments)}\n{ran.out}{ran.err}"
         return ran
 
