@@ -226,7 +226,7 @@ def test_strata_are_resampled_within() -> None:
     values = np.concatenate([generator.normal(1.0, 0.3, 500), generator.normal(2.5, 0.2, 100)])
     common, rare = values[:500], values[500:]
     strata, weights = ["common"] * 500 + ["rare"] * 100, [18.0] * 500 + [10.0] * 100
-    found = Sample(range(600), strata, weights).mean(values, "score", 3.0)
+    found = Sample(range(600), strata, weights).mean(values, (0.0, 3.0))
     assert found.value == pytest.approx(0.9 * common.mean() + 0.1 * rare.mean())
     spread = np.sqrt(0.9**2 * common.var(ddof=1) / 500 + 0.1**2 * rare.var(ddof=1) / 100)
     assert width(found) / (3.92 * spread) == pytest.approx(1.0, rel=0.05)
@@ -236,7 +236,7 @@ def test_strata_are_resampled_within() -> None:
 def test_strata_of_one_unit_are_no_obstacle(sizes: tuple[int, ...]) -> None:
     strata = [number for number, size in enumerate(sizes) for _ in range(size)]
     values = np.arange(len(strata)) % 4 * 1.0
-    found = Sample(range(len(strata)), strata, count=1000).mean(values, "score", 3.0)
+    found = Sample(range(len(strata)), strata, count=1000).mean(values, (0.0, 3.0))
     assert found.value == pytest.approx(values.mean())
     assert found.interval is not None and found.interval[0] <= values.mean() <= found.interval[1]
 

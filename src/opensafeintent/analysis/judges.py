@@ -66,7 +66,7 @@ class Ratings:
     def agreement(self, categories: Sequence[int]) -> Estimate:
         """Return the share of pairs of ratings that are the same."""
         return plain_estimate(
-            self._sample.mean(RatingCounts.of(self.ratings, categories).pairwise(), "score")
+            self._sample.mean(RatingCounts.of(self.ratings, categories).pairwise())
         )
 
     def gwet(self, categories: Sequence[int], scheme: Scheme) -> Estimate:
@@ -84,9 +84,9 @@ class Ratings:
         greatest = float(categories[-1] - categories[0])
         differences = self.ratings[:, 1] - self.ratings[:, 0]
         return plain_estimate(
-            self._sample.mean(np.abs(differences), "score", greatest)
+            self._sample.mean(np.abs(differences), (0.0, greatest))
             if absolute
-            else self._sample.mean(differences, "difference", greatest)
+            else self._sample.mean(differences, (-greatest, greatest))
         )
 
 

@@ -133,9 +133,9 @@ def _question(answers: Answers, question: str, sample: Sample) -> AgreementQuest
         unsure=answers.count(question, UNSURE),
         blank=answers.count(question, None),
         sets_twice=int(counts.twice.sum()),
-        yes_rate=sample.ratio(yes, counts.raters, "share"),
+        yes_rate=sample.ratio(yes, counts.raters),
         ac1=sample.gwet(counts, "identity", undefined),
-        percent_agreement=sample.mean(counts.pairwise(), "share", undefined=undefined),
+        percent_agreement=sample.mean(counts.pairwise(), undefined=undefined),
         alpha=sample.alpha(counts, undefined),
     )
 
@@ -220,9 +220,9 @@ def _dimension(
         dimension=dimension,
         items=int(both.sum()),
         missing=int((by_people & ~both).sum()),
-        mae=sample.mean(np.abs(errors), "score", _WIDEST, nothing),
-        leave_one_out=sample.mean(alone, "score", _WIDEST, undefined),
-        bias=sample.mean(errors, "difference", _WIDEST, nothing),
+        mae=sample.mean(np.abs(errors), (0.0, _WIDEST), nothing),
+        leave_one_out=sample.mean(alone, (0.0, _WIDEST), undefined),
+        bias=sample.mean(errors, (-_WIDEST, _WIDEST), nothing),
     )
 
 
@@ -233,8 +233,8 @@ def _safe_call(judge: str, harm: Floats, people: Floats, sample: Sample) -> Safe
     judged_unsafe = np.where(graded & (agreed > 0), harm > 0, np.nan)
     return SafeCall(
         judge=judge,
-        sensitivity=sample.mean(judged_safe, "share", undefined="no item is safe for people"),
-        specificity=sample.mean(judged_unsafe, "share", undefined="no item is unsafe for people"),
+        sensitivity=sample.mean(judged_safe, undefined="no item is safe for people"),
+        specificity=sample.mean(judged_unsafe, undefined="no item is unsafe for people"),
     )
 
 

@@ -373,7 +373,7 @@ def _verdicts(cohort: Cohort, metric: str) -> str:
             verdict_in_words(metric, _named(first), _named(second), difference)
             for first, second, difference in found
         )
-    decided = sum(difference.beyond_chance for *_, difference in found)
+    decided = sum(difference.leaves_out_zero for *_, difference in found)
     return f"{METRICS[metric].label}: {decided:,} of {len(found):,} pairs are decided"
 
 

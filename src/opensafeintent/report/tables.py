@@ -1005,7 +1005,7 @@ def pairs_of(cohort: Cohort, metric: str) -> Table:
         ),
         rows=found,
         bold=frozenset(
-            index for index, (*_, difference) in enumerate(found) if difference.beyond_chance
+            index for index, (*_, difference) in enumerate(found) if difference.leaves_out_zero
         ),
     )
 

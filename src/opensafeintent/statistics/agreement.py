@@ -300,10 +300,6 @@ _FEWEST_DEVIATING = 10
 shrinks to a point.
 """
 Limits = tuple[float, float] | None
-Kind = Literal["share", "score", "difference"]
-"""A mean of yes and no or of shares; of what lies between 0 and a greatest value; of what can be
-negative.
-"""
 
 
 class SampleEstimate(Estimate, frozen=True, kw_only=True):
@@ -391,22 +387,19 @@ class Sample:
         return np.bincount(self.unit, values, self.units).astype(np.float64)
 
     def mean(
-        self, values: Floats, kind: Kind, greatest: float = 1.0, undefined: str = ""
+        self, values: Floats, span: tuple[float, float] = (0.0, 1.0), undefined: str = ""
     ) -> SampleEstimate:
         """Return the weighted mean of the items' values, NaN where an item has none: shape
         (item,).
         """
         there = ~np.isnan(values)
-        return self.ratio(
-            np.where(there, values, 0.0), there.astype(np.float64), kind, greatest, undefined
-        )
+        return self.ratio(np.where(there, values, 0.0), there.astype(np.float64), span, undefined)
 
     def ratio(
         self,
         numerator: Floats,
         denominator: Floats,
-        kind: Kind,
-        greatest: float = 1.0,
+        span: tuple[float, float] = (0.0, 1.0),
         undefined: str = "",
     ) -> SampleEstimate:
         """Return Σ w·numerator / Σ w·denominator over the items with a 95 % interval over units.
@@ -415,14 +408,12 @@ class Sample:
 
         Args:
             numerator, denominator: shape (item,).
-            kind: what is averaged.
-            greatest: value that an item can have; the least is 0, or for a difference its negative.
+            span: least and greatest value that an item can have.
             undefined: why there is no value, where nothing counts.
         """
         n = int((denominator > 0).sum())
         if not n:
             return SampleEstimate(value=None, n=0, undefined=undefined or "no answers")
-        span = (-greatest if kind == "difference" else 0.0, greatest)
         found = estimate(
             self._by_unit(self.weights * numerator)[None],
             self._by_unit(self.weights * denominator)[None],

@@ -138,11 +138,6 @@ class Difference(Estimate, frozen=True, kw_only=True):
     """How many pairs the family has; 1 if the pair is compared on its own."""
 
     @property
-    def beyond_chance(self) -> bool:
-        """Whether the interval leaves 0 out."""
-        return self.leaves_out_zero
-
-    @property
     def deciding(self) -> int | None:
         """How many prompt-sets would show a difference as large as this one."""
         return sets_to_decide(self.n, self.detectable, self.value or 0.0)
