@@ -45,6 +45,12 @@ def test_nearest_names_what_was_meant_or_everything(name: str, phrase: str) -> N
     assert nearest(name, DOMAINS) == phrase
 
 
+def test_a_name_that_looks_the_same_is_shown_in_escapes() -> None:
+    """é is one character, or an e and an accent."""
+    phrase = nearest("cafe\u0301", ["caf\u00e9", "tea"])
+    assert phrase == r"did you mean 'caf\xe9'?"
+
+
 def test_what_an_error_quotes_cannot_forge_a_line_or_command_a_terminal() -> None:
     text = str(InputError("set 'a\nerror: b\x1b[2J\u2028c': unknown"))
     assert text == r"set 'a error: b\u001b[2J\u2028c': unknown"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable
 
 from opensafeintent.hostile import terminal_safe
@@ -101,15 +102,14 @@ def _one_line(text: str) -> str:
 
 def nearest(name: str, valid: Iterable[str], *, most: int = 3, shown: int = 45) -> str:
     """Return a phrase that names the valid names nearest to `name`, or the first `shown` of them
-    when none is near.
+    when none is near. A name that only looks the same is shown in escapes.
     """
     names = list(valid)
-    folded = {candidate.casefold(): candidate for candidate in names}
-    close = [
-        folded[hit]
-        for hit in difflib.get_close_matches(name.casefold(), list(folded), n=most, cutoff=0.5)
-    ]
-    if close:
-        return "did you mean " + " or ".join(repr(candidate) for candidate in close) + "?"
-    further = f", … ({len(names) - shown} more)" if len(names) > shown else ""
-    return "valid: " + ", ".join(names[:shown]) + further
+    form, *forms = (unicodedata.normalize("NFC", each) for each in (name, *names))
+    folded = {each.casefold(): candidate for each, candidate in zip(forms, names, strict=True)}
+    if close := difflib.get_close_matches(form.casefold(), list(folded), n=most, cutoff=0.5):
+        quoted = map(ascii if form in forms else repr, map(folded.get, close))
+        return f"did you mean {' or '.join(quoted)}?"
+    return f"valid: {', '.join(names[:shown])}" + (
+        f", … ({len(names) - shown} more)" if len(names) > shown else ""
+    )
