@@ -15,11 +15,13 @@ from endtoend import (
     TARGET,
     WORDINGS,
     Ran,
+    begin,
     calls,
     coverage,
     entry,
     evaluate,
     fails,
+    finish,
     grades,
     osi,
     some_sets,
@@ -98,6 +100,14 @@ def test_base_url_that_cannot_be_used(server: LoopbackServer, tmp_path: Path, ur
     given = url.replace("{host}", server.base_url.removeprefix("http://"))
     ran = osi("evaluate", TARGET, *JUDGED, "--out", tmp_path / "run", LOOP_BASE_URL=given)
     assert "hunter2" not in refused(ran, "LOOP_BASE_URL")
+
+
+def test_a_path_that_the_locale_cannot_read_says_what_to_set(tmp_path: Path) -> None:
+    path = str(tmp_path / "café")
+    ascii_only = {"LANG": "C", "LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    ran = finish(begin("report", path, **ascii_only))
+    assert ran.code == 2
+    assert "PYTHONUTF8=1" in ran.err and "not valid UTF-8" not in ran.err
 
 
 @pytest.mark.parametrize(

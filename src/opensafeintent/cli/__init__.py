@@ -88,7 +88,12 @@ def _check_arguments(arguments: list[str]) -> None:
         try:
             argument.encode()
         except UnicodeEncodeError as error:
-            raise InputError(f"{shown}: is not valid UTF-8") from error
+            raise InputError(
+                f"{shown}: is not valid UTF-8"
+                if (encoding := sys.getfilesystemencoding()) == "utf-8"
+                else f"{shown}: is not {encoding}, the encoding of the locale; expected a locale of"
+                " UTF-8, or PYTHONUTF8=1"
+            ) from error
         if "\0" in argument:
             raise InputError(f"{shown}: holds a NUL character")
 
