@@ -145,6 +145,24 @@ def test_streams_that_are_closed_or_full(tmp_path: Path, redirection: str, code:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+@pytest.mark.slow
+def test_a_function_that_closes_both_streams_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "closing.py").write_text(
+        "import sys\ndef ask(messages):\n    sys.stdout.close(), sys.stderr.close()\n    return 'No.'"
+    )
+    asked = ("evaluate", "python/closing:ask@1", "--judge", "baseline/judge", "--limit", "1")
+    ran = subprocess.run(
+        [sys.executable, "-m", "opensafeintent", *asked, "--out", "run"],
+        env=environment(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "Results in run" in ran.stdout
+
+
 @pytest.mark.parametrize(
     ("encoding", "shown"), [("ascii", "x not set"), ("cp1252", "x not set"), ("utf-8", "✗ not set")]
 )

@@ -101,8 +101,7 @@ class _Forgiving(io.FileIO):
             ) is None:  # a terminal that does not block, and is behind
                 select.select([], [self], [])
         except OSError as error:
-            gone = isinstance(error, ConnectionError) or self.isatty()
-            if self._streams is not None and not gone:
+            if self._streams and not (isinstance(error, ConnectionError) or self.isatty()):
                 self._streams.lost = self._streams.lost or error
             return len(data)
         return written
@@ -121,6 +120,9 @@ class _Text(io.TextIOWrapper):
     @property
     def buffer(self) -> io.BufferedWriter:
         raise AttributeError("buffer")
+
+    close = io.TextIOWrapper.flush
+    """A function of the user's that closes it would silence us."""
 
 
 def _safe(stream: TextIO | None, number: int, streams: Streams | None) -> TextIO:
