@@ -281,9 +281,7 @@ class Client:
         self._flights[key] = flight
         try:
             outcome = await self._make(call, key, model)
-        except (
-            BaseException
-        ) as error:  # a cancellation as well: whoever waits for this call has to know
+        except BaseException as error:  # a cancellation too: who waits for this call has to know
             flight.set_exception(error) if isinstance(error, Exception) else flight.cancel()
             if not flight.cancelled():
                 flight.exception()  # mark as seen: there may be nobody else waiting for it

@@ -283,7 +283,7 @@ class HttpSession(AsyncExitStack):
             def run() -> None:
                 with runner:
                     while not over.is_set():
-                        with suppress(BaseException):
+                        with suppress(BaseException):  # whatever a function does to the loop
                             loop.run_forever()
 
             threading.Thread(target=run, daemon=True).start()

@@ -129,7 +129,7 @@ def _words(error: BaseException) -> str:
     """
     try:
         text = f"{type(error).__name__}: {error}"
-    except BaseException:
+    except BaseException:  # `__str__` is the user's code as well, and may raise anything
         text = type(error).__name__
     return one_line(without_user_info(known_secrets().scrub(text[:_MOST_READ])), 300)
 

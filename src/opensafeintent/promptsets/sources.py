@@ -134,8 +134,7 @@ def _configs(card: Path, location: str) -> list[dict[str, Any]]:
                     "expected every value written out, without *aliases, and few levels"
                 )
         data = yaml.safe_load(text[: end.start()])
-    # the YAML reader's own errors, of a library that is not named among our dependencies
-    except Exception as error:
+    except Exception as error:  # PyYAML raises IndexError and KeyError for odd values, too
         raise InputError(
             f"{location}: its first lines are not YAML: {one_line(str(error))}"
         ) from error

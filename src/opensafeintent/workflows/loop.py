@@ -49,7 +49,7 @@ def run_async(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         with handled(ending.ask, "SIGINT", "SIGTERM", "SIGHUP"):
             result = _beside(make, ending) if _loop_runs() else _run(make, ending)
-    except BaseException as error:
+    except BaseException as error:  # a signal counts, whatever else ended the work with it
         if not ending.asked:
             raise
         ours = isinstance(error, Interrupted | asyncio.CancelledError | KeyboardInterrupt)
