@@ -95,7 +95,8 @@ class Attempted(NamedTuple):
     """The model that the reply names."""
 
 
-_OUTCOME_ROW: Any = tuple[Literal["answered", "refused"], bytes, str, int, int, str]
+_FOUND: Any = list[tuple[bytes, int, Literal["answered", "refused"], bytes, str, int, int, str]]
+"""Key, id and outcome of rows: their types are checked for many rows at once."""
 
 
 class Ledger:
@@ -230,8 +231,8 @@ class Ledger:
         with reading(self.path):
             for some in [left] if len(left) == 1 else _parts(left):
                 statement = _FIND_ONE if len(some) == 1 else _FIND_MANY
-                for key, row, *content in self._reader.execute(statement, some):
-                    located[key] = Located(typed(row, int), _outcome(content))
+                rows = typed(self._reader.execute(statement, some).fetchall(), _FOUND)
+                located |= {key: Located(row, _outcome(*content)) for key, row, *content in rows}
         return located
 
     def last_failure(self, key: bytes) -> str | None:
@@ -359,9 +360,10 @@ def _parts(keys: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield some + some[-1:] * (_KEYS_AT_ONCE - len(some))
 
 
-def _outcome(row: Any) -> Answered | Refused:
+def _outcome(
+    status: str, body: bytes, error: str, input_tokens: int, output_tokens: int, served: str
+) -> Answered | Refused:
     """Return what a row says, from the columns of `_OUTCOME`."""
-    status, body, error, input_tokens, output_tokens, served = typed(row, _OUTCOME_ROW)
     if status == "refused":
         return Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
     return read_reply(unpack(body))
