@@ -298,7 +298,7 @@ def test_people_see_values_with_intervals_and_dashes() -> None:
     assert [" | ".join(row) for row in compact(STYLES).rows] == [
         FIRST,
         "0 | k | – | – | – | – | –",
-        "1 | l | 0.00 [−0.20, 0.10] | +0.00 [−0.20, +0.10] | −0.20–0.10 | 0.050 | 100.0 %",
+        "1 | l | 0.00 [−0.20, 0.10] | −0.00 [−0.20, +0.10] | −0.20–0.10 | 0.050 | 100.0 %",
     ]
 
 

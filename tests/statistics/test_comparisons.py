@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from opensafeintent.statistics import Comparison, compare_models, rank_intervals
-from opensafeintent.statistics.comparisons import compare_pairs, sets_to_decide
+from opensafeintent.statistics.comparisons import compare_pairs, detectable_difference, sets_needed
 
 Floats = NDArray[np.float64]
 
@@ -35,9 +35,12 @@ def test_one_pair_is_a_t_test_with_the_pseudo_sets() -> None:
     assert (found.low[0, 1], found.high[0, 1]) == pytest.approx(ends)
     assert found.difference[0, 1] == pytest.approx((values[1] - values[0]).mean())
     assert found.pairs[0, 1] == 1
-    # with power .80: the critical value and z(.80), in standard errors
-    power = (stats.t.ppf(0.975, 41) + 0.84) * stats.sem(every)
+    # a mean d of 40 sets is one of 40 d / 42 with the pseudo-sets
+    deviation = (values[1] - values[0]).std(ddof=1)
+    critical = stats.t.ppf(0.975, 41) * stats.sem(every) * 42 / 40
+    power = critical + stats.norm.ppf(0.8) * deviation / 40**0.5
     assert found.detectable[0, 1] == pytest.approx(power)
+    assert detectable_difference(40, deviation) == pytest.approx(power, rel=0.03)
 
 
 def test_weights_move_the_mean() -> None:
@@ -178,11 +181,19 @@ def test_a_metric_undefined_in_half_the_sets() -> None:
     assert found.difference[0, 2] == pytest.approx(alone.difference[0, 1])
 
 
-def test_sets_to_decide_grow_with_the_square_of_what_is_asked() -> None:
-    assert sets_to_decide(42, 0.2, 0.2) == 42
-    assert sets_to_decide(42, 0.2, -0.1) == 4 * 42
-    assert sets_to_decide(42, 0.2, 0.0) is sets_to_decide(42, 0.2, float("nan")) is None
-    values = (np.random.default_rng(8).random((2, 42)) < [[0.5], [0.6]]).astype(float)
+def test_so_many_sets_find_the_difference_that_they_were_asked_for() -> None:
+    for deviation, pairs in ((0.5, 1), (0.35, 10), (0.0, 1)):
+        sets = sets_needed(0.1, deviation, pairs=pairs)
+        assert sets
+        assert detectable_difference(sets, deviation, pairs=pairs) <= 0.1
+        assert detectable_difference(sets - 1, deviation, pairs=pairs) > 0.1
+    assert sets_needed(-0.1, 0.5) == sets_needed(0.1, 0.5)
+    assert sets_needed(0.0, 0.5) is sets_needed(float("nan"), 0.5) is None
+
+
+def test_a_pair_is_decided_by_the_sets_that_its_spread_asks_for() -> None:
+    generator = np.random.default_rng(8)
+    values = (generator.random((2, 42)) < [[0.5], [0.6]]).astype(float)
     pair = compared(values).pair(0, 1)
     assert pair and pair.value and pair.deciding
-    assert pair.deciding == pytest.approx(42 * (pair.detectable / pair.value) ** 2, abs=1)
+    assert pair.deciding == sets_needed(pair.value, (values[1] - values[0]).std(ddof=1))

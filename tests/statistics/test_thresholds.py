@@ -76,7 +76,7 @@ def test_a_difference_is_taken_over_the_sets_of_both() -> None:
     assert found.negative.low == -found.high
     nothing = change((np.zeros(10), np.zeros(10)), old)
     assert nothing.n == 0 and np.isnan(nothing.value)
-    assert nothing.deciding(0.1) is None
+    assert nothing.deciding(0.1, 0.95) is None
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_difference_is_taken_over_the_sets_of_both() -> None:
     ],
 )
 def test_verdicts(ends: tuple[float, float], limit: float, side: Side, verdict: str) -> None:
-    assert verdict_of(Bounds(sum(ends) / 2, 10, *ends, 0.1), limit, side) == verdict
+    assert verdict_of(Bounds(sum(ends) / 2, 10, *ends, 0.1, 1.0), limit, side) == verdict
 
 
 # How often it is wrong, and what cannot be shown

@@ -395,9 +395,9 @@ class _Metrics:
 
         known, *extremes = (change(new, old) for new, old in ((0, 0), (1, 2), (2, 1)))
         for at, (new, old) in enumerate(zip(later, earlier, strict=True)):
-            bounds = [bounds_of_pair(known, at)]
+            bounds = [bounds_of_pair(known, at, width)]
             if not (new.whole and old.whole):
-                bounds += [bounds_of_pair(extreme, at) for extreme in extremes]
+                bounds += [bounds_of_pair(extreme, at, width) for extreme in extremes]
             estimate = bounds[0].estimate
             if not metric.less_is_better:
                 bounds = [bounds[0].negative, *(each.negative for each in reversed(bounds[1:]))]
@@ -436,7 +436,7 @@ def _result(
     worst_case = None
     if extremes and not isnan(extremes[0].low + extremes[1].high):
         worst_case = rounded(extremes[0].low), rounded(extremes[1].high)
-    deciding = known.deciding(gate.limit) if verdict == "undecided" else None
+    deciding = known.deciding(gate.limit, confidence) if verdict == "undecided" else None
     return GateResult(
         gate=gate,
         group=group,
@@ -470,22 +470,23 @@ def _reason(
     limit = f"{'margin' if worse else 'limit'} {gate.limit:g} of {gate.option}"
     if isnan(known.value):
         return f"is undefined: no prompt-set counts for it; {limit}"
-    verb = "is worse by" if worse else "is"
-    text = f"{verb} {_between(known.low, known.high)} at {100 * confidence:g} %"
+    text = f"{_worsening(known) if worse else f'is {_between(known.low, known.high)}'}"
+    text += f" at {100 * confidence:g} %"
     if worst_case:
-        text += f"; {_between(*worst_case)} whatever the missing grades are"
-    if worse:
-        text += f"; {_against_zero(known)}"
+        less = "worse by " if worse else ""
+        text += f"; {less}{_between(*worst_case)} whatever the missing grades are"
     if deciding is not None and deciding > known.n:
         text += f"; about {deciding:,} prompt-sets would decide"
     return f"{text}; {limit}"
 
 
-def _against_zero(known: Bounds) -> str:
-    """Say whether it became worse or better at all; `known` is how much worse."""
+def _worsening(known: Bounds) -> str:
+    """Say whether it became worse or better, and by how much; `known` is how much worse."""
     if known.low > 0:
-        return "it is worse than before"
-    return "it is better than before" if known.high < 0 else "whether it changed is undecided"
+        return f"is worse than before, by {_between(known.low, known.high)}"
+    if known.high < 0:
+        return f"is better than before, by {_between(-known.high, -known.low)}"
+    return f"changed by {-known.low:.3f} for the better to {known.high:.3f} for the worse"
 
 
 def _between(low: float, high: float) -> str:

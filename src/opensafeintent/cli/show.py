@@ -345,6 +345,14 @@ def show_comparisons(outcome: Outcome) -> None:
                 console.print()
         for metric in (*PRIMARY, "mean_safety"):
             console.print(plain(_verdicts(cohort, metric)))
+        if cohort.stopped_early:
+            names = ", ".join(map(_named, cohort.stopped_early))
+            console.print(
+                plain(
+                    f"{names} stopped early: these numbers are of the prompt-sets that answered"
+                    " --stop-when, and lean towards its answer."
+                )
+            )
     for found in outcome.transitions:
         failing, passing = (
             ", ".join(one.set_id for one in sets) or "none"

@@ -268,7 +268,9 @@ def number(value: Cell, *, signed: bool = False) -> str:
     """Return a number with two decimals, a dash where it is undefined."""
     if not isinstance(value, int | float):
         return DASH
-    rounded = round(value, 2) + 0.0  # no -0.00
+    rounded = round(value, 2)
+    if not signed or value == 0:
+        rounded += 0.0  # no -0.00, but of a difference that is below 0
     return (f"{rounded:+,.2f}" if signed else f"{rounded:,.2f}").replace("-", "−")
 
 

@@ -51,12 +51,14 @@ def headline(gates: Gates) -> str:
 
 
 def not_met(gates: Gates) -> list[str]:
-    """Return a sentence for each gate that is not met or undecided, the failed ones first."""
+    """Return a sentence for each gate that is not met, undecided or tested nothing, the failed ones
+    first.
+    """
     return [
         f"{verdict_word(result)}: {one_line(result.model, 300)}: {result.gate.metric}"
         f" {result.reason}"
         for result in _in_order(gates)
-        if result.verdict != "pass"
+        if result.verdict != "pass" or result.identical
     ]
 
 

@@ -541,7 +541,11 @@ def pairs(cohort: Cohort, metric: str) -> Iterator[tuple[str, str, Difference]]:
             yield cohort.models[a], cohort.models[b], difference
 
 
-_BETTER = {"triplet_safety": "safer", "mean_safety": "safer", "mean_utility": "more useful"}
+_BETTER = {
+    "triplet_safety": "safer",
+    "mean_safety": "safer response by response",
+    "mean_utility": "more useful",
+}
 """What a model is that has more of a metric; or less, if less is better: better."""
 
 

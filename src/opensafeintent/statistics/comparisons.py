@@ -5,8 +5,10 @@ intervals.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from math import ceil
+from math import sqrt
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -21,11 +23,15 @@ from opensafeintent.statistics.intervals import (
     interval_of,
     rounded,
     spread_of,
+    t_quantile,
 )
 
 _NEARLY_1 = 1 - 1e-12
-POWER_QUANTILE = 0.84
-"""z(0.80)."""
+POWER = 0.80
+"""With which differences are said to be found."""
+_Z_POWER = NormalDist().inv_cdf(POWER)
+_LEAST = 1e-6
+_MOST = 10**14
 
 
 class Paired(NamedTuple):
@@ -43,22 +49,11 @@ class Paired(NamedTuple):
 
     @property
     def detectable(self) -> Floats:
-        """The difference that the test finds with a power of 80 %."""
-        return (self.quantile + POWER_QUANTILE) * self.spread.error
-
-
-def sets_to_decide(n: int, detectable: float, distance: float) -> int | None:
-    """Return how many prompt-sets would show that a number lies beside a limit, with a power of
-    80 %: n (detectable / distance)²; None if it is at the limit, or undefined.
-
-    Args:
-        n: prompt-sets that there are.
-        detectable: the distance that they show.
-        distance: of the number from the limit.
-    """
-    if not abs(distance) > 1e-9:
-        return None
-    return ceil(n * (detectable / distance) ** 2)
+        """The difference that the test finds with a power of 80 %; see `detectable_difference`."""
+        sets = self.spread.informative
+        critical = self.quantile * self.spread.error * sets / (sets - 2)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return critical + _Z_POWER * np.nan_to_num(self.spread.deviation / np.sqrt(sets - 2))
 
 
 def family_level(confidence: float, pairs: int) -> float:
@@ -66,6 +61,57 @@ def family_level(confidence: float, pairs: int) -> float:
     of the American Statistical Association 62, 1967).
     """
     return float(confidence ** (1 / max(pairs, 1)))
+
+
+def detectable_difference(
+    sets: int,
+    deviation: float,
+    *,
+    power: float = POWER,
+    pairs: int = 1,
+    confidence: float = CONFIDENCE,
+    ends: float = 2.0,
+) -> float:
+    """Return the difference that is found with so much power: (c · E + z · σ · √n) / n, with the
+    critical value c, the quantile z of the power, and E² = (n σ² + `ends`) (n + 2) / (n + 1): the
+    test counts two pseudo-sets.
+
+    Args:
+        sets: prompt-sets n, 1 or more.
+        deviation: standard deviation σ of a set's difference.
+        power: above 0 and below 1.
+        pairs: that are compared at once.
+        confidence: of the intervals.
+        ends: squares of how far the two pseudo-sets lie from the difference.
+    """
+    critical = t_quantile(0.5 + family_level(confidence, pairs) / 2, sets + 1)
+    error = sqrt((sets * deviation**2 + ends) * (sets + 2) / (sets + 1))
+    return (critical * error + NormalDist().inv_cdf(power) * deviation * sqrt(sets)) / sets
+
+
+def sets_needed(
+    difference: float,
+    deviation: float,
+    *,
+    power: float = POWER,
+    pairs: int = 1,
+    confidence: float = CONFIDENCE,
+    ends: float = 2.0,
+) -> int | None:
+    """Return the fewest prompt-sets with which a difference is found with so much power; None if
+    it is 0 or undefined. The arguments are those of `detectable_difference`.
+    """
+    if not abs(difference) > _LEAST:
+        return None
+    given = {"power": power, "confidence": confidence, "ends": ends}
+    return bisect_left(
+        range(_MOST),
+        True,
+        lo=1,
+        key=lambda sets: (
+            detectable_difference(sets, deviation, pairs=pairs, **given) <= abs(difference)
+        ),
+    )
 
 
 def compare_pairs(
@@ -134,13 +180,15 @@ class Difference(Estimate, frozen=True, kw_only=True):
     """Of this pair among the pairs of its family."""
     detectable: float
     """The difference that this test finds with a power of 80 %."""
+    deviation: float
+    """Standard deviation of a set's difference; 0 of a single set."""
     pairs: int
     """How many pairs the family has; 1 if the pair is compared on its own."""
 
     @property
     def deciding(self) -> int | None:
         """How many prompt-sets would show a difference as large as this one."""
-        return sets_to_decide(self.n, self.detectable, self.value or 0.0)
+        return sets_needed(self.value or 0.0, self.deviation, pairs=self.pairs)
 
 
 class Comparison(NamedTuple):
@@ -163,6 +211,8 @@ class Comparison(NamedTuple):
     """For all pairs of the family: below .05 exactly if the interval leaves 0 out."""
     detectable: Floats
     """The difference that this test finds with a power of 80 %."""
+    deviation: Floats
+    """Standard deviation of a set's difference; 0 of a single set."""
     pairs: NDArray[np.int64]
     """How many pairs the family has; 1 if the pair is compared on its own."""
     family: NDArray[np.bool_]
@@ -189,6 +239,7 @@ class Comparison(NamedTuple):
             p=rounded(self.p[at]),
             p_adjusted=rounded(self.p_adjusted[at]),
             detectable=rounded(self.detectable[at]),
+            deviation=rounded(self.deviation[at]),
             pairs=int(self.pairs[at]),
         )
 
@@ -223,6 +274,7 @@ def compare_models(
         whole[first, second], whole[second, first] = above, below
         return whole
 
+    deviation = np.nan_to_num(found.spread.deviation)
     counts = square(found.spread.n, found.spread.n)
     np.fill_diagonal(counts, (denominator > 0).sum(axis=1))
     pairs = square(found.pairs, found.pairs)
@@ -235,6 +287,7 @@ def compare_models(
         p=square(found.p, found.p),
         p_adjusted=square(found.p_adjusted, found.p_adjusted),
         detectable=square(found.detectable, found.detectable),
+        deviation=square(deviation, deviation),
         pairs=pairs.astype(np.int64),
         family=within,
     )

@@ -87,6 +87,8 @@ class Spread(NamedTuple):
     """The standard error of `centre`."""
     informative: Floats
     """How many sets of equal weight are as informative, pseudo-sets included."""
+    deviation: Floats
+    """The standard deviation of a set's value, without pseudo-sets; NaN with fewer than two."""
 
     @property
     def degrees(self) -> list[int]:
@@ -145,7 +147,9 @@ def spread_of(
         away += more**2 * ((least - centre) ** 2 + (greatest - centre) ** 2)
         informative = np.round(every**2 / (squares + 2 * more**2), 9)
         error = np.sqrt(away * informative / (informative - 1)) / every
-    return Spread(np.where(n > 0, value, np.nan), n, centre, error, informative)
+        apart = ((numerator - value[:, None] * denominator) ** 2).sum(axis=1)
+        deviation = np.sqrt(np.where(n > 1, apart, np.nan) / (n - 1)) * n / total
+    return Spread(np.where(n > 0, value, np.nan), n, centre, error, informative, deviation)
 
 
 def _within(parts: Floats, strata: NDArray[np.int64]) -> Floats:

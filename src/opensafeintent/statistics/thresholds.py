@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.statistics.comparisons import (
-    POWER_QUANTILE,
     Paired,
-    sets_to_decide,
+    sets_needed,
 )
 from opensafeintent.statistics.intervals import (
     METHOD,
@@ -41,8 +40,12 @@ class Bounds(NamedTuple):
     """Prompt-sets that count."""
     low: float
     high: float
-    detectable: float
-    """How far a truth has to be from a limit for the interval to show it with a power of 80 %."""
+    deviation: float
+    """Standard deviation of a set's value."""
+    ends: float
+    """Squares of how far the two pseudo-sets lie from the number."""
+    pairs: int = 1
+    """Of a change: how many are held at once."""
 
     @property
     def estimate(self) -> Estimate:
@@ -57,11 +60,17 @@ class Bounds(NamedTuple):
         """The same of the number with its sign turned."""
         return self._replace(value=-self.value, low=-self.high, high=-self.low)
 
-    def deciding(self, limit: float) -> int | None:
+    def deciding(self, limit: float, confidence: float) -> int | None:
         """Return how many prompt-sets would show on which side of a limit the number lies, with a
         power of 80 % if it is as it was found; None if it is undefined or at the limit.
         """
-        return sets_to_decide(self.n, self.detectable, self.value - limit)
+        return sets_needed(
+            self.value - limit,
+            self.deviation,
+            pairs=self.pairs,
+            confidence=confidence,
+            ends=self.ends,
+        )
 
 
 def verdict_of(bounds: Bounds, limit: float, side: Side) -> Verdict:
@@ -83,25 +92,28 @@ def bounds_of(parts: Parts, *, span: tuple[float, float], confidence: float) -> 
         confidence: above 0 and below 1.
     """
     spread = spread_of(parts[0][None], parts[1][None], span)
-    quantiles = spread.quantiles(confidence)
-    found = interval_of(spread, quantiles, span)
+    found = interval_of(spread, spread.quantiles(confidence), span)
+    value = float(found.value[0])
     return Bounds(
-        float(found.value[0]),
+        value,
         int(found.n[0]),
         float(found.low[0]),
         float(found.high[0]),
-        float((quantiles[0] + POWER_QUANTILE) * spread.error[0]),
+        float(np.nan_to_num(spread.deviation[0])),
+        (span[0] - value) ** 2 + (span[1] - value) ** 2,
     )
 
 
-def bounds_of_pair(paired: Paired, at: int) -> Bounds:
-    """Return how much a pair of models differs."""
+def bounds_of_pair(paired: Paired, at: int, width: float = 1.0) -> Bounds:
+    """Return how much a pair of models differs, if a set can differ by `width`."""
     return Bounds(
         float(paired.spread.value[at]),
         int(paired.spread.n[at]),
         float(paired.low[at]),
         float(paired.high[at]),
-        float(paired.detectable[at]),
+        float(np.nan_to_num(paired.spread.deviation[at])),
+        2 * width**2,
+        int(paired.pairs[at]),
     )
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from itertools import combinations
 from math import sqrt
 from pathlib import Path
-from statistics import NormalDist
 from tempfile import TemporaryDirectory
 
 import msgspec
@@ -26,7 +24,11 @@ from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.report.formats import Column, Table
 from opensafeintent.statistics import CONFIDENCE
-from opensafeintent.statistics.comparisons import family_level
+from opensafeintent.statistics.comparisons import (
+    detectable_difference,
+    family_level,
+    sets_needed,
+)
 from opensafeintent.statistics.intervals import t_quantile
 from opensafeintent.templates import load_templates
 from opensafeintent.workflows.report import read_graded_runs
@@ -38,7 +40,6 @@ _ASSUMED = {"triplet_safety": 0.5, "mean_utility": 0.35}
 _SIZES = (42, 115, 300, 700, 3000)
 _FEWEST = 10
 """Prompt-sets of a pilot: the standard deviation of fewer says nothing."""
-_MOST = 10**12
 
 
 class SetsNeeded(msgspec.Struct, frozen=True):
@@ -165,14 +166,14 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
             SetsNeeded(metric, deviation, power, sets, sets * each)
             for metric, deviation in deviations.items()
             for power in POWERS
-            for sets in (sets_needed(settings.difference, deviation, power, pairs),)
+            if (sets := sets_needed(settings.difference, deviation, power=power, pairs=pairs))
         ),
         precision=tuple(
             SetsPrecision(
                 sets,
                 half_width(sets),
                 {
-                    metric: detectable_difference(sets, deviation, POWERS[0], pairs)
+                    metric: detectable_difference(sets, deviation, power=POWERS[0], pairs=pairs)
                     for metric, deviation in deviations.items()
                 },
                 sets * each,
@@ -189,34 +190,6 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
 def half_width(sets: int) -> float:
     """Return the ± of the 95 % interval of a share of so many prompt-sets, at most."""
     return t_quantile(0.5 + CONFIDENCE / 2, sets + 1) / 2 / sqrt(sets + 1)
-
-
-def detectable_difference(sets: int, deviation: float, power: float, pairs: int = 1) -> float:
-    """Return the difference of two models that is found with so much power.
-
-    It is (c + z) · deviation / √sets, with the critical value c and z the quantile of the power;
-    the standard error of the test counts two pseudo-sets, one at either end of the scale.
-
-    Args:
-        sets: prompt-sets, 1 or more.
-        deviation: standard deviation of a set's difference.
-        power: above 0 and below 1.
-        pairs: of models that are compared.
-    """
-    critical = t_quantile(0.5 + family_level(CONFIDENCE, pairs) / 2, sets + 1)
-    error = sqrt((sets * deviation**2 + 2) * (sets + 2) / (sets + 1))
-    return (critical * error + NormalDist().inv_cdf(power) * deviation * sqrt(sets)) / sets
-
-
-def sets_needed(difference: float, deviation: float, power: float, pairs: int = 1) -> int:
-    """Return the fewest prompt-sets with which a difference is found with so much power; see
-    `detectable_difference`.
-    """
-    return 1 + bisect_left(
-        range(1, _MOST),
-        True,
-        key=lambda sets: detectable_difference(sets, deviation, power, pairs) <= difference,
-    )
 
 
 # Calls, and the spread of a pilot
@@ -285,8 +258,8 @@ def _measured(cohort: Cohort, pilot: Path) -> tuple[dict[str, float], str]:
         found[metric] = sqrt(float(np.mean([np.var(each, ddof=1) for each in known])))
         if not found[metric]:
             raise InputError(
-                f"--pilot {pilot}: {METRICS[metric].label} is alike in all prompt-sets, so the"
-                " run does not tell how much it varies; leave --pilot out"
+                f"--pilot {pilot}: the difference in {METRICS[metric].label} is alike in all"
+                " prompt-sets, so the run does not tell how much it varies; leave --pilot out"
             )
     first, *others = (one_line(name, 60) for name in names)
     of = (
