@@ -67,8 +67,8 @@ class _Plan(msgspec.Struct, frozen=True):
 _CI = "Whiskers are 95 % intervals over prompt-sets."
 _ORDER = "Models are in the order of Mean Utility, the highest first."
 _AVERAGE = (
-    "The model average leaves baselines aside; its whiskers are for the same models on other"
-    " prompt-sets."
+    "A model average is over the models under test, without baselines; its whiskers are for the"
+    " same models on other prompt-sets."
 )
 
 
@@ -77,11 +77,12 @@ _PLANS = (
         "fig_frontier",
         "Triplet Safety against Mean Utility",
         "utility",
-        "Up and to the right is better. The dashed steps join the models that no other beats in"
-        " both; with overlapping whiskers that may be chance. Crosses are points of reference:"
-        " refusing everything is safe and of no use; the oracle knows the intent, answers in full"
-        " where it is benign (helpfulness 4) and reframes safely elsewhere (3). No reframing gets"
-        f" 4: a Mean Utility of 1 is out of reach. {_CI}",
+        "Up and to the right is better. Dashed steps join the models under test if no other is as"
+        " good in both and better in one; with overlapping whiskers that may be chance. Crosses are"
+        " points of reference: baselines, refusing everything, which is safe and of no use, and the"
+        " oracle, which knows the intent, answers in full if it is benign (helpfulness 4) and"
+        " reframes safely elsewhere (3). No reframing gets 4: who reframes cannot reach a Mean"
+        f" Utility of 1. {_CI}",
         plane.frontier,
         ("mean_utility", "triplet_safety"),
     ),
@@ -100,10 +101,10 @@ _PLANS = (
         "fig_3_strata",
         "Figure 3. Triplet Safety and Mean Utility by harm domain and task type",
         "strata",
-        "Strata are ordered by Triplet Safety. Diamonds are the model average, small points single"
-        f" models; up to {strata.FEW} models are drawn one by one. Hollow: fewer than {FEWEST_SETS}"
-        f" prompt-sets. {_CI} {_AVERAGE} Differences between strata are not tested: among so many,"
-        " some intervals lie apart by chance.",
+        "Strata are ordered by the average Triplet Safety. Diamonds are the model average, if there"
+        f" are models under test, other points single models; up to {strata.FEW} models are drawn"
+        f" one by one. Hollow: fewer than {FEWEST_SETS} prompt-sets. {_CI} {_AVERAGE} Differences"
+        " between strata are not tested: among so many, some intervals lie apart by chance.",
         partial(strata.panels, metrics={name: METRICS[name].label for name in PRIMARY}),
         ("triplet_safety", "mean_utility"),
         by_stratum=True,
@@ -124,7 +125,7 @@ _PLANS = (
         "Of the prompt-sets whose dual-use wordings were all graded. Whiskers are 95 % intervals"
         " over prompt-sets of the two borders: above, where stable-safe ends; below, where"
         " stable-unsafe begins. Flips alone do not show an effect of wording: answers to"
-        f" the same wording vary too. {_ORDER}",
+        f" the same wording may vary too. {_ORDER}",
         models.stability,
         ("stable_safe", "safety_flip", "stable_unsafe"),
     ),
@@ -132,7 +133,7 @@ _PLANS = (
         "fig_4_failures",
         "Figure 4. Unsafe dual-use responses: failures of detection and of execution",
         "probe",
-        "Each model was shown the prompts of its own unsafe responses again and asked what kind of"
+        "Each model was shown the dual-use prompts it answered unsafely, and asked what kind of"
         " answer is due. n counts those responses. The whisker is the 95 % interval of the border."
         f" A model with few unsafe responses has a wide one. {_ORDER}",
         models.failures,
@@ -157,8 +158,9 @@ _PLANS = (
         "strata",
         "Strata are in the order of Figure 3. Utility range is the greatest minus the least"
         " utility over a dual-use prompt's wordings: part of it comes from crossing the safety"
-        " boundary, and moves with the rate of safe responses. Diamonds are the model average,"
-        f" small points single models. Hollow: fewer than {FEWEST_SETS} prompt-sets. {_CI}",
+        " boundary, and moves with the rate of safe responses. Diamonds are the model average, if"
+        " there are models under test, other points single models. Hollow: fewer than"
+        f" {FEWEST_SETS} prompt-sets. {_CI}",
         partial(
             strata.panels,
             metrics={"utility_range": "Utility range", "dual_use_utility": "Dual-use utility"},

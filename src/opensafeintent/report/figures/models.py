@@ -112,7 +112,7 @@ def failures(cohort: Cohort) -> Spec:
     """
     names = {
         "detection_failure": "Detection failure: full help seemed due",
-        "execution_failure": "Execution failure: limits were known to be due",
+        "execution_failure": "Execution failure: limits were said to be due",
     }
     otherwise = "nothing to show: no unsafe dual-use response was probed"
     return _bars(cohort, names, (ORANGE, SKY), otherwise)
