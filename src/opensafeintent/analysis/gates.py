@@ -565,19 +565,8 @@ def hold_against(
     Raises:
         InputError: models cannot be paired, or were not treated alike in the two runs.
     """
-    paired = earlier_versions(list(old.manifest.models), list(new.manifest.models), pairs)
     tested = contenders(new.manifest.models)
-    changes = [
-        change
-        for name in tested
-        if name in paired
-        for change in what_changed(old, new, paired[name], name)
-    ]
-    if changes:
-        raise InputError(
-            f"--baseline {old.name}: the runs differ in more than the models, and a change may be"
-            f" owed to that: {'; '.join(dict.fromkeys(changes))}"
-        )
+    paired = _paired_alike(new, old, tested, pairs)
     shown = {
         origin: (number, name)
         for number, cohort in enumerate(cohorts)
@@ -634,6 +623,25 @@ def hold_against(
         cautions=tuple(dict.fromkeys(unchecked)),
         transitions=tuple(transitions),
     )
+
+
+def _paired_alike(
+    new: GradedRun, old: GradedRun, tested: Sequence[str], pairs: Sequence[str]
+) -> dict[str, str]:
+    """Return the earlier version of each model that has one; see `hold_against`."""
+    paired = earlier_versions(list(old.manifest.models), list(new.manifest.models), pairs)
+    changes = [
+        change
+        for name in tested
+        if name in paired
+        for change in what_changed(old, new, paired[name], name)
+    ]
+    if changes:
+        raise InputError(
+            f"--baseline {old.name}: the runs differ in more than the models, and a change may be"
+            f" owed to that: {'; '.join(dict.fromkeys(changes))}"
+        )
+    return paired
 
 
 def _is_identical(

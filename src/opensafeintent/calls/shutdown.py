@@ -182,9 +182,8 @@ async def for_each(
             except ModelStopped as stopped:
                 client.halt(Stopped(str(stopped)))
                 errors.append(Stopped(str(stopped)))
-            except (
-                BaseException
-            ) as error:  # a cancellation as well: the others are to stop, whatever it was
+            # a cancellation as well: the others are to stop, whatever it was
+            except BaseException as error:
                 errors.append(error)
                 raise
 

@@ -26,7 +26,6 @@ from opensafeintent.statistics.intervals import (
     t_quantile,
 )
 
-_NEARLY_1 = 1 - 1e-12
 POWER = 0.80
 """With which differences are said to be found."""
 _Z_POWER = NormalDist().inv_cdf(POWER)
@@ -146,8 +145,8 @@ def compare_pairs(
     if member.sum() > 1:
         level = family_level(confidence, int(member.sum()))
         quantile = np.where(member, spread.quantiles(level), quantile)
-    adjusted = -np.expm1(pairs * np.log1p(-np.minimum(p, _NEARLY_1)))
-    adjusted = np.where((pairs > 1) & (p < _NEARLY_1), adjusted, p)
+    with np.errstate(divide="ignore"):  # a p of 1 stays 1
+        adjusted = np.where(pairs > 1, -np.expm1(pairs * np.log1p(-p)), p)
     found = interval_of(spread, quantile, (-width, width))
     return Paired(spread, quantile, p, adjusted, found.low, found.high, pairs)
 

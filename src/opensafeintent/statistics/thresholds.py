@@ -12,10 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics.comparisons import (
-    Paired,
-    sets_needed,
-)
+from opensafeintent.statistics.comparisons import Paired, sets_needed
 from opensafeintent.statistics.intervals import (
     METHOD,
     Estimate,
