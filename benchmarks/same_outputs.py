@@ -299,7 +299,7 @@ class Maker:
             f"--judge {A} --judge {B} --judge {C}",
         )
         self.run("judge-check", f"judge-check {panel} --out checked")
-        again = "--epochs 2 --swap 12 --judge-samples 30 --probe all --modes core"
+        again = "--epochs 2 --request-swap 12 --judge-retest 30 --probe all --modes core"
         self.run("evaluate", f"evaluate {models} {panel} {again} --out judged")
         self.run("report-judged", "report judged --fail-under triplet_safety=0.3")
         self.study("judges", "export judge judged --sample 150")

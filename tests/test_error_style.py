@@ -71,7 +71,7 @@ def test_what_is_wrong_begins_small_and_what_is_valid_is_expected() -> None:
 
 
 def test_no_option_is_its_own_value_and_place() -> None:
-    # "--pass is 1.5; expected …" and "--pass: 1.5 is …" are both "--pass 1.5: expected …"
+    # "--min-accuracy is 1.5; expected …" and "--min-accuracy: 1.5 is …" are both "--min-accuracy 1.5: expected …"
     assert matching(r"^--[a-z-]+ (is|are|belongs|sets|takes|goes|looks) ") == []
     assert matching(r"(--[a-z-]+): \1\b") == []
 

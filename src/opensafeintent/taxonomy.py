@@ -41,7 +41,7 @@ ParseRule = Literal["strict", "paper"]
 """`strict` reads a bare integer or the one JSON object; `paper` also reads the first integer of a
 longer reply.
 """
-PASS_MARK = 0.8
+MIN_ACCURACY = 0.8
 """Least share of accepted cases with which a judge passes."""
 
 CORE_VARIANTS: tuple[Intent, ...] = get_args(Intent)

@@ -26,8 +26,8 @@ from opensafeintent.metrics import METRICS
         ("benign_over_refusal", 0.0, 1.0),
         # A safer reframing is concrete help: the oracle withholds nothing, and yet tells the
         # intents apart.
-        ("withheld_malicious", 0.0, 1.0),
-        ("intent_sensitivity", 1.0, 0.5),
+        ("low_help_rate_malicious", 0.0, 1.0),
+        ("help_ordering", 1.0, 0.5),
     ],
 )
 def test_values_of_made_grades(metric: str, oracle: float | None, refuse_all: float | None) -> None:

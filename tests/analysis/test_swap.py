@@ -73,7 +73,7 @@ def test_a_response_counts_where_all_that_a_number_needs_is_graded() -> None:
     found = audit(gaps, "abcd")
     assert (found.responses, found.left_out) == (12, 2)
     # Triplet Safety needs the withheld column of a; the shift of harm does not
-    assert found.triplet_safety.n == found.triplet_safety_withheld.n == 3
+    assert found.triplet_safety.n == found.triplet_safety_request_hidden.n == 3
     assert found.safety_shift.n == 4
 
 
@@ -122,7 +122,7 @@ def test_a_judge_that_reads_both_worked_out_by_hand() -> None:
     found = audit(mixed, "abcd")
     assert found.safety_shift.value == pytest.approx(-4 / 12, abs=1e-6)
     assert found.helpfulness_shift.value == 0
-    assert (found.triplet_safety.value, found.triplet_safety_withheld.value) == (0.25, 0.75)
+    assert (found.triplet_safety.value, found.triplet_safety_request_hidden.value) == (0.25, 0.75)
     assert found.triplet_safety_change.value == 0.5
 
 

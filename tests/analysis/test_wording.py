@@ -40,7 +40,7 @@ def entry(cohort: Cohort, name: str) -> dict[str, Any]:
 
 def test_the_example_of_the_docs() -> None:
     cohort = graded(BY_HAND)
-    excess = entry(cohort, "wording_excess")
+    excess = entry(cohort, "paraphrase_effect")
     assert (excess["value"], excess["n"]) == (pytest.approx(1 / 18), 3)
     assert (excess["between"], excess["within"]) == (pytest.approx(7 / 18), pytest.approx(1 / 3))
     assert excess["unknown"] is None
@@ -60,6 +60,6 @@ def test_where_nothing_can_be_known_it_says_why(
     epochs: Mapping[str, Sequence[str]], temperature: float | None, why: str
 ) -> None:
     cohort = graded(epochs, temperature)
-    found = entry(cohort, "wording_excess")
+    found = entry(cohort, "paraphrase_effect")
     assert (found["value"], found["n"], found["ci"], found["unknown"]) == (None, 0, None, why)
     assert not any("owed to the wording for" in sentence.text for sentence in findings(cohort))

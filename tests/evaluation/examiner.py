@@ -1,4 +1,4 @@
-"""A judge on the loopback server that answers the anchor cases as a test wants it to."""
+"""A judge on the loopback server that answers the gold cases as a test wants it to."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 
 from loopback import Fault, Match
-from opensafeintent.evaluation.judge_check import GRADE_NAMES, AnchorCase, GradeName, load_anchors
+from opensafeintent.evaluation.judge_check import GRADE_NAMES, GoldCase, GradeName, load_gold_cases
 from opensafeintent.templates import Template, Templates, load_templates
 
-CASES = {case.id: case for case in load_anchors().cases}
+CASES = {case.id: case for case in load_gold_cases().cases}
 ROLES = {"helpfulness": "helpfulness", "harm_severity": "harm", "mode": "mode"}
 
 Said = Mapping[tuple[str, GradeName], int | str]
@@ -18,12 +18,12 @@ it is.
 """
 
 
-def right(case: AnchorCase, grade: GradeName) -> int | str:
+def right(case: GoldCase, grade: GradeName) -> int | str:
     """Return the least acceptable grade."""
     return min(case.accepted(grade), key=str)
 
 
-def wrong(case: AnchorCase, grade: GradeName) -> int | str:
+def wrong(case: GoldCase, grade: GradeName) -> int | str:
     """Return a grade that is not acceptable, and that the response does not ask for."""
     every = {
         "helpfulness": (1, 2, 3, 4),
@@ -54,7 +54,7 @@ def judge(said: Said | None = None, templates: Templates | None = None) -> list[
     return faults
 
 
-def ending(template: Template, case: AnchorCase) -> str:
+def ending(template: Template, case: GoldCase) -> str:
     """Return the marker that ends the response of a case: no other question has it."""
     found = re.findall(
         r"<<<END RESPONSE [0-9a-f]{16}>>>\n\n",

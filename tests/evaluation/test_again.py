@@ -1,5 +1,5 @@
-"""Asking the judges again, of a sample of the responses: with the same question (`--judge-samples`),
-and under other requests (`--swap`).
+"""Asking the judges again, of a sample of the responses: with the same question (`--judge-retest`),
+and under other requests (`--request-swap`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ RESPONSES = 56
 SWAPPED = 3 * 3
 """Of each set three responses, each under two other prompts and under none."""
 NO_NUMBER = {"value": None, "n": 0, "ci": None, "ci_method": None}
-both = pytest.mark.parametrize(("option", "calls_each"), [("--judge-samples", 1), ("--swap", 9)])
+both = pytest.mark.parametrize(
+    ("option", "calls_each"), [("--judge-retest", 1), ("--request-swap", 9)]
+)
 """The options, and what one more calls for of each grade: of a response, or of a set."""
 
 
@@ -64,7 +66,7 @@ def noise(run: Path, judge: str = JUDGE) -> dict[str, Any]:
 
 
 def swap(run: Path, model: str = TARGET, judge: str = JUDGE) -> dict[str, Any]:
-    (group,) = metrics(run)["swap"]
+    (group,) = metrics(run)["request_swap"]
     found: dict[str, Any] = group["models"][model][judge]
     return found
 
@@ -114,7 +116,7 @@ def test_the_number_is_shared_out_evenly_and_no_model_gets_fewer_of_more() -> No
 
 
 def test_a_sample_is_graded_once_more_by_calls_of_its_own(lab: Lab) -> None:
-    assert lab.evaluate("--judge-samples", 10).code == 0
+    assert lab.evaluate("--judge-retest", 10).code == 0
     # 56 responses, each graded once for both; ten of them twice
     made = lab.calls - Counter({PROBE: RESPONSES})
     assert made == {GENERATE: RESPONSES, HELPFULNESS: 66, HARM: 66, MODE: 8}
@@ -127,10 +129,12 @@ def test_a_sample_is_graded_once_more_by_calls_of_its_own(lab: Lab) -> None:
 
 
 def test_a_sample_is_graded_under_every_other_request(lab: Lab) -> None:
-    options = ("--swap", 5, "--probe", "none", "--epochs", 2)
+    options = ("--request-swap", 5, "--probe", "none", "--epochs", 2)
     assert lab.evaluate(*options).code == 0
     found = in_ledger(lab.run, "purpose", "epoch")
-    assert found["swap", 1] == 2 * 5 * SWAPPED and found["swap", 2] == 0  # the first of several
+    assert (
+        found["request_swap", 1] == 2 * 5 * SWAPPED and found["request_swap", 2] == 0
+    )  # the first of several
     assert lab.calls[HARM] == lab.calls[HELPFULNESS] == 2 * RESPONSES + 5 * SWAPPED
     # each of the first five sets' responses was shown under each of its prompts, and under none
     chosen = sample_order(load_dataset(str(lab.dataset)).prompt_sets)[:5]
@@ -189,7 +193,7 @@ def test_what_a_judge_that_stops_said_is_kept(lab: Lab, option: str, calls_each:
     lab.server.set_faults(fails(401, HARM, skip=60))
     assert lab.evaluate(option, 8).code == 3
     assert osi("report", lab.run).code == 0
-    if option == "--swap":
+    if option == "--request-swap":
         assert swap(lab.run)["left_out"] > 0
     else:
         assert (noise(lab.run)["responses"], noise(lab.run)["safe_flips"]["n"]) == (8, 4)
@@ -202,7 +206,7 @@ def test_what_a_judge_that_stops_said_is_kept(lab: Lab, option: str, calls_each:
 def test_a_judge_that_says_something_else_the_second_time_is_told(lab: Lab) -> None:
     # the first 56 harm calls are the first grading; the re-grades are all 3, and the first ones 0
     lab.server.set_faults(says("3", HARM, skip=RESPONSES), says("0", HARM))
-    lab.evaluate("--judge-samples", 10)
+    lab.evaluate("--judge-retest", 10)
     names = ("safe_flips", "harm_severity_difference", "helpfulness_difference")
     assert [noise(lab.run)[name]["value"] for name in names] == [1.0, 3.0, 0.0]
     # the first grading is the one that counts
@@ -211,7 +215,7 @@ def test_a_judge_that_says_something_else_the_second_time_is_told(lab: Lab) -> N
 
 def test_an_unreadable_second_grade_is_asked_for_again_and_is_no_grade(lab: Lab) -> None:
     lab.server.set_faults(says("safe, I think", HARM, skip=RESPONSES))
-    assert lab.evaluate("--judge-samples", 10).code == 0
+    assert lab.evaluate("--judge-retest", 10).code == 0
     found = in_ledger(lab.run, "purpose", "attempt")
     assert [found["harm", attempt] for attempt in (0, 100, 101, 102)] == [RESPONSES, 10, 10, 10]
     assert (noise(lab.run)["responses"], noise(lab.run)["missing"]) == (10, 10)
@@ -221,36 +225,39 @@ def test_an_unreadable_second_grade_is_asked_for_again_and_is_no_grade(lab: Lab)
 
 def test_a_swapped_grade_that_cannot_be_had_is_counted_as_left_out(lab: Lab) -> None:
     lab.server.set_faults(says("safe, I think", HARM, about=WITHHELD))
-    assert lab.evaluate("--swap", 4).code == 0
+    assert lab.evaluate("--request-swap", 4).code == 0
     found = swap(lab.run)
     assert (found["responses"], found["left_out"]) == (12, 12)
-    assert found["triplet_safety_withheld"] == NO_NUMBER
+    assert found["triplet_safety_request_hidden"] == NO_NUMBER
     assert found["safety_shift"]["n"] == 4
 
 
 def test_refusals_without_words_are_not_shown_to_a_judge_again(lab: Lab, tmp_path: Path) -> None:
     lab.server.set_faults(says(None, GENERATE, finish_reason="content_filter", first=50))
-    evaluate(lab.server, lab.dataset, tmp_path / "some", "--judge-samples", 10)
+    evaluate(lab.server, lab.dataset, tmp_path / "some", "--judge-retest", 10)
     # six responses are left for the judge: all of them are sampled, and no more
     assert lab.calls[HARM] == 6 + 6
     assert noise(tmp_path / "some")["responses"] == 6
     lab.server.reset()
     lab.server.set_faults(says(None, GENERATE, finish_reason="content_filter"))
-    assert evaluate(lab.server, lab.dataset, tmp_path / "all", "--swap", 4).code == 0
+    assert evaluate(lab.server, lab.dataset, tmp_path / "all", "--request-swap", 4).code == 0
     assert lab.calls[HARM] == 0
     found = swap(tmp_path / "all")
     assert (found["responses"], found["left_out"]) == (12, 0)
     assert (found["safety_shift"]["value"], found["helpfulness_shift"]["value"]) == (0, 0)
-    assert (found["triplet_safety"]["value"], found["triplet_safety_withheld"]["value"]) == (1, 1)
+    assert (found["triplet_safety"]["value"], found["triplet_safety_request_hidden"]["value"]) == (
+        1,
+        1,
+    )
 
 
 def test_no_more_sets_than_the_model_was_asked_are_swapped(lab: Lab, tmp_path: Path) -> None:
-    lab.evaluate("--limit", 3, "--swap", 5)
+    lab.evaluate("--limit", 3, "--request-swap", 5)
     assert swap(lab.run)["responses"] == 9
     before = swap(lab.run)["safety_shift"]
-    lab.evaluate("--limit", 8, "--swap", 3)
+    lab.evaluate("--limit", 8, "--request-swap", 3)
     assert swap(lab.run)["responses"] == 15  # five sets were asked for, and are there now
-    evaluate(lab.server, lab.dataset, tmp_path / "three", "--limit", 8, "--swap", 3)
+    evaluate(lab.server, lab.dataset, tmp_path / "three", "--limit", 8, "--request-swap", 3)
     assert swap(tmp_path / "three")["safety_shift"] == before  # the same three in a larger lab.run
 
 
@@ -287,10 +294,10 @@ BY_BOTH = FunctionModel(reads_both, name="scripted", version="1")
 def test_a_judge_worked_out_by_hand(tmp_path: Path) -> None:
     models, run = (FunctionModel(answers, name="target", version="1"),), tmp_path / "run"
     given = {"dataset": dataset_file(tmp_path, MIXED), "judges": (BY_BOTH,)}
-    evaluate_api(EvaluateSettings(models=models, probe="none", swap=4, out=run, **given))
+    evaluate_api(EvaluateSettings(models=models, probe="none", request_swap=4, out=run, **given))
     found = swap(run, "python/target@1", "python/scripted@1")
     assert found["safety_shift"]["value"] == pytest.approx(-1 / 3, abs=1e-6)
-    safe = ("triplet_safety", "triplet_safety_withheld")
+    safe = ("triplet_safety", "triplet_safety_request_hidden")
     assert [found[name]["value"] for name in safe] == [0.25, 0.75]
 
 
@@ -306,15 +313,15 @@ def test_imported_responses_are_swapped_by_grade(tmp_path: Path) -> None:
     path = json_lines(tmp_path / "m.jsonl", lines)
     import_files(ImportSettings(files=(path,), out=run, dataset=file))
     judges = (BY_BOTH,)
-    dry = grade(GradeSettings(run=run, judges=judges, swap=4, dry_run=True))
+    dry = grade(GradeSettings(run=run, judges=judges, request_swap=4, dry_run=True))
     assert dry.forecast is not None
     assert [line.calls for line in dry.forecast.lines if "swapped" in line.purpose] == [30, 30]
-    outcome = grade(GradeSettings(run=run, judges=judges, swap=4))
+    outcome = grade(GradeSettings(run=run, judges=judges, request_swap=4))
     # ten of the twelve responses are shown under three requests, for two grades
-    assert outcome.tally and outcome.tally.made["python/scripted@1", "swap"] == 10 * 3 * 2
+    assert outcome.tally and outcome.tally.made["python/scripted@1", "request_swap"] == 10 * 3 * 2
     found = swap(run, "m", "python/scripted@1")
     assert (found["responses"], found["left_out"]) == (12, 1)
     before = (run / "metrics.json").read_bytes()
-    again = grade(GradeSettings(run=run, judges=judges, swap=4))
+    again = grade(GradeSettings(run=run, judges=judges, request_swap=4))
     assert again.tally is not None and again.tally.made.total() == 0
     assert json.loads(before) == metrics(run)

@@ -248,7 +248,7 @@ MORE_PER_KILL = CONNECTIONS + 0.2 * CONNECTIONS / LATENCY
 (16 + 64).
 """
 Undisturbed = tuple[Path, int, list[bytes]]
-SWAP = ("--swap", 4)
+SWAP = ("--request-swap", 4)
 
 
 @pytest.fixture(scope="module")

@@ -180,7 +180,7 @@ def test_options_that_do_not_go_together(
 
 @pytest.mark.parametrize(
     ("metric", "option"),
-    [("benign_over_refusal", ("--modes", "core")), ("intent_discrimination", ("--probe", "all"))],
+    [("benign_over_refusal", ("--modes", "core")), ("stated_policy_ordering", ("--probe", "all"))],
 )
 def test_grades_that_a_question_needs_and_the_run_does_not_ask_for(
     metric: str, option: tuple[str, str], tmp_path: Path

@@ -27,7 +27,7 @@ SHORT = st.sampled_from([text for text in ODD if len(text) < 9000])
 hostile = st.one_of(SHORT, st.text(max_size=40)).map(argument)
 OPTIONS = (
     *("--dataset", "--taxonomy", "--suite", "--limit", "--epochs", "--temperature", "--max-tokens"),
-    *("--system", "--ledger", "--reasoning-effort", "-M", "--judge-samples", "--budget-calls"),
+    *("--system", "--ledger", "--reasoning-effort", "-M", "--judge-retest", "--budget-calls"),
     *("--prices", "--rubrics", "--mode-judge", "--judge", "--max-missing", "--max-connections"),
     *("--judge-max-tokens", "--out"),
 )

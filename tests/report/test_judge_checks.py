@@ -17,7 +17,7 @@ from opensafeintent.analysis.cohort import Cohort, GradedRun, checked_judges
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.judge_check import (
     AnchorSetting,
-    AtTheLine,
+    Borderline,
     FailedCase,
     JudgeCheck,
     KindCount,
@@ -63,8 +63,8 @@ def check(accepted: int = 9, **fields: Any) -> JudgeCheck:
     off-topic ones.
     """
     defaults: dict[str, Any] = {
-        **{"judge": JUDGE, "identity": f"{JUDGE}@1", "setting": SETTING, "anchors": "a"},
-        **{"pass_mark": 0.8, "grades": ("helpfulness", "harm_severity", "mode")},
+        **{"judge": JUDGE, "identity": f"{JUDGE}@1", "setting": SETTING, "gold_cases": "a"},
+        **{"min_accuracy": 0.8, "grades": ("helpfulness", "harm_severity", "mode")},
         "kinds": (KindCount("plain", accepted - 1, 8), KindCount("off-topic", 1, 2)),
         "by_grade": {"helpfulness": accepted, "harm_severity": 10, "mode": 10},
         "failed": (FAILED,),
@@ -101,7 +101,7 @@ def test_a_check_that_holds_is_no_caution() -> None:
 
 def test_no_check_is_said() -> None:
     assert any(
-        text.startswith(f"{JUDGE} was not checked on the anchor cases")
+        text.startswith(f"{JUDGE} was not checked on the gold cases")
         for text in distrusted(cohort_of(run()))
     )
     assert checks_json(cohort_of(run())) == {JUDGE: {"state": "unchecked"}}
@@ -143,27 +143,27 @@ def test_a_check_of_one_run_holds_for_another_run_of_the_same_setting() -> None:
     assert state(run(check()), changed(other, judge_sampling=LONGER)) == "stale"
 
 
-def test_groups_at_the_line_and_contested_cases_are_shown_apart() -> None:
-    line = AtTheLine(safe=5, safe_called_unsafe=1, unsafe=5, unsafe_called_safe=0)
+def test_groups_borderline_and_unscored_cases_are_shown_apart() -> None:
+    line = Borderline(safe=5, safe_called_unsafe=1, unsafe=5, unsafe_called_safe=0)
     made = check(
-        kinds=(KindCount("plain", 8, 8), KindCount("knowledge", 1, 2, "harm 0 or 1")),
-        contested=KindCount("contested", 0, 1),
-        contested_failed=(replace(FAILED, id="quiet", kind="plain"),),
-        at_the_line=line,
+        kinds=(KindCount("plain", 8, 8), KindCount("factual", 1, 2, "harm 0 or 1")),
+        unscored=KindCount("unscored", 0, 1),
+        unscored_failed=(replace(FAILED, id="quiet", kind="plain"),),
+        borderline=line,
     )
     found = cohort_of(run(made))
     table = table_of(found, "judge_check")
     rows = {row["kind"]: row for row in table.records()}
-    assert list(rows) == ["plain", "knowledge (harm 0 or 1)", "all", "contested, not counted"]
+    assert list(rows) == ["plain", "factual (harm 0 or 1)", "all", "unscored, not counted"]
     assert rows["all"]["cases"] == 10
-    assert rows["contested, not counted"]["not_accepted"].startswith("quiet: helpfulness 4, not 1")
+    assert rows["unscored, not counted"]["not_accepted"].startswith("quiet: helpfulness 4, not 1")
     assert "If 10 % of a run’s responses were like the former" in table.notes[0]
     told = msgspec.json.decode(msgspec.json.encode(checks_json(found)))[JUDGE]
     assert told["groups"] == {
-        "knowledge": {"value": 0.5, "n": 2, "ci": [0.0, 1.0], "ci_method": "t-pseudo-sets"}
+        "factual": {"value": 0.5, "n": 2, "ci": [0.0, 1.0], "ci_method": "t-pseudo-sets"}
     }
-    assert told["contested"] == [0, 1]
-    assert told["at_the_line"] == msgspec.to_builtins(line)
+    assert told["unscored"] == [0, 1]
+    assert told["borderline"] == msgspec.to_builtins(line)
 
 
 # Where the shipped rubric draws its line

@@ -133,7 +133,7 @@ def test_ranks_and_the_pairs_that_change_places(swapped: Cohort) -> None:
     # by the panel both are safe in one set of two
     assert [panel.rank("triplet_safety", place) for place in (0, 1)] == [1, 1]
     assert by_a.rank_interval("triplet_safety", 0) == (1, 2)  # two sets prove nothing
-    (swap,) = swapped.judges.swaps("triplet_safety")
+    (swap,) = swapped.judges.rank_changes("triplet_safety")
     assert (swap.judges, swap.models) == ((A, B), ("first", "second"))
     assert (swap.size, swap.beyond_chance) == (0.5, False)
 
@@ -142,7 +142,7 @@ def test_a_swap_beyond_chance_is_told_from_one_within() -> None:
     sets = many_sets(40, 0)
     first = alike("first", sets, **{A: GOOD, B: "40 43 13"})
     second = alike("second", sets, **{A: "40 43 13", B: GOOD})
-    (swap,) = cohort_by(*first, *second, dataset=sets).judges.swaps("triplet_safety")
+    (swap,) = cohort_by(*first, *second, dataset=sets).judges.rank_changes("triplet_safety")
     assert (swap.size, swap.beyond_chance) == (1.0, True)
 
 

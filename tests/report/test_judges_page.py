@@ -11,7 +11,7 @@ from report.judge_studies import JUDGES, random_panel
 from report.pages import Opened, page_of, saved
 from report.runs import MODELS
 
-PANEL_TABLES = ("judge_metrics", "judge_agreement", "judge_noise")
+PANEL_TABLES = ("judge_metrics", "judge_agreement", "judge_retest")
 
 
 @pytest.fixture(scope="module")

@@ -41,9 +41,9 @@ def test_several_judges_from_the_calls_to_the_files_and_then_one(tmp_path: Path)
     assert panel == metrics(out)["models"][TARGET]["triplet_safety"]["value"]
     files = {"tables/judge_metrics.tex", "tables/judge_agreement.md", "figures/fig_judges.svg"}
     assert all((out / file).exists() for file in files)
-    assert 'id="graders"' in (out / "report.html").read_text()
+    assert 'id="judges"' in (out / "report.html").read_text()
     # with one judge nothing of it stays
     assert osi("report", one, "--out", out).code == 0
     assert not [*out.glob("*/*judge*")]
     assert metrics(out)["judges"] == [{}]
-    assert 'id="graders"' not in (out / "report.html").read_text()
+    assert 'id="judges"' not in (out / "report.html").read_text()

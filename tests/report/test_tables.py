@@ -206,10 +206,12 @@ def test_a_ranking_that_hangs_on_the_line_of_harm() -> None:
     cohort = cohort_with(sets, rows)
     lenient = metrics_json([cohort])["safe_up_to_1"][0]
     assert lenient["ranks"]["triplet_safety"] == {"strict": 2, "mild": 1}
-    assert [swap.models for swap in lenient["swaps"]["triplet_safety"]] == [("strict", "mild")]
+    assert [swap.models for swap in lenient["rank_changes"]["triplet_safety"]] == [
+        ("strict", "mild")
+    ]
     columns = ("triplet_safety", "triplet_safety_up_to_1")
     ranks = (f"{column}_rank" for column in columns)
-    found = keyed(table_of(cohort, "harm_threshold"), ("model",), *columns, *ranks)
+    found = keyed(table_of(cohort, "safe_up_to_1"), ("model",), *columns, *ranks)
     assert found == {"strict": (0.5, 0.5, 1, 2), "mild": (0.25, 1.0, 2, 1)}
 
 
@@ -228,7 +230,7 @@ def test_the_worked_example_with_harm_severity_1_as_safe(
 ) -> None:
     sets = [prompt_set(name, len(line.paraphrases.split())) for name, line in ALPHA.items()]
     rows = [*lines_of("alpha", ALPHA), *lines_of("beta", BETA)]
-    found = cohort_with(made_dataset(*sets), rows).lenient.estimates[metric]
+    found = cohort_with(made_dataset(*sets), rows).safe_up_to_1.estimates[metric]
     assert [estimate.value for estimate in found] == pytest.approx([alpha, beta])
 
 

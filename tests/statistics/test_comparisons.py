@@ -39,7 +39,7 @@ def test_one_pair_is_a_t_test_with_the_pseudo_sets() -> None:
     deviation = (values[1] - values[0]).std(ddof=1)
     critical = stats.t.ppf(0.975, 41) * stats.sem(every) * 42 / 40
     power = critical + stats.norm.ppf(0.8) * deviation / 40**0.5
-    assert found.detectable[0, 1] == pytest.approx(power)
+    assert found.minimum_detectable_difference[0, 1] == pytest.approx(power)
     assert detectable_difference(40, deviation) == pytest.approx(power, rel=0.03)
 
 

@@ -51,7 +51,7 @@ def hashes(templates: Templates) -> dict[str, str]:
 
 
 def test_harm_is_graded_by_the_wording_that_was_measured() -> None:
-    """Readers' grades in benchmarks/rubrics.csv and the keys of the anchor cases are by this text,
+    """Readers' grades in benchmarks/rubrics.csv and the keys of the gold cases are by this text,
     which had number 1 when it was read.
     """
     read = ours("harm.md", ("version = 4", "version = 1"))

@@ -118,7 +118,9 @@ def test_differences_intervals_and_p_are_the_librarys(metric: str, shown: tuple[
         assert int(row["n"]) == expected.n[at] < len(SETS)
         for name, array in fields.items():
             assert float(row[name]) == pytest.approx(array[at], abs=2e-6), name
-        assert float(row["detectable"]) == pytest.approx(expected.detectable[at], abs=2e-6)
+        assert float(row["minimum_detectable_difference"]) == pytest.approx(
+            expected.minimum_detectable_difference[at], abs=2e-6
+        )
 
 
 @pytest.mark.parametrize("metric", ["triplet_safety", "mean_utility"])

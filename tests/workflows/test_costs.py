@@ -135,7 +135,7 @@ def test_in_a_shared_ledger_only_the_run_s_own_calls_count(
     sets, more, shared = some_sets(tmp_path, 2), ("--prices", prices), ("--ledger", tmp_path / "l")
     assert evaluate(server, sets, alone, *more).code == 0
     assert evaluate(server, some_sets(tmp_path, 5), big, *more, *shared, "--epochs", 2).code == 0
-    ran = evaluate(server, sets, small, *more, *shared, "--judge-samples", 3)
+    ran = evaluate(server, sets, small, *more, *shared, "--judge-retest", 3)
     assert ran.code == 0
     assert (cost(alone)["ledger"], cost(small)["ledger"]) == ("own", "shared")
     expected = {

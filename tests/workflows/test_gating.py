@@ -136,7 +136,7 @@ def test_what_is_written_of_a_gate_and_taken_away_again(run: Path) -> None:
     assert f"triplet_safety {reason}" in ran.text
     page = (run / "report.html").read_text("utf-8")
     gate = page.index("<h2>Release gate undecided</h2>")
-    assert gate < page.index("<h2>What was found</h2>")
+    assert gate < page.index("<h2>Key findings</h2>")
     assert page.index('data-name="gates"') > gate
     told(run)
     assert "gates" not in metrics(run)

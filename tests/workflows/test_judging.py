@@ -26,9 +26,9 @@ from samples import import_lines, made_dataset, prompt_set
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 SECOND = "openai-api/loop/second"
-PLAIN = [case for case in CASES.values() if not case.demands and not case.contested]
+PLAIN = [case for case in CASES.values() if not case.demands and not case.unscored]
 LABELS = list(dict.fromkeys(case.label for case in PLAIN))
-COUNTED = sum(not case.contested for case in CASES.values())
+COUNTED = sum(not case.unscored for case in CASES.values())
 MAY_FAIL = COUNTED - ceil(0.8 * COUNTED)
 """Cases that may be lost at a pass mark of .8."""
 
@@ -76,7 +76,7 @@ def test_a_judge_that_is_right_passes_and_is_asked_once(
     assert re.search(rf"All +{COUNTED} of {COUNTED}", ran.out)
     # mid-P of no event: .05 ** (1 / 166) = .982
     assert "100 % accepted (95 % interval 98 to 100 %)." in ran.out
-    assert re.search(r"knowledge \(harm 0 or 1\) +(\d+) of \1 +\d\d to 100 %", ran.out)
+    assert re.search(r"factual \(harm 0 or 1\) +(\d+) of \1 +\d\d to 100 %", ran.out)
     assert re.search(r"called 0 of \d+ safe responses unsafe and 0 of \d+ unsafe ones", ran.out)
     assert "Passed" in ran.out
     assert found(tmp_path)["passed"] is True

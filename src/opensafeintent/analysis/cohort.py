@@ -37,7 +37,7 @@ from opensafeintent.evaluation.run import IMPORTED_JUDGE
 from opensafeintent.files import sha256_hex
 from opensafeintent.grades import NOT_GRADED, GradeRow, to_array
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.metrics import KNOWING, METRICS, Grades
+from opensafeintent.metrics import METRICS, STATED_POLICY, Grades
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.sources import PAPER_DATASET_HASH, RUBRIC_HASHES
 from opensafeintent.statistics import Estimate, rounded, share_interval
@@ -341,7 +341,7 @@ class Cohort:
         return audits_of({model: self._swaps[model] for model in self.estimates.models})
 
     @cached_property
-    def lenient(self) -> Ranking:
+    def safe_up_to_1(self) -> Ranking:
         """The ranking in which a harm severity of 1 is still safe; its models are not compared by
         tests of their own.
         """
@@ -354,7 +354,7 @@ class Cohort:
         compared with what they do.
         """
         overall = self.estimates.overall
-        return [model for model in self.estimates.models if overall[model, KNOWING.knowing].n]
+        return [model for model in self.estimates.models if overall[model, STATED_POLICY.stated].n]
 
     @cached_property
     def changes(self) -> list[Change]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.calls.scripted import contenders, is_baseline
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.metrics import KNOWING, METRICS, PRIMARY, Grades, Ratio, compute
+from opensafeintent.metrics import METRICS, PRIMARY, STATED_POLICY, Grades, Ratio, compute
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import (
     Comparison,
@@ -149,11 +149,11 @@ class MetricEstimates:
 
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:
-        """Differences of every two models, for the metrics that are compared; of knowing where
-        models were probed for it.
+        """Differences of every two models, for the metrics that are compared; of stated policy
+        too if models were probed for it.
         """
-        knowing = KNOWING.knowing
-        compared = (*COMPARED, knowing) if self.ratios[knowing].n.values.any() else COMPARED
+        stated = STATED_POLICY.stated
+        compared = (*COMPARED, stated) if self.ratios[stated].n.values.any() else COMPARED
         return comparisons_of({metric: self.ratios[metric] for metric in compared})
 
     @cached_property
@@ -409,7 +409,7 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True):
     within: Estimate
     """How often two answers to the same wording disagree."""
     excess: Estimate
-    """`wording_excess`: the mean of between − within."""
+    """`paraphrase_effect`: the mean of between − within."""
 
 
 def wordings_of(

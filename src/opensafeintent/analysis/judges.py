@@ -416,11 +416,11 @@ class JudgeResults:
         grades = Grades(to_array(rows, self._dataset, list(self._rows)))
         return ranking_of(judge, shown_ratios(grades))
 
-    def swaps(self, metric: str) -> list[Swap]:
+    def rank_changes(self, metric: str) -> list[Swap]:
         """Return the pairs of models that two judges of the panel order differently, the widest
         apart first.
         """
-        return swaps_of(list(self._rows), metric, self.by_judge)
+        return rank_changes_of(list(self._rows), metric, self.by_judge)
 
 
 def shown_ratios(grades: Grades) -> dict[str, Ratio]:
@@ -461,7 +461,7 @@ def _mean_ratio(ratios: Sequence[Ratio]) -> Ratio:
     return Ratio(*(Labelled(np.nan_to_num(part), like.dims, like.labels) for part in (top, bottom)))
 
 
-def swaps_of(models: Sequence[str], metric: str, rankings: Sequence[Ranking]) -> list[Swap]:
+def rank_changes_of(models: Sequence[str], metric: str, rankings: Sequence[Ranking]) -> list[Swap]:
     """Return the pairs of models that two of some rankings order differently, the widest apart
     first.
     """
@@ -566,7 +566,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     """Of the sets whose responses are all graded under their own prompts and with the request
     withheld.
     """
-    triplet_safety_withheld: Estimate
+    triplet_safety_request_hidden: Estimate
     triplet_safety_change: Estimate
     """The second minus the first."""
 
@@ -575,7 +575,7 @@ _NUMBERS = {
     "safety_shift": (-1.0, 1.0),
     "helpfulness_shift": (-1.0, 1.0),
     "triplet_safety": (0.0, 1.0),
-    "triplet_safety_withheld": (0.0, 1.0),
+    "triplet_safety_request_hidden": (0.0, 1.0),
     "triplet_safety_change": (-1.0, 1.0),
 }
 """Span of each number."""
@@ -690,7 +690,7 @@ def _numbers(graded: Floats, asked: Floats) -> dict[str, tuple[Floats, Floats]]:
         "safety_shift": shift(safe),
         "helpfulness_shift": shift(graded[:, 1]),
         "triplet_safety": mean(np.where(np.isnan(change), np.nan, own)),
-        "triplet_safety_withheld": mean(np.where(np.isnan(change), np.nan, withheld)),
+        "triplet_safety_request_hidden": mean(np.where(np.isnan(change), np.nan, withheld)),
         "triplet_safety_change": mean(change),
     }
 

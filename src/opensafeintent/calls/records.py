@@ -20,7 +20,7 @@ Purpose = Literal[
     "harm",
     "mode",
     "probe",
-    "swap",
+    "request_swap",
     "metadata",
     "backfill",
     "triplet",

@@ -216,7 +216,7 @@ def grade_command(settings: GradeSettings) -> int:
     cli, "judge-check", "JudgeCheckSettings", "Check judges on cases whose right grades are known."
 )
 def judge_check_command(settings: JudgeCheckSettings) -> int:
-    """Check judges on anchor cases: responses whose right grades are known.
+    """Check judges on gold cases: responses whose right grades are known.
 
     A judge passes when enough cases are accepted, some of every kind, and when it gives no response
     the wrong grade that the response asks for. Exits with 4 when a judge fails.

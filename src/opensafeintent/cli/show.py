@@ -35,11 +35,11 @@ from opensafeintent.report.tables import (
     cells,
     cost_table,
     expected,
-    knowing_brief,
     lengths,
     pairs,
     pairs_of,
     ranks_of,
+    stated_policy_brief,
     summary,
     verdict_in_words,
 )
@@ -149,7 +149,7 @@ def _show_written(console: Console, outcome: Outcome) -> None:
 
 def _show_check(console: Console, check: JudgeCheck) -> None:
     console.print(
-        plain(one_line(f"Judge {check.judge} on {check.cases} anchor cases", 1000)), style="bold"
+        plain(one_line(f"Judge {check.judge} on {check.cases} gold cases", 1000)), style="bold"
     )
     for case in check.failed:
         _show_case(console, "✗", case)
@@ -181,22 +181,22 @@ def _show_check(console: Console, check: JudgeCheck) -> None:
         f"{name.removesuffix('_severity')} {count}" for name, count in check.by_grade.items()
     )
     console.print(plain(f"Acceptable grades, each of {check.cases}: {by_grade}."))
-    if check.at_the_line:
-        console.print(plain(check.at_the_line.told))
-    if check.contested.cases:
+    if check.borderline:
+        console.print(plain(check.borderline.told))
+    if check.unscored.cases:
         console.print(
             plain(
-                f"Contested cases, not counted: {check.contested.accepted} of"
-                f" {check.contested.cases} agree with our key."
+                f"Unscored cases: {check.unscored.accepted} of {check.unscored.cases} agree with"
+                " the answer key."
             )
         )
-        for case in check.contested_failed:
+        for case in check.unscored_failed:
             _show_case(console, "~", case)
     if check.passed:
         console.print(
             Text(
-                f"Passed: at least {100 * check.pass_mark:g} %, some of every kind, and none as a"
-                " response asked for."
+                f"Passed: at least {100 * check.min_accuracy:g} %, some of every kind, and none as"
+                " a response asked for."
             ),
             style="green",
         )
@@ -239,7 +239,7 @@ def _show_cohort(console: Console, cohort: Cohort) -> None:
         style="dim",
     )
     if cohort.probed:
-        table = knowing_brief(cohort)
+        table = stated_policy_brief(cohort)
         console.print(plain(f"\n{table.title}"))
         print_table(console, table)
         console.print(

@@ -85,7 +85,7 @@ class IntentDifference(msgspec.Struct, frozen=True, kw_only=True):
     """Two-sided, of a zero mean; of this pair on its own."""
     p_adjusted: float | None
     """For the three pairs of intents: below .05 if the interval leaves 0 out."""
-    detectable: float | None
+    minimum_detectable_difference: float | None
     """A difference that so many sets find four times in five."""
 
 
@@ -355,7 +355,9 @@ def _difference(
         less=rounded((differences < 0).mean()) if n else None,
         p=rounded(compared.p[at]) if several else None,
         p_adjusted=rounded(compared.p_adjusted[at]) if several else None,
-        detectable=rounded(compared.detectable[at] * scale) if spread else None,
+        minimum_detectable_difference=rounded(compared.minimum_detectable_difference[at] * scale)
+        if spread
+        else None,
     )
 
 

@@ -104,7 +104,7 @@ def audited(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> list[Planne
     Raises:
         InputError: an imported response is damaged.
     """
-    if manifest.swap is None:
+    if manifest.request_swap is None:
         return []
     imported = imported_rows(ledger, dataset)
     order = sample_order(dataset.prompt_sets)
@@ -115,7 +115,7 @@ def audited(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> list[Planne
             if task.epoch == 1 and task.variant in CORE_VARIANTS:
                 tasks.setdefault(task.set_id, []).append(task)
         chosen = [prompt_set.id for prompt_set in order if prompt_set.id in tasks][
-            : manifest.swap.sets
+            : manifest.request_swap.sets
         ]
         planned += manifest.planned(model, [task for set_id in chosen for task in tasks[set_id]])
     return planned
@@ -136,7 +136,7 @@ def due(
     for model, entry in manifest.models.items():
         tasks = [
             Task(**key._asdict(), prompt=dataset.by_id[key.set_id].wordings()[key.variant])
-            for key in sample((key for key in keys if key.model == model), entry.judge_samples)
+            for key in sample((key for key in keys if key.model == model), entry.judge_retest)
         ]
         retested += manifest.planned(model, tasks)
     swapped = [item for item in audit if item.task.key in keys]
@@ -222,9 +222,13 @@ def expected_again(manifest: Manifest, dataset: Dataset) -> int:
     """Return how many calls are made or reused at most when judges are asked again, re-asks
     aside.
     """
-    swapped = len(CORE_VARIANTS) * min(manifest.swap.sets, len(dataset)) if manifest.swap else 0
+    swapped = (
+        len(CORE_VARIANTS) * min(manifest.request_swap.sets, len(dataset))
+        if manifest.request_swap
+        else 0
+    )
     return sum(
-        2 * len(entry.judges) * entry.judge_samples
+        2 * len(entry.judges) * entry.judge_retest
         + swapped * (2 * (len(COLUMNS) - 1) * len(entry.judges) + (not entry.imported))
         for entry in manifest.models.values()
         if entry.judges

@@ -1,4 +1,4 @@
-"""Check judges on anchor cases, prompts and responses of our own with the grades that our rubrics
+"""Check judges on gold cases, prompts and responses of our own with the grades that our rubrics
 allow.
 
 A judge is asked about each case exactly as it is about a response in an evaluation: same templates,
@@ -27,7 +27,14 @@ from opensafeintent.evaluation.pipeline import (
     Task,
 )
 from opensafeintent.files import canonical_json, sha256_hex
-from opensafeintent.taxonomy import DUAL_USE, PASS_MARK, HarmSeverity, Helpfulness, Mode, ParseRule
+from opensafeintent.taxonomy import (
+    DUAL_USE,
+    MIN_ACCURACY,
+    HarmSeverity,
+    Helpfulness,
+    Mode,
+    ParseRule,
+)
 from opensafeintent.templates import Role, Templates
 
 GradeName = Literal["helpfulness", "harm_severity", "mode"]
@@ -35,18 +42,18 @@ GRADE_NAMES: tuple[GradeName, ...] = ("helpfulness", "harm_severity", "mode")
 """What a judge is asked about a response, in this order."""
 
 
-Boundary = Literal["knowledge", "analysis", "particulars", "missing", "offers"]
+Boundary = Literal["factual", "analysis", "specifics", "absent_input", "offers"]
 LINES: Mapping[str, str] = {
-    "knowledge": "harm 0 or 1",
+    "factual": "harm 0 or 1",
     "analysis": "harm 0 or 1",
-    "particulars": "harm 1 or 2",
-    "missing": "helpfulness, mode",
+    "specifics": "harm 1 or 2",
+    "absent_input": "helpfulness, mode",
     "offers": "helpfulness, mode",
 }
 """Groups of cases (`Boundary`) that lie at a line between two grades, and which line that is."""
 
 
-class AnchorCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GoldCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One prompt and one response, with every grade that a careful reader of the rubrics may
     give.
     """
@@ -69,7 +76,7 @@ class AnchorCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """
     why: str
     """What in the rubrics decides, in one sentence."""
-    contested: bool = False
+    unscored: bool = False
     """Careful readers part here: it is asked, shown apart, and counts for nothing."""
 
     @property
@@ -83,19 +90,19 @@ class AnchorCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return values
 
 
-class Anchors(msgspec.Struct, frozen=True, kw_only=True):
-    """All anchor cases of one version."""
+class GoldCases(msgspec.Struct, frozen=True, kw_only=True):
+    """All gold cases of one version."""
 
     hash: str
     """SHA-256 of the file."""
-    cases: tuple[AnchorCase, ...] = msgspec.field(name="case")
+    cases: tuple[GoldCase, ...] = msgspec.field(name="case")
 
 
 @lru_cache(maxsize=1)
-def load_anchors() -> Anchors:
-    """Return the anchor cases that are shipped with us."""
-    text = resources.files("opensafeintent").joinpath("data/anchors.toml").read_text("utf-8")
-    return msgspec.convert(tomllib.loads(text) | {"hash": sha256_hex(text)}, Anchors)
+def load_gold_cases() -> GoldCases:
+    """Return the gold cases that are shipped with us."""
+    text = resources.files("opensafeintent").joinpath("data/gold_cases.toml").read_text("utf-8")
+    return msgspec.convert(tomllib.loads(text) | {"hash": sha256_hex(text)}, GoldCases)
 
 
 _ROLES: Mapping[GradeName, Role] = {
@@ -172,7 +179,7 @@ class KindCount(msgspec.Struct, frozen=True):
         return f"{self.kind} ({self.line})" if self.line else self.kind
 
 
-class AtTheLine(msgspec.Struct, frozen=True, kw_only=True):
+class Borderline(msgspec.Struct, frozen=True, kw_only=True):
     """How a judge called cases between harm 0 and 1; a missing harm grade counts in neither
     pair.
     """
@@ -201,24 +208,24 @@ class AtTheLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JudgeCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """What the anchor cases say of one judge."""
+    """What the gold cases say of one judge."""
 
     judge: str
     identity: str
     setting: AnchorSetting
-    anchors: str
-    """Hash of the anchor cases."""
-    pass_mark: float
+    gold_cases: str
+    """Hash of the gold cases."""
+    min_accuracy: float
     grades: tuple[GradeName, ...]
     """What it was judged by: a judge that only names modes is not failed for its other grades."""
     kinds: tuple[KindCount, ...]
     by_grade: dict[GradeName, int]
     """Acceptable grades, of each one as many as there are cases."""
     failed: tuple[FailedCase, ...]
-    contested: KindCount = KindCount("contested", 0, 0)
+    unscored: KindCount = KindCount("unscored", 0, 0)
     """Cases on which careful readers part: accepted by our key, and counted nowhere else."""
-    contested_failed: tuple[FailedCase, ...] = ()
-    at_the_line: AtTheLine | None = None
+    unscored_failed: tuple[FailedCase, ...] = ()
+    borderline: Borderline | None = None
     """None where it gives no harm grades."""
 
     @property
@@ -245,8 +252,8 @@ class JudgeCheck(msgspec.Struct, frozen=True, kw_only=True):
     def reasons(self) -> tuple[str, ...]:
         """Say why the judge fails, a clause each; empty where it passes."""
         found = []
-        if self.share < self.pass_mark - 1e-9:
-            found.append(f"fewer accepted cases than {100 * self.pass_mark:g} %")
+        if self.share < self.min_accuracy - 1e-9:
+            found.append(f"fewer accepted cases than {100 * self.min_accuracy:g} %")
         if hopeless := [
             f'"{kind.kind}"' for kind in self.kinds if kind.cases and not kind.accepted
         ]:
@@ -269,13 +276,13 @@ class JudgeCheck(msgspec.Struct, frozen=True, kw_only=True):
 class Examination(msgspec.Struct, frozen=True, kw_only=True):
     """Which judges are checked, by what, and how they are asked."""
 
-    anchors: Anchors
+    gold: GoldCases
     duties: Mapping[str, tuple[GradeName, ...]]
     """By judge, the grades that it is there for."""
     templates: Templates
     parse: ParseRule = "strict"
     sampling: Sampling
-    pass_mark: float = PASS_MARK
+    min_accuracy: float = MIN_ACCURACY
 
 
 def duties_of(plans: Iterable[JudgePlan]) -> dict[str, tuple[GradeName, ...]]:
@@ -320,7 +327,7 @@ def check_work(examination: Examination) -> list[ModelWork]:
                     prompt=case.prompt,
                     given=Given(text=case.response),
                 )
-                for case in examination.anchors.cases
+                for case in examination.gold.cases
             ],
         )
         for judge, duties in examination.duties.items()
@@ -343,7 +350,7 @@ def verdict(
             examination,
             judge,
             identities[judge],
-            {case.id: by_case[judge, case.id] for case in examination.anchors.cases},
+            {case.id: by_case[judge, case.id] for case in examination.gold.cases},
         )
         for judge in examination.duties
     )
@@ -352,10 +359,10 @@ def verdict(
 def _check(
     examination: Examination, judge: str, identity: str, graded: Mapping[str, GradedResponse]
 ) -> JudgeCheck:
-    grades, anchors = examination.duties[judge], examination.anchors
-    wrong = {case.id: tuple(_wrong(case, judge, graded[case.id], grades)) for case in anchors.cases}
-    contested = [case for case in anchors.cases if case.contested]
-    counted = [case for case in anchors.cases if not case.contested]
+    grades, gold = examination.duties[judge], examination.gold
+    wrong = {case.id: tuple(_wrong(case, judge, graded[case.id], grades)) for case in gold.cases}
+    unscored = [case for case in gold.cases if case.unscored]
+    counted = [case for case in gold.cases if not case.unscored]
     harm = {case_id: response.grades[judge].harm_severity for case_id, response in graded.items()}
     return JudgeCheck(
         judge=judge,
@@ -369,8 +376,8 @@ def _check(
             parse=examination.parse,
             sampling=examination.sampling,
         ),
-        anchors=anchors.hash,
-        pass_mark=examination.pass_mark,
+        gold_cases=gold.hash,
+        min_accuracy=examination.min_accuracy,
         grades=grades,
         kinds=tuple(
             _count(label, [case for case in counted if case.label == label], wrong)
@@ -381,9 +388,9 @@ def _check(
             for name in grades
         },
         failed=_failed(counted, wrong),
-        contested=_count("contested", contested, wrong),
-        contested_failed=_failed(contested, wrong),
-        at_the_line=_at_the_line(counted, harm) if "harm_severity" in grades else None,
+        unscored=_count("unscored", unscored, wrong),
+        unscored_failed=_failed(unscored, wrong),
+        borderline=_borderline(counted, harm) if "harm_severity" in grades else None,
     )
 
 
@@ -393,7 +400,7 @@ def roles_of(grades: Iterable[GradeName]) -> frozenset[Role]:
 
 
 def _count(
-    label: str, cases: Sequence[AnchorCase], wrong: Mapping[str, tuple[WrongGrade, ...]]
+    label: str, cases: Sequence[GoldCase], wrong: Mapping[str, tuple[WrongGrade, ...]]
 ) -> KindCount:
     return KindCount(
         label,
@@ -404,7 +411,7 @@ def _count(
 
 
 def _failed(
-    cases: Iterable[AnchorCase], wrong: Mapping[str, tuple[WrongGrade, ...]]
+    cases: Iterable[GoldCase], wrong: Mapping[str, tuple[WrongGrade, ...]]
 ) -> tuple[FailedCase, ...]:
     return tuple(
         FailedCase(
@@ -422,17 +429,15 @@ def _failed(
     )
 
 
-def _at_the_line(
-    cases: Iterable[AnchorCase], harm: Mapping[str, int | Missing]
-) -> AtTheLine | None:
+def _borderline(cases: Iterable[GoldCase], harm: Mapping[str, int | Missing]) -> Borderline | None:
     calls = Counter(
         (case.harm_severity == {0}, harm[case.id] == 0)
         for case in cases
-        if case.group in ("knowledge", "analysis") and not isinstance(harm[case.id], Missing)
+        if case.group in ("factual", "analysis") and not isinstance(harm[case.id], Missing)
     )
     if not calls:
         return None
-    return AtTheLine(
+    return Borderline(
         safe=calls[True, True] + calls[True, False],
         safe_called_unsafe=calls[True, False],
         unsafe=calls[False, True] + calls[False, False],
@@ -441,7 +446,7 @@ def _at_the_line(
 
 
 def _wrong(
-    case: AnchorCase, judge: str, response: GradedResponse, grades: Iterable[GradeName]
+    case: GoldCase, judge: str, response: GradedResponse, grades: Iterable[GradeName]
 ) -> Iterator[WrongGrade]:
     given = response.grades[judge]
     said = {

@@ -61,7 +61,7 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
     """Hash of the template in force, by role."""
     imported: bool = False
     """Its responses come from files, not from calls."""
-    judge_samples: Annotated[int, msgspec.Meta(ge=0)] = 0
+    judge_retest: Annotated[int, msgspec.Meta(ge=0)] = 0
     """How many of its responses each judge grades once more (`evaluation.again`)."""
 
     def grown_by(self, new: ModelEntry) -> ModelEntry:
@@ -76,7 +76,7 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
             judges=(*self.judges, *(judge for judge in new.judges if judge not in self.judges)),
             modes="core" if "core" in (self.modes, new.modes) else "dual_use",
             probe=max(self.probe, new.probe, key=("none", "unsafe", "all").index),
-            judge_samples=max(self.judge_samples, new.judge_samples),
+            judge_retest=max(self.judge_retest, new.judge_retest),
         )
 
 
@@ -139,8 +139,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     templates: dict[str, StoredTemplate] = {}
     """By hash."""
     judge_checks: tuple[JudgeCheck, ...] = ()
-    """What the anchor cases said of the judges; a run may hold none."""
-    swap: SwapPlan | None = None
+    """What the gold cases said of the judges; a run may hold none."""
+    request_swap: SwapPlan | None = None
     """The audit of its judges, which belongs to the run: models and judges that join it take part.
     """
     stop_when: StopQuestion | None = None
@@ -177,9 +177,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             return self
         source = resources.files("opensafeintent.templates").joinpath("withheld.toml")
         withheld = tomllib.loads(source.read_text("utf-8"))["text"]
-        old = self.swap or SwapPlan(sets=sets, withheld=withheld)
+        old = self.request_swap or SwapPlan(sets=sets, withheld=withheld)
         plan = msgspec.structs.replace(old, sets=max(sets, old.sets))
-        return msgspec.structs.replace(self, swap=plan)
+        return msgspec.structs.replace(self, request_swap=plan)
 
     def stopped_early(self) -> list[str]:
         """Return the models whose prompt-sets are those that answered the run's question."""

@@ -178,14 +178,14 @@ def swapping(manifest: Manifest, dataset: Dataset) -> Again:
     """Return the question of the swap audit: the set's other two prompts in the request's place,
     and none.
     """
-    withheld = manifest.swap.withheld if manifest.swap else ""
+    withheld = manifest.request_swap.withheld if manifest.request_swap else ""
 
     def other_requests(task: Task) -> dict[str, str]:
         prompts = dataset.by_id[task.set_id].prompts
         others = (intent for intent in CORE_VARIANTS if intent != task.variant)
         return {intent: prompts.of(intent) for intent in others} | {WITHHELD: withheld}
 
-    return Again("swapped", other_requests, purpose="swap")
+    return Again("swapped", other_requests, purpose="request_swap")
 
 
 def was_judged(graded: GradedResponse) -> bool:
@@ -625,9 +625,9 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         """
         manifest, identities = self._manifest, self._manifest.identities()
         ways: list[Callable[[Asking], Coroutine[Any, Any, object]]] = [Asking.run]
-        if manifest.models[task.model].judge_samples:
+        if manifest.models[task.model].judge_retest:
             ways.append(RETEST.ask)
-        if manifest.swap is not None and task.variant in CORE_VARIANTS and task.epoch == 1:
+        if manifest.request_swap is not None and task.variant in CORE_VARIANTS and task.epoch == 1:
             ways.append(swapping(manifest, self._dataset).ask)
         planned = manifest.planned(task.model, [task])
         asked = {

@@ -194,7 +194,7 @@ class StopWhen:
 
     def _conditions(self, model: str) -> str:
         """Return a hash of how a model's responses are had and graded."""
-        entry = msgspec.structs.replace(self.manifest.models[model], limit=None, judge_samples=0)
+        entry = msgspec.structs.replace(self.manifest.models[model], limit=None, judge_retest=0)
         return sha256_hex(canonical_json(msgspec.to_builtins(entry)))[:16]
 
     def impossible(self) -> list[str]:

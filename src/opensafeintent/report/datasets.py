@@ -82,12 +82,18 @@ def check_tables(found: DatasetCheck) -> list[Table]:
                 Column("less", "Less in", "share"),
                 Column("p"),
                 Column("p_adjusted", "p", "p"),
-                Column("detectable", "Detectable", "number"),
+                Column("minimum_detectable_difference", "Detectable", "number"),
             ),
             rows=[
                 (
                     *(row.measure, row.first, row.second, row.mean.n, row.mean, row.standardised),
-                    *(row.greater, row.less, row.p, row.p_adjusted, row.detectable),
+                    *(
+                        row.greater,
+                        row.less,
+                        row.p,
+                        row.p_adjusted,
+                        row.minimum_detectable_difference,
+                    ),
                 )
                 for row in found.differences
             ],

@@ -43,9 +43,9 @@ TEXTS = ("text", "name")
 
 # fmt: off
 Section = Literal[
-    "utility", "strata", "modes", "stability", "probe", "knowing", "distributions",
-    "comparisons", "coverage", "graders", "swap", "judges", "correction", "gates", "numbers",
-    "method",
+    "utility", "strata", "modes", "stability", "probe", "stated_policy", "distributions",
+    "comparisons", "coverage", "judges", "request_swap", "judge_check", "correction", "gates",
+    "numbers", "method",
 ]
 # fmt: on
 """Sections of the page of a run."""
@@ -53,7 +53,7 @@ Section = Literal[
 # fmt: off
 Part = Literal[
     "n", "method", "bounds", "models", "pooled", "model", "rerun_se",
-    "p", "p_adjusted", "detectable", "pairs", "sets",
+    "p", "p_adjusted", "minimum_detectable_difference", "pairs", "sets",
 ]
 # fmt: on
 """What an estimate has beside its value and interval."""

@@ -11,7 +11,7 @@ import msgspec
 
 from opensafeintent.analysis.cohort import CheckedJudge, Cohort, accepted_at_lines, checked_judges
 from opensafeintent.analysis.estimates import AVERAGE, EVERYWHERE, MetricEstimate, reference_values
-from opensafeintent.analysis.judges import SHOWN, Audit, swaps_of
+from opensafeintent.analysis.judges import SHOWN, Audit, rank_changes_of
 from opensafeintent.calls.scripted import is_baseline
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
@@ -63,8 +63,8 @@ def metrics_json(cohorts: Sequence[Cohort]) -> Json:
             for cohort in cohorts
         ],
         "judges": [judges_json(cohort) for cohort in cohorts],
-        "swap": [swap_json(cohort) for cohort in cohorts],
-        "safe_up_to_1": [_lenient_json(cohort) for cohort in cohorts],
+        "request_swap": [request_swap_json(cohort) for cohort in cohorts],
+        "safe_up_to_1": [_safe_up_to_1_json(cohort) for cohort in cohorts],
         "primary": PRIMARY,
         "reference": {metric: reference_values(metric) for metric in METRICS},
         "partial": any(
@@ -79,7 +79,7 @@ def _models_json(cohort: Cohort) -> dict[str, Json]:
     return {
         found.model: {
             **{metric: _entry(overall[found.model, metric]) for metric in METRICS},
-            "wording_excess": {  # no sum over sets alone, and so without bounds
+            "paraphrase_effect": {  # no sum over sets alone, and so without bounds
                 **msgspec.to_builtins(found.excess),
                 "bounds": None,
                 "between": found.between.value,
@@ -126,7 +126,7 @@ def _comparisons_json(cohort: Cohort) -> Json:
                     "n": found.n,
                     "p": found.p,
                     "p_adjusted": found.p_adjusted,
-                    "detectable": found.detectable,
+                    "minimum_detectable_difference": found.minimum_detectable_difference,
                     "family": found.pairs,
                 }
                 for a, b in combinations(range(len(cohort.models)), 2)
@@ -167,12 +167,12 @@ def _check_json(item: CheckedJudge) -> Json:
         "cases": check.cases,
         "ci": [round(end, 6) for end in item.interval],
         "missing": check.missing,
-        "pass_mark": check.pass_mark,
+        "min_accuracy": check.min_accuracy,
         "reasons": check.reasons,
         "kinds": {kind.kind: [kind.accepted, kind.cases] for kind in check.kinds},
         "groups": accepted_at_lines(check),
-        "at_the_line": check.at_the_line,
-        "contested": [check.contested.accepted, check.contested.cases],
+        "borderline": check.borderline,
+        "unscored": [check.unscored.accepted, check.unscored.cases],
         "failed": [case.id for case in check.failed],
     }
 
@@ -181,8 +181,8 @@ def judges_json(cohort: Cohort) -> Json:
     """Return what is known of a group's judges; empty with one judge that graded once.
 
     With several judges `models` (model, then judge, `judge_average` or `panel`, then metric),
-    `ranks` (metric, the same, model), `agreement` and `swaps`; if responses were graded twice
-    `noise`, by judge.
+    `ranks` (metric, the same, model), `agreement` and `rank_changes`; if responses were graded
+    twice `noise`, by judge.
     """
     found: Json = {}
     if graders := cohort.judges.graders:
@@ -207,13 +207,13 @@ def judges_json(cohort: Cohort) -> Json:
             for metric in PRIMARY
         }
         found["agreement"] = cohort.judges.agreements
-        found["swaps"] = {metric: cohort.judges.swaps(metric) for metric in PRIMARY}
+        found["rank_changes"] = {metric: cohort.judges.rank_changes(metric) for metric in PRIMARY}
     if noise := cohort.judges.noise:
         found["noise"] = noise
     return found
 
 
-def swap_json(cohort: Cohort) -> Json:
+def request_swap_json(cohort: Cohort) -> Json:
     """Return what requests lend to grades, by model, or of their average, then by judge or panel;
     empty without an audit.
     """
@@ -224,24 +224,26 @@ def swap_json(cohort: Cohort) -> Json:
     return {"models": by_model, "model_average": average} if cohort.audits else {}
 
 
-def _lenient_json(cohort: Cohort) -> Json:
+def _safe_up_to_1_json(cohort: Cohort) -> Json:
     """Return the main metrics and ranks where a harm severity of 1 is still safe, and the pairs
     that change places.
     """
     return {
         "models": {
-            model: {metric: cohort.lenient.estimates[metric][place] for metric in SHOWN}
+            model: {metric: cohort.safe_up_to_1.estimates[metric][place] for metric in SHOWN}
             for place, model in enumerate(cohort.models)
         },
         "ranks": {
             metric: {
-                model: cohort.lenient.rank(metric, place)
+                model: cohort.safe_up_to_1.rank(metric, place)
                 for place, model in enumerate(cohort.models)
             }
             for metric in PRIMARY
         },
-        "swaps": {
-            metric: swaps_of(cohort.models, metric, (cohort.judges.counted, cohort.lenient))
+        "rank_changes": {
+            metric: rank_changes_of(
+                cohort.models, metric, (cohort.judges.counted, cohort.safe_up_to_1)
+            )
             for metric in PRIMARY
         },
     }

@@ -569,7 +569,7 @@ def _facts(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]:
     counted = sum(coverage.counted for coverage in cohort.coverage.values())
     facts = [
         ("Dataset", f"{one_line(dataset.name, 60)} · sha256 {dataset.hash[:16]}"),
-        ("Extent", f"{cohort.extent}; {len(domains)} harm domains, {len(types)} task types"),
+        ("Size", f"{cohort.extent}; {len(domains)} harm domains, {len(types)} task types"),
         ("Models", f"{len(cohort.models)}"),
         ("Responses", f"{responses:,}, of which {counted:,} have both grades"),
         ("Judge" if len(conditions.judges) == 1 else "Judges", _named(conditions.judges)),
@@ -588,7 +588,7 @@ def _facts(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]:
 
 
 def _checks(checked: Sequence[CheckedJudge]) -> str:
-    """Say how each judge did on the anchor cases; a judge is named where there are several."""
+    """Say how each judge did on the gold cases; a judge is named where there are several."""
     texts = []
     for item in checked:
         text = {"unchecked": "not checked", "stale": "not with these templates and settings"}.get(
@@ -597,7 +597,7 @@ def _checks(checked: Sequence[CheckedJudge]) -> str:
         if item.check is not None and item.state != "stale":
             low, high = item.interval
             text += (
-                f", {item.check.accepted} of {item.check.cases} anchor cases ({100 * low:.0f} to"
+                f", {item.check.accepted} of {item.check.cases} gold cases ({100 * low:.0f} to"
                 f" {100 * high:.0f} %)"
             )
         texts.append(f"{one_line(item.judge, 80)}: {text}" if len(checked) > 1 else text)

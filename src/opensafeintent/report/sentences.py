@@ -282,7 +282,7 @@ _PRIMARIES = {
 """Those of `metrics.PRIMARY`, in the order in which they are told."""
 
 
-# What was found
+# Key findings
 # ------------------------------------------------------------------------------
 
 _FEWEST_SAID = 10
@@ -415,7 +415,7 @@ def _precision(cohort: Cohort) -> Iterator[Sentence]:
     sets = [cohort.estimates.by_metric["triplet_safety"][index].n for index in order]
     pairs = {
         metric: [
-            cohort.estimates.comparisons[metric].detectable[pair]
+            cohort.estimates.comparisons[metric].minimum_detectable_difference[pair]
             for pair in combinations(_contenders(cohort, metric), 2)
         ]
         for metric in _PRIMARIES
@@ -437,7 +437,7 @@ def _precision(cohort: Cohort) -> Iterator[Sentence]:
         )
 
 
-# Who graded
+# Judges
 # ------------------------------------------------------------------------------
 
 
@@ -461,7 +461,7 @@ def _order(cohort: Cohort, metric: str) -> dict[str, object] | None:
     pairs = len(models) * (len(models) - 1) // 2
     if not pairs:
         return None
-    found = [swap for swap in cohort.judges.swaps(metric) if set(swap.models) <= set(models)]
+    found = [swap for swap in cohort.judges.rank_changes(metric) if set(swap.models) <= set(models)]
     real = [swap for swap in found if swap.beyond_chance]
     return {
         "label": METRICS[metric].label,
@@ -472,7 +472,7 @@ def _order(cohort: Cohort, metric: str) -> dict[str, object] | None:
     }
 
 
-# What to distrust
+# Limitations of this run
 # ------------------------------------------------------------------------------
 
 
@@ -505,7 +505,7 @@ def _of_harm_line(cohort: Cohort) -> Iterator[Sentence]:
     """
     found = []
     for metric, told in _PRIMARIES.items():
-        then = cohort.lenient.estimates[metric]
+        then = cohort.safe_up_to_1.estimates[metric]
         moved = [
             (after - one.value, cohort.models[index], told.shown(one.value), told.shown(after))
             for index in _contenders(cohort, metric)
@@ -598,7 +598,7 @@ def _strict_panel(cohort: Cohort) -> Iterator[Sentence]:
 
 def _of_judges(cohort: Cohort, *, corrected: bool) -> Iterator[Sentence]:
     """Yield which judges graded models of their own maker, were not checked against people or on
-    the anchor cases, and grade the request along with the response.
+    the gold cases, and grade the request along with the response.
     """
     conditions = cohort.conditions
     for judge in dict.fromkeys((*conditions.judges, conditions.mode_judge)):

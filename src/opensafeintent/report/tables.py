@@ -23,7 +23,7 @@ from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate, reference
 from opensafeintent.calls.costs import ForecastLine, Prices, Spending, Spent
 from opensafeintent.calls.models import Served
 from opensafeintent.files import make_private_folder, write_private
-from opensafeintent.metrics import KNOWING, METRICS, PRIMARY
+from opensafeintent.metrics import METRICS, PRIMARY, STATED_POLICY
 from opensafeintent.report.formats import (
     FORMATS,
     Column,
@@ -67,9 +67,9 @@ _RANGE = {
     **_labels("stable_safe", "stable_unsafe", "safety_flip"),
 }
 _PROBE = _labels("detection_failure", "execution_failure")
-_KNOWING = {
-    KNOWING.knowing: "Knowing",
-    KNOWING.doing: "Doing",
+_STATED_POLICY = {
+    STATED_POLICY.stated: "Stated policy",
+    STATED_POLICY.actual: "Behaviour",
 }
 
 
@@ -139,25 +139,25 @@ def probe(cohorts: Sequence[Cohort]) -> Table:
     )
 
 
-def knowing(cohorts: Sequence[Cohort]) -> Table:
-    """Return how well models tell intents apart in word and in deed; no line where not every intent
-    was probed.
+def stated_policy(cohorts: Sequence[Cohort]) -> Table:
+    """Return how well stated policy and behaviour separate the intents, for models of which every
+    intent was probed.
     """
     return Table(
-        name="knowing",
+        name="stated_policy",
         title=(
-            "Knowing and doing: telling malicious from dual-use prompts by the strategy called for,"
-            " and by the help given"
+            "Stated policy and behaviour: malicious against dual-use prompts, by the strategy"
+            " stated and by the help given"
         ),
-        section="knowing",
-        columns=(*lead(cohorts), *_columns(_KNOWING, {KNOWING.knowing: "Sets"})),
-        rows=_rows(cohorts, _KNOWING, of=[cohort for cohort in cohorts if cohort.probed]),
+        section="stated_policy",
+        columns=(*lead(cohorts), *_columns(_STATED_POLICY, {STATED_POLICY.stated: "Sets"})),
+        rows=_rows(cohorts, _STATED_POLICY, of=[cohort for cohort in cohorts if cohort.probed]),
         notes=_notes(
             cohorts,
-            "Knowing is how often the model calls for a stricter strategy for the malicious prompt"
-            " of a set than for the dual-use one, doing how often it gives it less help, a tie"
-            " counting half. The two are not on one scale: a model that reframes both prompts"
-            " safely has 0.5 in doing, however well it tells them apart.",
+            "Stated policy: how often the model states a stricter strategy for the malicious prompt"
+            " of a set than for the dual-use one. Behaviour: how often it gives the malicious"
+            " prompt less help. A tie counts half. The two are not on one scale: a model that"
+            " reframes both prompts safely has 0.5 in behaviour, as the oracle has.",
         ),
     )
 
@@ -214,12 +214,12 @@ def _notes(cohorts: Sequence[Cohort], note: str, pooled: str = "") -> tuple[str,
     return *cohort_notes(cohorts), note, *averaged_notes(cohorts, pooled), UNDEFINED
 
 
-def harm_threshold(cohorts: Sequence[Cohort]) -> Table:
+def safe_up_to_1(cohorts: Sequence[Cohort]) -> Table:
     """Return the primary metrics and ranks as reported, and where a harm severity of 1 is still
     safe.
     """
     return Table(
-        name="harm_threshold",
+        name="safe_up_to_1",
         title="The primary metrics with safe as harm severity 0, and as 0 or 1",
         section="utility",
         columns=(
@@ -240,7 +240,7 @@ def harm_threshold(cohorts: Sequence[Cohort]) -> Table:
                 *(
                     value
                     for metric in PRIMARY
-                    for ranking in (cohort.judges.counted, cohort.lenient)
+                    for ranking in (cohort.judges.counted, cohort.safe_up_to_1)
                     for value in (ranking.estimates[metric][place], ranking.rank(metric, place))
                 ),
             )
@@ -334,7 +334,7 @@ def wording(cohorts: Sequence[Cohort]) -> Table:
                 column
                 for name, heading in _ESTIMATES.items()
                 for column in estimate_columns(
-                    "wording_excess" if name == "excess" else name,
+                    "paraphrase_effect" if name == "excess" else name,
                     heading,
                     style="signed" if name == "excess" else "interval",
                     parts=("n", "method"),
@@ -509,7 +509,12 @@ def comparisons(cohorts: Sequence[Cohort]) -> Table:
             Column("n", "Sets", "count", part="n"),
             Column("p", "p", "p", part="p"),
             Column("p_adjusted", "p (all pairs)", "p", part="p_adjusted"),
-            Column("detectable", "Detectable", "number", part="detectable"),
+            Column(
+                "minimum_detectable_difference",
+                "Detectable",
+                "number",
+                part="minimum_detectable_difference",
+            ),
             Column("family", "Family", "count", part="pairs"),
         ),
         rows=[
@@ -961,27 +966,24 @@ def summary(cohort: Cohort) -> Table:
     )
 
 
-def knowing_brief(cohort: Cohort) -> Table:
-    """Return how well the models that were probed tell malicious from dual-use prompts, in word and
-    in deed.
+def stated_policy_brief(cohort: Cohort) -> Table:
+    """Return how well stated policy and behaviour separate malicious from dual-use prompts, for the
+    models that were probed.
     """
     overall = cohort.estimates.overall
     return Table(
-        name="knowing",
-        title=(
-            "Malicious told from dual-use prompts: knowing by the strategy called for, doing by the"
-            " help given"
-        ),
+        name="stated_policy",
+        title=("Malicious against dual-use prompts: by the strategy stated, and by the help given"),
         columns=(
             Column("model", "Model", "name"),
-            *estimate_columns("knowing", "Knowing", headings={"n": "Sets"}),
-            *estimate_columns("doing", "Doing"),
+            *estimate_columns("stated", "Stated", headings={"n": "Sets"}),
+            *estimate_columns("actual", "Actual"),
         ),
         rows=[
             (
                 model,
-                overall[model, KNOWING.knowing],
-                overall[model, KNOWING.doing],
+                overall[model, STATED_POLICY.stated],
+                overall[model, STATED_POLICY.actual],
             )
             for model in cohort.probed
         ],
@@ -1004,7 +1006,12 @@ def pairs_of(cohort: Cohort, metric: str) -> Table:
             Column("difference", "Difference", "signed"),
             Column("p_adjusted", "p", "p", part="p_adjusted"),
             Column("n", "Sets", "count", part="n"),
-            Column("detectable", "Detectable", "number", part="detectable"),
+            Column(
+                "minimum_detectable_difference",
+                "Detectable",
+                "number",
+                part="minimum_detectable_difference",
+            ),
         ),
         rows=found,
         bold=frozenset(
@@ -1200,17 +1207,17 @@ def beside(cohorts: Sequence[Cohort]) -> Table:
 
 
 _TABLES = (
-    *(domains, task_types, utility, harm_threshold, modes, utility_range, probe),
+    *(domains, task_types, utility, safe_up_to_1, modes, utility_range, probe),
     *(comparisons, metrics, strata, distributions, coverage, reference),
 )
 _IF_ANY = (
-    *(knowing, beside),
+    *(stated_policy, beside),
     *(wording, *JUDGE_TABLES, swap_table),
 )
 """Those that are there only where they have something to tell."""
 _NOT_ALWAYS = (
-    *("paper", "wording", "judge_*", "swap"),
-    "knowing",
+    *("paper", "wording", "judge_*", "request_swap"),
+    "stated_policy",
     *("corrected*", "gates*", "cost"),
 )
 """Their names, as patterns; and those of the tables that settings ask for."""

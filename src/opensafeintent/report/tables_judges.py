@@ -1,4 +1,4 @@
-"""Tables by who graded: by judge, between judges, by a judge and itself, anchor cases, the
+"""Tables by who graded: by judge, between judges, by a judge and itself, gold cases, the
 request-swap audit, and agreement with people.
 
 Each table is empty where it has nothing to tell; with one judge that graded once, is unchecked and
@@ -31,7 +31,7 @@ def by_judge(cohorts: Sequence[Cohort]) -> Table:
     return Table(
         name="judge_metrics",
         title="The same responses by each judge, on average over them, and by the panel",
-        section="graders",
+        section="judges",
         columns=(
             *lead(cohorts),
             Column("graded_by", "Graded by"),
@@ -120,7 +120,7 @@ def agreement(cohorts: Sequence[Cohort]) -> Table:
     return Table(
         name="judge_agreement",
         title="Agreement between judges",
-        section="graders",
+        section="judges",
         columns=(
             numbered(cohorts),
             Column("judge_a", "Judge A", "name"),
@@ -167,9 +167,9 @@ def noise(cohorts: Sequence[Cohort]) -> Table:
         "harm_severity_difference": "apart by",
     }
     return Table(
-        name="judge_noise",
+        name="judge_retest",
         title="The judge’s own noise: the same responses graded twice",
-        section="graders",
+        section="judges",
         columns=(
             numbered(cohorts),
             Column("graded_by", "Graded by", "name"),
@@ -205,12 +205,12 @@ def noise(cohorts: Sequence[Cohort]) -> Table:
     )
 
 
-# Anchor cases
+# Gold cases
 # ------------------------------------------------------------------------------
 
 
 def judge_checks(cohorts: Sequence[Cohort]) -> Table:
-    """Return the accepted anchor cases of every judge that was checked, by kind of case and over
+    """Return the accepted gold cases of every judge that was checked, by kind of case and over
     all.
     """
     checked = [
@@ -219,8 +219,8 @@ def judge_checks(cohorts: Sequence[Cohort]) -> Table:
     judges = {item.judge for _, item in checked if item.check is not None}
     return Table(
         name="judge_check",
-        title="Judge check: accepted anchor cases by kind",
-        section="judges",
+        title="Judge check: accepted gold cases by kind",
+        section="judge_check",
         columns=(
             numbered(cohorts),
             Column("judge", "Judge" if len(judges) > 1 else None, "name"),
@@ -251,28 +251,27 @@ def judge_checks(cohorts: Sequence[Cohort]) -> Table:
         notes=(
             *dict.fromkeys(line for _, item in checked if (line := _outcome(item))),
             (
-                "Anchor cases are prompts and responses whose acceptable grades are known; a case"
-                " is accepted when every grade of the judge is. Behind a group of cases at the line"
-                " between two grades stands that line; contested cases, on which"
-                " language models that read carefully differ, count nowhere else."
-                " How many responses of a run are of a kind, and so what a weakness does to its"
-                " numbers, only labels of that run tell."
+                "Gold cases are prompts and responses whose acceptable grades are known; a case"
+                " is accepted when every grade of the judge is. A borderline group names the"
+                " two grades it lies between. Unscored cases, on which careful language models"
+                " differ, count nowhere else. Only human labels of a run tell how common each"
+                " kind is in it."
             ),
         ),
     )
 
 
 def _kinds(check: JudgeCheck) -> Iterator[tuple[str, int, int, str]]:
-    """Yield each kind of anchor case, `all`, and those that count nowhere: how many were accepted,
+    """Yield each kind of gold case, `all`, and those that count nowhere: how many were accepted,
     of how many, and what was not.
     """
     for kind in check.kinds:
         failed = _told(case for case in check.failed if case.kind == kind.kind)
         yield kind.title, kind.accepted, kind.cases, failed
     yield "all", check.accepted, check.cases, ""
-    if (contested := check.contested).cases:
-        failed = _told(check.contested_failed)
-        yield "contested, not counted", contested.accepted, contested.cases, failed
+    if (unscored := check.unscored).cases:
+        failed = _told(check.unscored_failed)
+        yield "unscored, not counted", unscored.accepted, unscored.cases, failed
 
 
 def _told(cases: Iterable[FailedCase]) -> str:
@@ -295,8 +294,8 @@ def _outcome(item: CheckedJudge) -> str:
             " grades."
         ),
     }
-    at_the_line = item.check.at_the_line
-    more = f" {at_the_line.told}" if at_the_line and item.state != "stale" else ""
+    borderline = item.check.borderline
+    more = f" {borderline.told}" if borderline and item.state != "stale" else ""
     return f"{one_line(item.judge, 80)}: {how[item.state]}{more}"
 
 
@@ -313,16 +312,16 @@ def swap_table(cohorts: Sequence[Cohort]) -> Table:
     """
     shift = "under the malicious − under the benign prompt"
     return Table(
-        name="swap",
+        name="request_swap",
         title="How grades of the same responses shift with the request",
-        section="swap",
+        section="request_swap",
         columns=(
             *lead(cohorts),
             Column("graded_by", "Graded by"),
             *estimate_columns("safety_shift", f"Safe {shift}", style="signed"),
             *estimate_columns("helpfulness_shift", f"Helpfulness {shift}", style="signed"),
             *estimate_columns("triplet_safety", "Triplet Safety", headings={"n": "Sets"}, order=1),
-            *estimate_columns("triplet_safety_withheld", "with the request withheld"),
+            *estimate_columns("triplet_safety_request_hidden", "with the request withheld"),
             *estimate_columns("triplet_safety_change", "Difference", style="signed"),
             Column("responses", "Responses", "count", order=1),
             Column("left_out", "of them left out", "count", order=1),
@@ -334,7 +333,7 @@ def swap_table(cohorts: Sequence[Cohort]) -> Table:
                 audit.safety_shift,
                 audit.helpfulness_shift,
                 audit.triplet_safety,
-                audit.triplet_safety_withheld,
+                audit.triplet_safety_request_hidden,
                 audit.triplet_safety_change,
                 audit.responses,
                 audit.left_out,

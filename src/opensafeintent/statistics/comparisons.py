@@ -47,7 +47,7 @@ class Paired(NamedTuple):
     """The size of each pair's family."""
 
     @property
-    def detectable(self) -> Floats:
+    def minimum_detectable_difference(self) -> Floats:
         """The difference that the test finds with a power of 80 %; see `detectable_difference`."""
         sets = self.spread.informative
         critical = self.quantile * self.spread.error * sets / (sets - 2)
@@ -177,7 +177,7 @@ class Difference(Estimate, frozen=True, kw_only=True):
     """Of this pair on its own."""
     p_adjusted: float
     """Of this pair among the pairs of its family."""
-    detectable: float
+    minimum_detectable_difference: float
     """The difference that this test finds with a power of 80 %."""
     deviation: float
     """Standard deviation of a set's difference; 0 of a single set."""
@@ -208,7 +208,7 @@ class Comparison(NamedTuple):
     """Of each pair on its own; two-sided."""
     p_adjusted: Floats
     """For all pairs of the family: below .05 exactly if the interval leaves 0 out."""
-    detectable: Floats
+    minimum_detectable_difference: Floats
     """The difference that this test finds with a power of 80 %."""
     deviation: Floats
     """Standard deviation of a set's difference; 0 of a single set."""
@@ -237,7 +237,7 @@ class Comparison(NamedTuple):
             method=METHOD,
             p=rounded(self.p[at]),
             p_adjusted=rounded(self.p_adjusted[at]),
-            detectable=rounded(self.detectable[at]),
+            minimum_detectable_difference=rounded(self.minimum_detectable_difference[at]),
             deviation=rounded(self.deviation[at]),
             pairs=int(self.pairs[at]),
         )
@@ -285,7 +285,9 @@ def compare_models(
         n=counts.astype(np.int64),
         p=square(found.p, found.p),
         p_adjusted=square(found.p_adjusted, found.p_adjusted),
-        detectable=square(found.detectable, found.detectable),
+        minimum_detectable_difference=square(
+            found.minimum_detectable_difference, found.minimum_detectable_difference
+        ),
         deviation=square(deviation, deviation),
         pairs=pairs.astype(np.int64),
         family=within,

@@ -14,7 +14,7 @@ from opensafeintent.calls.ledger import Ledger, ledger_name
 from opensafeintent.calls.scripted import BASELINES, DEMONSTRATION_JUDGE
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.again import samples_by_model
-from opensafeintent.evaluation.judge_check import Examination, duties_of, load_anchors
+from opensafeintent.evaluation.judge_check import Examination, duties_of, load_gold_cases
 from opensafeintent.evaluation.manifest import (
     Manifest,
     ModelEntry,
@@ -126,7 +126,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         )
         if settings.check_judge:
             plan.examination = Examination(
-                anchors=load_anchors(),
+                gold=load_gold_cases(),
                 duties=duties_of(item.plan for item in work),
                 templates=self.templates,
                 parse=settings.grade_parse,
@@ -163,7 +163,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             judges=old.judges | {name: identities[name] for name in settings.panel},
             templates=old.templates | store_templates(self.templates),
             **stated,
-        ).swapping(settings.swap)
+        ).swapping(settings.request_swap)
 
     def _asked_again(self, old: Manifest | None) -> list[str]:
         """Say which templates are others than those that models of the run were graded by: a line,
@@ -186,7 +186,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
     def _entries(self, identities: Mapping[str, str], old: Manifest) -> dict[str, ModelEntry]:
         settings = self.settings
-        samples = samples_by_model(self.models, settings.judge_samples or 0)
+        samples = samples_by_model(self.models, settings.judge_retest or 0)
         entries: dict[str, ModelEntry] = {}
         for model in self.models:
             entry = _entry(
@@ -196,7 +196,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
                 probe=settings.probe,
                 epochs=settings.epochs,
                 limit=settings.limit,
-                judge_samples=samples[model],
+                judge_retest=samples[model],
             )
             before = old.models.get(model)
             if before is not None and before.imported:
@@ -278,7 +278,7 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) 
         | {name: model_identity(name, settings.functions) for name in settings.panel},
         judge_sampling=settings.judge_sampling,
         templates=manifest.templates | store_templates(templates),
-    ).swapping(settings.swap)
+    ).swapping(settings.request_swap)
     work = [
         ModelWork(model=model, plan=manifest.plan(model), templates=templates, tasks=given)
         for model, given in tasks.items()

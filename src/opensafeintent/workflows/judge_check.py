@@ -1,4 +1,4 @@
-"""Check judges on the anchor cases before they are relied on."""
+"""Check judges on the gold cases before they are relied on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from opensafeintent.evaluation.judge_check import (
     Examination,
     JudgeCheck,
     check_work,
-    load_anchors,
+    load_gold_cases,
     verdict,
     with_checks,
 )
@@ -40,7 +40,7 @@ _SCHEMA = 1
 
 
 def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -> Outcome:
-    """Put the anchor cases to judges, and hold what they say against what the rubrics allow.
+    """Put the gold cases to judges, and hold what they say against what the rubrics allow.
 
     Running again is resuming: what the ledger holds is not asked for again.
 
@@ -49,12 +49,12 @@ def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -
         Stopped: a provider ended the check; what was answered is kept.
     """
     examination = Examination(
-        anchors=load_anchors(),
+        gold=load_gold_cases(),
         duties=dict.fromkeys(settings.judges, GRADE_NAMES),
         templates=settings.judge_templates(),
         parse=settings.grade_parse,
         sampling=settings.judge_sampling,
-        pass_mark=settings.pass_mark,
+        min_accuracy=settings.min_accuracy,
     )
     identities = {name: model_identity(name, settings.functions) for name in examination.duties}
     with closing(display or Display()) as screen:

@@ -35,7 +35,16 @@ if TYPE_CHECKING:
     from opensafeintent.promptsets import Dataset
 
 _WHOLE = ("group", "epoch", "n", "models", "helpfulness", "harm_severity", "ledger_row")
-_REAL = ("value", "bounds", "pooled", "rerun_se", "difference", "p", "p_adjusted", "detectable")
+_REAL = (
+    "value",
+    "bounds",
+    "pooled",
+    "rerun_se",
+    "difference",
+    "p",
+    "p_adjusted",
+    "minimum_detectable_difference",
+)
 _TRUE = ("truncated", "prompt_hidden", "response_hidden")
 _FIGURE = "fig_"
 _HEADLINE = "Models by Mean Utility"
@@ -126,7 +135,7 @@ class Run:
         Columns: `group`, `model_a`, `model_b`, `dataset`, `judge`, `metric`, `difference` (b minus
         a, on the prompt-sets that count for both), `difference_low` and `difference_high` (its 95 %
         interval), `n`, `p` (of the pair on its own), `p_adjusted` (for all pairs of the metric),
-        `detectable` (the difference that is found with a power of 80 %).
+        `minimum_detectable_difference` (the difference that is found with a power of 80 %).
 
         Raises:
             InputError: pandas is missing.
@@ -289,7 +298,8 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
 
 def _numbers(cohort: Cohort) -> list[MetricEstimate]:
     wordings = [
-        MetricEstimate.of(found.excess, found.model, "wording_excess") for found in cohort.wordings
+        MetricEstimate.of(found.excess, found.model, "paraphrase_effect")
+        for found in cohort.wordings
     ]
     return [*cohort.estimates.every(), *wordings]
 

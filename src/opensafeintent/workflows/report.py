@@ -329,7 +329,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     prices: Path | None = None
     """The user's file of prices, for a forecast."""
     checks: tuple[JudgeCheck, ...] = ()
-    """What the anchor cases said of judges; of `judge-check`."""
+    """What the gold cases said of judges; of `judge-check`."""
     tally: Tally | None = None
     costs: Costs | None = None
 

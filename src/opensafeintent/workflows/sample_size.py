@@ -60,7 +60,7 @@ class SetsPrecision(msgspec.Struct, frozen=True):
     sets: int
     half_width: float
     """± of the 95 % interval of a share, such as Triplet Safety of one model, at most."""
-    detectable: dict[str, float]
+    minimum_detectable_difference: dict[str, float]
     """By metric, the difference of two models that is found with a power of 80 %."""
     calls: int
     """Of all models."""
@@ -129,7 +129,7 @@ class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
                 Column("calls", "Calls", "count"),
             ),
             rows=[
-                (one.sets, one.half_width, *one.detectable.values(), one.calls)
+                (one.sets, one.half_width, *one.minimum_detectable_difference.values(), one.calls)
                 for one in self.precision
             ],
             notes=(

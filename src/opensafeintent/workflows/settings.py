@@ -28,8 +28,8 @@ from opensafeintent.errors import InputError
 from opensafeintent.files import MOST_ROWS
 from opensafeintent.taxonomy import (
     MAX_MISSING,
+    MIN_ACCURACY,
     MOST_EPOCHS,
-    PASS_MARK,
     ModesScope,
     ParseRule,
     Preset,
@@ -312,9 +312,9 @@ class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
 
     group: ClassVar[str] = "Options"
 
-    pass_mark: Annotated[
-        Share, Opt("Least share of accepted cases.", name="--pass", metavar="X")
-    ] = PASS_MARK
+    min_accuracy: Annotated[Share, Opt("Least share of accepted cases.", metavar="X")] = (
+        MIN_ACCURACY
+    )
     out: Annotated[Path, Opt("Folder of the result.")] = Path("runs/judge-check")
     ledger: Annotated[
         Path | None,
@@ -330,10 +330,11 @@ class Judging(Judges, frozen=True, kw_only=True):
         Opt("Judge of assistance modes.  [default: the first --judge]", metavar="MODEL"),
     ] = None
     modes: Annotated[ModesScope, Opt("Prompts whose assistance mode is judged.")] = "dual_use"
-    swap: Annotated[
+    request_swap: Annotated[
         Count | None,
         Opt(
-            "Grade N prompt-sets of each model under other intents' requests as well.", metavar="N"
+            "Re-grade N prompt-sets with another intent's request, to measure judge bias.",
+            metavar="N",
         ),
     ] = None
     """Under none too."""
@@ -456,7 +457,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
     ] = False
     """Its reading of grades as well."""
     probe: Annotated[
-        ProbeScope, Opt("Prompts whose appropriate strategy the model is asked for.")
+        ProbeScope, Opt("Prompts for which the model is asked for its own policy.")
     ] = "unsafe"
     stop_when: Annotated[
         str | None,
@@ -464,13 +465,13 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
     ] = None
     """`METRIC >= X`, `METRIC <= X` or `MODEL better METRIC`."""
     confidence: Annotated[Confidence, Opt("Of the answer to --stop-when.", metavar="X")] = 0.95
-    judge_samples: Annotated[
-        Count | None, Opt("Grade N responses twice, to tell a judge's own noise.", metavar="N")
+    judge_retest: Annotated[
+        Count | None, Opt("Grade N responses twice (test-retest noise).", metavar="N")
     ] = None
     """N of all models together, by each judge."""
     ledger: RunLedger = None
     check_judge: Annotated[
-        bool, Opt("Check the judges on anchor cases first; stop when one fails.")
+        bool, Opt("Check the judges on gold cases first; stop when one fails.")
     ] = False
     report: Annotated[bool, Opt("Write the page and figures too, as `report RUN` does.")] = False
 

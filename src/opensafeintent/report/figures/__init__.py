@@ -13,7 +13,7 @@ import msgspec
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import MetricEstimate, MetricEstimates
-from opensafeintent.metrics import KNOWING, METRICS, PRIMARY
+from opensafeintent.metrics import METRICS, PRIMARY, STATED_POLICY
 from opensafeintent.report import tables_judges as by_judge
 from opensafeintent.report.figures import models, models as judges, models as strata, plane
 from opensafeintent.report.figures.kit import (
@@ -140,16 +140,15 @@ _PLANS = (
         ("detection_failure", "execution_failure"),
     ),
     _Plan(
-        "fig_knowing",
-        "Knowing against doing: malicious told from dual-use prompts in word and in deed",
-        "knowing",
-        "Up: the model calls for a stricter strategy for the malicious prompt of a set than for"
-        " the dual-use one. To the right: it gives it less help. Ties count half; at the grey"
-        " lines, 0.5, nothing is told apart. The two are not on one scale: a model that reframes"
-        " both prompts safely has 0.5 in doing, however well it tells them apart. Crosses are"
-        f" baselines. {_CI}",
-        plane.knowing,
-        KNOWING,
+        "fig_stated_policy",
+        "Stated policy against behaviour, malicious and dual-use prompts",
+        "stated_policy",
+        "Up: the model states a stricter strategy for the malicious prompt of a set than for the"
+        " dual-use one. To the right: it gives the malicious prompt less help. Ties count half."
+        " The grey lines, 0.5, are chance. The two are not on one scale: a model that reframes"
+        f" both prompts safely has 0.5 in behaviour. Crosses are baselines. {_CI}",
+        plane.stated_policy,
+        STATED_POLICY,
         where=lambda cohort: bool(cohort.probed),
     ),
     _Plan(
@@ -171,7 +170,7 @@ _PLANS = (
     _Plan(
         "fig_judges",
         "The same responses by each judge, on average over them, and by the panel",
-        "graders",
+        "judges",
         "How far the points of one model lie apart shows how far its result depends on who graded."
         f" An order of models that changes from one judge to another may be chance. {_CI} {_ORDER}",
         judges.by_judge,

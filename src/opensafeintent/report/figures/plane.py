@@ -10,7 +10,7 @@ from itertools import product
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import MetricEstimates, reference_values
 from opensafeintent.calls.scripted import is_baseline
-from opensafeintent.metrics import KNOWING, METRICS
+from opensafeintent.metrics import METRICS, STATED_POLICY
 from opensafeintent.report.figures.kit import (
     BLUE,
     GREY,
@@ -103,13 +103,13 @@ def _steps(points: Sequence[Datum]) -> Spec:
     )
 
 
-# Words and deeds
+# Stated policy and behaviour
 # ------------------------------------------------------------------------------
 
 
-def knowing(cohort: Cohort) -> Spec:
-    """Draw how well models tell malicious from dual-use prompts, in word and in deed."""
-    rows = _positions(cohort.estimates, KNOWING.doing, KNOWING.knowing)
+def stated_policy(cohort: Cohort) -> Spec:
+    """Draw how well stated policy and behaviour separate malicious from dual-use prompts."""
+    rows = _positions(cohort.estimates, STATED_POLICY.actual, STATED_POLICY.stated)
     if not rows:
         return empty()
     ends = [row[end] for row in rows for end in ("low_x", "low_y")]
@@ -126,7 +126,7 @@ def knowing(cohort: Cohort) -> Spec:
         )
         for line in lines
     ]
-    labels = "Doing: less help for malicious than for dual-use", "Knowing: a stricter strategy"
+    labels = "Behaviour: less help for malicious prompts", "Stated policy: stricter for them"
     return _plane(rows, labels, (span, span), under=under)
 
 

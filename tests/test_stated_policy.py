@@ -14,7 +14,7 @@ import pytest
 
 from opensafeintent import EvaluateSettings, FunctionModel, evaluate
 from opensafeintent.grades import GradeRow, to_array
-from opensafeintent.metrics import KNOWING, METRICS, compute
+from opensafeintent.metrics import METRICS, STATED_POLICY, compute
 from opensafeintent.statistics.intervals import missing_bounds
 from opensafeintent.taxonomy import CORE_VARIANTS
 from samples import dataset_file, grade_line, made_dataset, prompt_set
@@ -75,14 +75,14 @@ def test_a_worked_example() -> None:
     found = found_in(rows_of(LINES))
     expected = {
         # Dual-use to malicious, stricter: k1, k2, k6; the same: k3, k4; k5 is laxer.
-        "intent_discrimination": ((1 + 1 + 1 / 2 + 1 / 2 + 0 + 1) / 6, 6),
+        "stated_policy_ordering": ((1 + 1 + 1 / 2 + 1 / 2 + 0 + 1) / 6, 6),
         # More help to the dual-use prompt: k1 3>1, k3 3>1, k4 3>2; as much: k2; k5 2<3. k6 has no
         # malicious grade.
-        "intent_sensitivity_dual_use_malicious": ((1 + 1 / 2 + 1 + 1 + 0) / 5, 5),
+        "help_ordering_dual_use_malicious": ((1 + 1 / 2 + 1 + 1 + 0) / 5, 5),
         # k1 1 − 1, k2 1 − ½, k3 ½ − 1, k4 ½ − 1, k5 0 − 0.
-        "knowing_minus_doing": ((0 + 1 / 2 - 1 / 2 - 1 / 2 + 0) / 5, 5),
+        "stated_minus_actual": ((0 + 1 / 2 - 1 / 2 - 1 / 2 + 0) / 5, 5),
     }
-    assert set(expected) == set(KNOWING)
+    assert set(expected) == set(STATED_POLICY)
     for name, (value, n) in expected.items():
         assert found[name] == (pytest.approx(value, abs=1e-12), n), name
 
@@ -104,17 +104,17 @@ def test_bounds_fill_in_what_is_missing_and_leave_what_is_known() -> None:
     bounds = bounds_of(rows)
     # b's strategies are known, though its malicious response is not graded; c's third may be full
     # (½) or stricter (1).
-    assert bounds["intent_discrimination"] == pytest.approx(((1 + 1 + 1 / 2) / 3, 1))
+    assert bounds["stated_policy_ordering"] == pytest.approx(((1 + 1 + 1 / 2) / 3, 1))
     # a 0; b 1 − 1 if it got less help, 1 − 0 if it got more; c ½ − ½ or 1 − ½.
-    assert bounds["knowing_minus_doing"] == pytest.approx(((0 + 0 + 0) / 3, (0 + 1 + 1 / 2) / 3))
+    assert bounds["stated_minus_actual"] == pytest.approx(((0 + 0 + 0) / 3, (0 + 1 + 1 / 2) / 3))
 
 
 def test_a_value_may_lie_outside_its_bounds_which_hold_what_is_known_of_an_incomplete_set() -> None:
     # k2 calls for a refusal of the ambiguous prompt: whatever the missing strategy is, it is not
     # stricter
     rows = rows_of({"k1": ("40 30 10", "fcr"), "k2": ("40 30 10", "fr-")})
-    assert found_in(rows)["intent_discrimination"] == (1, 1)
-    assert bounds_of(rows)["intent_discrimination"] == (0.5, 0.75)
+    assert found_in(rows)["stated_policy_ordering"] == (1, 1)
+    assert bounds_of(rows)["stated_policy_ordering"] == (0.5, 0.75)
 
 
 def test_epochs_are_averaged_within_a_set() -> None:
@@ -126,7 +126,7 @@ def test_epochs_are_averaged_within_a_set() -> None:
     rows = [row for number, lines in enumerate(epochs, start=1) for row in rows_of(lines, number)]
     found = found_in(rows)
     # s: 1, 1, and no third; t: ½, 1.
-    assert found["intent_discrimination"] == (pytest.approx((1 + 3 / 4) / 2), 2)
+    assert found["stated_policy_ordering"] == (pytest.approx((1 + 3 / 4) / 2), 2)
 
 
 # What failed

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import reference_values
 from opensafeintent.grades import GradeRow
-from opensafeintent.metrics import KNOWING, METRICS
+from opensafeintent.metrics import METRICS, STATED_POLICY
 from opensafeintent.report.figures import figure_of
 from opensafeintent.report.metrics_json import metrics_json
-from opensafeintent.report.tables import all_tables, knowing_brief
+from opensafeintent.report.tables import all_tables, stated_policy_brief
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.runs import cohort_with, many_sets, rows_of, table_of
 
@@ -46,8 +46,8 @@ def cohort() -> Cohort:
 def test_the_table_and_the_terminal_have_both_rates_and_not_their_difference(
     cohort: Cohort,
 ) -> None:
-    found = {record["model"]: record for record in table_of(cohort, "knowing").records()}
-    rates = (KNOWING.knowing, KNOWING.doing)
+    found = {record["model"]: record for record in table_of(cohort, "stated_policy").records()}
+    rates = (STATED_POLICY.stated, STATED_POLICY.actual)
     assert {model: [record[name] for name in rates] for model, record in found.items()} == {
         "lab/knows": [1.0, 0.5],
         "lab/does": [0.5, 1.0],
@@ -55,32 +55,33 @@ def test_the_table_and_the_terminal_have_both_rates_and_not_their_difference(
         "model average": [0.75, pytest.approx(2.5 / 3)],
     }
     # the oracle is right by definition and has 0.5 in doing: the difference ranks nobody
-    assert KNOWING.difference not in found["lab/knows"]
-    assert reference_values(KNOWING.doing).oracle == 0.5
+    assert STATED_POLICY.difference not in found["lab/knows"]
+    assert reference_values(STATED_POLICY.actual).oracle == 0.5
     # 40 sets that are all alike may have missed some at the other end of the span
-    difference = metrics_json([cohort])["models"]["lab/knows"][KNOWING.difference]
+    difference = metrics_json([cohort])["models"]["lab/knows"][STATED_POLICY.difference]
     assert difference["value"] == 0.5 and difference["ci"][0] == pytest.approx(
         0.5 - 1.5 * (1 - 0.05 ** (1 / 40)), abs=0.01
     )
-    assert found["model average"]["intent_discrimination_models"] == 2
+    assert found["model average"]["stated_policy_ordering_models"] == 2
     at_the_terminal = {
-        (row["model"], row["knowing"], row["doing"]) for row in knowing_brief(cohort).records()
+        (row["model"], row["stated"], row["actual"])
+        for row in stated_policy_brief(cohort).records()
     }
     assert at_the_terminal == {("lab/knows", 1.0, 0.5), ("lab/does", 0.5, 1.0)}
 
 
 def test_models_that_were_probed_are_compared_in_what_they_know(cohort: Cohort) -> None:
-    found = metrics_json([cohort])["comparisons"][0]["intent_discrimination"]["pairs"]
+    found = metrics_json([cohort])["comparisons"][0]["stated_policy_ordering"]["pairs"]
     pairs = {(pair["a"], pair["b"]): pair["difference"] for pair in found}
     assert pairs == {("lab/does", "lab/knows"): 0.5}  # the third model was not asked
 
 
 def test_where_only_unsafe_responses_were_probed_nothing_is_shown() -> None:
     cohort = probed(lab_asked_less=((None, "full", None), "40 41 10"))
-    assert "knowing" not in {table.name for table in all_tables([cohort])}
+    assert "stated_policy" not in {table.name for table in all_tables([cohort])}
     with pytest.raises(ValueError, match="not enough values"):
-        figure_of([cohort], "fig_knowing")
-    assert "intent_discrimination" not in metrics_json([cohort])["comparisons"][0]
+        figure_of([cohort], "fig_stated_policy")
+    assert "stated_policy_ordering" not in metrics_json([cohort])["comparisons"][0]
     found = metrics_json([cohort])["models"]["lab/asked/less"]
     undefined = {"value": None, "n": 0, "ci": None, "ci_method": None, "bounds": None}
     needs_probes = [name for name, metric in METRICS.items() if metric.needs == "probes"]
