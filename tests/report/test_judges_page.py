@@ -34,7 +34,7 @@ def test_section_of_several_judges(
     with Opened(chromium, pages[judges], viewport=viewport, color_scheme=scheme) as opened:
         page = opened.page
         for name in PANEL_TABLES:
-            assert page.locator(f"#graders #table-{name} tbody tr").count() > 0
+            assert page.locator(f"#judges #table-{name} tbody tr").count() > 0
         between = page.locator("#table-judge_agreement tbody tr")
         assert between.count() == judges * (judges - 1) // 2 + (judges > 2)
         place = page.locator("#figure-fig_judges")
