@@ -14,7 +14,7 @@ FILES = {
     "pyproject.toml": 'version = "1.2.3"\n',
     "src/opensafeintent/__init__.py": '__version__ = "1.2.3"\n',
     "CITATION.cff": "version: 1.2.3\n",
-    "CHANGELOG.md": "# Changes\n\n## 1.2.3 (2030-01-31)\n",
+    "CHANGELOG.md": "# Changelog\n\n## 1.2.3 (2030-01-31)\n",
 }
 
 pytestmark = pytest.mark.skipif(
@@ -77,8 +77,8 @@ PLACEHOLDER = 'version = "1.2.3"\nSource = "https://placeholder.invalid/OWNER/x"
         ("pyproject.toml", 'version = "1.2.30"\n', "pyproject.toml has another version"),
         (PACKAGE, '__version__ = "1.2.2"\n', "opensafeintent.__version__ is not 1.2.3"),
         ("CITATION.cff", "version: 0.1.0\n", "CITATION.cff has another version"),
-        ("CHANGELOG.md", "# Changes\n\n## 1.2.30\n", "CHANGELOG.md has no heading for 1.2.3"),
-        ("CHANGELOG.md", "# Changes\n\n## 1.2.3 (unreleased)\n", "calls 1.2.3 unreleased"),
+        ("CHANGELOG.md", "# Changelog\n\n## 1.2.30\n", "CHANGELOG.md has no heading for 1.2.3"),
+        ("CHANGELOG.md", "# Changelog\n\n## 1.2.3 (unreleased)\n", "calls 1.2.3 unreleased"),
         ("pyproject.toml", PLACEHOLDER, "still has a placeholder"),
     ],
 )
