@@ -1,4 +1,4 @@
-"""Metrics corrected by human labels (docs/correction.md): which response a label is of, the
+"""Metrics corrected by human labels (docs/statistics.md): which response a label is of, the
 corrected numbers, and their table.
 """
 
@@ -285,7 +285,7 @@ def _is_its_text(truth: Truth, origin: ModelOrigin, texts: Mapping[str, RunTexts
     return text is not None and text_hash(text.text) == first.response_sha256
 
 
-# A report's numbers corrected by what people said of its responses (docs/correction.md)
+# A report's numbers corrected by what people said of its responses (docs/statistics.md)
 # ------------------------------------------------------------------------------
 
 
@@ -510,7 +510,7 @@ def _basis(item: Correction) -> str | None:
 
 
 def corrected_json(corrections: Sequence[Correction]) -> Json:
-    """Return what `metrics.json` holds under `corrected` (docs/correction.md)."""
+    """Return what `metrics.json` holds under `corrected` (docs/statistics.md)."""
     models: dict[str, Json] = {}
     for item in corrections:
         models.setdefault(item.model, {})[item.metric] = _entry(item)
