@@ -1,5 +1,5 @@
-"""What autodoc needs to know of this package: public names have one place, and a field's docstring
-is a sentence.
+"""What the site needs beyond Sphinx: links to the evidence, one place for each public name, and
+fields' docstrings as sentences.
 """
 
 from __future__ import annotations
@@ -24,11 +24,17 @@ _COLON = "\ue000"
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect the handlers; napoleon's own has priority 500."""
     app.connect("builder-inited", _import_types)
+    app.connect("source-read", _lead_to_the_evidence)
     app.connect("missing-reference", _resolve)
     app.connect("autodoc-process-signature", _plain_defaults)
     app.connect("autodoc-process-docstring", _hide_colons, priority=400)
     app.connect("autodoc-process-docstring", _show_colons, priority=600)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _lead_to_the_evidence(app: Sphinx, name: str, source: list[str]) -> None:
+    """Lead links to the evidence, which is outside `docs`, to its copy on the site."""
+    source[0] = source[0].replace("](../benchmarks/README.md", "](evidence.md")
 
 
 def _import_types(app: Sphinx) -> None:
