@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
         validate_dataset as validate_dataset,
     )
     from opensafeintent.workflows.evaluate import demo as demo, evaluate as evaluate, grade as grade
+    from opensafeintent.workflows.export import Exported as Exported, export_run as export_run
     from opensafeintent.workflows.notebook import Run as Run, load_run as load_run
     from opensafeintent.workflows.imports import import_files as import_files
     from opensafeintent.workflows.judge_check import check_judges as check_judges
@@ -61,6 +62,7 @@ if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
         BuildSettings as BuildSettings,
         CompareSettings as CompareSettings,
         EvaluateSettings as EvaluateSettings,
+        ExportSettings as ExportSettings,
         GradeSettings as GradeSettings,
         ImportAnnotationsSettings as ImportAnnotationsSettings,
         ImportSettings as ImportSettings,
@@ -94,6 +96,7 @@ _NAMES = {
         "dedup_dataset export_dataset validate_dataset"
     ),
     "workflows.evaluate": "demo evaluate grade",
+    "workflows.export": "Exported export_run",
     "workflows.notebook": "Run load_run",
     "workflows.imports": "import_files",
     "workflows.judge_check": "check_judges",
@@ -101,8 +104,9 @@ _NAMES = {
     "workflows.sample_size": "SampleSize sample_size",
     "workflows.settings": (
         "AgreementSettings AnnotateDatasetSettings AnnotateRunSettings BuildSettings "
-        "CompareSettings EvaluateSettings GradeSettings ImportAnnotationsSettings "
-        "ImportSettings JudgeCheckSettings ReportSettings SampleSizeSettings TraceSettings"
+        "CompareSettings EvaluateSettings ExportSettings GradeSettings "
+        "ImportAnnotationsSettings ImportSettings JudgeCheckSettings ReportSettings "
+        "SampleSizeSettings TraceSettings"
     ),
     "workflows.trace": "Trace rejections trace traces",
 }

@@ -38,6 +38,7 @@ STARTS = (
 COMMANDS = (
     *(("dataset", "info"), ("dataset", "validate"), ("dataset", "check"), ("report",)),
     *(("compare",), ("grade",), ("trace", "--set", "x"), ("import", "--out", "x")),
+    ("export", "--format", "jsonl", "--out", "x.jsonl"),
     *(("agreement",), ("annotate", "import")),
 )
 

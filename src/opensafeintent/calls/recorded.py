@@ -170,7 +170,8 @@ def parse_recorded(record: Record) -> RecordedResponse:
     missing = _missing_in(record, given)
     without_response = any(gone.what == "response" for gone in missing)
     graded = [field in given for field in SCALES]
-    if "response" not in given and not without_response and not all(graded):
+    known = [field in given or any(gone.what == field for gone in missing) for field in SCALES]
+    if "response" not in given and not without_response and not all(known):
         record.fail(
             "response",
             "missing; a line has a response, or both grades, or all, or in `missing` why there is"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         AnnotateRunSettings,
         CompareSettings,
         EvaluateSettings,
+        ExportSettings,
         GradeSettings,
         ImportAnnotationsSettings,
         ImportSettings,
@@ -235,6 +236,16 @@ def report_command(settings: ReportSettings) -> int:
     are held against a gate only if there is no other model.
     """
     return _show(opensafeintent.write_report, settings)
+
+
+@command(cli, "export", "ExportSettings", "Write a run's results for other programs.")
+def export_command(settings: ExportSettings) -> None:
+    """Write the results of RUN for other programs: responses with their grades, a row each."""
+    exported = opensafeintent.export_run(settings)
+    for note in exported.notes:
+        _say(f"note: {note}")
+    for path in exported.files:
+        _say(str(path))
 
 
 @command(cli, "compare", "CompareSettings", "Compare every two models, with p values and ranks.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,11 +48,13 @@ class _Read(msgspec.Struct, kw_only=True):
     zero_helpfulness: int = 0
     log: InspectLog | None = None
     """What else is known of it, where it is a log of Inspect AI."""
+    named: str = ""
+    """The model that its lines name; empty if they name none."""
 
     @property
     def model(self) -> str:
         """The name that its responses go by, unless the user gives another."""
-        return self.log.model if self.log else self.path.stem
+        return self.log.model if self.log else self.named or self.path.stem
 
 
 def import_files(settings: ImportSettings) -> Outcome:
@@ -161,6 +163,8 @@ def _by_model(settings: ImportSettings, read: Sequence[_Read]) -> dict[str, list
     for item in read:
         model = settings.model or item.model
         check_model_name(model, "--model" if settings.model else f"{item.path}: model")
+        if settings.model and len({other.named for other in read if other.path == item.path}) > 1:
+            raise InputError(f"--model {model}: {item.path} names several models; leave it out")
         by_model.setdefault(model, []).append(item)
     return by_model
 
@@ -204,10 +208,13 @@ def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
 def _read_all(settings: ImportSettings, taxonomy: Taxonomy) -> list[_Read]:
     inspect = optional("inspect.logs")
     read = [
-        inspect.read_inspect_log(path)
-        if inspect and inspect.is_inspect_log(path)
-        else _read(path, taxonomy, settings.max_rows)
+        item
         for path in settings.files
+        for item in (
+            [inspect.read_inspect_log(path)]
+            if inspect and inspect.is_inspect_log(path)
+            else _read(path, taxonomy, settings.max_rows)
+        )
     ]
     logs = [item for item in read if not isinstance(item, _Read)]
     in_order = iter(inspect.sorted_out(logs) if logs else ())
@@ -218,7 +225,7 @@ def _of_log(log: InspectLog) -> _Read:
     return _Read(path=log.path, responses=log.responses, log=log)
 
 
-def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None) -> _Read:
+def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None) -> list[_Read]:
     try:
         records = list(read_records(path, limit=RowLimit(max_rows)))
         if not records:
@@ -226,9 +233,9 @@ def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None) -> _Read:
         if not any(is_scored(data) for _, data in records):
             first = records[0][1]
             if not isinstance(first, dict) or "variant" in first:
-                return _Read(path=path, responses=recorded_responses(records, path))
+                return _of_each_model(records, path)
             if "prompt" in first:
-                return _Read(path=path, responses=[], prompted=records)
+                return [_Read(path=path, responses=[], prompted=records)]
             raise InputError(
                 f"{path}: neither responses of ours (id, variant, response on each line; or prompt,"
                 " completion) nor an authors' file (model_responses or response_scores_… in each"
@@ -250,12 +257,26 @@ def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None) -> _Read:
         raise InputError(str(problem)) from problem
     if not responses:
         raise InputError(f"{path}: no responses in it")
-    return _Read(
-        path=path,
-        responses=responses,
-        prompt_sets=tuple(prompt_sets.values()),
-        zero_helpfulness=zeros,
-    )
+    return [
+        _Read(
+            path=path,
+            responses=responses,
+            prompt_sets=tuple(prompt_sets.values()),
+            zero_helpfulness=zeros,
+        )
+    ]
+
+
+def _of_each_model(records: Iterable[tuple[str, object]], path: Path) -> list[_Read]:
+    """Read lines of responses, each model's apart if they name their models."""
+    by_model: dict[str, list[tuple[str, object]]] = {}
+    for location, data in records:
+        named = data.get("model") if isinstance(data, dict) else None
+        by_model.setdefault(named if isinstance(named, str) else "", []).append((location, data))
+    return [
+        _Read(path=path, responses=recorded_responses(some, path), named=named)
+        for named, some in by_model.items()
+    ]
 
 
 def _by_prompt(item: _Read, dataset: Dataset) -> list[RecordedResponse]:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -45,7 +45,7 @@ _REAL = (
     "p_adjusted",
     "minimum_detectable_difference",
 )
-_TRUE = ("truncated", "prompt_hidden", "response_hidden")
+_TRUE = ("truncated", "prompt_hidden", "response_hidden", "partial")
 _FIGURE = "fig_"
 _HEADLINE = "Models by Mean Utility"
 _NOT_SHOWN = ("benign_utility", "dual_use_utility", "malicious_utility")
@@ -70,6 +70,18 @@ def load_run(run: str | os.PathLike[str], *further: str | os.PathLike[str]) -> R
     with rare_collections():
         cohorts = into_cohorts(read_graded_runs(list(folders)))
     return Run(cohorts, {name: path for path, name in folders.items()})
+
+
+class ShownTexts(NamedTuple):
+    """The texts of one response, as far as they are shown."""
+
+    prompt: str | None
+    response: str | None
+    """None too if there is none."""
+    ledger_row: int | None
+    """The id of the response's row in the ledger."""
+    prompt_hidden: bool
+    response_hidden: bool
 
 
 class Run:
@@ -168,16 +180,25 @@ class Run:
         Raises:
             InputError: pandas is missing, or a run is no longer where it was.
         """
-        columns, lines = grade_table(self._rows())
+        return _frame(*self.response_lines(include_unsafe=include_unsafe))
+
+    def response_lines(
+        self, *, include_unsafe: bool = False
+    ) -> tuple[list[str], Iterator[list[Any]]]:
+        """Return the columns of `responses`, and its lines, one a response.
+
+        Raises:
+            InputError: a run is no longer where it was.
+        """
+        runs = self._rows()
+        columns, lines = grade_table(runs)
         texts = (
             text
-            for run, (rows, data) in self._rows().items()
-            for text in self._texts(run, rows, data, include_unsafe)
+            for run, (rows, data) in runs.items()
+            for text in self.texts(run, rows, data, include_unsafe=include_unsafe)
         )
-        more = ("prompt", "response", "ledger_row", "prompt_hidden", "response_hidden")
-        return _frame(
-            (*columns, *more), [(*line, *text) for line, text in zip(lines, texts, strict=True)]
-        )
+        pairs = zip(lines, texts, strict=True)
+        return [*columns, *ShownTexts._fields], ([*line, *text] for line, text in pairs)
 
     @property
     def figures(self) -> list[str]:
@@ -231,11 +252,13 @@ class Run:
                 found.setdefault(cohort.origins[model].run, ([], cohort.dataset))[0].extend(rows)
         return found
 
-    def _texts(
-        self, run: str, rows: Iterable[GradeRow], dataset: Dataset, include_unsafe: bool
-    ) -> Iterator[tuple[Any, ...]]:
-        """Yield prompt, response, its row and what of them is hidden, as the report's page hides
-        it.
+    def texts(
+        self, run: str, rows: Iterable[GradeRow], dataset: Dataset, *, include_unsafe: bool
+    ) -> Iterator[ShownTexts]:
+        """Yield the texts of responses of one run; hidden is what the report's page hides.
+
+        Raises:
+            InputError: the run is no longer where it was.
         """
         folder = RunFolder(self.folders[run])
         manifest, _ = folder.load()
@@ -261,7 +284,8 @@ class Run:
                     else without_quoted(prompt_set.wordings()[row.variant], secret)
                 )
                 shown = None if text is None or no_text else without_quoted(text.text, secret)
-                yield prompt, shown, None if text is None else text.row, no_prompt, no_text
+                at = None if text is None else text.row
+                yield ShownTexts(prompt, shown, at, no_prompt, no_text)
 
     def __repr__(self) -> str:
         lines = [cohort_line(self.cohorts, index) for index in range(len(self.cohorts))]
@@ -336,10 +360,11 @@ def _frame(columns: Sequence[str], lines: Iterable[Sequence[Any]]) -> pd.DataFra
             'data frames need an extra: pip install "opensafeintent[frames]"'
         ) from error
     frame = pd.DataFrame(list(map(tuple, lines)), columns=list(columns), dtype=object)
-    return frame.astype({column: _type(column) for column in columns})
+    return frame.astype({column: column_type(column) for column in columns})
 
 
-def _type(column: str) -> str:
+def column_type(column: str) -> str:
+    """Return the type that pandas gives to a column, by its name."""
     base = column.partition("[")[0].removesuffix("_low").removesuffix("_high")
     if base in _WHOLE:
         return "Int64"

@@ -165,7 +165,7 @@ def check_gating(settings: Gating, gates: Sequence[Gate], runs: Sequence[Path], 
         raise InputError(f"--summary, --junit: both are {settings.junit}; expected two files")
     for option, path in (("--summary", settings.summary), ("--junit", settings.junit)):
         if path is not None:
-            _check_file(option, path, [*runs, out, *([baseline] if baseline else [])])
+            check_file(option, path, [*runs, out, *([baseline] if baseline else [])])
 
 
 def _check_baseline(baseline: Path, settings: Gating, runs: Sequence[Path]) -> None:
@@ -191,8 +191,12 @@ _OURS = (
 )
 
 
-def _check_file(option: str, path: Path, folders: Sequence[Path]) -> None:
-    """Refuse a file that cannot be written, or that takes the place of one of ours."""
+def check_file(option: str, path: Path, folders: Sequence[Path]) -> None:
+    """Refuse a file that cannot be written, or that takes the place of one of ours.
+
+    Raises:
+        InputError: see above; the text names `option`.
+    """
     if path.is_dir():
         raise InputError(f"{option} {path}: is a folder; expected a file")
     if path.name in _OURS and path.parent.resolve() in [folder.resolve() for folder in folders]:
@@ -671,7 +675,7 @@ def _write_numbers(
         for model, coverage in covered
         if coverage.missing_beyond(max_missing)
     ]
-    partial = [line for one in covered for line in _partial(*one)]
+    partial = [line for one in covered for line in partial_lines(*one)]
     outcome = Outcome(
         exit_code=1 if beyond else 0,
         cohorts=cohorts,
@@ -720,7 +724,8 @@ def _missing(coverage: Coverage, most: float) -> str:
     )
 
 
-def _partial(model: str, coverage: Coverage) -> Iterator[str]:
+def partial_lines(model: str, coverage: Coverage) -> Iterator[str]:
+    """Say which of a model's responses or grades are not there yet."""
     if coverage.partial:
         on_record = f"{coverage.responses:,} of {coverage.planned:,} responses are on record"
         yield f"{model}: partial: {on_record}"

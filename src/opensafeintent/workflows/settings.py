@@ -646,7 +646,7 @@ class ImportSettings(Data, frozen=True, kw_only=True):
     out: Annotated[Path, Opt("Folder of the run.", metavar="RUN")]
     model: Annotated[
         str | None,
-        Opt("Name of the model.  [default: the file's; a log's own]", metavar="NAME"),
+        Opt("Name of the model.  [default: the column model; the file's]", metavar="NAME"),
     ] = None
     dataset: Annotated[
         str | None,
@@ -717,6 +717,17 @@ class ReportSettings(Gating, frozen=True, kw_only=True):
     """Of responses, as `annotate import` writes them."""
     prices: PricesFile = None
     max_missing: MaxMissing = MAX_MISSING
+
+
+class ExportSettings(Settings, frozen=True, kw_only=True):
+    """Which run's results to write, in which format, and where to."""
+
+    run: Annotated[Path, Arg()]
+    format: Annotated[
+        Literal["csv", "parquet", "jsonl"], Opt("A row a response: csv, parquet, jsonl.")
+    ]
+    out: Annotated[Path, Opt("The file.", metavar="PATH")]
+    include_unsafe: IncludeUnsafe = False
 
 
 class CompareSettings(Settings, frozen=True, kw_only=True):

@@ -1,0 +1,129 @@
+"""A run's results as files for other programs: its responses with their grades, a row each."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from opensafeintent.calls.recorded import MissingGrade
+from opensafeintent.errors import InputError
+from opensafeintent.files import written_beside
+from opensafeintent.grades import NOT_GRADED
+from opensafeintent.hostile import cell_safe
+from opensafeintent.workflows.notebook import Run, column_type, load_run
+from opensafeintent.workflows.report import check_file, partial_lines
+from opensafeintent.workflows.settings import ExportSettings
+
+Lines = Iterable[Sequence[Any]]
+
+_FIRST = ("model", "id", "variant", "epoch", "prompt", "response")
+_PARTIAL = "partial"
+_WITHHELD = str(MissingGrade("response", "withheld"))
+_BATCH = 1000
+"""Rows of Parquet that are in memory at a time."""
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
+    """What an export wrote."""
+
+    files: tuple[Path, ...]
+    notes: tuple[str, ...]
+    """What a reader should know, a line each."""
+
+
+def export_run(settings: ExportSettings) -> Exported:
+    """Write a run's results for other programs; no call is made, and the run stays as it is.
+
+    Raises:
+        InputError: the folder holds no run, or one that is damaged; the file cannot be written, or
+            its name has another ending than the format; an extra is missing.
+    """
+    run = load_run(settings.run)
+    coverage = [one for cohort in run.cohorts for one in cohort.coverage.items()]
+    notes = [line for one in coverage for line in partial_lines(*one)]
+    if settings.out.suffix.lower() != f".{settings.format}":
+        raise InputError(f"--out {settings.out}: expected a name that ends in .{settings.format}")
+    check_file("--out", settings.out, [settings.run])
+    columns, lines = _response_lines(run, include_unsafe=settings.include_unsafe)
+    with written_beside(settings.out, private=True) as file:
+        _WRITERS[settings.format](columns, lines, file)
+    return Exported(files=(settings.out,), notes=tuple(notes))
+
+
+def _response_lines(
+    run: Run, *, include_unsafe: bool
+) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+    """Return columns and lines of every response, as `import` reads them.
+
+    A response without grades whose text is withheld is missing for that reason: nobody who reads
+    the file can have it graded.
+    """
+    partial = {
+        model: coverage.partial
+        for cohort in run.cohorts
+        for model, coverage in cohort.coverage.items()
+    }
+    columns, lines = run.response_lines(include_unsafe=include_unsafe)
+    order = sorted(columns, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
+
+    def cells(line: list[Any]) -> tuple[Any, ...]:
+        record = dict(zip(columns, line, strict=True))
+        record["truncated"] = bool(record["truncated"])
+        if record["response_hidden"] and record["missing"] == str(NOT_GRADED):
+            record["missing"] = _WITHHELD
+        return *(record[name] for name in order), partial[record["model"]]
+
+    return [*order, _PARTIAL], map(cells, lines)
+
+
+def _write_csv(columns: Sequence[str], lines: Lines, file: IO[bytes]) -> None:
+    """Write CSV, in which no cell is a formula, nor holds a NUL."""
+    text = io.TextIOWrapper(file, "utf-8", newline="")
+    writer = csv.writer(text)  # lines end in \r\n, as RFC 4180 has it
+    writer.writerow(map(cell_safe, columns))
+    writer.writerows(map(_cell, line) for line in lines)
+    text.detach()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return int(value)
+    return (
+        cell_safe(value).replace("\0", "\N{REPLACEMENT CHARACTER}")
+        if isinstance(value, str)
+        else value
+    )
+
+
+def _write_jsonl(columns: Sequence[str], lines: Lines, file: IO[bytes]) -> None:
+    file.writelines(
+        msgspec.json.encode(dict(zip(columns, line, strict=True))) + b"\n" for line in lines
+    )
+
+
+def _write_parquet(columns: Sequence[str], lines: Lines, file: IO[bytes]) -> None:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise InputError('Parquet needs an extra: pip install "opensafeintent[parquet]"') from error
+    types = {"Int64": pa.int64(), "boolean": pa.bool_(), "object": pa.string()}
+    schema = pa.schema({name: types[column_type(name)] for name in columns})
+    rest = iter(lines)
+    with pq.ParquetWriter(file, schema) as writer:
+        while some := list(islice(rest, _BATCH)):
+            columns_of = zip(*some, strict=True)
+            writer.write_batch(pa.record_batch([*map(list, columns_of)], schema=schema))
+
+
+_WRITERS: dict[str, Callable[[Sequence[str], Lines, IO[bytes]], None]] = {
+    "csv": _write_csv,
+    "jsonl": _write_jsonl,
+    "parquet": _write_parquet,
+}

@@ -1,0 +1,163 @@
+"""A run as files for other programs: what stands in them, what is withheld, and what comes back."""
+
+from __future__ import annotations
+
+import csv
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from endtoend import grades, metrics, osi
+from opensafeintent import (
+    EvaluateSettings,
+    ExportSettings,
+    ImportSettings,
+    evaluate,
+    export_run,
+    import_files,
+)
+from opensafeintent.errors import InputError
+from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+DATASET = made_dataset(prompt_set("boats", 1, "Fraud and Deception"), prompt_set("trains"))
+"""Seven prompts: boats has one paraphrase, trains none."""
+FORMATS = ("jsonl", "parquet")
+"""Those that `import` reads."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two scripted models, one of which does harm, and one imported with grades of every kind."""
+    folder = tmp_path_factory.mktemp("exporting")
+    models = ("baseline/refuse-all", "baseline/comply-all")
+    judges = ("baseline/judge", "baseline/comply-all")  # the second one's replies are no grades
+    evaluate(
+        EvaluateSettings(
+            models=models, judges=judges, dataset=dataset_file(folder, DATASET), out=folder / "run"
+        )
+    )
+    lines = lines_of(DATASET, helpfulness=3, harm_severity=0)
+    ungraded, half, unsafe, *_ = lines
+    del ungraded["helpfulness"], ungraded["harm_severity"], half["harm_severity"]
+    half["missing"] = ["harm_severity:unparsed"]
+    unsafe["harm_severity"] = 2
+    import_lines(folder, lines, DATASET, "files")
+    return folder / "run"
+
+
+def exported(run: Path, out: Path, **settings: Any) -> list[dict[str, Any]]:
+    """Export a run in the format of the file's ending, and read it."""
+    path = out / f"out.{settings['format']}"
+    assert export_run(ExportSettings(run=run, out=path, **settings)).files == (path,)
+    if settings["format"] == "parquet":
+        import pyarrow.parquet as pq
+
+        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+        return rows
+    if settings["format"] == "csv":
+        with path.open(newline="", encoding="utf-8") as file:
+            return [dict(row) for row in csv.DictReader(file)]
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def found(run: Path, *, bounds: bool) -> dict[str, Any]:
+    """Return every metric of every model. A withheld response that nobody graded is missing, and so
+    counts in the bounds; in the run it is one that nobody was asked to grade.
+    """
+    models: dict[str, Any] = metrics(run)["models"]
+    if not bounds:
+        for entry in (entry for numbers in models.values() for entry in numbers.values()):
+            del entry["bounds"]
+    return models
+
+
+@pytest.mark.parametrize("format_", ["csv", "jsonl", "parquet"])
+def test_a_row_a_response_with_grades_of_each_judge(
+    run: Path, tmp_path: Path, format_: str
+) -> None:
+    rows = exported(run, tmp_path, format=format_, include_unsafe=True)
+    known = grades(run)
+    assert len(rows) == len(known) == 21
+    assert list(rows[0])[:6] == ["model", "id", "variant", "epoch", "prompt", "response"]
+    named = ("id", "variant", "helpfulness", "harm_severity", "mode", "missing", "judge")
+    by_judge = [name for name in known[0] if "[" in name]
+    assert by_judge
+    for row, line in zip(rows, known, strict=True):
+        assert row["prompt"] == DATASET.by_id[row["id"]].wordings()[row["variant"]]
+        for name in (*named, *by_judge):
+            assert str("" if row[name] is None else row[name]) == line[name]
+    assert all(row["response"] for row in rows)
+    assert stat.S_IMODE((tmp_path / f"out.{format_}").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_unsafe_texts_are_withheld_unasked(run: Path, tmp_path: Path, format_: str) -> None:
+    for row in exported(run, tmp_path, format=format_):
+        assert (row["prompt"] is None) == row["prompt_hidden"] == (row["variant"] == "malicious")
+        safe = row["helpfulness"] is not None and row["harm_severity"] == 0
+        assert (row["response"] is None) == row["response_hidden"] == (not safe)
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.parametrize("include_unsafe", [False, True])
+def test_what_was_exported_comes_back_with_the_same_metrics(
+    run: Path, tmp_path: Path, format_: str, *, include_unsafe: bool
+) -> None:
+    rows = exported(run, tmp_path, format=format_, include_unsafe=include_unsafe)
+    again = tmp_path / "again"
+    files, dataset = (tmp_path / f"out.{format_}",), dataset_file(tmp_path, DATASET)
+    import_files(ImportSettings(files=files, out=again, dataset=dataset, max_missing=1))
+    assert found(again, bounds=include_unsafe) == found(run, bounds=include_unsafe)
+    back = exported(again, tmp_path, format="jsonl", include_unsafe=True)
+    texts = {(row["model"], row["id"], row["variant"]): row["response"] for row in rows}
+    assert {(row["model"], row["id"], row["variant"]): row["response"] for row in back} == texts
+    ungraded = next(row for row in back if row["model"] == "files")
+    assert ungraded["missing"] == ("grades:not_graded" if include_unsafe else "response:withheld")
+
+
+def test_several_models_of_a_file_cannot_have_one_name(run: Path, tmp_path: Path) -> None:
+    exported(run, tmp_path, format="jsonl")
+    with pytest.raises(InputError, match="names several models"):
+        import_files(
+            ImportSettings(
+                files=(tmp_path / "out.jsonl",),
+                out=tmp_path / "again",
+                dataset=dataset_file(tmp_path, DATASET),
+                model="one",
+            )
+        )
+
+
+def test_a_partial_run_is_marked_in_each_row(run: Path, tmp_path: Path) -> None:
+    assert not any(row["partial"] for row in exported(run, tmp_path, format="jsonl"))
+    import_lines(tmp_path, lines_of(DATASET, helpfulness=3, harm_severity=0)[1:], DATASET, "part")
+    ran = osi("export", tmp_path / "run", "--format", "jsonl", "--out", tmp_path / "part.jsonl")
+    assert "6 of 7 responses are on record" in ran.out
+    lines = (tmp_path / "part.jsonl").read_text().splitlines()
+    assert [json.loads(line)["partial"] for line in lines] == [True] * 6
+
+
+def test_no_cell_of_csv_is_a_formula(tmp_path: Path) -> None:
+    lines = lines_of(DATASET, helpfulness=3, harm_severity=0)
+    lines[0]["response"] = "=1+1\0"
+    import_lines(tmp_path, lines, DATASET, "sums")
+    row = exported(tmp_path / "run", tmp_path, format="csv")[0]
+    assert row["response"] == "'=1+1\N{REPLACEMENT CHARACTER}"
+
+
+def test_a_file_that_cannot_be_written_is_refused(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    refused = {
+        tmp_path / "out.txt": "ends in .csv",
+        tmp_path / "file" / "out.csv": "is a file",
+    }
+    for out, said in refused.items():
+        with pytest.raises(InputError, match=said):
+            export_run(ExportSettings(run=run, format="csv", out=out))
+    with pytest.raises(InputError, match="no run here"):
+        export_run(ExportSettings(run=tmp_path, format="csv", out=tmp_path / "out.csv"))
