@@ -326,6 +326,12 @@ def _run(shop: Workshop, name: str) -> None:
     shutil.copytree(kept, shop.folder / name)
 
 
+def _prices(shop: Workshop, name: str) -> None:
+    """Write the prices that the page of costs shows."""
+    page = (REPO / "docs" / "costs.md").read_text()
+    (shop.folder / name).write_text(page.partition("```json\n")[2].partition("```")[0])
+
+
 def _rubrics(shop: Workshop, name: str) -> None:
     """Rubrics in the authors' shape, every word invented here."""
     (shop.folder / name).mkdir()
@@ -399,6 +405,7 @@ _MAKERS: dict[str, Callable[[Workshop, str], None]] = {
     r"scored\.json|opensafeintent-\d+\.json": _authors,
     r"seeds\.jsonl": _seeds,
     r"responses\.jsonl": _responses,
+    r"prices\.json": _prices,
     r"rubrics": _rubrics,
     r"hub-folder": _hub_folder,
     r"paper\.toml|my-models\.toml": _suite,

@@ -151,7 +151,7 @@ def _stem(name: str) -> tuple[str, str]:
 @lru_cache(maxsize=256)
 def is_another(asked: str, served: str) -> bool:
     """Tell whether a reply names another model than the one that was asked: another name, or
-    another version where both have one (docs/replies.md).
+    another version where both have one (docs/missing-grades.md).
     """
     (name, version), (other, its_version) = _stem(asked), _stem(served)
     same = name == other and (version == its_version or not (version and its_version))

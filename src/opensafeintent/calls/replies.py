@@ -1,5 +1,5 @@
 """How a reply is read: what counts as an answer or a refusal, and what as neither
-(docs/replies.md).
+(docs/missing-grades.md).
 """
 
 from __future__ import annotations
