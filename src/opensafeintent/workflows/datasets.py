@@ -173,8 +173,8 @@ def dedup_dataset(
     Args:
         name: `starter`, a path, or `hf:owner/name[@revision]`.
         out: where the sets that are kept go; its suffix names the format: `.jsonl` or `.parquet`.
-        report: where the others go, as JSONL (docs/similarity.md). Private to the user: it holds
-            prompts. Beside `out` by default, with the name of `kept.jsonl` as `kept.dropped.jsonl`.
+        report: where the others go, as JSONL. Private to the user: it holds prompts. Beside `out`
+            by default, with the name of `kept.jsonl` as `kept.dropped.jsonl`.
         threshold: the ROUGE-L F1 from which on two prompts are too similar; read as it is written,
             so that 0.7 is 7/10.
         rule: `paper` compares every prompt with every prompt, paraphrases too, and drops above the
@@ -265,7 +265,7 @@ def check_dataset(
     """Check balance, parity of the intents, telling words, near-duplicates and paraphrases of a
     dataset.
 
-    What is measured and how: docs/dataset-check.md. The same dataset and seed give the same result.
+    How it is measured: docs/check-a-dataset.md. The same dataset and seed give the same result.
 
     Args:
         name: `starter`, a path, or `hf:owner/name[@revision]`.
