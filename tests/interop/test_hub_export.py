@@ -83,7 +83,7 @@ def test_the_datasets_library_reads_both_configurations(tmp_path: Path) -> None:
     read = json.loads(ran.stdout)
     assert (read["configs"], read["splits"]) == (["prompt_sets", "prompts"], ["test"])
     sets = load_dataset("starter").prompt_sets
-    # as docs/datasets.md and every record's `source` have it
+    # as every record's `source` has it
     canary = "5d0b6c1e-7f4a-4c0e-9b52-0f6a3b8de471"
     for row, item in zip(read["rows"], sets, strict=True):
         expected = {"content_shift": None, "canary": canary} | item.to_json()
