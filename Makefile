@@ -3,6 +3,7 @@
 # make test-all   the same with what takes long: documentation, browsers, Ray, Inspect's evaluation sets
 # make coverage   test-all, and which lines no test reaches: 95 % have to be reached
 # make test-engine   run what needs torch and transformers
+# make test-exchange   have shared results validated; needs Python 3.12
 # make fuzz   damage what every reader reads, with new seeds, for FUZZ_MINUTES (an hour)
 # make docs   build the documentation into build/docs
 # make release VERSION=x.y.z   check, with coverage, build and tag a release; nothing is uploaded
@@ -14,7 +15,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # It installs in seconds what takes pip a minute.
 UV := $(BIN)/uv
 
-.PHONY: demo test test-all coverage fuzz engine test-engine lint docs bench release lock clean
+.PHONY: demo test test-all coverage fuzz engine test-engine test-exchange lint docs bench release lock clean
 
 demo: $(VENV)/.base
 	$(BIN)/opensafeintent demo
@@ -47,6 +48,17 @@ $(ENGINE)/.ready: requirements-engine.txt $(VENV)/.dev
 	$(BIN)/python -c "import site; print('import site; site.addsitedir(%r)' % site.getsitepackages()[0])" \
 		> $$($(ENGINE)/bin/python -c "import site; print(site.getsitepackages()[0])")/base.pth
 	$(ENGINE)/bin/python -m pip --disable-pip-version-check --quiet install --requirement requirements-engine.txt
+	touch $@
+
+# Shared results against their project's own validator, in an environment of its own: it needs Python 3.12. pyenv's commands
+# answer for the versions that are named here.
+EXCHANGE := .venv-exchange
+test-exchange: $(EXCHANGE)/.ready
+	$(BIN)/python -m pytest tests/interop/test_exchange.py
+
+$(EXCHANGE)/.ready: requirements-exchange.txt $(VENV)/.dev
+	PYENV_VERSION=$$(pyenv versions --bare 2>/dev/null | paste -sd:) $(UV) venv --clear --quiet --python ">=3.12" $(EXCHANGE)
+	$(UV) pip install --quiet --python $(EXCHANGE)/bin/python --requirement requirements-exchange.txt
 	touch $@
 
 lint: $(VENV)/.dev
@@ -91,4 +103,4 @@ lock:
 	$(COMPILE) --output-file requirements.lock --constraint requirements-dev.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) $(ENGINE) runs .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(ENGINE) $(EXCHANGE) runs .mypy_cache .ruff_cache .pytest_cache

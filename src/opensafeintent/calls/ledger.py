@@ -51,6 +51,10 @@ _ATTEMPT = """
 _ATTEMPTS_AT = tuple(
     f"{_ATTEMPT} WHERE {condition}" for condition in (_SOME_KEYS, _SOME_KEYS.replace("<>", "="))
 )
+_LATEST = (
+    "SELECT coalesce(max(created), '') FROM (SELECT created FROM calls UNION SELECT created FROM"
+    " sources)"
+)
 _ROW = "id, status, stop_reason, created FROM calls WHERE key = :key AND status"
 _ROWS_OF = (
     f"SELECT 0 AS later, {_ROW} <> 'failed' UNION ALL SELECT 1, {_ROW} = 'failed' ORDER BY"
@@ -283,6 +287,12 @@ class Ledger:
                 typed(row[1:], tuple[int, str, str, str])
                 for row in self._reader.execute(_ROWS_OF, {"key": key})
             ]
+
+    def latest(self) -> str:
+        """Return when a call was last made or a file imported, ISO 8601; "" if none was."""
+        with reading(self.path):
+            found = self._reader.execute(_LATEST).fetchone()
+            return typed(found[0], str)
 
     def stored(self) -> Iterator[tuple[Any, ...]]:
         """Yield every row as it is stored, without its request: the id, then `STORED`."""

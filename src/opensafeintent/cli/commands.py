@@ -240,7 +240,9 @@ def report_command(settings: ReportSettings) -> int:
 
 @command(cli, "export", "ExportSettings", "Write a run's results for other programs.")
 def export_command(settings: ExportSettings) -> None:
-    """Write the results of RUN for other programs: responses with their grades, a row each."""
+    """Write the results of RUN for other programs: responses with their grades, a row each, or the
+    headline metrics in a format in which results are shared.
+    """
     exported = opensafeintent.export_run(settings)
     for note in exported.notes:
         _say(f"note: {note}")

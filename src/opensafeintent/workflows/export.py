@@ -1,4 +1,6 @@
-"""A run's results as files for other programs: its responses with their grades, a row each."""
+"""A run's results as files for other programs: its responses with their grades, a row each; its
+headline metrics in the formats in which results are shared.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,15 @@ from typing import IO, Any
 
 import msgspec
 
+from opensafeintent.analysis.cohort import Cohort
+from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.errors import InputError
+from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import written_beside
 from opensafeintent.grades import NOT_GRADED
 from opensafeintent.hostile import cell_safe
+from opensafeintent.interop import optional
 from opensafeintent.workflows.notebook import Run, column_type, load_run
 from opensafeintent.workflows.report import check_file, partial_lines
 from opensafeintent.workflows.settings import ExportSettings
@@ -25,6 +31,7 @@ Lines = Iterable[Sequence[Any]]
 _FIRST = ("model", "id", "variant", "epoch", "prompt", "response")
 _PARTIAL = "partial"
 _WITHHELD = str(MissingGrade("response", "withheld"))
+_NOT_SHOWN = "[withheld]"
 _BATCH = 1000
 """Rows of Parquet that are in memory at a time."""
 
@@ -46,14 +53,53 @@ def export_run(settings: ExportSettings) -> Exported:
     """
     run = load_run(settings.run)
     coverage = [one for cohort in run.cohorts for one in cohort.coverage.items()]
-    notes = [line for one in coverage for line in partial_lines(*one)]
+    notes = tuple(line for one in coverage for line in partial_lines(*one))
+    if settings.of_responses:
+        files = [_write_responses(settings, run)]
+    else:
+        files = _write_shared(settings, run)
+    return Exported(files=tuple(files), notes=notes)
+
+
+def _write_shared(settings: ExportSettings, run: Run) -> list[Path]:
+    """Write the headline metrics of each model into a folder."""
+    exchange = optional("exchange")
+    if exchange is None:
+        raise InputError(f"--format {settings.format}: is not part of this installation")
+    manifest, _ = RunFolder(settings.run).load()
+    with Ledger(RunFolder(settings.run).ledger_path(manifest), readonly=True) as ledger:
+        latest = ledger.latest()
+    if not latest:
+        raise InputError(f"{settings.run}: no response is on record")
+    origin = exchange.RunOrigin(
+        manifest=manifest,
+        latest=latest,
+        organization=settings.organization,
+        relationship=settings.relationship,
+    )
+
+    def texts(cohort: Cohort, model: str) -> Iterator[tuple[str, str | None]]:
+        rows, where = cohort.rows[model], cohort.origins[model].run
+        unsafe = settings.include_unsafe
+        for text in run.texts(where, rows, cohort.dataset, include_unsafe=unsafe):
+            response = _NOT_SHOWN if text.response_hidden else text.response
+            yield text.prompt or _NOT_SHOWN, response
+
+    files: list[Path] = exchange.write_every_eval_ever(
+        run.cohorts, origin, settings.out, texts if settings.samples else None
+    )
+    return files
+
+
+def _write_responses(settings: ExportSettings, run: Run) -> Path:
+    """Write a row a response into a file."""
     if settings.out.suffix.lower() != f".{settings.format}":
         raise InputError(f"--out {settings.out}: expected a name that ends in .{settings.format}")
     check_file("--out", settings.out, [settings.run])
     columns, lines = _response_lines(run, include_unsafe=settings.include_unsafe)
     with written_beside(settings.out, private=True) as file:
         _WRITERS[settings.format](columns, lines, file)
-    return Exported(files=(settings.out,), notes=tuple(notes))
+    return settings.out
 
 
 def _response_lines(

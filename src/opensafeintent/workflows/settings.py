@@ -724,10 +724,26 @@ class ExportSettings(Settings, frozen=True, kw_only=True):
 
     run: Annotated[Path, Arg()]
     format: Annotated[
-        Literal["csv", "parquet", "jsonl"], Opt("A row a response: csv, parquet, jsonl.")
+        Literal["csv", "parquet", "jsonl", "every-eval-ever"],
+        Opt("A row a response (csv, parquet, jsonl); shared results (every-eval-ever)."),
     ]
-    out: Annotated[Path, Opt("The file.", metavar="PATH")]
+    out: Annotated[Path, Opt("The file; a folder for shared results.", metavar="PATH")]
     include_unsafe: IncludeUnsafe = False
+    samples: Annotated[
+        bool, Opt("With every-eval-ever: write the responses with their scores too.")
+    ] = False
+    organization: Annotated[
+        str, Opt("With every-eval-ever: the name of the evaluator.", metavar="NAME")
+    ] = "unknown"
+    relationship: Annotated[
+        Literal["first_party", "third_party", "collaborative", "other"],
+        Opt("With every-eval-ever: of the evaluator to the models."),
+    ] = "other"
+
+    @property
+    def of_responses(self) -> bool:
+        """Whether the format has a row a response."""
+        return self.format in ("csv", "parquet", "jsonl")
 
 
 class CompareSettings(Settings, frozen=True, kw_only=True):

@@ -1,0 +1,237 @@
+"""Results in the formats in which they are shared: what they say of a run, and whether others'
+validators take them.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from endtoend import REPO, metrics, osi
+from opensafeintent import (
+    EvaluateSettings,
+    ExportSettings,
+    FunctionModel,
+    evaluate,
+    export_run,
+)
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.errors import InputError
+from opensafeintent.interop.exchange import HEADLINES, model_id
+from opensafeintent.metrics import METRICS, PRIMARY
+from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+DATASET = made_dataset(prompt_set("boats", 1, "Fraud and Deception"), prompt_set("trains"))
+VALIDATOR = REPO / ".venv-exchange" / "bin" / "every_eval_ever"
+JUDGES = ("kind", "stern")
+
+
+def judge(name: str) -> FunctionModel:
+    """Grade 3 for help, and no harm; to the stern one malicious requests do."""
+
+    def grade(messages: Sequence[dict[str, str]]) -> str:
+        text = messages[0]["content"]
+        if "one integer from 1 to 4" in text:
+            return "3"
+        return "2" if name == "stern" and "unkindly" in text else "0"
+
+    return FunctionModel(grade, name=name, version="1")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one model with a panel of three, sampled in a way of its own."""
+    folder = tmp_path_factory.mktemp("exchange")
+    evaluate(
+        EvaluateSettings(
+            models=("baseline/comply-all",),
+            judges=("baseline/judge", *(judge(name) for name in JUDGES)),
+            dataset=dataset_file(folder, DATASET),
+            out=folder / "run",
+            temperature=0.5,
+            max_tokens=300,
+            system="Be brief.",
+        )
+    )
+    return folder / "run"
+
+
+def shared(run: Path, out: Path, **settings: Any) -> list[dict[str, Any]]:
+    """Export records of Every Eval Ever; read those of the models, in the order of their files."""
+    settings = {"run": run, "out": out, "format": "every-eval-ever"} | settings
+    files = export_run(ExportSettings(**settings)).files
+    return [json.loads(path.read_text("utf-8")) for path in files if path.suffix == ".json"]
+
+
+def samples(out: Path) -> list[dict[str, Any]]:
+    (path,) = out.glob("data/*/*/*/*_samples.jsonl")
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def test_a_record_has_the_headline_metrics_of_the_run(run: Path, tmp_path: Path) -> None:
+    (record,) = shared(run, tmp_path)
+    numbers = metrics(run)["models"]["baseline/comply-all"]
+    assert {*PRIMARY} < {*HEADLINES} <= {*METRICS}
+    found = {
+        result["metric_config"]["metric_id"]: result for result in record["evaluation_results"]
+    }
+    assert found.keys() == {f"opensafeintent.{name}" for name in HEADLINES}
+    for name in HEADLINES:
+        result, entry = found[f"opensafeintent.{name}"], numbers[name]
+        interval = result["score_details"]["uncertainty"]["confidence_interval"]
+        assert result["score_details"]["score"] == entry["value"]
+        assert [interval["lower"], interval["upper"]] == entry["ci"]
+        assert (interval["confidence_level"], interval["method"]) == (0.95, entry["ci_method"])
+        assert result["metric_config"]["lower_is_better"] == METRICS[name].less_is_better
+        arguments = {"temperature": 0.5, "max_tokens": 300}
+        assert result["generation_config"]["generation_args"] == arguments
+        assert result["generation_config"]["additional_details"]["system"] == "Be brief."
+        details = result["source_data"]["additional_details"]
+        assert details == {"sha256": DATASET.hash, "prompt_sets": "2"}
+    assert record["source_metadata"]["evaluator_relationship"] == "other"
+
+
+def test_a_panel_is_described_with_its_prompts(run: Path, tmp_path: Path) -> None:
+    (record,) = shared(run, tmp_path)
+    manifest = json.loads((run / "run.json").read_text())
+    ways = {}
+    for result in record["evaluation_results"]:
+        scoring = result["metric_config"]["llm_scoring"]
+        assert {one["model_info"]["name"] for one in scoring["judges"]} == {*manifest["judges"]}
+        for role in ("helpfulness", "harm"):
+            digest = scoring["additional_details"][f"sha256_{role}"]
+            assert manifest["templates"][digest]["source"] in scoring["input_prompt"]
+        ways[result["metric_config"]["metric_id"]] = scoring["aggregation_method"]
+    # a majority of judges decides what is safe; the rest are medians of grades
+    assert ways.pop("opensafeintent.triplet_safety") == "majority_vote"
+    assert {*ways.values()} == {"median"}
+
+
+def test_the_same_run_gives_the_same_files_whenever_it_was_made(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = export_run(ExportSettings(run=run, format="every-eval-ever", out=tmp_path)).files
+    before = {path: path.read_bytes() for path in first}
+    again = export_run(ExportSettings(run=run, format="every-eval-ever", out=tmp_path)).files
+    assert {path: path.read_bytes() for path in again} == before
+    monkeypatch.setattr(Ledger, "latest", lambda _: "2020-01-01T00:00:00+00:00")
+    later = export_run(ExportSettings(run=run, format="every-eval-ever", out=tmp_path)).files
+    assert later == first
+    assert {path: path.read_bytes() for path in later} != before
+
+
+def test_scores_of_samples_average_to_the_metrics_of_single_responses(
+    tmp_path: Path,
+) -> None:
+    lines = lines_of(DATASET, helpfulness=4, harm_severity=0)
+    lines[0]["helpfulness"] = 2
+    lines[2]["harm_severity"] = 3
+    import_lines(tmp_path, lines, DATASET, "openai/gpt-5.4")
+    (record,) = shared(tmp_path / "run", tmp_path / "out", samples=True)
+    found = samples(tmp_path / "out")
+    assert len(found) == record["detailed_evaluation_results"]["total_rows"] == 6 + 6 + 2
+    by_result: dict[str, list[dict[str, Any]]] = {}
+    for one in found:
+        by_result.setdefault(one["evaluation_name"].partition(".")[2], []).append(one)
+        assert one["evaluation_id"] == record["evaluation_id"]
+        assert one["model_id"] == record["model_info"]["id"] == "openai/gpt-5.4"
+    numbers = metrics(tmp_path / "run")["models"]["openai/gpt-5.4"]
+    # both triplets are complete, so that these are means over responses too
+    for name, same in (
+        ("mean_utility", "mean_utility"),
+        ("triplet_safety", "mean_safety"),
+        ("low_help_rate_benign", "low_help_rate_benign"),
+    ):
+        scores = [one["evaluation"]["score"] for one in by_result[name]]
+        assert sum(scores) / len(scores) == pytest.approx(numbers[same]["value"])
+    # boats, benign: little help; boats, malicious: unsafe
+    wrong = {
+        (name, one["sample_id"])
+        for name, several in by_result.items()
+        for one in several
+        if not one["evaluation"]["is_correct"]
+    }
+    unsafe = {(name, "boats/malicious/1") for name in ("triplet_safety", "mean_utility")}
+    assert wrong == unsafe | {("low_help_rate_benign", "boats/benign/1")}
+
+
+@pytest.mark.parametrize("include_unsafe", [False, True])
+def test_samples_show_unsafe_texts_only_if_asked(tmp_path: Path, *, include_unsafe: bool) -> None:
+    lines = lines_of(DATASET, helpfulness=4, harm_severity=0)
+    lines[1]["harm_severity"] = 3
+    import_lines(tmp_path, lines, DATASET, "m")
+    shared(tmp_path / "run", tmp_path / "out", samples=True, include_unsafe=include_unsafe)
+    for one in samples(tmp_path / "out"):
+        place = one["sample_id"]
+        assert (one["input"]["raw"] != "[withheld]") == (include_unsafe or "mal" not in place)
+        hidden = place == "boats/dual_use/1" and not include_unsafe
+        assert (one["output"]["raw"] == ["[withheld]"]) == hidden
+
+
+def test_a_partial_run_and_missing_grades_are_said(tmp_path: Path) -> None:
+    lines = lines_of(DATASET, helpfulness=4, harm_severity=0)[1:]
+    del lines[1]["harm_severity"]
+    lines[1]["missing"] = "harm_severity:unparsed"
+    import_lines(tmp_path, lines, DATASET, "m", max_missing=1)
+    (record,) = shared(tmp_path / "run", tmp_path / "out", samples=True)
+    for result in record["evaluation_results"]:
+        details = result["score_details"]["details"]
+        assert (details["partial"], details["responses"]) == ("true", "6 of 7")
+        assert float(details["missing_core_grades"]) > 0
+        assert "llm_scoring" not in result["metric_config"]
+    assert {one["sample_id"] for one in samples(tmp_path / "out")} == {
+        *("boats/dual_use/1", "trains/benign/1", "trains/dual_use/1", "trains/malicious/1")
+    }
+
+
+def test_a_run_without_numbers_is_refused(run: Path, tmp_path: Path) -> None:
+    import_lines(tmp_path, lines_of(DATASET), DATASET, "m")
+    ran = osi("export", tmp_path / "run", "--format", "every-eval-ever", "--out", tmp_path / "o")
+    assert (ran.code, "no headline metric" in ran.err) == (2, True)
+    with pytest.raises(InputError, match="cannot create the folder"):
+        shared(run, tmp_path / "m.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("openai/gpt-5.4", "openai/gpt-5.4"),
+        ("vllm/meta-llama/Llama-3.3-70B", "meta-llama/Llama-3.3-70B"),
+        ("openai-api/together/meta-llama/Llama-4", "meta-llama/Llama-4"),
+        ("openrouter/openai/gpt-5.4", "openai/gpt-5.4"),
+        ("ollama/llama3.1:8b", "ollama/llama3.1:8b"),
+        ("hf//mnt/../checkpoints/step-12", "hf/step-12"),
+        ("baseline/refuse-all", "baseline/refuse-all"),
+        ("mine", "imported/mine"),
+    ],
+)
+def test_a_model_goes_by_the_name_that_others_know(ours: str, theirs: str) -> None:
+    assert model_id(ours) == theirs
+
+
+@pytest.mark.skipif(not VALIDATOR.exists(), reason="needs Python 3.12: make test-exchange")
+def test_their_validator_takes_records_and_samples(run: Path, tmp_path: Path) -> None:
+    names = (
+        *("openai/gpt-5.4", "vllm/meta-llama/Llama-3.3", "ollama/llama:8b", "mine", "a:b?/c<d>|"),
+        "hf//mnt/../checkpoints/step-12",
+    )
+    for number, name in enumerate(names):
+        lines = lines_of(DATASET, helpfulness=3, harm_severity=number % 2)[number % 2 :]
+        lines[3]["response"] = ""
+        import_lines(tmp_path / str(number), lines, DATASET, name)
+    runs = [run, *(tmp_path / str(number) / "run" for number in range(len(names)))]
+    for number, one in enumerate(runs):
+        shared(one, tmp_path / "out", samples=number != 1, include_unsafe=bool(number % 2))
+    files = sorted((tmp_path / "out").glob("data/*/*/*/*"))
+    assert len(files) == 2 * len(runs) - 1
+    ran = subprocess.run(
+        [VALIDATOR, "validate", *files], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
