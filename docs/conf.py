@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import metadata
 from pathlib import Path
-
-from sphinx.application import Sphinx
 
 sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 
@@ -59,11 +56,3 @@ html_show_sphinx = False
 smartquotes_action = "D"  # dashes only: quotes stay as they were typed
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
-
-_URLS = dict(line.split(", ") for line in metadata(project).get_all("Project-URL") or ())
-
-
-def setup(app: Sphinx) -> None:
-    """Have links to files outside the documentation lead to the repository."""
-    place = f"]({_URLS['Source']}/blob/main/"
-    app.connect("source-read", lambda _, __, text: text.append(text.pop().replace("](../", place)))
