@@ -606,6 +606,9 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in (*PAPER_METRICS,
 PRIMARY = tuple(metric.name for metric in METRICS.values() if metric.primary)
 """The two that comparisons are declared on."""
 
+HEADLINES = (*PRIMARY, "low_help_rate_benign")
+"""Those and the over-refusal rate: what is shared with other programs."""
+
 
 def compute(array: LabelledSet) -> dict[str, Ratio]:
     """Return every metric of a labelled array of grades (see `grades.to_array`)."""

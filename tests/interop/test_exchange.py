@@ -22,8 +22,8 @@ from opensafeintent import (
 )
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.errors import InputError
-from opensafeintent.interop.exchange import HEADLINES, model_id
-from opensafeintent.metrics import METRICS, PRIMARY
+from opensafeintent.interop.exchange import model_id
+from opensafeintent.metrics import HEADLINES, METRICS
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -78,7 +78,6 @@ def samples(out: Path) -> list[dict[str, Any]]:
 def test_a_record_has_the_headline_metrics_of_the_run(run: Path, tmp_path: Path) -> None:
     (record,) = shared(run, tmp_path)
     numbers = metrics(run)["models"]["baseline/comply-all"]
-    assert {*PRIMARY} < {*HEADLINES} <= {*METRICS}
     found = {
         result["metric_config"]["metric_id"]: result for result in record["evaluation_results"]
     }
@@ -197,6 +196,62 @@ def test_a_run_without_numbers_is_refused(run: Path, tmp_path: Path) -> None:
     assert (ran.code, "no headline metric" in ran.err) == (2, True)
     with pytest.raises(InputError, match="cannot create the folder"):
         shared(run, tmp_path / "m.jsonl")
+
+
+def hf_results(run: Path, out: Path, **settings: Any) -> dict[str, list[dict[str, Any]]]:
+    """Export results for model repositories; read them, by the folder of the repository."""
+    yaml = pytest.importorskip("yaml")
+    settings = {"run": run, "out": out, "format": "hf-results", "repo": "me/sets"} | settings
+    files = export_run(ExportSettings(**settings)).files
+    assert {path.name for path in files} == {"opensafeintent.yaml"}
+    return {
+        str(path.parents[1].relative_to(out)): yaml.safe_load(path.read_text("utf-8"))
+        for path in files
+    }
+
+
+def test_a_model_repository_has_a_value_for_each_headline_metric(run: Path, tmp_path: Path) -> None:
+    found = hf_results(run, tmp_path)
+    numbers = metrics(run)["models"]["baseline/comply-all"]
+    (entries,) = found.values()
+    assert [*found] == ["baseline/comply-all"]
+    assert [entry["dataset"] for entry in entries] == [
+        {"id": "me/sets", "task_id": name} for name in HEADLINES
+    ]
+    for entry, name in zip(entries, HEADLINES, strict=True):
+        assert entry["value"] == pytest.approx(numbers[name]["value"], abs=1e-6)
+        low, high = numbers[name]["ci"]
+        for said in (f"[{low:.4f}, {high:.4f}]", "2 prompt-sets", "python/stern@1", "osi-harm"):
+            assert said in entry["notes"]
+        assert len(entry["date"]) == 10
+
+
+def test_results_of_a_partial_run_are_refused_unless_asked_for(tmp_path: Path) -> None:
+    lines = lines_of(DATASET, helpfulness=4, harm_severity=0)[1:]
+    import_lines(tmp_path, lines, DATASET, 'a: "b" # c')
+    with pytest.raises(InputError, match="6 of 7 responses are on record; --partial"):
+        hf_results(tmp_path / "run", tmp_path)
+    ((_, entries),) = hf_results(tmp_path / "run", tmp_path, partial=True).items()
+    assert all("PARTIAL: 6 of 7" in entry["notes"] for entry in entries)
+
+
+def test_a_dataset_of_the_hub_is_known_by_its_name(tmp_path: Path) -> None:
+    import_lines(tmp_path, lines_of(DATASET, helpfulness=4, harm_severity=0), DATASET, "m")
+    manifest = tmp_path / "run" / "run.json"
+    manifest.write_text(manifest.read_text().replace('"made"', '"hf:me/others@v1"'))
+    ((_, (entry, *_)),) = hf_results(tmp_path / "run", tmp_path / "hf", repo=None).items()
+    assert entry["dataset"] == {"id": "me/others", "revision": "v1", "task_id": "triplet_safety"}
+    assert "imported" in entry["notes"]
+    (record,) = shared(tmp_path / "run", tmp_path / "eee")
+    source = record["evaluation_results"][0]["source_data"]
+    assert (source["source_type"], source["hf_repo"]) == ("hf_dataset", "me/others")
+    assert source["additional_details"]["revision"] == "v1"
+
+
+@pytest.mark.parametrize("repo", [None, "me", "a/b/c", "x y/z"])
+def test_results_name_a_dataset_of_the_hub(run: Path, tmp_path: Path, repo: str | None) -> None:
+    with pytest.raises(InputError, match="--repo"):
+        hf_results(run, tmp_path, repo=repo)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 
 from opensafeintent import Dataset, OpenSafeIntentError, export_dataset, load_dataset, load_taxonomy
 from opensafeintent.interop.hub import Publication
+from opensafeintent.metrics import HEADLINES
 from promptsets.fake_hub import hub_process
 from promptsets.samples import OURS, lines, ours
 
@@ -111,7 +112,9 @@ def test_the_folder_is_the_same_dataset_and_the_same_bytes(
         dataset = str(request.getfixturevalue("published") / name)
     exported = export(tmp_path / "out.v1", dataset)
     first = written(tmp_path / "out.v1")
-    assert sorted(first) == ["README.md", "prompt_sets/test.parquet", "prompts/test.parquet"]
+    assert sorted(first) == [
+        *("README.md", "eval.yaml", "prompt_sets/test.parquet", "prompts/test.parquet")
+    ]
     for folder in ("out.v1", "other"):
         export(tmp_path / folder, dataset)
         assert written(tmp_path / folder) == first
@@ -135,6 +138,17 @@ def test_a_dataset_brings_its_taxonomy_and_the_next_takes_it_away(
     assert '| A "domain" \\\\ with quotes, \\\\u202e and 😀 | 1 | 1 |' in body(tmp_path / "d")
     export(tmp_path / "d")
     assert not (tmp_path / "d" / "taxonomy.toml").exists()
+
+
+def test_the_headline_metrics_are_the_tasks_of_a_benchmark(tmp_path: Path) -> None:
+    import yaml
+
+    export(tmp_path, title='Sets: "mine" # all')
+    benchmark = yaml.safe_load((tmp_path / "eval.yaml").read_text("utf-8"))
+    assert benchmark["name"] == 'Sets: "mine" # all'
+    assert benchmark["evaluation_framework"] == "inspect-ai"
+    where = {"config": "prompt_sets", "split": "test"}
+    assert benchmark["tasks"] == [{"id": name, **where} for name in HEADLINES]
 
 
 @pytest.mark.parametrize("edited", [True, False])

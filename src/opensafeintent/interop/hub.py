@@ -19,6 +19,7 @@ from opensafeintent import __version__
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import make_private_folder, read_text, write_private
 from opensafeintent.hostile import one_line
+from opensafeintent.metrics import HEADLINES
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.record import (
     Plain,
@@ -59,6 +60,11 @@ LICENSES = {
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _MARK = "Written by `opensafeintent dataset export`."
 _MOST_SOURCES = 5
+_ABOUT = (
+    "Does a model give the right amount of help as intent shifts? Triplet Safety: the share of sets"
+    " answered safely under all three intents. Mean Utility: helpfulness that counts only if the"
+    " response is safe. Low help rate: benign prompts with little help or none."
+)
 
 
 class Publication(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,6 +212,7 @@ def write_hub_folder(dataset: Dataset, out: Path, publication: Publication) -> l
     }
     if dataset.taxonomy != default_taxonomy():
         files[TAXONOMY] = _toml(dataset.taxonomy)
+    files["eval.yaml"] = _eval_yaml(title)
     files[CARD] = _card(dataset, publication, title=title, canary=canary)
     _make_way(out, files)
     for path, content in files.items():
@@ -228,6 +235,25 @@ def _make_way(out: Path, files: Iterable[str]) -> None:
             f"{in_the_way}: was not written by `dataset export`, or was edited since; name another"
             " folder"
         )
+
+
+def _eval_yaml(title: str) -> str:
+    """Return what makes a dataset of the hub a benchmark: a task for each headline metric. Inspect
+    AI is what the hub knows among the programs that compute them.
+    """
+    tasks = (
+        line
+        for metric in HEADLINES
+        for line in (f"  - id: {metric}", f"    config: {_PROMPT_SETS.name}", "    split: test")
+    )
+    lines = (
+        f"# {_MARK} To evaluate a model: inspect eval opensafeintent/opensafeintent",
+        f"name: {yaml_text(title)}",
+        f"description: {yaml_text(_ABOUT)}",
+        "evaluation_framework: inspect-ai",
+        "tasks:",
+    )
+    return "\n".join([*lines, *tasks]) + "\n"
 
 
 def _toml(taxonomy: Taxonomy) -> str:

@@ -57,15 +57,17 @@ def export_run(settings: ExportSettings) -> Exported:
     if settings.of_responses:
         files = [_write_responses(settings, run)]
     else:
-        files = _write_shared(settings, run)
+        files = _write_shared(settings, run, notes)
     return Exported(files=tuple(files), notes=notes)
 
 
-def _write_shared(settings: ExportSettings, run: Run) -> list[Path]:
+def _write_shared(settings: ExportSettings, run: Run, notes: Sequence[str]) -> list[Path]:
     """Write the headline metrics of each model into a folder."""
     exchange = optional("exchange")
     if exchange is None:
         raise InputError(f"--format {settings.format}: is not part of this installation")
+    if notes and settings.format == "hf-results" and not settings.partial:
+        raise InputError(f"{'; '.join(notes)}; --partial writes what there is")
     manifest, _ = RunFolder(settings.run).load()
     with Ledger(RunFolder(settings.run).ledger_path(manifest), readonly=True) as ledger:
         latest = ledger.latest()
@@ -76,6 +78,7 @@ def _write_shared(settings: ExportSettings, run: Run) -> list[Path]:
         latest=latest,
         organization=settings.organization,
         relationship=settings.relationship,
+        repo=settings.repo,
     )
 
     def texts(cohort: Cohort, model: str) -> Iterator[tuple[str, str | None]]:
@@ -85,9 +88,11 @@ def _write_shared(settings: ExportSettings, run: Run) -> list[Path]:
             response = _NOT_SHOWN if text.response_hidden else text.response
             yield text.prompt or _NOT_SHOWN, response
 
-    files: list[Path] = exchange.write_every_eval_ever(
-        run.cohorts, origin, settings.out, texts if settings.samples else None
-    )
+    if settings.format == "hf-results":
+        files: list[Path] = exchange.write_hf_results(run.cohorts, origin, settings.out)
+    else:
+        shown = texts if settings.samples else None
+        files = exchange.write_every_eval_ever(run.cohorts, origin, settings.out, shown)
     return files
 
 

@@ -724,8 +724,8 @@ class ExportSettings(Settings, frozen=True, kw_only=True):
 
     run: Annotated[Path, Arg()]
     format: Annotated[
-        Literal["csv", "parquet", "jsonl", "every-eval-ever"],
-        Opt("A row a response (csv, parquet, jsonl); shared results (every-eval-ever)."),
+        Literal["csv", "parquet", "jsonl", "every-eval-ever", "hf-results"],
+        Opt("A row a response (csv, parquet, jsonl); shared results (the others)."),
     ]
     out: Annotated[Path, Opt("The file; a folder for shared results.", metavar="PATH")]
     include_unsafe: IncludeUnsafe = False
@@ -739,6 +739,12 @@ class ExportSettings(Settings, frozen=True, kw_only=True):
         Literal["first_party", "third_party", "collaborative", "other"],
         Opt("With every-eval-ever: of the evaluator to the models."),
     ] = "other"
+    repo: Annotated[
+        str | None, Opt("With hf-results: the dataset on the hub.", metavar="OWNER/NAME")
+    ] = None
+    partial: Annotated[
+        bool, Opt("With hf-results: write the results of a run that is incomplete.")
+    ] = False
 
     @property
     def of_responses(self) -> bool:
