@@ -138,7 +138,7 @@ def default_taxonomy() -> Taxonomy:
 
 def load_taxonomy(path: Path) -> Taxonomy:
     """Read a taxonomy from a TOML file (`name`, `[[harm_domains]]`, `[[task_types]]`; see
-    docs/formats.md).
+    docs/file-formats.md).
 
     Raises:
         InputError: the file cannot be read, or is not a taxonomy with at least one domain and one

@@ -313,6 +313,11 @@ def _suite(shop: Workshop, name: str) -> None:
     (shop.folder / name).write_text(f'name = "mine"\n{models}')
 
 
+def _taxonomy(shop: Workshop, name: str) -> None:
+    """Copy the paper's taxonomy: that of the sets of `_sets`."""
+    shutil.copyfile(STARTER.with_name("taxonomy.toml"), shop.folder / name)
+
+
 def _run(shop: Workshop, name: str) -> None:
     """Evaluate two models, once for all pages: on enough prompt-sets for a study where people are
     asked about it.
@@ -409,6 +414,7 @@ _MAKERS: dict[str, Callable[[Workshop, str], None]] = {
     r"rubrics": _rubrics,
     r"hub-folder": _hub_folder,
     r"paper\.toml|my-models\.toml": _suite,
+    r"taxonomy\.toml": _taxonomy,
     r"runs/(mine|first|demo|second|v\d|models-\d+)": _run,
     r"runs/imported": _imported,
     r"logs/.*\.eval": _log,
