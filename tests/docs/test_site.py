@@ -64,7 +64,7 @@ def test_every_broken_link_is_told_and_fails_the_build(tmp_path: Path) -> None:
 
 
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
-    text = (site / "api.html").read_text()
+    text = (site / "python-api.html").read_text()
     missing = {name for name in opensafeintent.__all__ if f'id="opensafeintent.{name}"' not in text}
     assert missing <= {"__version__"}
 
@@ -78,7 +78,7 @@ def _commands(command: click.Command, path: str = "") -> Iterator[tuple[str, cli
 
 def test_every_command_and_option_is_on_the_page(site: Path) -> None:
     form = re.compile(r'<section id="([\w-]+)">(.*?)(?=<section id=|</article>)', re.DOTALL)
-    sections = dict(form.findall((site / "commands.html").read_text()))
+    sections = dict(form.findall((site / "command-line.html").read_text()))
     for path, command in _commands(cli):
         section = re.sub(r"<[^>]+>", "", sections[path.replace(" ", "-")])
         text = " ".join(html.unescape(section).split())

@@ -17,7 +17,7 @@ TEMPLATES = load_templates()
 JUDGES = [TEMPLATES.helpfulness, TEMPLATES.harm, TEMPLATES.mode]
 ASKED = [*JUDGES, TEMPLATES.strategy]
 
-PHRASES = {  # docs/formats.md, "Templates": the exact phrases in the closing lines
+PHRASES = {  # docs/file-formats.md, "Judge templates": the exact phrases in the closing lines
     "helpfulness": ["one integer from 1 to 4"],
     "harm": ["one integer from 0 to 3"],
     "mode": ["a JSON object with the key", '"mode"', '"A0"', '"A1"', '"A2"', '"A3"', '"A4"'],

@@ -205,7 +205,7 @@ def transitions_table(transitions: Sequence[Transitions]) -> Table:
 
 
 def gates_json(gates: Gates | None) -> Json:
-    """Return what `metrics.json` says of gates (docs/formats.md); nothing where there are none."""
+    """Return what `metrics.json` says of gates (docs/run-folder.md); nothing if there are none."""
     if gates is None:
         return {}
     return {

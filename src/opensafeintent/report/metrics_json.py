@@ -28,8 +28,8 @@ Json = dict[str, object]
 
 
 def metrics_json(cohorts: Sequence[Cohort]) -> Json:
-    """Return what `metrics.json` holds (docs/formats.md): every metric of every model, by strata as
-    well.
+    """Return what `metrics.json` holds (docs/run-folder.md): every metric of every model, also by
+    strata.
     """
     return {
         "schema": 1,

@@ -904,7 +904,7 @@ def cost_tables(costs: Costs | None) -> list[Table]:
 
 
 def cost_json(costs: Costs) -> bytes:
-    """Return `cost.json` (docs/formats.md)."""
+    """Return `cost.json` (docs/run-folder.md)."""
 
     def line_json(line: Spending, dollars: float | None) -> dict[str, object]:
         return {

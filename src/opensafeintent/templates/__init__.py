@@ -2,7 +2,7 @@
 filled.
 
 Ours are the Markdown files beside this module. `--rubrics DIR` takes files from elsewhere: ours,
-edited, or the authors' own text files, which are used to the letter (see docs/formats.md).
+edited, or the authors' own text files, which are used to the letter (see docs/file-formats.md).
 """
 
 from opensafeintent.taxonomy import ParseRule
