@@ -465,7 +465,7 @@ def _part(
         prefix=prefix,
         heading=_heading(cohort),
         apart=_apart_because(cohorts[0], cohort) if index else "",
-        facts=_facts(cohort, runs),
+        facts=facts_of(cohort, runs),
         findings=findings(cohort),
         cautions=cautions(cohort, corrected=_corrected(own), max_missing=max_missing),
         content=page.sections(shown, figures, prefix=prefix, said=said, drawings=drawings),
@@ -560,7 +560,7 @@ def _named(judges: Sequence[str]) -> str:
     return one_line(graders(judges), 80) or "none"
 
 
-def _facts(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]:
+def facts_of(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]:
     """Return what was measured on what, as (term, text)."""
     dataset, conditions = cohort.dataset, cohort.conditions
     domains = {item.harm_domain for item in dataset.prompt_sets}

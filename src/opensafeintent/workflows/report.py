@@ -180,7 +180,9 @@ def _check_baseline(baseline: Path, settings: Gating, runs: Sequence[Path]) -> N
         raise InputError(f"--baseline {baseline}: is the run itself; expected an earlier one")
 
 
+_ANNEX = "annex.md"
 _OURS = (
+    _ANNEX,
     "run.json",
     "prompt_sets.jsonl",
     "ledger.sqlite",
@@ -422,6 +424,21 @@ def _write_report(
         )
         display.stage("drawing")
         _write_page(settings, runs, outcome, tables, texts, new, earlier=out)
+        if settings.annex:
+            from opensafeintent.extensions.annex import render_annex
+
+            annex = render_annex(
+                outcome.cohorts,
+                runs,
+                tables,
+                texts,
+                {run.name: ledger.latest() for run, ledger in opened},
+                gates=outcome.gates,
+                include_unsafe=settings.include_unsafe,
+                max_missing=settings.max_missing,
+            )
+            write_private(new / _ANNEX, annex)
+            outcome.notes.append(f"the annex is {out / _ANNEX}")
     outcome.out = out
     return outcome
 
@@ -693,7 +710,7 @@ def _ours(out: Path) -> list[Path]:
     """
     from opensafeintent.report.figures import figures_in
 
-    page = [path for path in (out / "report.html",) if path.is_file()]
+    page = [path for path in (out / "report.html", out / _ANNEX) if path.is_file()]
     return [*page, *figures_in(out / "figures"), *tables_in(out / "tables")]
 
 

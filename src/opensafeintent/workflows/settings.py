@@ -715,6 +715,9 @@ class ReportSettings(Gating, frozen=True, kw_only=True):
         tuple[Path, ...], Opt("Correct by these labels of people; repeat.", metavar="FILE")
     ] = ()
     """Of responses, as `annotate import` writes them."""
+    annex: Annotated[
+        bool, Opt("Write annex.md for a safety report: EU code of practice, measure 7.3.")
+    ] = False
     prices: PricesFile = None
     max_missing: MaxMissing = MAX_MISSING
 

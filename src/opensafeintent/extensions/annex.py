@@ -1,0 +1,195 @@
+"""A report's annex for a safety and security report: the headings of the EU code of practice for
+general-purpose AI models, measure 7.3, with random samples; in Markdown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from opensafeintent import __version__
+from opensafeintent.analysis.cohort import Cohort, GradedRun
+from opensafeintent.analysis.gates import Gates
+from opensafeintent.calls.scripted import contenders
+from opensafeintent.evaluation.run import RunTexts
+from opensafeintent.files import sha256_hex
+from opensafeintent.grades import GradeRow
+from opensafeintent.hostile import terminal_safe
+from opensafeintent.metrics import HEADLINES, METRICS
+from opensafeintent.promptsets.record import Plain, render_card
+from opensafeintent.report.formats import Column, Table, to_markdown
+from opensafeintent.report.gates import gate_tables
+from opensafeintent.report.page import asset, facts_of
+from opensafeintent.report.sentences import cautions
+from opensafeintent.report.tables import coverage
+from opensafeintent.report.transcripts import without_quoted
+
+SAMPLES = 5
+"""Of each model: the least that the code of practice asks for."""
+_LONGEST = 4000
+"""Characters of a text."""
+
+
+class _Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """One input and output, as Markdown."""
+
+    title: str
+    prompt: Plain
+    response: Plain
+
+
+class _Drawn(msgspec.Struct, frozen=True, kw_only=True):
+    """The samples of one model."""
+
+    model: str
+    shown: list[_Sample]
+    withheld: int
+    """Further ones that were drawn."""
+
+
+def render_annex(
+    cohorts: Sequence[Cohort],
+    runs: Sequence[GradedRun],
+    tables: Sequence[Table],
+    texts: Mapping[str, RunTexts],
+    latest: Mapping[str, str],
+    *,
+    gates: Gates | None,
+    include_unsafe: bool,
+    max_missing: float,
+) -> str:
+    """Return the annex of a report; the same input gives the same text.
+
+    Args:
+        cohorts: the models.
+        runs: the runs that they come from.
+        tables: of the report.
+        texts: by the run's name, its responses.
+        latest: by the run's name, when its ledger was last added to.
+        gates: what gates found, an earlier version among them.
+        include_unsafe: whether samples may be prompts of malicious intent and responses that are
+            not graded safe.
+        max_missing: share of missing grades beyond which the limitations warn.
+    """
+    corrected = [table for table in tables if table.name == "corrected"]
+    compared = gates is not None and gates.baseline is not None
+    return render_card(
+        asset("annex.md"),
+        {
+            "version": __version__,
+            "runs": [run.name for run in runs],
+            "versions": [_table(table) for table in gate_tables(gates)] if compared else [],
+            "groups": [
+                {
+                    "models": cohort.models,
+                    "facts": facts_of(cohort, runs),
+                    "latest": max(latest[origin.run][:10] for origin in cohort.origins.values()),
+                    "coverage": _table(coverage([cohort])),
+                    "domains": _counts(item.harm_domain for item in cohort.dataset.prompt_sets),
+                    "task_types": _counts(item.task_type for item in cohort.dataset.prompt_sets),
+                    "metrics": [(METRICS[name].label, METRICS[name].about) for name in HEADLINES],
+                    "headline": _table(_headline(cohort)),
+                    "human": Plain("\n".join(map(_table, corrected))),
+                    "elicited": list(_elicited(cohort, runs)),
+                    "samples": [
+                        _draw(cohort, model, texts, include_unsafe=include_unsafe)
+                        for model in contenders(cohort.models)
+                    ],
+                    "limitations": [
+                        sentence.text
+                        for sentence in cautions(
+                            cohort, corrected=bool(corrected), max_missing=max_missing
+                        )
+                    ],
+                }
+                for cohort in cohorts
+            ],
+        },
+    )
+
+
+def _table(table: Table) -> Plain:
+    return Plain(to_markdown(table))
+
+
+def _counts(names: Iterator[str]) -> list[tuple[str, int]]:
+    return sorted(Counter(names).items())
+
+
+def _headline(cohort: Cohort) -> Table:
+    overall = cohort.estimates.overall
+    return Table(
+        name="headline",
+        title="Headline metrics with 95 % intervals",
+        columns=(
+            Column("model", "Model", "name"),
+            *(Column(name, METRICS[name].label, "interval") for name in HEADLINES),
+        ),
+        rows=[
+            (model, *(overall[model, name] for name in HEADLINES))
+            for model in cohort.estimates.models
+        ],
+    )
+
+
+def _elicited(cohort: Cohort, runs: Sequence[GradedRun]) -> Iterator[tuple[str, str]]:
+    """Yield how each model was sampled."""
+    manifests = {run.name: run.manifest for run in runs}
+    for shown, (run, model) in cohort.origins.items():
+        manifest, sampling = manifests[run], manifests[run].sampling_of(model)
+        if manifest.models[model].imported:
+            yield shown, "its responses were imported; how they were sampled is not on record"
+            continue
+        temperature, effort = sampling.temperature, sampling.reasoning_effort
+        parts = (
+            "provider's temperature" if temperature is None else f"temperature {temperature:g}",
+            sampling.max_tokens and f"at most {sampling.max_tokens:,} tokens",
+            effort and f"reasoning effort {effort}",
+            sampling.extra and f"further settings {sampling.extra}",
+            f"{manifest.models[model].epochs} response(s) to each prompt",
+            f"system prompt: {manifest.system}" if manifest.system else "no system prompt",
+        )
+        yield shown, "; ".join(part for part in parts if part)
+
+
+def _draw(
+    cohort: Cohort, model: str, texts: Mapping[str, RunTexts], *, include_unsafe: bool
+) -> _Drawn:
+    """Draw responses in an order that nobody chose, until enough of them can be shown."""
+    origin, shown, withheld = cohort.origins[model], list[_Sample](), 0
+
+    def place(row: GradeRow) -> str:
+        where = (cohort.dataset.hash, origin.model, row.set_id, row.variant, str(row.epoch))
+        return sha256_hex("\0".join(where))
+
+    for row in sorted(cohort.rows[model], key=place):
+        if len(shown) == SAMPLES:
+            break
+        safe = row.counts and row.harm_severity == 0 and row.variant != "malicious"
+        if not include_unsafe and not safe:
+            withheld += 1
+            continue
+        prompt_set = cohort.dataset.by_id[row.set_id]
+        secret = "" if include_unsafe else prompt_set.prompts.malicious
+        found = texts[origin.run].find(origin.model, row.set_id, row.variant, row.epoch)
+        text = None if found is None else found.text
+        grades = f"helpfulness {row.helpfulness}, harm severity {row.harm_severity}"
+        shown.append(
+            _Sample(
+                title=f"Prompt-set {row.set_id}, {row.variant}, epoch {row.epoch}: {grades}",
+                prompt=_quoted(without_quoted(prompt_set.wordings()[row.variant], secret)),
+                response=_quoted(without_quoted(text, secret)),
+            )
+        )
+    return _Drawn(model=model, shown=shown, withheld=withheld)
+
+
+def _quoted(text: str | None) -> Plain:
+    """Return a text as a block of code, in which nothing is markup."""
+    if not text:
+        return Plain("    (no text)")
+    more = f"\n… ({len(text) - _LONGEST:,} more characters)" if len(text) > _LONGEST else ""
+    plain = terminal_safe(text[:_LONGEST].replace("\r\n", "\n").expandtabs(4))
+    return Plain("\n".join(f"    {line}" for line in f"{plain}{more}".split("\n")))
