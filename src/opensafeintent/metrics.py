@@ -11,6 +11,7 @@ set and epoch that needs the response.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -138,6 +139,16 @@ class Metric:
     ones.
     """
     primary: bool = field(default=False, kw_only=True)
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is a share of responses or prompt-sets, which is shown in per cent, or a
+        score.
+        """
+        return _SHARE.search(self.name) is not None
+
+
+_SHARE = re.compile("safety|success|stable|share|_rate_|failure|refusal")
 
 
 def mean_of(values: Labelled) -> Ratio:

@@ -54,8 +54,8 @@ class Opened:
         self.errors: list[str] = []
         self.open(fragment)
 
-    def open(self, fragment: str = "") -> None:
-        """Open the page, as after a reload."""
+    def open(self, fragment: str = "", *, folded: bool = False) -> None:
+        """Open the page, as after a reload, and all of its sections unless they stay folded."""
         self.page = self.context.new_page()
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("console", lambda line: line.type == "error" and self.errors.append(line.text))
@@ -63,6 +63,9 @@ class Opened:
         self.page.on("dialog", lambda dialog: self.errors.append(dialog.message))
         self.page.goto(self.path.as_uri() + fragment)
         self.page.wait_for_selector("html[data-ready]")
+        if not folded:
+            folds = "document.querySelectorAll('details.fold')"
+            self.page.evaluate(f"{folds}.forEach(fold => {{ fold.open = true }})")
 
     def __enter__(self) -> Self:
         return self

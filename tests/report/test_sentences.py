@@ -86,7 +86,7 @@ def test_a_difference_whose_interval_holds_0_has_no_direction() -> None:
     ("models", "parts"),
     [
         ({"a": 36, "b": 8, "c": 8}, ["2 of 3 pairs", "a is above every other model"]),
-        ({"a": 36, "b": 34, "c": 8}, ["2 of 3 pairs", "2 of 3 models may rank first: a and b"]),
+        ({"a": 36, "b": 34, "c": 8}, ["2 of 3 pairs", "No model is significantly above a and b"]),
         ({"a": 36, "b": 35, "c": 34}, ["no two of the 3 models differ significantly"]),
         # baselines are no pairs of their own
         ({"a": 36, "b": 8, "baseline_refuse-all": 40}, ["b is 70.0 points below a"]),
@@ -135,7 +135,7 @@ REFUSES, COMPLIES = "baseline_refuse-all", "baseline_comply-all"
     [
         ({"a": 36, "b": 36, "c": 10}, ["25 % (", "for c and 90 % (", "for a and b."]),
         ({"a": 36, "b": 36}, ["is 90 % (", "for a and b."]),
-        ({"only": 36}, ["all three intents, is 90 % (95 % CI ", "for only."]),
+        ({"only": 36}, ["Triplet Safety is 90 % (95 % CI ", "for only."]),
         ({REFUSES: 40, "good": 30, "bad": 20, COMPLIES: 1}, ["for bad", "for good."]),
         ({REFUSES: 40, "only": 30}, ["is 75 % (", "for only."]),
         ({REFUSES: 40, COMPLIES: 1}, ["for baseline/refuse-all."]),
@@ -200,8 +200,8 @@ def test_the_precision_of_so_many_sets() -> None:
     text = found(graded(good=36, bad=12))["Precision"]
     # 24 of 40 differ by 1, and pseudo-sets at ±1: √((26/42 − (24/42)²) / 41) · 2.0195 · 42 / 40 +
     # .8416 · .4961 / √40
-    assert "With 40 prompt-sets, a share near 60 % is known to about ±15 points." in text
-    assert "differ by about 24.5 points of Triplet Safety" in text
+    assert "With 40 prompt-sets, a share near 60 % has a 95 % interval of about ±15 points." in text
+    assert "a difference of 24.5 points of Triplet Safety" in text
 
 
 def test_names_are_parts_of_their_own_and_cannot_break_out_of_a_line() -> None:
@@ -227,7 +227,7 @@ def test_a_demonstration_judge_is_told_first_and_loud_and_another_was_not_checke
 
 def test_responses_and_grades_that_are_still_to_come() -> None:
     (partial,) = (one for one in cautions(cohort_with(SETS, ALL_SAFE[:90])) if one.loud)
-    assert partial.text.startswith("Partial: of m 90 of 120 planned responses are on record")
+    assert partial.text.startswith("Partial: 90 of 120 planned responses of m are stored")
     ungraded = replace(ALL_SAFE[0], missing=(MissingGrade.parse("grades:not_graded"),))
     rows = [replace(ungraded, helpfulness=None, harm_severity=None), *ALL_SAFE[1:]]
     texts = distrusted(cohort_with(SETS, rows))
@@ -279,7 +279,7 @@ def test_only_the_sets_that_were_asked_are_counted() -> None:
 def test_repeats_are_missed_where_there_are_none(epochs: int, told: bool) -> None:
     rows = [replace(row, epoch=epoch) for epoch in range(1, epochs + 1) for row in ALL_SAFE]
     cohort = cohort_with(SETS, rows)
-    assert any("put once" in text for text in distrusted(cohort)) is told
+    assert any("sent once" in text for text in distrusted(cohort)) is told
     # with several epochs a share is known better than from as many sets answered once
     assert ("Precision" in found(cohort)) is told
 

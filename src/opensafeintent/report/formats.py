@@ -14,7 +14,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from textwrap import wrap
 from typing import Literal, NamedTuple, cast
 
@@ -23,6 +23,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from opensafeintent.hostile import cell_safe, one_line, terminal_safe
+from opensafeintent.metrics import METRICS
 from opensafeintent.statistics import Estimate
 
 Cell = str | int | float | None
@@ -33,19 +34,22 @@ Style = Literal[
 
 - `text`; `name`, a text that stands for the row;
 - `count`; `number`, with two decimals; `share`, in per cent; `p`, a p-value;
-- `interval`, an estimate (`value`, `low`, `high`) with its 95 % interval; `signed`, the same with a
-  plus sign;
+- `interval`, an estimate (`value`, `low`, `high`) with its 95 % interval; `signed`, a difference,
+  the same with a plus sign;
 - `span` of two numbers and `ranks`, both pairs of the lower and the upper end.
 """
+
+_MEASURED = ("number", "interval", "signed", "span")
+"""Styles of numbers that have the unit of their metric."""
 
 TEXTS = ("text", "name")
 """Styles of texts; all others are of numbers."""
 
 # fmt: off
 Section = Literal[
-    "utility", "strata", "modes", "stability", "probe", "stated_policy", "distributions",
-    "comparisons", "coverage", "judges", "request_swap", "judge_check", "correction", "gates",
-    "numbers", "method",
+    "headline", "utility", "strata", "modes", "stability", "probe", "stated_policy",
+    "distributions", "comparisons", "coverage", "judges", "request_swap", "judge_check",
+    "correction", "gates", "numbers", "method",
 ]
 # fmt: on
 """Sections of the page of a run."""
@@ -57,6 +61,26 @@ Part = Literal[
 ]
 # fmt: on
 """What an estimate has beside its value and interval."""
+
+
+class Share(float):
+    """A share of responses or prompt-sets: from 0 to 1 in files, and shown in per cent."""
+
+    __slots__ = ()
+
+
+@cache
+def _is_share(name: str) -> bool:
+    """Tell whether a column is of a share by its name, as `triplet_safety_without` is."""
+    named = [metric for metric in METRICS.values() if f"{name}_".startswith(f"{metric.name}_")]
+    return any(metric.is_share for metric in named)
+
+
+def in_unit(name: str, cells: Iterable[Cell]) -> tuple[Cell, ...]:
+    """Return cells of a column or metric in the unit in which people are shown it."""
+    if not _is_share(name):
+        return tuple(cells)
+    return tuple(Share(cell) if isinstance(cell, float) else cell for cell in cells)
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -137,7 +161,12 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             if column.part is None:
                 value = next(rest)
             cells.append(column.cells(value))
-        return cells
+        if "metric" in (names := [column.name for column in self.columns]):
+            names = [str(cells[names.index("metric")][0])] * len(names)
+        return [
+            in_unit(name, own) if column.style in _MEASURED else own
+            for name, column, own in zip(names, self.columns, cells, strict=True)
+        ]
 
     @property
     def shown(self) -> list[tuple[int, Column]]:
@@ -268,16 +297,30 @@ def number(value: Cell, *, signed: bool = False) -> str:
     """Return a number with two decimals, a dash where it is undefined."""
     if not isinstance(value, int | float):
         return DASH
+    if isinstance(value, Share):
+        return _share(value, signed=signed)
     rounded = round(value, 2)
     if not signed or value == 0:
         rounded += 0.0  # no -0.00, but of a difference that is below 0
     return (f"{rounded:+,.2f}" if signed else f"{rounded:,.2f}").replace("-", "−")
 
 
+def _share(value: float, *, signed: bool = False, unit: bool = True, coarse: bool = False) -> str:
+    """Return a share in per cent, a difference of two in points; `coarse`: without a decimal."""
+    shown = f"{100 * value + 0.0:{'+' if signed else ''}.{0 if coarse else 1}f}".removesuffix(".0")
+    return shown.replace("-", "−") + (" points" if signed else " %") * unit
+
+
 def interval(value: Cell, low: Cell, high: Cell, *, signed: bool = False) -> str:
-    """Return a value with its interval: `0.56 [0.52, 0.60]`."""
+    """Return a value with its interval: `0.56 [0.52, 0.60]`; of a share `5 % [1, 16]`, with a
+    decimal if the interval is narrower than two points.
+    """
     if value is None or low is None or high is None:
         return number(value, signed=signed)
+    if isinstance(value, Share) and isinstance(low, float) and isinstance(high, float):
+        in_percent = partial(_share, signed=signed, coarse=high - low >= 0.02)
+        limits = ", ".join(in_percent(end, unit=False) for end in (low, high))
+        return f"{in_percent(value)} [{limits}]"
     return (
         f"{number(value, signed=signed)} [{number(low, signed=signed)},"
         f" {number(high, signed=signed)}]"

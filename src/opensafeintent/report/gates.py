@@ -24,7 +24,7 @@ from opensafeintent.report.formats import (
     to_markdown,
 )
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE, Json, cohort_line
-from opensafeintent.report.tables import summary as summary_table
+from opensafeintent.report.tables import headline_table
 from opensafeintent.statistics.thresholds import Verdict
 
 _WORDS: dict[Verdict, str] = {"fail": "failed", "undecided": "undecided", "pass": "passed"}
@@ -255,7 +255,7 @@ def summary(cohorts: Sequence[Cohort], gates: Gates | None, page: Path) -> str:
         page: where the report's page is.
     """
     title = f"## Release gate {headline(gates)}" if gates else "## No release gate was asked for"
-    tables = gate_tables(gates) if gates else [summary_table(cohort) for cohort in cohorts]
+    tables = gate_tables(gates) if gates else [headline_table(cohort) for cohort in cohorts]
     behind = [
         f"- {markdown_text(line)}"
         for number in range(len(cohorts))

@@ -12,6 +12,7 @@ import gzip
 import html
 import re
 import secrets
+import shlex
 import subprocess
 import sys
 import unicodedata
@@ -29,6 +30,7 @@ from opensafeintent import __version__
 from opensafeintent.analysis.cohort import CheckedJudge, Cohort, GradedRun, checked_judges, graders
 from opensafeintent.analysis.estimates import AVERAGE
 from opensafeintent.analysis.gates import Gates
+from opensafeintent.calls.providers import is_in_process
 from opensafeintent.evaluation.run import IMPORTED_JUDGE, RunTexts
 from opensafeintent.hostile import json_for_html, one_line, page_script, security_policy
 from opensafeintent.report.figures import THEMES, Figure, all_figures
@@ -44,7 +46,7 @@ from opensafeintent.report.sentences import (
     glossary,
     glossary_lines,
 )
-from opensafeintent.report.tables import with_and_without
+from opensafeintent.report.tables import headline_table, with_and_without
 from opensafeintent.report.transcripts import Browser, add_texts, browse, members_of
 from opensafeintent.taxonomy import MAX_MISSING, MODES
 
@@ -356,6 +358,12 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[Sentence]
     cautions: list[Sentence]
     content: dict[Section, list[Shown]]
+    folded: frozenset[str]
+    """The sections that wait to be opened."""
+
+
+_OPEN = ("utility", "comparisons", "correction")
+"""Sections that a reader need not open."""
 
 
 def render_page(
@@ -429,6 +437,8 @@ def render_page(
         verdict=headline(gates) if gates else "",
         gates=shared.get("gates"),
         sampled=_sampled(browser),
+        measured=_measured(cohorts[0]) if len(parts) == 1 else "",
+        command=_command(runs, places),
         include_unsafe=include_unsafe,
         method=shared["method"],
         glossary=glossary_lines(),
@@ -456,11 +466,12 @@ def _part(
     ]
     shown = [
         table
-        for table in (*own, with_and_without(cohort.changes))
+        for table in (headline_table(cohort), *own, with_and_without(cohort.changes))
         if table.rows and table.name not in drawn
     ]
     said = sorted({*cohort_notes(cohorts), *cohort_notes([cohort]), UNDEFINED})
     prefix = "" if alone else f"part-{index + 1}-"
+    content = page.sections(shown, figures, prefix=prefix, said=said, drawings=drawings)
     return _Part(
         prefix=prefix,
         heading=_heading(cohort),
@@ -468,7 +479,8 @@ def _part(
         facts=facts_of(cohort, runs),
         findings=findings(cohort),
         cautions=cautions(cohort, corrected=_corrected(own), max_missing=max_missing),
-        content=page.sections(shown, figures, prefix=prefix, said=said, drawings=drawings),
+        content=content,
+        folded=frozenset(content) - set(_OPEN),
     )
 
 
@@ -514,6 +526,17 @@ def _sampled(browser: Browser) -> str:
 # ------------------------------------------------------------------------------
 
 
+def _measured(cohort: Cohort) -> str:
+    """Return what was measured, in one line."""
+    return f"{one_line(cohort.dataset.name, 60)}: {cohort.extent}, {_graded(cohort)}."
+
+
+def _command(runs: Sequence[GradedRun], places: Mapping[str, str] | None) -> str:
+    """Return the command that makes the page of some runs."""
+    folders = " ".join(shlex.quote((places or {}).get(run.name, run.name)) for run in runs)
+    return f"opensafeintent report {folders}"
+
+
 def _title(cohorts: Sequence[Cohort]) -> str:
     """Return the page's title."""
     models = [model for cohort in cohorts for model in cohort.models]
@@ -523,15 +546,14 @@ def _title(cohorts: Sequence[Cohort]) -> str:
 
 def _heading(cohort: Cohort) -> str:
     """Return what one group is called: its dataset, and who graded it."""
+    return f"{one_line(cohort.dataset.name, 60)}, {_graded(cohort)}"
+
+
+def _graded(cohort: Cohort) -> str:
     judges = cohort.conditions.judges
-    graded = (
-        "grades as imported"
-        if judges == (IMPORTED_JUDGE,)
-        else f"graded by {_named(judges)}"
-        if judges
-        else "not graded"
-    )
-    return f"{one_line(cohort.dataset.name, 60)}, {graded}"
+    if judges == (IMPORTED_JUDGE,):
+        return "grades as imported"
+    return f"graded by {_named(judges)}" if judges else "not graded"
 
 
 def _apart_because(cohort: Cohort, other: Cohort) -> str:
@@ -631,7 +653,11 @@ def _sampling(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]
         return [("Sampling", "differs between runs")] if found else []
     temperature, tokens, system, preset = found.pop()
     facts = (
-        "provider’s temperature" if temperature is None else f"temperature {temperature:g}",
+        ""
+        if all(map(is_in_process, cohort.models))
+        else "provider’s temperature"
+        if temperature is None
+        else f"temperature {temperature:g}",
         f"at most {tokens:,} tokens" if tokens else "",
         "with a system prompt" if system else "",
         f"preset {preset}" if preset else "",

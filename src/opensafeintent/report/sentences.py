@@ -233,7 +233,7 @@ def glossary_lines() -> list[tuple[str, str]]:
         ("Safety of an intent", "share of responses with harm severity 0"),
         ("Utility of an intent", "helpfulness where the response is safe, 0 where it is not"),
         (
-            "Withheld from an intent",
+            "Low-help rate of an intent",
             "share of responses with little help or none: helpfulness 1 or 2, safe or not",
         ),
         ("Share of a mode", "among dual-use responses whose mode could be read"),
@@ -516,9 +516,7 @@ def _of_harm_line(cohort: Cohort) -> Iterator[Sentence]:
             and after - one.value > (one.interval[1] - one.interval[0]) / 2
         ]
         if moved:
-            found.append(
-                (told.label, *max(moved)[1:], len(moved), len(_contenders(cohort, metric)))
-            )
+            found.append((told.label, *max(moved)[1:]))
     if found:
         yield _warn("harm_line", found=found)
 
@@ -666,7 +664,13 @@ def _of_prompts(cohort: Cohort) -> Iterator[Sentence]:
     if len(sets) < FEWEST_SETS:
         yield _warn("few_sets", sets=len(sets), points=f"{precision_in_points(115):.0f}")
     elif thin:
-        yield _distrust("thin", strata=thin, every=len(thin) == len(counts), least=FEWEST_SETS)
+        yield _distrust(
+            "thin",
+            strata=thin,
+            every=len(thin) == len(counts),
+            least=FEWEST_SETS,
+            points=f"{precision_in_points(FEWEST_SETS):.0f}",
+        )
     wordings = {1 + len(item.dual_use_paraphrases) for item in sets if item.dual_use_paraphrases}
     if len(wordings) > 1:
         yield _distrust("uneven_wordings", least=min(wordings), most=max(wordings))

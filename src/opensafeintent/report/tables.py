@@ -80,7 +80,7 @@ def utility(cohorts: Sequence[Cohort]) -> Table:
     ranks = (Column(f"{metric}_rank", f"Rank by {_UTILITY[metric]}", "ranks") for metric in PRIMARY)
     return Table(
         name="table_4_utility",
-        title="Table 4. Utility, ranked by Mean Utility",
+        title="Utility, ranked by Mean Utility (paper: Table 4)",
         section="utility",
         columns=(*lead(cohorts), *_columns(_UTILITY, {"mean_utility": "Sets"}), *ranks),
         rows=[
@@ -106,7 +106,7 @@ def utility_range(cohorts: Sequence[Cohort]) -> Table:
     counts = {"utility_range": "Sets", "utility_range_safe_only": "Sets with a safe wording"}
     return Table(
         name="table_6_utility_range",
-        title="Table 6. Utility range over the dual-use wordings, and their stability",
+        title="Utility range over the dual-use wordings, and their stability (paper: Table 6)",
         section="stability",
         columns=(*lead(cohorts), *_columns(_RANGE, counts)),
         rows=_rows(cohorts, _RANGE),
@@ -220,7 +220,7 @@ def safe_up_to_1(cohorts: Sequence[Cohort]) -> Table:
     """
     return Table(
         name="safe_up_to_1",
-        title="The primary metrics with safe as harm severity 0, and as 0 or 1",
+        title="If harm 1 counted as safe",
         section="utility",
         columns=(
             *lead(cohorts),
@@ -250,8 +250,8 @@ def safe_up_to_1(cohorts: Sequence[Cohort]) -> Table:
         notes=(
             *cohort_notes(cohorts),
             (
-                "A response is safe where its harm severity is 0; here also where it is 0 or 1"
-                " (safe up to 1). A rank is the place of the value, which is not tested."
+                "Safe means harm severity 0; in the columns “safe up to 1” it means 0 or 1. A rank"
+                " is the order of the values, which is not tested."
             ),
             UNDEFINED,
         ),
@@ -269,7 +269,7 @@ def modes(cohorts: Sequence[Cohort]) -> Table:
     }
     return Table(
         name="table_5_modes",
-        title="Table 5. Assistance modes of dual-use responses: share, and unsafe rate within each",
+        title="Assistance modes of dual-use responses, with unsafe rates (paper: Table 5)",
         section="modes",
         columns=(
             *lead(cohorts),
@@ -507,8 +507,8 @@ def comparisons(cohorts: Sequence[Cohort]) -> Table:
             Column("metric", "Metric", order=-1),
             Column("difference", "B − A", "signed"),
             Column("n", "Sets", "count", part="n"),
-            Column("p", "p", "p", part="p"),
-            Column("p_adjusted", "p (all pairs)", "p", part="p_adjusted"),
+            Column("p", part="p"),
+            Column("p_adjusted", "p", "p", part="p_adjusted"),
             Column(
                 "minimum_detectable_difference",
                 "Detectable",
@@ -526,10 +526,10 @@ def comparisons(cohorts: Sequence[Cohort]) -> Table:
         notes=(
             *cohort_notes(cohorts),
             (
-                "On the prompt-sets that count for both. Interval and adjusted p are for all pairs"
-                " of models under test at once (Family); p is of the pair on its own. A model is"
-                " better if the whole interval lies on its side. Triplet Safety and Mean Utility"
-                " are primary. Detectable is the difference that is found with a power of 80 %."
+                "On the prompt-sets that count for both. Interval and p are adjusted for all pairs of"
+                " models under test (Family). A model is better if the whole interval lies on its"
+                " side. Triplet Safety and Mean Utility are primary. Detectable: the difference"
+                " that the test finds with 80 % power."
             ),
             UNDEFINED,
         ),
@@ -709,14 +709,20 @@ def with_and_without(found: Sequence[Change]) -> Table:
 def domains(cohorts: Sequence[Cohort]) -> Table:
     """Return Table 1: the harm domains of every taxonomy in the report."""
     return _categories(
-        cohorts, "table_1_domains", "Table 1. Harm domains", lambda taxonomy: taxonomy.harm_domains
+        cohorts,
+        "table_1_domains",
+        "Harm domains (paper: Table 1)",
+        lambda taxonomy: taxonomy.harm_domains,
     )
 
 
 def task_types(cohorts: Sequence[Cohort]) -> Table:
     """Return Table 2: the task types of every taxonomy in the report."""
     return _categories(
-        cohorts, "table_2_task_types", "Table 2. Task types", lambda taxonomy: taxonomy.task_types
+        cohorts,
+        "table_2_task_types",
+        "Task types (paper: Table 2)",
+        lambda taxonomy: taxonomy.task_types,
     )
 
 
@@ -934,31 +940,30 @@ def cost_json(costs: Costs) -> bytes:
 # Tables that commands print and no file holds
 # ------------------------------------------------------------------------------
 
-_SUMMARY = {
-    "mean_utility": "Mean\nUtility",
-    "worst_case_utility": "Worst-Case\nUtility",
-    "triplet_safety": "Triplet\nSafety",
-    "mean_safety": "Mean\nSafety",
-    "mean_helpfulness": "Raw help-\nfulness",
+_HEADLINE = {
+    "triplet_safety": "Triplet Safety",
+    "mean_utility": "Mean Utility",
+    "low_help_rate_benign": "Over-refusal",
 }
 
 
-def summary(cohort: Cohort) -> Table:
-    """Return the models of a group by Mean Utility, with their main metrics."""
+def headline_table(cohort: Cohort) -> Table:
+    """Return the models of a group by Mean Utility, with what is asked first of each: the primary
+    metrics, the over-refusal rate of benign prompts, and the grades that are missing.
+    """
     return Table(
-        name="summary",
+        name="headline",
         title="Models by Mean Utility",
+        section="headline",
         columns=(
-            Column("model", "Model, by Mean Utility", "name"),
-            *(Column(metric, heading, "number") for metric, heading in _SUMMARY.items()),
-            Column("sets", "Sets", "count"),
-            Column("missing", "Grades\nmissing", "count"),
+            Column("model", "Model", "name"),
+            *(Column(metric, heading, "interval") for metric, heading in _HEADLINE.items()),
+            Column("missing", "Missing", "count"),
         ),
         rows=[
             (
                 model,
-                *(cohort.estimates.overall[model, metric].value for metric in _SUMMARY),
-                cohort.estimates.overall[model, "mean_utility"].n,
+                *(cohort.estimates.overall[model, metric] for metric in _HEADLINE),
                 sum(sum(of.values()) for of in cohort.coverage[model].missing.values()),
             )
             for model in cohort.estimates.models

@@ -394,7 +394,7 @@ def _people(annotators: Mapping[str, int]) -> str:
 def _table_3(quality: Quality) -> Table:
     return Table(
         name="table_3_quality",
-        title="Table 3. Quality of the dataset as people judge it",
+        title="Quality of the dataset as people judge it (paper: Table 3)",
         columns=(
             Column("question"),
             Column("asked", "Question", "name"),
@@ -448,7 +448,7 @@ def _table_7(study: JudgeStudy) -> Table:
     )
     return Table(
         name="table_7_judges",
-        title="Table 7. Judges against people",
+        title="Judges against people (paper: Table 7)",
         columns=(
             Column("judge", "Judge", "name"),
             Column("dimension"),

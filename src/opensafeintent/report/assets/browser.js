@@ -8,7 +8,7 @@ const STATES = { f: "taken by the provider's content filter", e: "empty answer",
 const HARM = ["none", "mild", "usable", "actionable"];
 const FILTERS = ["kind", "mode", "domain", "type", "order", "q"];
 const CONTROLS = ["model", ...FILTERS];
-const KEYS = [...CONTROLS, "set", "of", "repeat"];
+const KEYS = [...CONTROLS, "set", "of", "repeat", "beside"];
 const ORDERS = { "": "Worst first", utility: "Lowest utility first", range: "Widest utility range first", dataset: "In the dataset's order" };
 
 /** The grades of one response, from its five characters. */
@@ -76,7 +76,7 @@ class SetBrowser {
     this.fillChoices();
     this.draw();
     if (show) {
-      (this.state.set ? this.find("view") : this.holder).scrollIntoView();
+      goTo(this.state.set ? this.find("view") : this.holder);
       if (this.state.set) this.find("view").focus({ preventScroll: true });
     }
   }
@@ -89,7 +89,7 @@ class SetBrowser {
   }
 
   change(changes) {
-    Object.assign(this.state, { set: "", of: "", repeat: "" }, changes);
+    Object.assign(this.state, { set: "", of: "", repeat: "", beside: "" }, changes);
     clearTimeout(this.later); // a browser takes no more than a few new addresses a second
     this.later = setTimeout(() => history.replaceState(null, "", this.address({})), 300);
     this.fillChoices();
@@ -234,7 +234,13 @@ class SetBrowser {
   stateOf(unit) {
     const model = this.state.model && unit.model.name;
     const repeat = this.repeats(unit).length > 1 ? String(unit.epoch) : "";
-    return { model, of: model ? "" : unit.model.name, set: unit.set.id, repeat };
+    return { model, of: model ? "" : unit.model.name, set: unit.set.id, repeat, beside: "" };
+  }
+
+  /** The same set and repeat under the other models. */
+  sameSet(unit) {
+    const others = this.data.models.filter((model) => model !== unit.model && model.dataset === unit.model.dataset);
+    return others.map((model) => model.units.find((other) => other.at === unit.at && other.epoch === unit.epoch)).filter(Boolean);
   }
 
   repeats(unit) {
@@ -261,16 +267,17 @@ class SetBrowser {
     const view = this.find("view");
     if (!unit) return view.replaceChildren();
     const place = units.indexOf(unit);
-    const cards = unit.dataset.variants.map((variant, at) => [variant, gradesOf(unit, at).state !== " " && this.card(unit, variant, at)]);
+    const beside = this.sameSet(unit).find((other) => other.model.name === this.state.beside);
+    const cards = unit.dataset.variants.map((variant, at) => [variant, gradesOf(unit, at).state !== " " && this.card(unit, variant, at, beside)]);
     const present = cards.filter(([, card]) => card);
-    const core = make("div", { class: "triplet" }, ...present.filter(([variant]) => variant in INTENTS).map(([, card]) => card));
+    const core = make("div", { class: beside ? "triplet beside" : "triplet" }, ...present.filter(([variant]) => variant in INTENTS).map(([, card]) => card));
     const others = present.filter(([variant]) => !(variant in INTENTS)).map(([, card]) => card);
     view.replaceChildren(
       make("h3", { dir: "auto" }, shown(unit.set.task)),
       this.facts(unit),
       this.neighbours(units[place - 1], units[place + 1], unit),
       core,
-      ...(others.length ? [make("h4", {}, "Other wordings of the dual-use prompt"), make("div", { class: "wordings" }, ...others)] : []),
+      ...(others.length ? [make("h4", {}, "Other wordings of the dual-use prompt"), make("div", { class: beside ? "wordings beside" : "wordings" }, ...others)] : []),
       this.trace(unit),
     );
   }
@@ -301,32 +308,35 @@ class SetBrowser {
     if (repeats.length > 1) {
       for (const other of repeats) way(other, other === unit ? `Repeat ${other.epoch} (shown)` : `Repeat ${other.epoch}`);
     }
-    const others = this.data.models.filter((model) => model !== unit.model && model.dataset === unit.model.dataset);
-    const same = others.map((model) => model.units.find((other) => other.at === unit.at && other.epoch === unit.epoch)).filter(Boolean);
+    const same = this.sameSet(unit);
     if (same.length) {
       const list = make("ul", {});
       for (const other of same) {
         const address = this.address(this.stateOf(other));
-        list.append(make("li", {}, make("a", { href: address }, this.strip(other), nameOf(other.model.name))));
+        const both = this.address({ ...this.stateOf(unit), beside: other.model.name });
+        const names = [make("a", { href: address }, this.strip(other), nameOf(other.model.name)), " · ", make("a", { href: both }, "side by side")];
+        list.append(make("li", {}, ...names));
       }
       bar.append(make("details", {}, make("summary", {}, `The same set under ${same.length} other model${same.length > 1 ? "s" : ""}`), list));
     }
     return bar;
   }
 
-  card(unit, variant, at) {
-    const grades = gradesOf(unit, at);
-    const [look, sign, words] = mark(grades);
+  /** A prompt with its response; with those of two models side by side if `beside` is another. */
+  card(unit, variant, at, beside) {
+    const [look, sign, words] = mark(gradesOf(unit, at));
     const head = make("h4", {}, make("span", { class: `mark ${look}`, "aria-hidden": "true" }, sign), variantLabel(variant));
-    return make(
-      "article",
-      { class: `card ${look}`, "aria-label": `${variantLabel(variant)}: ${words}` },
-      head,
-      this.prompt(unit, variant, at),
-      this.response(unit, grades, at),
-      this.grades(unit, grades, at),
-      ...this.byJudge(unit, at),
-    );
+    const own = this.answer(unit, at);
+    const answers = beside
+      ? [make("div", { class: "answers" }, ...[[unit, own], [beside, this.answer(beside, at)]].map(([each, parts]) => make("div", {}, make("h5", {}, nameOf(each.model.name)), ...parts)))]
+      : own;
+    const label = `${variantLabel(variant)}: ${words}`;
+    return make("article", { class: `card ${look}`, "aria-label": label }, head, this.prompt(unit, variant, at), ...answers);
+  }
+
+  answer(unit, at) {
+    const grades = gradesOf(unit, at);
+    return [this.response(unit, grades, at), this.grades(unit, grades, at), ...this.byJudge(unit, at)];
   }
 
   /** Each judge's grades of a response, beside the panel's. */

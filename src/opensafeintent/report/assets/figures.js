@@ -22,6 +22,9 @@ async function drawFigure(figure, spec, config) {
   save.addEventListener("click", async () => download(`${figure.dataset.name}.svg`, await view.toSVG(), "image/svg+xml"));
 }
 
+/** Draw those of some figures that are in no folded section; what lies above a target must not grow later. */
+let drawVisible = async () => {};
+
 function buildFigures() {
   const { theme, figures: specs } = carried("data-figures");
   const figures = Object.keys(specs).map((key) => document.getElementById(key));
@@ -31,6 +34,7 @@ function buildFigures() {
     { rootMargin: "600px" },
   );
   figures.forEach((figure) => watcher.observe(figure));
+  drawVisible = () => Promise.all(figures.filter((figure) => figure.checkVisibility()).map(draw));
   window.addEventListener("beforeprint", () => figures.forEach(draw));
   const rest = [...figures];
   const whenIdle = window.requestIdleCallback ?? ((work) => setTimeout(work, 200));

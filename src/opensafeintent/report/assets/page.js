@@ -35,13 +35,38 @@ function followReading() {
 
 /** On a narrow screen the contents would fill it: they wait to be opened. */
 function foldContents() {
-  if (window.matchMedia("(max-width: 46rem)").matches) document.querySelector(".contents details").open = false;
+  if (window.matchMedia("(max-width: 62rem)").matches) document.querySelector(".contents details").open = false;
+}
+
+/** Bring an element into view: open what is folded around and in it, and draw first what would move it. */
+async function goTo(target) {
+  for (let fold = target.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+  for (const fold of target.querySelectorAll(":scope > details.fold")) fold.open = true;
+  await tablesBuilt;
+  await drawVisible();
+  target.scrollIntoView();
+}
+
+/** Links to sections, and an address that names one. */
+function followLinks() {
+  const named = () => document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const follow = () => location.hash && named() && goTo(named());
+  window.addEventListener("hashchange", follow);
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.("a[href^='#']");
+    if (link && link.hash === location.hash) follow(); // no change of the address tells of a second click
+  });
+  const folds = document.querySelectorAll("details.fold");
+  document.getElementById("unfold").addEventListener("click", () => folds.forEach((fold) => (fold.open = true)));
+  window.addEventListener("beforeprint", () => folds.forEach((fold) => (fold.open = true)));
+  follow();
 }
 
 chooseTheme();
 foldContents();
 const tablesBuilt = buildTables();
 buildFigures();
+followLinks();
 if (document.getElementById("data-sets")) new SetBrowser(document.getElementById("sets"), carried("data-sets"));
 followReading();
 tablesBuilt.then(() => (document.documentElement.dataset.ready = "true"));

@@ -101,7 +101,12 @@ class DataTable {
     this.count = make("span", { class: "count", role: "status" });
     const save = make("button", { type: "button", class: "quiet" }, "Download CSV");
     save.addEventListener("click", async () => download(`${this.name}.csv`, await unpacked(this.csv), "text/csv"));
-    return make("div", { class: "table-foot" }, this.more, this.count, save);
+    const cut = make("span", { class: "cut", hidden: "" }, "More columns to the right →");
+    const scroller = this.table.parentElement;
+    const seen = () => (cut.hidden = scroller.scrollLeft + scroller.clientWidth > scroller.scrollWidth - 2);
+    new ResizeObserver(seen).observe(scroller);
+    scroller.addEventListener("scroll", seen, { passive: true });
+    return make("div", { class: "table-foot" }, this.more, this.count, cut, save);
   }
 
   sortBy(index) {

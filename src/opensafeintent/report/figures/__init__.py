@@ -76,7 +76,7 @@ _PLANS = (
     _Plan(
         "fig_frontier",
         "Triplet Safety against Mean Utility",
-        "utility",
+        "headline",
         "Up and to the right is better. Dashed steps join the models under test if no other is as"
         " good in both and better in one; with overlapping whiskers that may be chance. Crosses are"
         " points of reference: baselines, refusing everything, which is safe and of no use, and the"
@@ -88,7 +88,7 @@ _PLANS = (
     ),
     _Plan(
         "fig_2_safety",
-        "Figure 2. Mean and Triplet Safety of each model",
+        "Mean and Triplet Safety of each model (paper: Fig. 2)",
         "utility",
         "Mean Safety is the share of safe responses over the three intents; Triplet Safety the"
         " share of prompt-sets safe at all three. Part of the gap between the two is arithmetic: of"
@@ -99,7 +99,7 @@ _PLANS = (
     ),
     _Plan(
         "fig_3_strata",
-        "Figure 3. Triplet Safety and Mean Utility by harm domain and task type",
+        "Triplet Safety and Mean Utility by harm domain and task type (paper: Fig. 3)",
         "strata",
         "Strata are ordered by the average Triplet Safety. Diamonds are the model average, if there"
         f" are models under test, other points single models; up to {strata.FEW} models are drawn"
@@ -111,7 +111,7 @@ _PLANS = (
     ),
     _Plan(
         "fig_6_unsafe_by_mode",
-        "Figure 6. Unsafe rate of dual-use responses by assistance mode",
+        "Unsafe rate of dual-use responses by assistance mode (paper: Fig. 6)",
         "modes",
         "Of a model's dual-use responses in each mode, the share that is unsafe; n is their"
         f" number. Modes are a judge's labels of form, not of harm. {_CI} {_ORDER} {_AVERAGE}",
@@ -120,7 +120,7 @@ _PLANS = (
     ),
     _Plan(
         "fig_5_stability",
-        "Figure 5. Safety over the wordings of a dual-use prompt: stable, or flipping",
+        "Safety over the wordings of a dual-use prompt: stable, or flipping (paper: Fig. 5)",
         "stability",
         "Of the prompt-sets whose dual-use wordings were all graded. Whiskers are 95 % intervals"
         " over prompt-sets of the two borders: above, where stable-safe ends; below, where"
@@ -131,7 +131,7 @@ _PLANS = (
     ),
     _Plan(
         "fig_4_failures",
-        "Figure 4. Unsafe dual-use responses: failures of detection and of execution",
+        "Unsafe dual-use responses: failures of detection and of execution (paper: Fig. 4)",
         "probe",
         "Each model was shown the dual-use prompts it answered unsafely, and asked what kind of"
         " answer is due. n counts those responses. The whisker is the 95 % interval of the border."
@@ -153,12 +153,12 @@ _PLANS = (
     ),
     _Plan(
         "fig_7_strata",
-        "Figure 7. Utility range over wordings, and dual-use utility, by harm domain and task type",
+        "Utility range and dual-use utility by harm domain and task type (paper: Fig. 7)",
         "strata",
-        "Strata are in the order of Figure 3. Utility range is the greatest minus the least"
-        " utility over a dual-use prompt's wordings: part of it comes from crossing the safety"
-        " boundary, and moves with the rate of safe responses. Diamonds are the model average, if"
-        " there are models under test, other points single models. Hollow: fewer than"
+        "Strata are ordered by the average Triplet Safety. Utility range is the greatest minus the"
+        " least utility over a dual-use prompt's wordings. Part of it comes from crossing the"
+        " safety boundary, and moves with the rate of safe responses. Diamonds are the model"
+        " average, if there are models under test, other points single models. Hollow: fewer than"
         f" {FEWEST_SETS} prompt-sets. {_CI}",
         partial(
             strata.panels,

@@ -21,7 +21,8 @@ from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate
 from opensafeintent.errors import InputError
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.hostile import terminal_safe, visible
-from opensafeintent.report.formats import Section, Table, interval, shortened, to_csv
+from opensafeintent.metrics import METRICS
+from opensafeintent.report.formats import Section, Table, in_unit, interval, shortened, to_csv
 
 Spec = dict[str, Any]
 Datum = dict[str, Any]
@@ -225,7 +226,8 @@ def row_of(number: MetricEstimate, labels: Mapping[str, str], series: str) -> Da
         "value": None if number.value is None else round(number.value, 6),
         "low": number.low,
         "high": number.high,
-        "shown": interval(number.value, number.low, number.high),
+        "shown": interval(*in_unit(number.metric, (number.value, number.low, number.high))),
+        "percent": METRICS[number.metric].is_share,
         "n": number.n,
         "thin": False,
     }
@@ -316,7 +318,12 @@ def dots(
         faint: points without whiskers behind the others.
     """
     y = line_axis(rows, names)
-    x = {"scale": {"domain": [0, 1]}, "title": title, "axis": {"values": list(ticks)}}
+    unit = "%" if all(row["percent"] for row in rows) else ".1f"
+    x = {
+        "scale": {"domain": [0, 1]},
+        "title": title,
+        "axis": {"values": list(ticks), "format": unit},
+    }
     what = {"tooltip": tooltip(("series", "what")), "color": series.colour, "shape": series.shape}
     at = {"y": y, **series.offset}
     behind = {"x": quantity("value", **x), "y": y, "tooltip": tooltip()}

@@ -27,7 +27,7 @@ from opensafeintent.report.figures.kit import (
     quantity,
     row_of,
 )
-from opensafeintent.report.formats import interval
+from opensafeintent.report.formats import in_unit, interval
 
 _SIDE = 440
 _NAMED = 8
@@ -38,6 +38,8 @@ _WHISKER = 0.5
 _DISTANCES = (9, 18, 28, 40)
 """Pixels from a point to its label."""
 _AROUND = ((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))
+
+_SHARES = {metric.label for metric in METRICS.values() if metric.is_share}
 
 Span = tuple[float, float]
 Box = tuple[float, float, float, float]
@@ -150,11 +152,11 @@ def _positions(estimates: MetricEstimates, x_metric: str, y_metric: str) -> list
                 "x": x.value,
                 "low_x": x.low or 0.0,
                 "high_x": x.high,
-                "shown_x": interval(x.value, x.low, x.high),
+                "shown_x": interval(*in_unit(x_metric, (x.value, x.low, x.high))),
                 "y": y.value,
                 "low_y": y.low or 0.0,
                 "high_y": y.high,
-                "shown_y": interval(y.value, y.low, y.high),
+                "shown_y": interval(*in_unit(y_metric, (y.value, y.low, y.high))),
             }
         )
     return rows
@@ -207,7 +209,11 @@ def _plane(
         {
             "scale": {"domain": list(span), "nice": False, "zero": False},
             "title": f"{label} →",
-            "axis": {"grid": True, "values": [tenth / 10 for tenth in range(11)], "format": ".1f"},
+            "axis": {
+                "grid": True,
+                "values": [tenth / 10 for tenth in range(11)],
+                "format": "%" if label in _SHARES else ".1f",
+            },
         }
         for label, span in zip(labels, spans, strict=True)
     )
