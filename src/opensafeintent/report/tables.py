@@ -527,9 +527,9 @@ def comparisons(cohorts: Sequence[Cohort]) -> Table:
             *cohort_notes(cohorts),
             (
                 "On the prompt-sets that count for both. Interval and p are adjusted for all pairs"
-                " of models under test (Family). A model is better if its whole interval lies on its"
-                " side. Triplet Safety and Mean Utility are primary. Detectable: the difference"
-                " that the test finds with 80 % power."
+                " of models under test (Family). A model is better if the interval lies entirely"
+                " on its side. Triplet Safety and Mean Utility are primary. Detectable: the"
+                " difference that the test finds with 80 % power."
             ),
             UNDEFINED,
         ),
