@@ -90,9 +90,10 @@ def test_the_annex_of_an_evaluated_run(tmp_path: Path) -> None:
     assert headings(text)[1:] == [*SECTIONS[:6], "baseline/redirect", SECTIONS[6]]
     for said in (
         *("made · sha256", "Fraud and Deception | 1", "baseline/judge", "osi-harm"),
-        *("temperature 0.5", "Be \\*brief\\*.", "No earlier version", "Every prompt was put once"),
+        *("temperature 0.5", "Be \\*brief\\*.", "No earlier version"),
     ):
         assert said in text
+    assert text.partition("## 7.")[2].count("\n- ") > 1
     # the five prompts that are not malicious, all answered safely
     assert "Shown: 5." in text
     assert text.count("**Prompt-set") + text.count(". Prompt-set") == 5

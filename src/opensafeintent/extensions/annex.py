@@ -19,11 +19,11 @@ from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import terminal_safe
 from opensafeintent.metrics import HEADLINES, METRICS
 from opensafeintent.promptsets.record import Plain, render_card
-from opensafeintent.report.formats import Column, Table, to_markdown
+from opensafeintent.report.formats import Table, to_markdown
 from opensafeintent.report.gates import gate_tables
 from opensafeintent.report.page import asset, facts_of
 from opensafeintent.report.sentences import cautions
-from opensafeintent.report.tables import coverage
+from opensafeintent.report.tables import coverage, headline_table
 from opensafeintent.report.transcripts import without_quoted
 
 SAMPLES = 5
@@ -90,7 +90,7 @@ def render_annex(
                     "domains": _counts(item.harm_domain for item in cohort.dataset.prompt_sets),
                     "task_types": _counts(item.task_type for item in cohort.dataset.prompt_sets),
                     "metrics": [(METRICS[name].label, METRICS[name].about) for name in HEADLINES],
-                    "headline": _table(_headline(cohort)),
+                    "headline": _table(headline_table(cohort)),
                     "human": Plain("\n".join(map(_table, corrected))),
                     "elicited": list(_elicited(cohort, runs)),
                     "samples": [
@@ -116,22 +116,6 @@ def _table(table: Table) -> Plain:
 
 def _counts(names: Iterator[str]) -> list[tuple[str, int]]:
     return sorted(Counter(names).items())
-
-
-def _headline(cohort: Cohort) -> Table:
-    overall = cohort.estimates.overall
-    return Table(
-        name="headline",
-        title="Headline metrics with 95 % intervals",
-        columns=(
-            Column("model", "Model", "name"),
-            *(Column(name, METRICS[name].label, "interval") for name in HEADLINES),
-        ),
-        rows=[
-            (model, *(overall[model, name] for name in HEADLINES))
-            for model in cohort.estimates.models
-        ],
-    )
 
 
 def _elicited(cohort: Cohort, runs: Sequence[GradedRun]) -> Iterator[tuple[str, str]]:

@@ -23,7 +23,7 @@ from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate, reference
 from opensafeintent.calls.costs import ForecastLine, Prices, Spending, Spent
 from opensafeintent.calls.models import Served
 from opensafeintent.files import make_private_folder, write_private
-from opensafeintent.metrics import METRICS, PRIMARY, STATED_POLICY
+from opensafeintent.metrics import HEADLINES, METRICS, PRIMARY, STATED_POLICY
 from opensafeintent.report.formats import (
     FORMATS,
     Column,
@@ -940,11 +940,7 @@ def cost_json(costs: Costs) -> bytes:
 # Tables that commands print and no file holds
 # ------------------------------------------------------------------------------
 
-_HEADLINE = {
-    "triplet_safety": "Triplet Safety",
-    "mean_utility": "Mean Utility",
-    "low_help_rate_benign": "Over-refusal",
-}
+_HEADLINE = dict(zip(HEADLINES, ("Triplet Safety", "Mean Utility", "Over-refusal"), strict=True))
 
 
 def headline_table(cohort: Cohort) -> Table:
