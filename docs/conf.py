@@ -45,6 +45,9 @@ autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 python_maximum_signature_line_length = 80
 
+# For contributors: pages of the repository, which links beside the documentation lead to.
+exclude_patterns = ["architecture.md", "dependencies.md"]
+
 html_theme = "furo"
 html_title = "OpenSafeIntent"
 html_static_path = ["_static"]
