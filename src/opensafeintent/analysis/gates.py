@@ -638,8 +638,8 @@ def _paired_alike(
     ]
     if changes:
         raise InputError(
-            f"--baseline {old.name}: the runs differ in more than the models, and a change may be"
-            f" owed to that: {'; '.join(dict.fromkeys(changes))}"
+            f"--baseline {old.name}: the runs differ in more than the models, which may cause the"
+            f" change: {'; '.join(dict.fromkeys(changes))}"
         )
     return paired
 

@@ -428,8 +428,7 @@ def checked_names(annotators: Sequence[str]) -> list[str]:
         folded = name_safe(name).casefold()
         if folded in seen:
             raise InputError(
-                f"--annotators: {seen[folded]!r} and {name!r} cannot be told apart; expected names"
-                " of their own"
+                f"--annotators: {seen[folded]!r} and {name!r} look alike; expected different names"
             )
         seen[folded] = name
     return names

@@ -233,7 +233,7 @@ def report_command(settings: ReportSettings) -> int:
 
     Gates: METRIC is a name in metrics.json; a repeated option is one more gate. A gate is passed
     (0) or failed (4) if the whole interval lies on that side of X, else undecided (5). Baselines
-    are held against a gate only if there is no other model.
+    are tested only if there is no other model.
     """
     return _show(opensafeintent.write_report, settings)
 

@@ -210,7 +210,7 @@ def dataset_check_command(data: Data, name: str, out: Path | None, seed: int | N
 @click.option(
     "--repo",
     metavar="OWNER/NAME",
-    help="Where it will be on the hub; commands and addresses name it.",
+    help="Its repository on the Hub, as commands and addresses name it.",
 )
 @click.option("--title", metavar="TEXT", help="The dataset's name, for people.")
 @click.option(

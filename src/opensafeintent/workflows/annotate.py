@@ -165,9 +165,8 @@ def _export(
     key, texts = lay_out(kind, dataset, subjects, everyone, seed=settings.seed, unit=unit)
     if not before.items() <= key.annotators.items():
         raise InputError(
-            f"{key_path}: belongs to another study than {key.study}: another dataset, sample or"
-            " seed, or forms of another version of this program; expected a folder of its own for"
-            " each study (--out DIR)"
+            f"{key_path}: belongs to another study than {key.study}, with another dataset, sample,"
+            " seed or program version; expected a folder of its own for each study (--out DIR)"
         )
     write_key(key, key_path)
     written: list[Path] = []

@@ -174,7 +174,7 @@ def _check_baseline(baseline: Path, settings: Gating, runs: Sequence[Path]) -> N
             "--baseline: nothing says what may not be worse; give --fail-if-worse METRIC=MARGIN"
         )
     if len(runs) != 1:
-        raise InputError(f"--baseline: one run is held against it, not {len(runs)}")
+        raise InputError(f"--baseline: expected one run to compare with it, not {len(runs)}")
     RunFolder(baseline).check()
     if baseline.resolve() == runs[0].resolve():
         raise InputError(f"--baseline {baseline}: is the run itself; expected an earlier one")

@@ -867,7 +867,7 @@ class ImportAnnotationsSettings(Settings, frozen=True, kw_only=True):
 
     files: Annotated[tuple[Path, ...], Arg("FILE...")]
     key: Annotated[Path, Opt("The study's key.json.", metavar="FILE")]
-    out: Annotated[Path, Opt("Where the labels go (.jsonl).", metavar="FILE")]
+    out: Annotated[Path, Opt("File that receives the labels (.jsonl).", metavar="FILE")]
 
 
 class AgreementSettings(Settings, frozen=True, kw_only=True):
