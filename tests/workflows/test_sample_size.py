@@ -97,7 +97,7 @@ def test_calls_are_those_of_a_dry_run(tmp_path: Path) -> None:
     ran = osi("evaluate", *models, *judges, "--out", tmp_path / "run", "--dry-run")
     (of_42,) = (one for one in asked().precision if one.sets == 42)
     assert f"{of_42.calls:,} calls" in ran.out
-    assert f"± {of_42.half_width:.2f}" in ran.out
+    assert f"± {100 * of_42.half_width:.0f} points" in ran.out
     assert sum(asked(judges=3).calls_per_set.values()) == 7 + 3 * 14 + 2
 
 

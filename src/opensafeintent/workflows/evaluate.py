@@ -74,7 +74,7 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
         if settings.dry_run:
             outcome = foretell(evaluation.plan())
             sets = len(drawn(evaluation.dataset.prompt_sets, settings.limit))
-            within = f"within ± {half_width(sets):.2f} or better (95 % CI)"
+            within = f"within ± {100 * half_width(sets):.0f} points or better (95 % CI)"
             outcome.notes.insert(0, f"precision: {sets:,} prompt-sets give Triplet Safety {within}")
             return outcome
         with evaluation.folder.lock(wait_or_refuse(settings, screen)):

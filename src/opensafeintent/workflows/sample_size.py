@@ -22,7 +22,7 @@ from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import load_dataset
-from opensafeintent.report.formats import Column, Table
+from opensafeintent.report.formats import Column, Share, Table
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.comparisons import (
     detectable_difference,
@@ -129,7 +129,12 @@ class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
                 Column("calls", "Calls", "count"),
             ),
             rows=[
-                (one.sets, one.half_width, *one.minimum_detectable_difference.values(), one.calls)
+                (
+                    one.sets,
+                    Share(one.half_width),
+                    *one.minimum_detectable_difference.values(),
+                    one.calls,
+                )
                 for one in self.precision
             ],
             notes=(
