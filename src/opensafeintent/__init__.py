@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
         check_dataset as check_dataset,
         convert_dataset as convert_dataset,
         dataset_info as dataset_info,
+        dataset_template as dataset_template,
         dedup_dataset as dedup_dataset,
         export_dataset as export_dataset,
         validate_dataset as validate_dataset,
@@ -93,7 +94,7 @@ _NAMES = {
     "workflows.build": "BuildOutcome build",
     "workflows.datasets": (
         "Deduplication check_dataset convert_dataset dataset_info "
-        "dedup_dataset export_dataset validate_dataset"
+        "dataset_template dedup_dataset export_dataset validate_dataset"
     ),
     "workflows.evaluate": "demo evaluate grade",
     "workflows.export": "Exported export_run",

@@ -25,7 +25,7 @@ from opensafeintent.calls.ledger_file import (
 )
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.promptsets.loading import Record
-from opensafeintent.promptsets.reading import Problem, RowLimit, read_records
+from opensafeintent.promptsets.reading import MOST_TOLD, Problem, RowLimit, read_records, told_once
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     MODES,
@@ -209,19 +209,27 @@ def recorded_responses(records: Iterable[tuple[str, object]], path: Path) -> lis
     """
     responses: list[RecordedResponse] = []
     seen: dict[tuple[str, str, int], str] = {}
+    problems: list[Problem] = []
     try:
         for location, data in records:
-            response = parse_recorded(Record(data, location))
-            key = (response.set_id, response.variant, response.epoch)
-            if key in seen:
-                raise InputError(
-                    f"{location}: {response.set_id}, {response.variant}, epoch {response.epoch} is"
-                    f" there already, at {seen[key]}"
-                )
-            seen[key] = location
-            responses.append(response)
-    except Problem as problem:
-        raise InputError(str(problem)) from problem
+            try:
+                response = parse_recorded(Record(data, location))
+                key = (response.set_id, response.variant, response.epoch)
+                if key in seen:
+                    raise Problem(
+                        f"{location}: {response.set_id}, {response.variant}, epoch"
+                        f" {response.epoch} is there already, at {seen[key]}",
+                        location,
+                    )
+            except Problem as problem:
+                problems.append(problem)
+            else:
+                seen[key] = location
+                responses.append(response)
+    except Problem as problem:  # a line that is not JSON: what follows cannot be trusted
+        problems.append(problem)
+    if problems:
+        raise InputError(*told_once(problems, MOST_TOLD))
     if not responses:
         raise InputError(f"{path}: no responses in it")
     return responses

@@ -115,6 +115,16 @@ def dataset_convert_command(data: Data, name: str, out: Path) -> None:
     click.echo(terminal_safe(f"{out}: {len(dataset)} prompt-sets (sha256 {dataset.hash})"))
 
 
+@command(dataset_group, "template", "Data")
+@click.argument("out", type=PATH, metavar="FILE")
+def dataset_template_command(data: Data, out: Path) -> None:
+    """Write a CSV file to fill in, with one example. FILE ends in .csv."""
+    from opensafeintent.workflows.datasets import dataset_template
+
+    dataset_template(out, data.taxonomy)
+    click.echo(terminal_safe(f"{out}: fill it in, then: opensafeintent dataset validate {out}"))
+
+
 @command(dataset_group, "dedup", "Data")
 @click.argument("name", type=NAME)
 @click.option(

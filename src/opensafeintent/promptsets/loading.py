@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from unicodedata import category
 
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import MOST_ROWS, os_errors
 from opensafeintent.hostile import one_line
-from opensafeintent.promptsets.reading import Problem, RowLimit, read_records
+from opensafeintent.promptsets.reading import Problem, RowLimit, read_records, told_once
 from opensafeintent.promptsets.record import Dataset, Prompts, PromptSet, content_id
 from opensafeintent.promptsets.sources import (
     PUBLISHED,
@@ -34,6 +34,7 @@ from opensafeintent.taxonomy import (
     Taxonomy,
     default_taxonomy,
     load_taxonomy,
+    paraphrase_variant,
 )
 
 LONGEST_PROMPT = 200_000
@@ -43,7 +44,29 @@ _NEAR = 0.93
 """Likeness of two names of fields, of which one is taken for a slip: `difflib`'s ratio."""
 _MOST_FIELDS = 8
 """Fields that an error names."""
-_FLAT_PARAPHRASE = re.compile(r"prompt_dual_use_(\d+)")
+
+
+class _Flat(NamedTuple):
+    """How the fields of a record are named that has one for each prompt."""
+
+    prompt: str
+    """Of an intent."""
+    paraphrase: str
+    """Of a number."""
+    first: int
+    """Number of the first paraphrase."""
+    benign_use: str
+    misuse_risk: str
+
+
+_AUTHORS_FLAT = _Flat(
+    "prompt_{}",
+    "prompt_dual_use_{}",
+    2,
+    "dual_use_prompt_plausible_benign_use",
+    "dual_use_prompt_meaningful_misuse_risk",
+)
+_TABLE = _Flat("{}", "dual_use_paraphrase_{}", 1, "dual_use_benign_use", "dual_use_misuse_risk")
 
 
 class Record:
@@ -51,7 +74,7 @@ class Record:
 
     def __init__(self, data: Any, location: str) -> None:
         if not isinstance(data, dict):
-            raise Problem(f"{location}: expected a JSON object, found {_kind(data)}")
+            raise Problem(f"{location}: expected a JSON object, found {_kind(data)}", location)
         self.data: dict[str, Any] = data
         self.location = location
 
@@ -60,7 +83,7 @@ class Record:
 
     def fail(self, field: str, complaint: str) -> NoReturn:
         """Raise the problem that `field` has."""
-        raise Problem(f"{self.location}, field {one_line(field, 60)}: {complaint}")
+        raise Problem(f"{self.location}, field {one_line(field, 60)}: {complaint}", self.location)
 
     def text(self, field: str) -> str:
         """Return a text that has to be there."""
@@ -143,12 +166,12 @@ def _kind(value: Any) -> str:
     return "null" if value is None else kinds.get(type(value), type(value).__name__)
 
 
-# The three shapes of a prompt-set
+# The shapes of a prompt-set
 # ------------------------------------------------------------------------------
 
 
 def shape_of(data: Any) -> str | None:
-    """Name the format that a record is in, or None where it is in none of the three."""
+    """Name the format that a record is in, or None if it is in none."""
     fields = data if isinstance(data, dict) else {}
     if fields.get("prompts") is not None:
         return "ours"
@@ -156,26 +179,34 @@ def shape_of(data: Any) -> str | None:
         return "the authors' nested format"
     if any(fields.get(f"prompt_{intent}") is not None for intent in CORE_VARIANTS):
         return "the authors' flat format"
+    if any(fields.get(intent) is not None for intent in CORE_VARIANTS):
+        return "a table of variants"
     return None
 
 
 def parse_prompt_set(record: Record, taxonomy: Taxonomy) -> PromptSet:
-    """Turn a record of any of the three formats into a prompt-set, or raise the Problem that it
+    """Turn a record of any of the formats into a prompt-set, or raise the Problem that it
     has.
     """
-    record.check_names(PromptSet.__struct_fields__)
-    match shape_of(record.data):
+    shape, known = shape_of(record.data), set(PromptSet.__struct_fields__)
+    if shape == "a table of variants":
+        known -= {"dual_use_paraphrases"}
+        known |= {paraphrase_variant(n) for n in range(1, 5 + len(record.data))}
+    record.check_names(known)
+    match shape:
         case "ours":
             return _parse_ours(record, taxonomy)
         case "the authors' nested format":
             return _parse_nested(record, taxonomy)
         case "the authors' flat format":
-            return _parse_flat(record, taxonomy)
+            return _parse_flat(record, taxonomy, _AUTHORS_FLAT)
+        case "a table of variants":
+            return _parse_flat(record, taxonomy, _TABLE)
     return record.fail(
         "prompts",
         "missing; a prompt-set has prompts (our format), generated_prompts (the authors' nested"
-        " format) or prompt_benign, prompt_dual_use, prompt_malicious (their flat format)"
-        + fields_found(record),
+        " format), prompt_benign, prompt_dual_use, prompt_malicious (their flat format) or benign,"
+        " dual_use, malicious (a table)" + fields_found(record),
     )
 
 
@@ -226,28 +257,34 @@ def _parse_nested(record: Record, taxonomy: Taxonomy) -> PromptSet:
     )
 
 
-def _parse_flat(record: Record, taxonomy: Taxonomy) -> PromptSet:
+def _parse_flat(record: Record, taxonomy: Taxonomy, names: _Flat) -> PromptSet:
+    prompts = map(names.prompt.format, CORE_VARIANTS)
+    required = (*prompts, "underlying_task", "harm_domain", "task_type")
+    if len(lacking := [field for field in required if field not in record]) > 1:
+        complaint = f"lacks {', '.join(lacking)}{fields_found(record)}"
+        raise Problem(f"{record.location}: {complaint}", record.location)
+    paraphrase = re.compile(names.paraphrase.format(r"(\d+)"))
     numbered = sorted(
         (int(match[1]), field)
         for field in record.data
-        if (match := _FLAT_PARAPHRASE.fullmatch(field)) and field in record
+        if (match := paraphrase.fullmatch(field)) and field in record
     )
-    for expected, (number, field) in enumerate(numbered, start=2):
+    for expected, (number, field) in enumerate(numbered, start=names.first):
         if number != expected:
             record.fail(
                 field,
-                f"there is no prompt_dual_use_{expected}; the wordings are numbered from 2 without"
-                " a gap",
+                f"there is no {names.paraphrase.format(expected)}; the wordings are numbered from"
+                f" {names.first} without a gap",
             )
     return _build(
         record,
         taxonomy,
         labels=record,
-        prompts=_prompts(record, "prompt_{}"),
+        prompts=_prompts(record, names.prompt),
         underlying_task=record.text("underlying_task"),
         dual_use_paraphrases=tuple(record.text(field) for _, field in numbered),
-        dual_use_benign_use=record.optional_text("dual_use_prompt_plausible_benign_use"),
-        dual_use_misuse_risk=record.optional_text("dual_use_prompt_meaningful_misuse_risk"),
+        dual_use_benign_use=record.optional_text(names.benign_use),
+        dual_use_misuse_risk=record.optional_text(names.misuse_risk),
         source=record.optional_text("source"),
     )
 
@@ -305,7 +342,7 @@ def read_dataset(
     given = load_taxonomy(taxonomy) if isinstance(taxonomy, Path) else taxonomy
     origin = _origin_of(name)
     labels = given or (load_taxonomy(origin.taxonomy) if origin.taxonomy else default_taxonomy())
-    problems: list[str] = []
+    problems: list[Problem] = []
     seen: dict[str, str] = {}
     prompt_sets: list[PromptSet] = []
     shapes: dict[str, str] = {}
@@ -318,7 +355,7 @@ def read_dataset(
                 shown = one_line(prompt_set.id, 60)
                 record.fail("id", f"duplicate id {shown!r}, first at {first}; ids are unique")
         except Problem as problem:
-            problems.append(str(problem))
+            problems.append(problem)
         else:
             seen[prompt_set.id] = location
             prompt_sets.append(prompt_set)
@@ -332,7 +369,7 @@ def read_dataset(
                     shapes.setdefault(shape, file.shown)
                 take(location, data)
         except Problem as problem:  # a line that is not JSON: what follows cannot be trusted
-            problems.append(str(problem))
+            problems.append(problem)
     if len(shapes) > 1:
         named = "; ".join(f"{shape} in {shown}" for shape, shown in shapes.items())
         raise InputError(
@@ -340,9 +377,9 @@ def read_dataset(
             " one of them"
         )
     if not prompt_sets and not problems:
-        problems.append(f"{name}: no prompt-sets in it; expected at least one")
+        problems.append(Problem(f"{name}: no prompt-sets in it; expected at least one"))
     if problems:
-        return None, problems
+        return None, told_once(problems)
     return Dataset(dataset_name(name), tuple(prompt_sets), labels), []
 
 

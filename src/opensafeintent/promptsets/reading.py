@@ -10,7 +10,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -81,8 +81,40 @@ _CSV_FORM = (
 )
 
 
+MOST_TOLD = 20
+"""Different faults of one file that an error lists."""
+
+
 class Problem(Exception):
-    """One thing wrong in one record: its location and what would be valid."""
+    """One thing wrong in one record: its location and what would be valid.
+
+    Args:
+        text: both.
+        location: the text's beginning that is another in each record.
+    """
+
+    def __init__(self, text: str, location: str = "") -> None:
+        super().__init__(text)
+        self.complaint = text.removeprefix(location)
+
+
+def told_once(problems: Iterable[Problem], most: int | None = None) -> list[str]:
+    """Return a line for each complaint: the first record that has it, and the number of others.
+
+    Args:
+        problems: the problems, in the order of the records.
+        most: lines at most; a last one counts the complaints that are left out.
+    """
+    same: dict[str, list[Problem]] = {}
+    for problem in problems:
+        same.setdefault(problem.complaint, []).append(problem)
+    lines = [
+        f"{first}"
+        + (f" (and in {len(others):,} more record{'s' * (len(others) > 1)})" if others else "")
+        for first, *others in same.values()
+    ]
+    left_out = len(lines) - (most or len(lines))
+    return lines[:most] + ([f"and {left_out:,} other faults"] if left_out > 0 else [])
 
 
 def read_records(
@@ -141,8 +173,9 @@ def _json_records(text: str, name: str, *, lines: bool) -> Iterator[tuple[str, A
 
 
 def read_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield (location, cells by column) for each row of a CSV file. Line ends are LF, CRLF or CR,
-    and nothing else is one.
+    """Yield (location, cells by column) for each row of a CSV file. Cells are separated by commas,
+    or by semicolons if the header has more of them. Line ends are LF, CRLF or CR, and nothing else
+    is one.
 
     Raises:
         InputError: it cannot be read, is not UTF-8, has a column twice or a quote out of place, or
@@ -155,7 +188,9 @@ def read_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, dict
             f"{name}:{text.count(chr(10), 0, text.index(chr(0))) + 1}: holds a NUL character;"
             f" {_CSV_FORM}"
         )
-    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header_line = re.match(r"[^\r\n]*", text)[0]  # type: ignore[index]  # matches any text
+    separator = max(",;", key=header_line.count)  # spreadsheets of many countries write semicolons
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=separator)
     line = 1  # on which a row begins
     try:
         header = next(rows, [])
@@ -163,9 +198,10 @@ def read_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, dict
         line = rows.line_num + 1
         for row in rows:
             if len(row) != len(header) and "".join(row).strip():
-                cells = f"{len(row)} cell{'s' * (len(row) != 1)}"
+                cells, location = f"{len(row)} cell{'s' * (len(row) != 1)}", f"{name}:{line}"
                 raise Problem(
-                    f"{name}:{line}: has {cells}, and the header names {len(header)}; {_CSV_FORM}"
+                    f"{location}: has {cells}, and the header names {len(header)}; {_CSV_FORM}",
+                    location,
                 )
             if len(row) == len(header):
                 limit.count(name)

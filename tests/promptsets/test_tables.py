@@ -1,0 +1,79 @@
+"""Prompt-sets as a table: CSV with the columns benign, dual_use, malicious."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from endtoend import osi
+from opensafeintent import dataset_template
+from opensafeintent.errors import InputError
+from opensafeintent.promptsets import load_dataset, read_dataset
+from promptsets.samples import FLAT, LABELS, OURS
+
+NAMES = {
+    "prompt_dual_use_2": "dual_use_paraphrase_1",
+    "prompt_dual_use_3": "dual_use_paraphrase_2",
+    "dual_use_prompt_plausible_benign_use": "dual_use_benign_use",
+    "dual_use_prompt_meaningful_misuse_risk": "dual_use_misuse_risk",
+}
+ROW = {NAMES.get(name, name.removeprefix("prompt_")): text for name, text in FLAT.items()}
+
+
+def table(path: Path, *rows: dict[str, Any], separator: str = ",") -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), delimiter=separator)
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def problems(path: Path) -> list[str]:
+    dataset, found = read_dataset(str(path))
+    assert dataset is None
+    return found
+
+
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_a_table_is_the_same_dataset_as_any_other_format(tmp_path: Path, separator: str) -> None:
+    (one,) = load_dataset(str(table(tmp_path / "t.csv", ROW, separator=separator))).prompt_sets
+    assert one.dual_use_paraphrases == tuple(OURS["dual_use_paraphrases"])
+    (other,) = load_dataset(str(table(tmp_path / "f.csv", FLAT))).prompt_sets
+    assert one == other
+
+
+def test_all_missing_columns_are_named_once(tmp_path: Path) -> None:
+    lacking = {name: ROW[name] for name in ("benign", "dual_use", "harm_domain")}
+    (line,) = problems(table(tmp_path / "t.csv", *[lacking] * 40))
+    assert "t.csv:2: lacks malicious, underlying_task, task_type; found benign" in line
+    assert "(and in 39 more records)" in line
+
+
+def test_different_faults_are_named_each(tmp_path: Path) -> None:
+    rows = [ROW | {"task_type": name} for name in ("Explaining", "Explaining", "Poetry")]
+    first, second = problems(table(tmp_path / "t.csv", *rows))
+    assert "'Explaining'; did you mean" in first
+    assert "1 more record" in first
+    assert ":4" in second
+
+
+def test_paraphrases_are_numbered_without_a_gap(tmp_path: Path) -> None:
+    row = ROW | {"dual_use_paraphrase_4": "One more."}
+    (line,) = problems(table(tmp_path / "t.csv", row))
+    assert "there is no dual_use_paraphrase_3" in line
+
+
+def test_a_template_is_a_dataset_and_is_not_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "my.csv"
+    ran = osi("dataset", "template", path)
+    assert (ran.code, ran.err) == (0, "")
+    (example,) = load_dataset(str(path)).prompt_sets
+    assert (example.harm_domain, example.task_type) == tuple(LABELS.values())
+    before = path.read_text()
+    for other in (path, tmp_path / "my.jsonl"):
+        with pytest.raises(InputError):
+            dataset_template(other)
+    assert path.read_text() == before
