@@ -159,6 +159,19 @@ def test_an_interrupted_log_is_read(
         assert re.search(line, " ".join(outcome.notes))
 
 
+def test_of_several_logs_one_that_failed_is_named_and_the_others_are_imported(
+    tmp_path: Path,
+) -> None:
+    good, bad = log_of(tmp_path, 1), tmp_path / "half.eval"
+    bad.write_bytes(good.read_bytes()[:2000])
+    ran = osi("import", bad, good, "--out", tmp_path / "in")
+    assert (ran.code, "not imported" in ran.err + ran.out) == (1, True)
+    assert "half.eval" in ran.err + ran.out
+    assert len(grades(tmp_path / "in")) == 7
+    with pytest.raises(InputError, match=r"half\.eval"):
+        brought(tmp_path / "none", bad, bad)
+
+
 # Several logs of one evaluation
 # ------------------------------------------------------------------------------
 

@@ -26,8 +26,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 DATASET = made_dataset(prompt_set("boats", 1, "Fraud and Deception"), prompt_set("trains"))
 """Seven prompts: boats has one paraphrase, trains none."""
-FORMATS = ("jsonl", "parquet")
-"""Those that `import` reads."""
+FORMATS = ("csv", "jsonl", "parquet")
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +60,10 @@ def exported(run: Path, out: Path, **settings: Any) -> list[dict[str, Any]]:
         return rows
     if settings["format"] == "csv":
         with path.open(newline="", encoding="utf-8") as file:
-            return [dict(row) for row in csv.DictReader(file)]
+            return [
+                {name: int(cell) if cell.isdigit() else cell or None for name, cell in row.items()}
+                for row in csv.DictReader(file)
+            ]
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,22 +19,27 @@ from opensafeintent.calls.recorded import (
     ResponsePlace,
     recorded_responses,
 )
-from opensafeintent.errors import InputError, nearest
+from opensafeintent.errors import InputError, first_exit_code, nearest
 from opensafeintent.evaluation.manifest import Manifest, ModelEntry, RunFolder
 from opensafeintent.evaluation.run import given_tasks, imported_rows
 from opensafeintent.files import sha256_hex
 from opensafeintent.grades import is_scored, read_authors_record
 from opensafeintent.hostile import one_line
 from opensafeintent.interop import optional
+from opensafeintent.interop.tools import records_of_tool
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset
-from opensafeintent.promptsets.loading import Record, parse_prompt_set
-from opensafeintent.promptsets.reading import Problem, RowLimit, read_records
+from opensafeintent.promptsets.loading import Record, fields_found, parse_prompt_set
+from opensafeintent.promptsets.reading import MOST_TOLD, Problem, RowLimit, read_records, told_once
 from opensafeintent.taxonomy import SCALES, Taxonomy, default_taxonomy, load_taxonomy
 from opensafeintent.workflows.report import Outcome, read_graded_run, write_results
 from opensafeintent.workflows.settings import ImportSettings
 
 if TYPE_CHECKING:
     from opensafeintent.interop.inspect.logs import InspectLog
+
+_WHOLE = re.compile(r"(-?\d{1,9})(?:\.0+)?")
+"""A whole number; data frames write one that may be missing with a decimal."""
+_NOT_RECORDED = "response:not_recorded"
 
 
 class _Read(msgspec.Struct, kw_only=True):
@@ -42,7 +48,8 @@ class _Read(msgspec.Struct, kw_only=True):
     path: Path
     responses: list[RecordedResponse]
     prompted: list[tuple[str, object]] = []
-    """Records that have the prompt's text in place of its set and variant, each with its location.
+    """Records that may have the prompt's text in place of its set and variant, each with its
+    location.
     """
     prompt_sets: tuple[PromptSet, ...] = ()
     zero_helpfulness: int = 0
@@ -50,6 +57,17 @@ class _Read(msgspec.Struct, kw_only=True):
     """What else is known of it, where it is a log of Inspect AI."""
     named: str = ""
     """The model that its lines name; empty if they name none."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader should know of it, a line each."""
+        gone = Counter(
+            gone.reason for one in self.responses for gone in one.missing if gone.what == "response"
+        )
+        return [
+            *(self.log.notes if self.log else ()),
+            *(f"{self.path}: {n:,} responses are missing ({why})" for why, n in gone.items()),
+        ]
 
     @property
     def model(self) -> str:
@@ -60,9 +78,10 @@ class _Read(msgspec.Struct, kw_only=True):
 def import_files(settings: ImportSettings) -> Outcome:
     """Import files of responses, with or without grades, into a run, and report on it.
 
-    The authors' scored and response-only files are recognised by their fields, logs of Inspect AI
-    by their form; anything else is read as our JSONL of responses. Importing the same file twice
-    changes nothing.
+    The authors' scored and response-only files and those of promptfoo and lm-evaluation-harness are
+    recognised by their fields, logs of Inspect AI by their form; anything else is read as our
+    records of responses. Importing the same file twice changes nothing. Of several logs of Inspect
+    AI those that cannot be used are named, and the others imported.
 
     Raises:
         InputError: a file, or something in it, is not usable; nothing is imported then.
@@ -71,7 +90,7 @@ def import_files(settings: ImportSettings) -> Outcome:
     folder = RunFolder(settings.out)
     of_run = folder.load()[1] if folder.exists() else None
     labels = taxonomy or (of_run.taxonomy if of_run else default_taxonomy())
-    read = _read_all(settings, labels)
+    read, failed = _read_all(settings, labels)
     dataset = _dataset(settings, labels, of_run, read)
     for item in read:
         if item.prompted:
@@ -105,7 +124,10 @@ def import_files(settings: ImportSettings) -> Outcome:
     outcome = write_results(
         read_graded_run(folder, settings.out.name), folder, settings.max_missing
     )
-    outcome.notes += [note for item in read if item.log for note in item.log.notes]
+    if failed:
+        outcome.exit_code = first_exit_code(outcome.exit_code, 1)
+        outcome.stopped += failed
+    outcome.notes += [note for item in read for note in item.notes]
     outcome.notes += [
         f"{model}: {len(places):,} responses came with one of the two grades, which counts for"
         " nothing alone; import the other, or have judges give both: opensafeintent grade RUN"
@@ -205,41 +227,52 @@ def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
     )
 
 
-def _read_all(settings: ImportSettings, taxonomy: Taxonomy) -> list[_Read]:
+def _read_all(settings: ImportSettings, taxonomy: Taxonomy) -> tuple[list[_Read], list[str]]:
+    """Read every file; returned beside are the complaints about logs that cannot be used.
+
+    Raises:
+        InputError: a file cannot be used, or none of the logs.
+    """
     inspect = optional("inspect.logs")
-    read = [
-        item
-        for path in settings.files
-        for item in (
-            [inspect.read_inspect_log(path)]
-            if inspect and inspect.is_inspect_log(path)
-            else _read(path, taxonomy, settings.max_rows)
-        )
+    read: list[_Read] = []
+    logs: list[InspectLog] = []
+    failed: list[InputError] = []
+    for path in settings.files:
+        if not inspect or not inspect.is_inspect_log(path):
+            read += _read(path, taxonomy, settings.max_rows)
+            continue
+        try:
+            logs.append(inspect.read_inspect_log(path))
+        except InputError as error:
+            failed.append(error)
+    lines = [line for error in failed for line in error.args]
+    if failed and not logs:
+        raise InputError(*lines)
+    read += [
+        _Read(path=log.path, responses=log.responses, log=log)
+        for log in (inspect.sorted_out(logs) if inspect and logs else ())
     ]
-    logs = [item for item in read if not isinstance(item, _Read)]
-    in_order = iter(inspect.sorted_out(logs) if logs else ())
-    return [item if isinstance(item, _Read) else _of_log(next(in_order)) for item in read]
-
-
-def _of_log(log: InspectLog) -> _Read:
-    return _Read(path=log.path, responses=log.responses, log=log)
+    return read, [f"not imported: {line}" for line in lines]
 
 
 def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None) -> list[_Read]:
     try:
         records = list(read_records(path, limit=RowLimit(max_rows)))
+        if of_tool := records_of_tool(records, path):
+            return _of_each_model(of_tool, path, counted=True)
+        if path.suffix.lower() == ".csv":
+            records = [(location, _of_table(row)) for location, row in records]
         if not records:
             raise InputError(f"{path}: no responses in it")
         if not any(is_scored(data) for _, data in records):
             first = records[0][1]
-            if not isinstance(first, dict) or "variant" in first:
+            if not isinstance(first, dict) or "variant" in first or "prompt" in first:
                 return _of_each_model(records, path)
-            if "prompt" in first:
-                return [_Read(path=path, responses=[], prompted=records)]
             raise InputError(
                 f"{path}: neither responses of ours (id, variant, response on each line; or prompt,"
-                " completion) nor an authors' file (model_responses or response_scores_… in each"
-                " record)"
+                " response) nor an authors' file (model_responses or response_scores_… in each"
+                " record), nor one of promptfoo or lm-evaluation-harness"
+                + fields_found(Record(first, str(path)))
             )
         responses: list[RecordedResponse] = []
         prompt_sets: dict[str, PromptSet] = {}
@@ -267,21 +300,45 @@ def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None) -> list[_Read]:
     ]
 
 
-def _of_each_model(records: Iterable[tuple[str, object]], path: Path) -> list[_Read]:
-    """Read lines of responses, each model's apart if they name their models."""
+def _of_each_model(
+    records: Iterable[tuple[str, object]], path: Path, *, counted: bool = False
+) -> list[_Read]:
+    """Read lines of responses, each model's apart if they name their models.
+
+    Args:
+        records: the lines.
+        path: of their file.
+        counted: later records of one prompt are later epochs, whether or not set and variant are
+            named.
+    """
     by_model: dict[str, list[tuple[str, object]]] = {}
     for location, data in records:
         named = data.get("model") if isinstance(data, dict) else None
         by_model.setdefault(named if isinstance(named, str) else "", []).append((location, data))
     return [
-        _Read(path=path, responses=recorded_responses(some, path), named=named)
+        _Read(path=path, responses=[], prompted=some, named=named)
+        if counted or any(isinstance(data, dict) and "variant" not in data for _, data in some)
+        else _Read(path=path, responses=recorded_responses(some, path), named=named)
         for named, some in by_model.items()
     ]
 
 
+def _of_table(row: dict[str, str]) -> dict[str, object]:
+    """Return a row of a CSV file with its numbers; a response is missing if its cell is empty, and
+    there is neither grade nor reason.
+    """
+    numbers = {
+        name: int(number[1])
+        for name in ("epoch", *SCALES)
+        if (number := _WHOLE.fullmatch(row.get(name, "")))
+    }
+    known = {"response", "completion", "missing", *SCALES}
+    return {**row, **numbers} | ({} if known & row.keys() else {"missing": _NOT_RECORDED})
+
+
 def _by_prompt(item: _Read, dataset: Dataset) -> list[RecordedResponse]:
-    """Find set and variant of each record by its prompt's text, to the letter; a prompt's later
-    records are later epochs.
+    """Find set and variant of each record, if it does not name them, by its prompt's text, to the
+    letter; a prompt's later records are later epochs.
 
     Raises:
         InputError: a text is no prompt of the dataset, or of several sets, or a record is no
@@ -293,31 +350,42 @@ def _by_prompt(item: _Read, dataset: Dataset) -> list[RecordedResponse]:
             of_text.setdefault(text, []).append((prompt_set.id, variant))
     epochs: Counter[tuple[str, str]] = Counter()
     placed: list[tuple[str, object]] = []
-    try:
-        for location, data in item.prompted:
+    problems: list[Problem] = []
+    for location, data in item.prompted:
+        try:
             record = Record(data, location)
-            found = of_text.get(record.text("prompt"), [])
-            if not found:
-                record.fail("prompt", f"is no prompt of {dataset.name}, to the letter")
-            if len(found) > 1:
-                named = " and ".join(f"{set_id}, {variant}" for set_id, variant in found[:3])
-                record.fail("prompt", f"is that of {named}; name id and variant in its place")
-            (place,) = found
-            epochs[place] += 1
-            fields = {
-                key: value
-                for key, value in record.data.items()
-                if key not in ("prompt", "completion")
-            }
-            known = {  # an id of theirs is another's
-                "id": place[0],
-                "variant": place[1],
-                "response": record.data.get("completion", record.data.get("response")),
-            }
-            placed.append((location, {"epoch": epochs[place]} | fields | known))
-    except Problem as problem:
-        raise InputError(str(problem)) from problem
+            place = _place_of(record, of_text, dataset)
+        except Problem as problem:
+            problems.append(problem)
+            continue
+        epochs[place] += 1
+        fields = {
+            key: value for key, value in record.data.items() if key not in ("prompt", "completion")
+        }
+        known = {  # an id of theirs is another's
+            "id": place[0],
+            "variant": place[1],
+            "response": record.data.get("completion", record.data.get("response")),
+        }
+        placed.append((location, {"epoch": epochs[place]} | fields | known))
+    if problems:
+        raise InputError(*told_once(problems, MOST_TOLD))
     return recorded_responses(placed, item.path)
+
+
+def _place_of(
+    record: Record, of_text: Mapping[str, Sequence[tuple[str, str]]], dataset: Dataset
+) -> tuple[str, str]:
+    """Return the set and variant that a record names, or that its prompt is of."""
+    if "variant" in record:
+        return record.text("id"), record.text("variant")
+    found = of_text.get(record.text("prompt"), [])
+    if not found:
+        record.fail("prompt", f"is no prompt of {dataset.name}, to the letter")
+    if len(found) > 1:
+        named = " and ".join(f"{set_id}, {variant}" for set_id, variant in found[:3])
+        record.fail("prompt", f"is that of {named}; name id and variant in its place")
+    return found[0]
 
 
 def _dataset(
@@ -364,18 +432,23 @@ def _check_prompts(item: _Read, dataset: Dataset) -> None:
             f"{item.path}: its responses are to {one_line(item.log.dataset, 60)}"
             f" ({item.log.dataset_hash[:8]}), this is {dataset.name} ({dataset.hash[:8]})"
         )
-    for response in item.responses:
-        prompt_set = dataset.by_id.get(response.set_id)
-        if prompt_set is None:
-            raise InputError(
-                f"{item.path}: {one_line(response.set_id, 60)!r} is not a prompt-set of"
-                f" {dataset.name}; {nearest(response.set_id, list(dataset.by_id)[:5000], shown=10)}"
-            )
-        if response.variant not in prompt_set.wordings():
-            raise InputError(
-                f"{item.path}: set {response.set_id} has no {response.variant}; "
-                f"{nearest(response.variant, prompt_set.wordings())}"
-            )
+    lost = [one for one in item.responses if one.variant not in _variants(dataset, one.set_id)]
+    if not lost:
+        return
+    first, *others = lost
+    complaint = (
+        f"set {first.set_id} has no {first.variant};"
+        f" {nearest(first.variant, _variants(dataset, first.set_id))}"
+        if first.set_id in dataset.by_id
+        else f"{one_line(first.set_id, 60)!r} is not a prompt-set of {dataset.name};"
+        f" {nearest(first.set_id, list(dataset.by_id)[:5000], shown=10)}"
+    )
+    more = f" (and {len(others):,} more responses are to no prompt of it)" if others else ""
+    raise InputError(f"{item.path}: {complaint}{more}")
+
+
+def _variants(dataset: Dataset, set_id: str) -> Collection[str]:
+    return dataset.by_id[set_id].wordings() if set_id in dataset.by_id else ()
 
 
 def _rows(model: str, item: _Read) -> list[ImportedRow]:
