@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
+if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
     from opensafeintent.calls.models import FunctionModel as FunctionModel
     from opensafeintent.calls.ledger import Merged as Merged, merge_ledgers as merge_ledgers
     from opensafeintent.construction.controls import DatasetCheck as DatasetCheck
@@ -124,7 +124,7 @@ __all__ += list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for, and nothing before: importing the package stays cheap."""
+    """Load a public name on first use, so that importing the package stays cheap."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

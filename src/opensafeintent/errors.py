@@ -24,26 +24,26 @@ EXIT_CODES = {
     70: "an error of ours, with a line to report",
     130: "interrupted (SIGINT, SIGTERM, SIGHUP); the same command goes on",
 }
-"""What every command ends with; where several apply, the first in `EXIT_ORDER`."""
+"""Exit codes of every command; if several apply, the first in `EXIT_ORDER` counts."""
 
 EXIT_ORDER = (130, 70, 2, 3, 4, 5, 1, 0)
 
 
 def first_exit_code(*codes: int) -> int:
-    """Return the one of several exit codes that counts; 0 where there are none."""
+    """Return the one of several exit codes that counts; 0 if there are none."""
     return min(codes, key=EXIT_ORDER.index, default=0)
 
 
 _LONGEST_LINE = 1500
-"""Characters of one line, of which the last ones say what would be valid."""
+"""Characters of one line; its last ones name the valid values."""
 _END = 400
 
 
 class OpenSafeIntentError(Exception):
-    """Base of every error that is the user's to mend; its text is complete by itself.
+    """Base of every error that the user can fix; its text is complete by itself.
 
     Args:
-        lines: what is wrong, a line each. What is quoted in one of them cannot forge another, nor
+        lines: the problems, a line each. A quotation in a line cannot forge another line, nor
             command a terminal.
     """
 
@@ -61,21 +61,19 @@ class InputError(OpenSafeIntentError):
 
 
 class Stopped(OpenSafeIntentError):
-    """Work ended by a provider or by a budget; what was done is kept (exit code 3)."""
+    """A provider or a budget ended the work; finished work is kept (exit code 3)."""
 
     exit_code = 3
 
 
 class NothingMade(Stopped):
-    """A stage of a build dropped each of its first items; what was answered is kept (exit code
-    1).
-    """
+    """A stage of a build dropped each of its first items; answered calls are kept (exit code 1)."""
 
     exit_code = 1
 
 
 class Interrupted(Stopped):
-    """Work ended by a signal; what was in flight was waited for, and is kept (exit code 130)."""
+    """A signal ended the work; calls in flight were waited for, and are kept (exit code 130)."""
 
     exit_code = 130
 

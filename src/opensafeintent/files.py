@@ -51,19 +51,19 @@ _NO_TEXT = {
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
-"""What files of other kinds begin with."""
+"""First bytes of files of other kinds."""
 _CAN_LOCK = sys.platform != "win32"
 _DEEPEST = 100
-"""Levels of JSON within JSON; what is deeper cannot be written again."""
+"""Levels of JSON within JSON; deeper JSON cannot be written again."""
 
 
 @contextlib.contextmanager
 def os_errors(refused: str) -> Iterator[None]:
-    """Say in one line what the system refuses while the body runs: `refused` (`FILE: cannot
-    write`), and why.
+    """Turn a refusal of the system into an error of one line: `refused` (`FILE: cannot write`), and
+    the reason.
 
     Raises:
-        InputError: it refused something.
+        InputError: the system refused an operation.
     """
     try:
         yield
@@ -80,7 +80,7 @@ def read_bytes(path: Path, shown: str | None = None) -> bytes:
 
     Args:
         path: the file.
-        shown: what errors call it; its path by default.
+        shown: its name in errors; its path by default.
 
     Raises:
         InputError: it cannot be read.
@@ -112,15 +112,14 @@ def as_text(raw: bytes, location: str) -> str:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """Return the place of a file or folder within a folder that others may have made.
+    """Return the path of a file or folder within a folder that others may have made.
 
     Args:
         folder: the user named it; it may be a link itself.
         name: relative to it; others may have chosen it.
 
     Raises:
-        InputError: the name leads out of the folder, or a link, a pipe or a device stands in its
-            way.
+        InputError: the name leads out of the folder, or a link, a pipe or a device is in its way.
     """
     path, parts = folder, Path(name).parts
     if not parts or Path(name).is_absolute() or ".." in parts or unprintable(name):
@@ -147,9 +146,9 @@ def read_json(path: Path, kind: type[T], what: str, *, schema: int | None = None
 
     Args:
         path: the file.
-        kind: what it holds.
-        what: the same for a reader: `a price list (…)`.
-        schema: the number that stands under `schema` in files of this program.
+        kind: the type of its content.
+        what: the type's name in errors: `a price list (…)`.
+        schema: the number under `schema` in files of this program.
 
     Raises:
         InputError: it cannot be read, or holds something else, or is of another schema.
@@ -180,7 +179,7 @@ def parse_json(
 
 
 def parse_toml(text: str, kind: type[T], location: str, what: str) -> T:
-    """Read TOML as `kind`; `what` says what that is for a reader.
+    """Read TOML as `kind`; `what` is its name in errors.
 
     Raises:
         InputError: it is something else; the text names the location.
@@ -277,14 +276,14 @@ def make_private_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def written_beside(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
-    """Open a file to write that takes its place at `path` when all is written; until then, what
-    stands there stays.
+    """Open a file that replaces the one at `path` when it is complete; the old one stays until
+    then.
 
     Args:
-        path: where the file goes.
-        private: only its user can read it (0600), and it replaces a link; otherwise the file that a
-            link leads to is replaced, it keeps the mode of the file that stands there, and a new
-            one has the mode that new files have.
+        path: the file's final path.
+        private: only its user can read it (0600), and it replaces a link; otherwise it replaces the
+            file that a link leads to, and keeps the mode of an existing file. A new one has the
+            mode of new files.
 
     Raises:
         InputError: it cannot be written.
@@ -365,7 +364,7 @@ def held(
     Args:
         path: the folder or the ledger, for errors.
         lock: the file that is locked; it names the holder.
-        doing: what this process does, for the error of another: `writing this ledger`.
+        doing: the activity of this process, for another's error: `writing this ledger`.
         waiting: called twice a second with a line that names the holder, while another process
             holds it. It may raise.
 
@@ -401,12 +400,12 @@ def held(
 def locked_folder(
     path: Path, doing: str, waiting: Callable[[str], object] = refuse
 ) -> Iterator[None]:
-    """Make a private folder and hold it for this process; results that were left half put in place
-    are put there.
+    """Make a private folder and hold it for this process; results that were moved only in part are
+    moved in full.
 
     Args:
         path: the folder.
-        doing: what this process does, for the error of another: `evaluating into`.
+        doing: the activity of this process, for another's error: `evaluating into`.
         waiting: see `held`.
 
     Raises:
@@ -438,18 +437,18 @@ def replaced_together(
     """Give a folder to write files into, which replace those of the same names in `folder` all
     together, or not at all.
 
-    A set of files cannot be renamed in one step. They are written beside, which may fail or be
-    ended without a trace; then a mark says that they are whole, and they are moved, with a note in
-    the folder while that lasts. Who is ended in between leaves mark and note, and whoever keeps the
-    folder next (`locked_folder`) moves the rest. What is not ours stays.
+    A set of files cannot be renamed in one step. The body writes them beside the folder; a failure
+    there leaves no trace. Then a mark records that they are complete, and they are moved; the
+    folder contains a note meanwhile. If the process dies during the move, mark and note remain, and
+    the next process that holds the folder (`locked_folder`) moves the rest. Other files stay.
 
     Args:
-        folder: is there, and is kept for this process.
-        obsolete: told after the body has written: files in `folder` to take away with the change;
-            those that are replaced may be among them.
+        folder: an existing folder that this process holds.
+        obsolete: called after the body has written: the files in `folder` to remove with the
+            change; replaced files may be among them.
 
     Raises:
-        InputError: the files cannot be written or put in place.
+        InputError: the files cannot be written or moved.
     """
     staged = folder / _STAGED
     finish_replacing(folder)
@@ -462,14 +461,15 @@ def replaced_together(
             _check_place(folder, name)
         write_private(staged / _NOTE, _NOTE_TEXT)
         write_private(staged / _READY, "\n".join(gone))
-    except BaseException:  # an interruption as well: what was there stays as it was
+    except BaseException:  # an interruption too: the old files stay
         shutil.rmtree(staged, ignore_errors=True)
         raise
     finish_replacing(folder)
 
 
 def finish_replacing(folder: Path) -> None:
-    """Move what an ended `replaced_together` had whole, and take away what it had not.
+    """Move the complete files of an interrupted `replaced_together`, and remove the incomplete
+    ones.
 
     Raises:
         InputError: a file cannot be moved.

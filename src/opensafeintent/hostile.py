@@ -1,4 +1,4 @@
-"""Model text is hostile input everywhere: make it harmless for where it is shown."""
+"""Model text is hostile input everywhere: make it harmless for each output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ESCAPES = (
     ("\u2028".encode(), b"\\u2028"),
     ("\u2029".encode(), b"\\u2029"),
 )
-"""None of these bytes stands in JSON outside a string."""
+"""JSON contains none of these bytes outside a string."""
 
 
 def terminal_safe(text: str) -> str:
@@ -36,16 +36,16 @@ def terminal_safe(text: str) -> str:
 
 
 def is_unseen(char: str) -> bool:
-    """Tell whether nothing is seen of a character, or another sign than what it is."""
+    """Tell whether a character is invisible, or can look like another one."""
     return unicodedata.category(char) in _UNSEEN or _is_unprintable(char)
 
 
 def unprintable(text: str) -> str | None:
-    """Return the first character of a name that no name holds, as `U+0001`, or None where there is
+    """Return the first character that no name may contain, as `U+0001`, or None if the name has
     none.
 
-    Control characters, halves of surrogate pairs and the code points that Unicode sets aside as no
-    characters: what draws figures, spreadsheets and XML refuse them.
+    They are control characters, halves of surrogate pairs, and the code points that Unicode defines
+    as noncharacters. Figures, spreadsheets and XML refuse them.
     """
     return next((f"U+{ord(char):04X}" for char in text if _is_unprintable(char)), None)
 
@@ -98,7 +98,7 @@ def name_safe(text: str, most: int = 60) -> str:
 
 
 def json_for_html(value: Any) -> bytes:
-    """Return JSON that can stand in a `<script type="application/json">`: no text in it can end the
+    """Return JSON that is safe in a `<script type="application/json">`: no text in it can end the
     element.
     """
     import msgspec
@@ -118,7 +118,7 @@ def csp_hash(content: str) -> str:
 
 
 def page_script(scripts: Iterable[str]) -> str:
-    """Return scripts as the one script of a page, after what all pages share
+    """Return scripts as the one script of a page, after the one that all pages share
     (`data/elements.js`).
     """
     from importlib import resources

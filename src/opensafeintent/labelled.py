@@ -1,8 +1,8 @@
 """Arrays whose dimensions have names, so that metrics read like their equations.
 
-As much of xarray's interface as grades need, in the same words: reductions leave NaN out unless
-they are told otherwise, and what is undefined is NaN. xarray itself, with pandas behind it, takes a
-third of a second to load: more than all metrics of a run take.
+They have the part of xarray's interface that grades need, with the same names: reductions leave NaN
+out by default, and an undefined value is NaN. xarray itself, with pandas behind it, takes a third
+of a second to load: longer than all metrics of a run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Labels = Mapping[str, Sequence[Any]]
-"""What stands along each dimension."""
+"""Labels along each dimension."""
 
 
 class Labelled:
@@ -23,8 +23,8 @@ class Labelled:
     Args:
         values: the numbers.
         dims: a name for each of their dimensions.
-        labels: of every dimension in which something is picked by its name; arrays that are
-            combined have the same ones.
+        labels: of every dimension in which values are selected by name; arrays that are combined
+            have the same ones.
     """
 
     __array_ufunc__ = None  # `1 - array` is ours to compute
@@ -38,7 +38,7 @@ class Labelled:
     # Picking
 
     def sel(self, **wanted: Any) -> Labelled:
-        """Return a copy of what is at a label, without that dimension, or at several labels in
+        """Return a copy of the values at a label, without that dimension, or at several labels in
         their order.
         """
         values, dims, labels = self.values, self.dims, dict(self.labels)
@@ -63,7 +63,7 @@ class Labelled:
     # Elements
 
     def notnull(self) -> Labelled:
-        """Tell what is defined."""
+        """Return whether each value is defined."""
         return self._with(np.logical_not(np.isnan(self.values)))
 
     def isin(self, wanted: Sequence[float]) -> Labelled:
@@ -75,11 +75,11 @@ class Labelled:
         return self._with(self.values.astype(kind))
 
     def fillna(self, value: float) -> Labelled:
-        """Return it with a number in place of what is undefined."""
+        """Return it with a number in place of undefined values."""
         return self.where(self.notnull(), value)
 
     def where(self, condition: Labelled, other: float = np.nan) -> Labelled:
-        """Return it where a condition holds, and elsewhere another number."""
+        """Return it with another number in place of values for which a condition fails."""
         (values, holds), dims = _matched(self, condition)
         return Labelled(np.where(holds, values, other), dims, {**condition.labels, **self.labels})
 
@@ -89,7 +89,7 @@ class Labelled:
     # Reductions
 
     def sum(self, dims: str | Iterable[str] | None = None) -> Labelled:
-        """Return the sum along dimensions, all by default, without what is undefined."""
+        """Return the sum along dimensions, all by default, without undefined values."""
         values = self.fillna(0.0).values if self.values.dtype.kind == "f" else self.values
         return self._with(values)._reduced(np.sum, dims)
 
@@ -204,7 +204,7 @@ class LabelledSet:
 
     Args:
         arrays: (dimensions, values) by name.
-        labels: what stands along each dimension; by its name a dimension gives these.
+        labels: along each dimension; a dimension's name gives its labels.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class LabelledSet:
         return {dim: len(labels) for dim, labels in self.labels.items()}
 
     def sel(self, **wanted: Any) -> LabelledSet:
-        """Return a copy of what is at some labels; see `Labelled.sel`."""
+        """Return a copy of the values at some labels; see `Labelled.sel`."""
         parts = {
             name: array.sel(**{dim: wanted[dim] for dim in array.dims if dim in wanted})
             for name, array in self._arrays.items()

@@ -48,7 +48,7 @@ class Tally:
         self.retries = 0
         self.refusals = 0
         self.missing = 0
-        """Grades that could not be had."""
+        """Grades that were requested but not obtained."""
         self.in_flight = 0
         self.abandoned = 0
         """Requests that were not waited for to their end."""
@@ -106,7 +106,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int | None = None
     dollars: float | None = None
     prices: Prices | None = None
-    """What dollars are counted by."""
+    """Prices for counting dollars."""
 
     def reached(self, tally: Tally) -> str | None:
         """Say which limit is used up, if one is."""
@@ -136,15 +136,15 @@ _FAILURES_IN_A_ROW = 20
 
 
 class Model(Protocol):
-    """What answers calls."""
+    """A model that answers calls."""
 
     identity: str
-    """What a call's key names the model by."""
+    """The model's name in a call's key."""
     limiter: Limiter
 
     @property
     def notices(self) -> Sequence[str]:
-        """What a reader of the results should know of how it was asked."""
+        """Notes on its requests for a reader of the results."""
 
     async def attempt(self, call: Call) -> Attempt:
         """Try once."""
@@ -159,12 +159,11 @@ class ModelStopped(Exception):
 
 
 class Client:
-    """Asks models, and never asks for what the ledger holds.
+    """Sends calls to models, except calls that the ledger can answer.
 
     Args:
-        ledger: where outcomes are looked up and recorded.
-        models: what answers, by name. With an identity in place of a model, only the ledger answers
-            for it.
+        ledger: holds and records outcomes.
+        models: by name. With an identity in place of a model, only the ledger answers for it.
         budget: limits on calls, tokens and dollars.
     """
 
@@ -210,7 +209,7 @@ class Client:
         return self.tally.in_flight > 0
 
     def raise_if_halted(self) -> None:
-        """Raise what halted the client, if anything has."""
+        """Raise the error that halted the client, if there is one."""
         if self._halt is not None:
             raise self._halt
 
@@ -231,7 +230,7 @@ class Client:
 
     @property
     def notices(self) -> list[str]:
-        """What a reader of the results should know of how models were asked."""
+        """Notes on the models' requests for a reader of the results."""
         asked = [model for model in self._models.values() if not isinstance(model, str)]
         limited = dict.fromkeys(model.limiter.notice for model in asked if model.limiter.notice)
         return [*limited, *(notice for model in asked for notice in model.notices)]
@@ -301,8 +300,8 @@ class Client:
         number = 0
         while True:
             number += 1
-            # what a response still needs comes before new responses: prompts are finished, not
-            # begun
+            # follow-up calls of a response come before new responses, so that prompts are finished
+            # first
             await model.limiter.acquire(urgent=call.purpose != "generate")
             try:
                 result = await self._attempt(call, key, model, number)
@@ -363,7 +362,7 @@ class Client:
 
 
 class Asked(NamedTuple):
-    """A call that the ledger was asked for, and what came of it."""
+    """A call that was looked up in the ledger, and its outcome."""
 
     call: Call
     key: bytes
@@ -371,8 +370,8 @@ class Asked(NamedTuple):
 
 
 def not_on_record(ledger: Ledger, key: bytes) -> Failed:
-    """Return what there is of a call that no outcome is on record of: how it failed last, or that
-    it was not made.
+    """Return the failure of a call without a recorded outcome: its last failure, or that it was not
+    made.
     """
     kind, _, error = (
         ledger.last_failure(key) or "not_made: the call is not in the ledger"
@@ -381,10 +380,10 @@ def not_on_record(ledger: Ledger, key: bytes) -> Failed:
 
 
 def _pause_before_next(failure: Failure, tries: int) -> float | None:
-    """Return how long to wait before the next attempt, in seconds; None when there is none.
+    """Return the wait before the next attempt, in seconds; None if no attempt follows.
 
-    Waits double from half a second, with jitter, and are at least what `Retry-After` asks for. A
-    rate limit is waited out however often it is met, and is not one of the `tries`.
+    Waits double from half a second, with jitter, and are no shorter than `Retry-After`. A rate
+    limit is waited out without limit, and is not one of the `tries`.
     """
     if not failure.retry or (tries >= _ATTEMPTS and not failure.throttled):
         return None
@@ -406,14 +405,14 @@ _PLAIN_SECONDS = 10.0
 class Display:
     """Shows how a run is going; this one shows nothing.
 
-    What an interruption waits for is said on standard error all the same.
+    After an interruption, the calls still in flight are named on standard error all the same.
     """
 
     def update(self, done: int, expected: int, line: str) -> None:
         """Show the state of things; called a few times a second."""
 
     def stage(self, line: str) -> None:
-        """Show what is being done where there is no rate to show: reading, estimating, drawing."""
+        """Show the current step if it has no rate: reading, estimating, drawing."""
 
     def note(self, line: str) -> None:
         """Show a line that stays."""
@@ -440,8 +439,8 @@ class PlainDisplay(Display):
             self.note(self._last)
 
     def stage(self, line: str) -> None:
-        """Write a line for each thing that is begun (it stands before a colon), and how far it is
-        when it is time for one.
+        """Write a line when a step begins (its name comes before a colon), and its progress at
+        intervals.
         """
         begun = line.partition(":")[0]
         if begun != self._stage or time.monotonic() >= self._next:
@@ -547,7 +546,7 @@ async def shown(
 
     def refresh() -> None:
         done = tally.made.total() + tally.reused_calls
-        # re-asks come on top of what was expected; a response that needs no judge makes it less
+        # re-asks add to the expected number; a response that needs no judge lowers it
         total = done if ended else max(expected(), done)
         display.update(tally.done, total, progress_line(tally, total, cost()))
 
@@ -564,8 +563,8 @@ async def refreshed(
     the display.
 
     Raises:
-        Interrupted: the process was asked to end while the body ran. What was in flight is in the
-            client's ledger.
+        Interrupted: the process was asked to end while the body ran. The calls then in flight are
+            in the client's ledger.
     """
 
     async def tick() -> None:

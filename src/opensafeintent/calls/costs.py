@@ -1,5 +1,5 @@
-"""What tokens cost, by a file of the user's or the price list of the extra `[prices]`; and what
-calls on record have used.
+"""Prices of tokens, from the user's file or the price list of the extra `[prices]`; and the tokens
+of recorded calls.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     output: _Dollars
 
     def of(self, input_tokens: float, output_tokens: float) -> float:
-        """Return what some tokens cost, in dollars."""
+        """Return the cost of some tokens, in dollars."""
         return (input_tokens * self.input + output_tokens * self.output) / 1e6
 
 
@@ -76,15 +76,15 @@ def read_prices(path: Path) -> dict[str, Price]:
 
 
 class Prices:
-    """What each model's tokens cost, all of it from one place.
+    """Prices of each model's tokens, all from one source.
 
-    That is a file where one is given, and nothing beside it: a model that the file lacks has no
-    price. Else it is the list of genai-prices, where that is installed. Models in this process cost
-    nothing, unless the file says otherwise.
+    If the user gives a file, it is the only source: a model that the file lacks has no price.
+    Otherwise the source is genai-prices, if it is installed. Models in this process cost nothing,
+    unless the file says otherwise.
 
     Args:
         file: the user's.
-        day: whose prices the package is asked for; today's by default.
+        day: the date of the package's prices; today by default.
 
     Raises:
         InputError: the file cannot be used.
@@ -98,7 +98,7 @@ class Prices:
 
     @cached_property
     def _package(self) -> Any:
-        """The package, where there is no file; None where it is not installed."""
+        """The package, if there is no file; None if it is not installed."""
         try:
             return None if self._file else importlib.import_module("genai_prices")
         except ImportError:
@@ -110,7 +110,7 @@ class Prices:
 
     @property
     def about(self) -> dict[str, str] | None:
-        """Where the prices are from, by field of `cost.json`; None where there are none."""
+        """Source of the prices, by field of `cost.json`; None if there are none."""
         if self._file:
             return {"source": self._file.name, "sha256": sha256_hex(read_bytes(self._file))}
         if self._package is None:
@@ -123,7 +123,7 @@ class Prices:
 
     @property
     def basis(self) -> str:
-        """The same as a sentence; where there are none, how to have them."""
+        """The source as a sentence; without one, instructions to get prices."""
         match self.about:
             case {"source": source, "sha256": digest}:
                 return f"Prices: {source} (sha256 {digest[:12]})."
@@ -132,15 +132,15 @@ class Prices:
         return f"No prices: give --prices FILE, or {_NEEDS_EXTRA}."
 
     def of(self, model: str) -> Price | None:
-        """Return a model's price; None where it is not known."""
+        """Return a model's price; None if it is unknown."""
         if model not in self._known:
             self._known[model] = _FREE if is_in_process(model) else self._listed(model)
         return self._known[model]
 
     def _listed(self, model: str) -> Price | None:
-        """Return what the package says of a model, by its name; None where it knows none.
+        """Return the package's price of a model, by its name; None if it has none.
 
-        A name of the generic kind says nothing of who serves it. Where a price depends on the hour,
+        A name of the generic provider does not identify the server. If a price depends on the hour,
         it is the highest of the day.
         """
         package = self._package
@@ -168,8 +168,8 @@ class Prices:
         return max(by_hour, key=lambda price: price.input + price.output)
 
     def cost(self, tokens: Mapping[tuple[str, str], float]) -> float:
-        """Return what tokens by (model, `input` or `output`) cost; those of models without a price
-        are left out.
+        """Return the cost of tokens by (model, `input` or `output`); models without a price are
+        left out.
         """
         priced = ((self.of(model), kind, count) for (model, kind), count in tokens.items())
         return (
@@ -192,10 +192,10 @@ class Prices:
         return sorted({model for model in models if self.of(model) is None})
 
     def unpriced(self, models: Iterable[str]) -> list[str]:
-        """Say which models have no price, where there are prices at all: a line, or none."""
+        """Name the models without a price, if there are prices at all: a line, or none."""
         lacking = self.lacking(models) if self else []
         return (
-            [f"no price is given for {', '.join(lacking)}: what it costs is not in the sum"]
+            [f"no price is given for {', '.join(lacking)}: its cost is not in the sum"]
             if lacking
             else []
         )
@@ -215,28 +215,30 @@ class Prices:
             )
 
 
-# What calls came to in tokens, by model and purpose, and what further ones can be expected to
+# Tokens of calls, by model and purpose, and the expected tokens of further calls
 # ------------------------------------------------------------------------------
 
 
 class Spending(msgspec.Struct, kw_only=True):
-    """What the calls of one model for one purpose came to; every attempt on record once, whichever
+    """Tokens of one model's calls for one purpose; every recorded attempt counts once, whichever
     run made it.
     """
 
     model: str
     purpose: str
     calls: int = 0
-    """Replies that stand: answers and refusals."""
+    """Final replies: answers and refusals."""
     failed: int = 0
-    """Attempts that brought neither; what their replies say of tokens is in the sums."""
+    """Attempts without an answer or a refusal; the tokens that their replies report are in the
+    sums.
+    """
     without_usage: int = 0
-    """Replies that stand and do not say how many tokens they took."""
+    """Final replies that report no number of tokens."""
     input_tokens: int = 0
     output_tokens: int = 0
 
     def dollars(self, prices: Prices) -> float | None:
-        """Return what they cost; None where the model has no price."""
+        """Return their cost; None if the model has no price."""
         price = prices.of(self.model)
         return None if price is None else price.of(self.input_tokens, self.output_tokens)
 
@@ -251,7 +253,7 @@ class Spending(msgspec.Struct, kw_only=True):
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run, or one build, came to."""
+    """Tokens and cost of one run, or one build."""
 
     lines: tuple[Spending, ...]
     """By model, in alphabetical order, and purpose."""
@@ -260,7 +262,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     one's results rest on.
     """
     day: date | None = None
-    """Of the last call (UTC); None where there was none."""
+    """Of the last call (UTC); None if there was none."""
     others: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     """Replies by the model that was asked and the other one that they name."""
 
@@ -275,7 +277,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         return not all(map(is_in_process, self.models))
 
     def dollars(self, prices: Prices) -> float | None:
-        """Return the sum of what is known; None where somebody is paid and no price is."""
+        """Return the sum of known costs; None if a model is paid for and no price is known."""
         if prices.lacking(self.models) and not prices.tells(self.models):
             return None
         return sum(line.dollars(prices) or 0.0 for line in self.lines)
@@ -292,10 +294,10 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def spent_of(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
-    """Add up the attempts on record.
+    """Add up the recorded attempts.
 
     Args:
-        ledger: where they are.
+        ledger: holds the attempts.
         keys: of the calls, in a ledger that others use too; None takes every row.
 
     Raises:
@@ -322,12 +324,12 @@ def spent_of(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
     )
 
 
-# What to expect
+# Forecast
 # ------------------------------------------------------------------------------
 
 
 class Seen(NamedTuple):
-    """What the calls of one model for one purpose took on average, by a ledger."""
+    """Mean tokens and seconds of one model's calls for one purpose, from a ledger."""
 
     calls: int
     """That said how many tokens they took."""
@@ -348,15 +350,15 @@ class ForecastLine(msgspec.Struct, frozen=True, kw_only=True):
     at_most: bool = False
     """An upper bound: how many there will be depends on the answers."""
     seen: int = 0
-    """Calls on record whose mean the tokens are; 0 where they are reckoned from the length of
-    texts.
-    """
+    """Recorded calls behind the means; 0 if the tokens are estimated from the length of texts."""
     seconds: float | None = None
     """Median of a call on record."""
 
 
 def seen_in(ledger: Ledger) -> dict[tuple[str, str], Seen]:
-    """Return what the replies in a ledger took, by model and purpose, as far as they say."""
+    """Return the tokens of the replies in a ledger, by model and purpose, as far as they are
+    reported.
+    """
     tokens: Counter[tuple[str, str, str]] = Counter()
     seconds: defaultdict[tuple[str, str], array[float]] = defaultdict(lambda: array("d"))
     for model, purpose, status, given, got, took, *_ in ledger.attempts():
@@ -376,7 +378,7 @@ def seen_in(ledger: Ledger) -> dict[tuple[str, str], Seen]:
 
 
 def by_experience(line: ForecastLine, seen: Mapping[tuple[str, str], Seen]) -> ForecastLine:
-    """Return a line with the tokens and seconds of such calls on record, where there are any."""
+    """Return a line with the tokens and seconds of such recorded calls, if there are any."""
     found = seen.get((line.model, line.purpose.partition(",")[0]))
     if found is None:
         return line
@@ -390,10 +392,9 @@ def by_experience(line: ForecastLine, seen: Mapping[tuple[str, str], Seen]) -> F
 
 
 def expected_minutes(lines: Sequence[ForecastLine], connections: int) -> float | None:
-    """Return how long calls can be expected to take, by those whose seconds are known; None where
-    none are.
+    """Return the expected duration of calls, from those with known seconds; None if none are known.
 
-    Each provider has so many connections, and the slowest one sets the time.
+    Each provider has this number of connections, and the slowest provider sets the time.
     """
     by: defaultdict[str, float] = defaultdict(float)
     for line in lines:

@@ -151,10 +151,10 @@ class Limiter:
         self._was_full = self._was_full and bool(self._urgent or self._waiting)
         if (
             self._done == self.limit
-        ):  # what was asked under the old limit has come in by now: measure from here
+        ):  # requests under the old limit have ended by now: measure from here
             self._started = time.monotonic()
         elif self._done >= 2 * self.limit:
-            if self._was_full:  # slots were the bottleneck: the rate tells what this limit brings
+            if self._was_full:  # slots were the bottleneck: the rate shows the effect of this limit
                 self._adapt(self.limit / max(time.monotonic() - self._started, 1e-9))
             self._begin_window()
             self._hand_out()
@@ -173,9 +173,7 @@ class Limiter:
             self._before = None
 
     def throttled(self, retry_after: float | None) -> None:
-        """Note a 429: halve the limit (once for what was in flight), and keep to the
-        `Retry-After`.
-        """
+        """Note a 429: halve the limit (once for all requests in flight), and obey `Retry-After`."""
         now = time.monotonic()
         if retry_after:
             self._closed_until = max(self._closed_until, now + retry_after)
@@ -193,22 +191,22 @@ class Limiter:
 ATTEMPT_SECONDS = 600.0
 """Deadline of one attempt; a long chain of reasoning takes minutes."""
 
-# Prose may say which failure it was, or that a field is to be left out; what ends as a grade is
-# told by fields alone.
+# Prose may name the failure, or a field to leave out; only structured fields decide what becomes a
+# grade.
 _UNKNOWN_MODEL = re.compile(
     r"model_not_found|model_not_available|invalid_model|does not exist|unknown model", re.I
 )
 STRUCTURED = re.compile(
     r"(response|output)_(format|schema|config)|json_schema|structured.outputs?", re.I
 )
-"""What an error names where it is structured output that a model does not take."""
+"""Names of structured output in an error of a model that does not support it."""
 _NO_CREDIT = re.compile(
     r"insufficient_quota|insufficient balance|check your plan and billing details", re.I
 )
 _CONTENT = re.compile(
     r"moderation|usage (guidelines|polic)|safety_check|content.{0,40}(violat|polic|filter)", re.I
 )
-"""What a 403 says where it was one prompt that was not liked, and not the key."""
+"""Words of a 403 that refuses one prompt, and not the key."""
 _ASTRIDE = 2**16
 _MOST_READ = 2000
 """Characters of each field of an error that are looked through."""
@@ -217,7 +215,7 @@ _LONGEST_WAIT = 300.0
 LONGEST_REPLY = 64 * 2**20
 """Bytes; a server that sends more is cut off."""
 _RETRIED = ("unsupported_field", "rate_limited", "server")
-"""Kinds of failure that another attempt may mend."""
+"""Kinds of failure that another attempt may fix."""
 FATAL = ("unauthorized", "no_credit", "unknown_model")
 """Kinds that every further call to the model would meet."""
 _OPTIONAL_FIELDS = (
@@ -254,8 +252,8 @@ def _files_left() -> int:
 
 
 class HttpSession(AsyncExitStack):
-    """The connections of one run: one session, and one limiter for each endpoint, shared by the
-    models it serves. Whatever else the run has opened is closed with them.
+    """The connections of one run: one session, and one limiter for each endpoint, shared by its
+    models. Other resources that the run opened are closed with them.
     """
 
     def __init__(self, max_connections: int | None = None) -> None:
@@ -267,13 +265,14 @@ class HttpSession(AsyncExitStack):
         self._room = _files_left()
         self._session: aiohttp.ClientSession | None = None
         self._doubted: set[bytes] = set()
-        """Ids of replies that came to two requests."""
+        """Ids of replies that arrived for two requests."""
         self._aside: asyncio.AbstractEventLoop | None = None
 
     @property
     def aside(self) -> asyncio.AbstractEventLoop:
-        """The loop of the user's async functions, in a thread of its own: one that blocks it, stops
-        it or cancels its tasks holds up no other work, and nobody waits for it at the end.
+        """The loop of the user's async functions, in a thread of its own. A function that blocks
+        it, stops it or cancels its tasks delays no other work, and the end of the run does not wait
+        for it.
         """
         if self._aside is None:
             runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
@@ -283,7 +282,7 @@ class HttpSession(AsyncExitStack):
             def run() -> None:
                 with runner:
                     while not over.is_set():
-                        with suppress(BaseException):  # whatever a function does to the loop
+                        with suppress(BaseException):  # anything a function does to the loop
                             loop.run_forever()
 
             threading.Thread(target=run, daemon=True).start()
@@ -332,12 +331,12 @@ class HttpSession(AsyncExitStack):
         return found
 
     def came_before(self, reply: bytes, request: int) -> bool:
-        """Tell whether the reply to this task's last request is one that the connection has brought
-        before, to another request; the connection is closed then, for each further reply on it
-        belongs to another request as well.
+        """Tell whether the reply to this task's last request already came on this connection, to
+        another request.
 
-        Only a reply with an id is told from one that merely says the same, and an id that comes
-        again on a new connection is one that the server gives to many replies.
+        The connection is then closed, because each further reply on it belongs to another request
+        as well. A reply without an id cannot be distinguished from one with equal text. An id that
+        repeats on a new connection is one that the server gives to many replies.
         """
         protocol, heard = _used.get()
         if len(heard) >= _REPLIES_REMEMBERED:
@@ -378,7 +377,7 @@ class ChatModel:
                 self._headers |= proxy.headers
 
     async def attempt(self, call: Call) -> Attempt:
-        """Make one request and say what came of it; nothing is raised but cancellation."""
+        """Make one request and return its result; nothing is raised but cancellation."""
         from aiohttp import ClientError
 
         structured = bool(call.sampling.json_schema)
@@ -401,8 +400,7 @@ class ChatModel:
                         f" {LONGEST_REPLY >> 20} MiB"
                     )
                     return Failure(kind="malformed", error=line, seconds=time.monotonic() - started)
-                # of an error no more is kept, and no more is looked through: a key may stand
-                # astride the cut
+                # no more of an error is kept or searched: a key may lie across the cut
                 reply = self._secrets.scrub_bytes(
                     reply if answered else reply[: LONGEST_ERROR + _ASTRIDE]
                 )
@@ -535,8 +533,8 @@ class ChatModel:
 
 
 def kind_of_error(status: int, told: str) -> str:
-    """Tell what failed, by the HTTP status of an error that no filter's field explains, and by what
-    it says.
+    """Return the kind of failure, from the HTTP status of an error that no filter's field explains,
+    and from its text.
     """
     match status:
         case 403 if _CONTENT.search(told):
@@ -567,7 +565,7 @@ def _has_unread(connection: Any) -> bool:
 
 
 async def _body_of(response: aiohttp.ClientResponse) -> bytes | None:
-    """Return the body; None where it is longer than any answer can be."""
+    """Return the body; None if it is longer than any answer can be."""
     body = bytearray()
     async for part in response.content.iter_any():
         body += part
@@ -577,14 +575,12 @@ async def _body_of(response: aiohttp.ClientResponse) -> bytes | None:
 
 
 def bounded_wait(seconds: float) -> float | None:
-    """Return how long to wait for a provider that asks for so many seconds; None where it asks for
-    no number.
-    """
+    """Return the wait for a provider that requests so many seconds; None if it names no number."""
     return min(max(seconds, 0.0), _LONGEST_WAIT) if isfinite(seconds) else None
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Read `Retry-After`: seconds, or a date. None where it is neither."""
+    """Read `Retry-After`: seconds, or a date. None if it is neither."""
     if not retry_after or len(retry_after) > 100:
         return None
     with suppress(ValueError):
@@ -600,7 +596,7 @@ def _seconds(retry_after: str | None) -> float | None:
         return None
 
 
-# Secrets are taken out of whatever is stored or printed
+# Secrets are taken out of all that is stored or printed
 # ------------------------------------------------------------------
 
 SHORTEST_KEY = 8
@@ -612,7 +608,7 @@ _MASK = b"***"
 _LAYERS = 4
 """Of escapes within escapes: HTML in JSON in JSON."""
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.I)
-"""What the name of a variable holds whose value is a secret."""
+"""Words in the name of a variable whose value is a secret."""
 _USER_INFO = re.compile(r"(?:^|://)([^\s/?#]*:[^\s/?#]*)@")
 
 
@@ -672,7 +668,7 @@ class Secrets:
         return bytes(kept + body[end:])
 
     def _spans(self, body: bytes, layers: int) -> list[tuple[int, int]]:
-        """Return where they stand in a body, under so many layers of escapes at most."""
+        """Return their spans in a body, under at most this many layers of escapes."""
         spans = [
             found.span()
             for form in self._forms
@@ -711,8 +707,8 @@ def _unescaped(escape: str) -> bytes:
 
 
 def _in_base64(secret: str) -> set[str]:
-    """Return a secret in base64, wherever in the encoded text it begins, without the characters
-    that hold something of its neighbours as well.
+    """Return a secret in base64 for each offset in the encoded text, without the characters that
+    also hold neighbouring bytes.
     """
     raw = secret.encode("utf-8", "surrogateescape")
     forms: set[str] = set()

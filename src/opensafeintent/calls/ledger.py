@@ -38,8 +38,8 @@ from opensafeintent.templates.template import Message
 
 _OUTCOME = "status, response, error, input_tokens, output_tokens, served_model"
 _CACHE_KIB = 16 * 1024
-"""The calls of one wave and what finds them; not mapped into memory, where a disk that fails ends
-the process.
+"""Room for the calls of one wave and their index. It is not mapped into memory: a failing disk
+would end the process.
 """
 _KEYS_AT_ONCE = 500
 _SOME_KEYS = f"key IN ({', '.join('?' * _KEYS_AT_ONCE)}) AND status <> 'failed'"
@@ -77,7 +77,7 @@ _STORED_ROW: Any = tuple[
 
 
 class Located(NamedTuple):
-    """An outcome, and where it is on record."""
+    """An outcome, and its position in the ledger."""
 
     row: int
     """Id of the row; 0 for one that is still on its way to the file."""
@@ -85,7 +85,7 @@ class Located(NamedTuple):
 
 
 class Attempted(NamedTuple):
-    """What an attempt came to, as far as it was paid for."""
+    """Result of an attempt, as far as it was paid for."""
 
     model: str
     purpose: Purpose
@@ -107,12 +107,12 @@ class Ledger:
     """A ledger file, open for reading on the caller's thread and written in batches by a thread of
     its own.
 
-    `with Ledger(path) as ledger:` creates the file where it is not there, private to its user.
-    `readonly=True` neither creates nor writes; with `missing_ok=True` a file that is not there
-    reads as a ledger without rows.
+    `with Ledger(path) as ledger:` creates a missing file, private to its user. `readonly=True`
+    neither creates nor writes; with `missing_ok=True` a missing file reads as a ledger without
+    rows.
 
-    One process at a time writes a ledger, and any number read it. `waiting` is told who holds it
-    (`files.held`).
+    One process at a time writes a ledger, and any number read it. `waiting` is called with the
+    holder's name (`files.held`).
 
     Raises:
         Taken: another process writes it.
@@ -132,12 +132,12 @@ class Ledger:
         """Outcomes that are not on record yet."""
         self._texts = Texts()
         self._writer: Writer | None = None
-        with contextlib.ExitStack() as opened:  # what is open is closed again where the rest fails
+        with contextlib.ExitStack() as opened:  # if a later step fails, the opened files are closed
             try:
                 if not readonly:
                     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-                    file = path.resolve()  # under whatever name it was given
+                    file = path.resolve()  # under any name that was given
                     if file.stat().st_nlink > 1:
                         raise InputError(
                             f"{path}: has several names (hard links), which cannot be locked as"
@@ -185,10 +185,12 @@ class Ledger:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Read one state of a ledger that is open for reading only, whoever writes it meanwhile.
+        """Read one state of a ledger that is open for reading only, while another process may write
+        it.
 
         Raises:
-            InputError: it was opened as a file that nobody writes, and somebody has begun to.
+            InputError: it was opened as a file without a writer, and a process has begun to write
+                it.
         """
         before = self._file_state()
         with reading(self.path):
@@ -199,7 +201,7 @@ class Ledger:
         finally:
             with contextlib.suppress(
                 sqlite3.Error
-            ):  # nothing was written; what is wrong with the file was said before
+            ):  # nothing was written; the file's problem was reported before
                 self._reader.execute("ROLLBACK")
         if self._file_state() != before:
             raise InputError(
@@ -208,7 +210,7 @@ class Ledger:
             )
 
     def _file_state(self) -> tuple[int, int] | None:
-        """Return what tells whether a file that is read without locks is still the same."""
+        """Return a value that changes if a file read without locks changes."""
         if not self._unlocked:
             return None
         status = self.path.stat()
@@ -262,8 +264,8 @@ class Ledger:
             return {typed(name, str) for (name,) in rows}
 
     def attempts(self, keys: Iterable[bytes] | None = None) -> Iterator[Attempted]:
-        """Yield every attempt on record, or those at some calls; tokens of a failed one are those
-        that its reply told of.
+        """Yield every recorded attempt, or those at some calls; tokens of a failed one are those
+        that its reply reported.
         """
         asked: list[tuple[str, list[bytes]]] = [(f"{_ATTEMPT} WHERE true", [])]
         if keys is not None:
@@ -311,8 +313,7 @@ class Ledger:
     def add(self, entry: Entry) -> None:
         """Record one attempt; it is on disk within a twentieth of a second.
 
-        Whether it could be written is for `check` to say: what has been paid for is taken in any
-        case.
+        A failed write is raised by `check`: a paid answer is accepted in any case.
         """
         if self._writer is None:
             raise RuntimeError("the ledger is open for reading only")
@@ -326,15 +327,15 @@ class Ledger:
             self._writer.on_failure.append(tell)
 
     def check(self) -> None:
-        """Raise what keeps the ledger from being written, if anything does."""
+        """Raise the error that prevents writing the ledger, if there is one."""
         if self._writer is not None and self._writer.failure is not None:
             raise self._writer.failure
 
     def close(self) -> None:
-        """Write what is waiting and close the file.
+        """Write the waiting rows and close the file.
 
         Raises:
-            InputError: something could not be written.
+            InputError: a row could not be written.
         """
         with self._opened:
             if self._writer is not None:
@@ -373,7 +374,7 @@ def _parts(keys: Iterable[bytes]) -> Iterator[list[bytes]]:
 def _outcome(
     status: str, body: bytes, error: str, input_tokens: int, output_tokens: int, served: str
 ) -> Answered | Refused:
-    """Return what a row says, from the columns of `_OUTCOME`."""
+    """Return the outcome of a row, from the columns of `_OUTCOME`."""
     if status == "refused":
         return Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
     return read_reply(unpack(body))
@@ -386,27 +387,27 @@ def _outcome(
 class _HasLedger(Protocol):
     @property
     def ledger(self) -> str:
-        """Relative to the folder, or absolute where it is shared."""
+        """Relative to the folder, or absolute if it is shared."""
 
 
 def ledger_name(named: Path | None) -> str:
-    """Return what the manifest of a new folder says of its ledger."""
+    """Return the ledger's entry in the manifest of a new folder."""
     return str(named.resolve()) if named else LEDGER
 
 
 class LedgerFolder:
-    """What the folders of runs and of builds have in common."""
+    """The common part of folders of runs and of builds."""
 
     manifest_name: ClassVar[str]
     doing: ClassVar[str]
-    """What a process does in it, for the error of another: `evaluating into`."""
+    """Activity of a process in it, for another's error: `evaluating into`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @property
     def manifest_path(self) -> Path:
-        """Where the manifest is."""
+        """Path of the manifest."""
         return inside(self.path, self.manifest_name)
 
     def save(self, manifest: _HasLedger) -> None:
@@ -415,7 +416,7 @@ class LedgerFolder:
         write_private(self.manifest_path, text + b"\n")
 
     def ledger_path(self, manifest: _HasLedger) -> Path:
-        """Where the ledger is: in the folder, or at an absolute path.
+        """Path of the ledger: in the folder, or absolute.
 
         Raises:
             InputError: see `inside`.
@@ -424,7 +425,7 @@ class LedgerFolder:
         return path if path.is_absolute() else inside(self.path, manifest.ledger)
 
     def ledger_to_write(self, manifest: _HasLedger, named: Path | None) -> Path:
-        """Where the ledger is, for a command that writes it.
+        """Path of the ledger, for a command that writes it.
 
         Args:
             manifest: of the folder; somebody else may have made it.
@@ -478,7 +479,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
 
 def merge(ledger: Ledger, source: Path) -> Merged:
     """Add every attempt of a ledger to another one, in one transaction. If both answer a call, the
-    first answer stands.
+    first answer is kept.
 
     Merging a ledger again adds nothing.
 
@@ -554,14 +555,14 @@ def take_up(ledger: Ledger, shard: Path, waiting: Callable[[str], object], rows:
 
 def merge_ledgers(ledgers: Sequence[Path], out: Path) -> dict[Path, Merged]:
     """Merge ledgers into one; return the result of each. If two of them answer a call, the first
-    answer stands.
+    answer is kept.
 
     Args:
         ledgers: the ledgers.
         out: a new ledger, or one of `ledgers`, which then grows.
 
     Raises:
-        InputError: see `merge`; or `out` is there and is none of the ledgers.
+        InputError: see `merge`; or `out` exists and is none of the ledgers.
     """
     for path in ledgers:
         Ledger(path, readonly=True).close()

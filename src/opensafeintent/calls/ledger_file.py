@@ -34,7 +34,7 @@ _LONGEST = 2**28
 """Bytes that a text or a reply may unpack to."""
 
 _OTHERS_NAMED = bytes.fromhex("d9d505f920a163d7")
-"""What a rollback journal ends with that names another file, which SQLite would delete."""
+"""Last bytes of a rollback journal that names another file, which SQLite would delete."""
 
 _SCHEMA = f"""
 CREATE TABLE texts (id INTEGER PRIMARY KEY, sha BLOB NOT NULL UNIQUE, body BLOB NOT NULL);
@@ -99,7 +99,7 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
                 raise InputError(f"{journal}: names other files; expected none beside a ledger")
     mode = "mode=rw"
     if readonly:
-        # without a log beside it the file is whole: it can be read without a trace, also where
+        # without a log beside it the file is complete: it can be read without a trace, even if
         # nothing can be written
         mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "mode=ro&immutable=1"
     uri = f"{path.absolute().as_uri()}?{mode}"
@@ -107,13 +107,13 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun: bool) -> None:
-    """Make the tables where there are none, and see that this is a ledger that can be read.
+    """Make missing tables, and check that this is a readable ledger.
 
     Args:
         connection: to the file, or to an empty one in memory in its place.
         path: the file, for the error.
         readonly: whether nothing is to be written.
-        begun: whether the file holds anything yet.
+        begun: whether the file is not empty.
 
     Raises:
         InputError: it is no ledger, or one of another version.
@@ -144,7 +144,7 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
 
 
 def _contents(connection: sqlite3.Connection) -> set[tuple[str, str, str, str | None]]:
-    """Return what a database is made of: tables, indexes, views and triggers."""
+    """Return the schema of a database: tables, indexes, views and triggers."""
     return set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"))
 
 
@@ -216,7 +216,7 @@ def text_at(connection: sqlite3.Connection, identity: int) -> str:
     """Return a text by its id.
 
     Raises:
-        ValueError, LookupError, zlib.error: it is not there, or is not what was kept.
+        ValueError, LookupError, zlib.error: it is missing, or differs from the stored one.
     """
     row = connection.execute("SELECT sha, body FROM texts WHERE id = ?", (identity,)).fetchone()
     if row is None:
@@ -228,16 +228,16 @@ def text_of(sha: bytes, body: bytes) -> str:
     """Return a text from its hash and its packed form.
 
     Raises:
-        ValueError, zlib.error: it is not what was kept.
+        ValueError, zlib.error: it differs from the stored one.
     """
     raw = unpack(body)
     if bytes.fromhex(sha256_hex(raw)) != sha:
-        raise ValueError("a text is not the one whose hash stands beside it")
+        raise ValueError("a text does not match the hash beside it")
     return raw.decode()
 
 
 def pack(raw: bytes) -> bytes:
-    """Compress what is worth it, and have a checksum on all; the first byte tells.
+    """Compress long texts, and add a checksum to all; the first byte names the form.
 
     `z`: zlib, which ends with an Adler-32. `c`: a CRC-32 of four bytes, then the bytes themselves.
     """
@@ -247,7 +247,7 @@ def pack(raw: bytes) -> bytes:
 
 
 def unpack(body: bytes) -> bytes:
-    """Return what was packed.
+    """Return the packed bytes.
 
     Raises:
         ValueError, zlib.error: the bytes are not those that were packed.
@@ -257,15 +257,15 @@ def unpack(body: bytes) -> bytes:
             stream = zlib.decompressobj()
             raw = stream.decompress(body[1:], _LONGEST)
             if not stream.eof or stream.unused_data:
-                raise ValueError("a packed text does not end where it should")
+                raise ValueError("a packed text does not end at its last byte")
             return raw
         case b"c" if zlib.crc32(body[5:]).to_bytes(4) == body[1:5]:
             return body[5:]
-    raise ValueError("a packed text is not what was packed")
+    raise ValueError("a packed text is damaged")
 
 
 def reason(error: Exception) -> str:
-    """Return what is wrong with a file, without its name."""
+    """Return the problem of a file, without its name."""
     return getattr(error, "strerror", None) or str(error)
 
 
@@ -277,15 +277,16 @@ _SHARED_TEXT = 80  # characters; a shorter part costs less inline than by refere
 
 _CATCH_UP_SECONDS = 0.01
 _MOST_WAITING = 1_000
-"""Rows that may wait before whoever adds a row lets the writer catch up: a loop that is never idle
-leaves it hardly any time, and 80,000 answers once stood unwritten."""
+"""Rows that may wait before the thread that adds rows lets the writer catch up. Without this limit
+a busy loop left the writer hardly any time: 80,000 answers once waited to be written.
+"""
 
 
 _GONE = "the file was deleted or replaced while it was written"
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One attempt at a call: what becomes one row."""
+    """One attempt at a call; it becomes one row."""
 
     key: bytes
     call: Call
@@ -293,21 +294,20 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def outcome(self) -> Answered | Refused | None:
-        """What satisfies the key, if the attempt does."""
+        """The outcome that satisfies the key, if the attempt does."""
         return self.attempt.outcome if isinstance(self.attempt, Replied) else None
 
 
 class Writer:
-    """What is written to one ledger.
+    """The writer of one ledger.
 
-    A write that fails is the last that was asked for: from then on `failure` is set, and
-    `on_failure` has been told. What comes in all the same, the answers of calls in flight, is still
-    written where there is room for it.
+    After a failed write, `failure` is set, `on_failure` has been called, and no further write is
+    accepted. Answers of calls then in flight are still written if there is room for them.
 
     Args:
-        path: the ledger, which is there.
+        path: the ledger, which exists.
         texts: ids of its texts.
-        written: called with the keys of outcomes that are on record, on the writer's thread.
+        written: called with the keys of recorded outcomes, on the writer's thread.
     """
 
     def __init__(
@@ -321,12 +321,12 @@ class Writer:
         self._written = written
         self._queue: SimpleQueue[Entry | None] = SimpleQueue()
         """None is the end."""
-        # a run may come to use up the files that it can open: what is paid for is written even then
+        # a run may use up its open files: paid answers are written even then
         self._connection = connect(path)
         self._connection.execute("PRAGMA synchronous = NORMAL")
         self._connection.execute("SELECT 1 FROM calls LIMIT 1").fetchall()  # opens the log
         self._spare = Path(os.devnull).open("rb")  # noqa: SIM115
-        """Gives way to whatever else SQLite has to open."""
+        """Closed to let SQLite open another file."""
         self._cannot_write: Exception | None = None
         self._kept = 0
         """Answers that are on record."""
@@ -345,15 +345,15 @@ class Writer:
             time.sleep(_CATCH_UP_SECONDS)
 
     def close(self) -> None:
-        """Write what is waiting, and end.
+        """Write the waiting rows, and end.
 
         Raises:
-            InputError: something could not be written; the text says how many answers are lost.
+            InputError: a row could not be written; the text gives the number of lost answers.
         """
         self._queue.put(None)
         try:
             self._thread.join()
-        except KeyboardInterrupt:  # however urgent it is: what was answered is written first
+        except KeyboardInterrupt:  # even on an urgent interrupt, answers are written first
             self._thread.join()
             raise
         if self.failure is not None:
@@ -369,13 +369,13 @@ class Writer:
             ended = len(entries) < len(batch)
             try:
                 self._commit(entries)
-            except Exception as error:  # whatever it is must not pass in silence
+            except Exception as error:  # no error may pass in silence
                 self._fail(error)
                 self._write_singly(entries)
         self._finish()
 
     def _next_batch(self) -> list[Entry | None]:
-        """Wait until there is something to do, and gather what comes shortly after."""
+        """Wait for a row, and gather the rows that follow shortly after."""
         batch = [self._queue.get()]
         time.sleep(_BATCH_SECONDS)
         with contextlib.suppress(Empty):
@@ -397,12 +397,12 @@ class Writer:
                 f"INSERT OR IGNORE INTO calls VALUES (NULL{', ?' * len(rows[0])})", rows
             ).rowcount
             connection.execute("COMMIT")
-        except BaseException:  # whatever it was, no half of a transaction stays
+        except BaseException:  # on any error, no half of a transaction stays
             self._texts.forget()  # those that were new are not there
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        if added < len(rows):  # what is at work here took other answers than those on record
+        if added < len(rows):  # this process used other answers than the recorded ones
             self._stop(
                 InputError(
                     f"{self._path}: another process has written into this ledger; run the command"
@@ -426,7 +426,7 @@ class Writer:
                 tell(failure)
 
     def _write_singly(self, entries: Sequence[Entry]) -> None:
-        """Write what there is room for: what stands in the way may be one row."""
+        """Write the rows for which there is room: a single row may be the obstacle."""
         for entry in entries:
             try:
                 self._commit([entry])
@@ -434,7 +434,7 @@ class Writer:
                 self._unwritten.append(entry)
 
     def _finish(self) -> None:
-        """Try once more to write what could not be written, and say how that went."""
+        """Try once more to write the failed rows, and report the result."""
         last, self._unwritten = self._unwritten, []
         self._write_singly(last)
         lost = sum(entry.outcome is not None for entry in self._unwritten)
@@ -502,7 +502,9 @@ def stored_request(
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return what tells a file from another of its name; None where there is none."""
+    """Return the identity of a file, which a replacement of the same name does not share; None if
+    there is none.
+    """
     try:
         status = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""From a model's name to what answers for it: Python functions, endpoints, recorded responses;
+"""From a model's name to its answering object: Python functions, endpoints, recorded responses;
 lists of models.
 """
 
@@ -46,11 +46,10 @@ from opensafeintent.files import parse_toml, read_text, sha256_hex
 from opensafeintent.hostile import one_line, unprintable, without_user_info
 
 Ask = Callable[[list[dict[str, str]]], "str | Awaitable[str | None] | None"]
-"""Takes the conversation, `{"role": …, "content": …}` each, and returns what the model says to it.
-"""
+"""Takes the conversation, `{"role": …, "content": …}` each, and returns the model's answer."""
 
 _THREADS = 16
-"""Calls of a plain function at once, where the user set no number."""
+"""Concurrent calls of a plain function, if the user set no number."""
 _MOST_READ = 2**16
 """Characters of an exception that are looked through."""
 _FORM = re.compile(r"[\w.:\-]+")
@@ -59,13 +58,13 @@ _FORM = re.compile(r"[\w.:\-]+")
 class FunctionModel:
     """A function that answers as a model does, for `models=` or `judges=` of settings.
 
-    It takes the list of messages, a `dict` with `role` and `content` each, and returns a text; an
-    empty one counts as a refusal, None and an exception as a failed call. A plain function is
-    called in threads, up to 16 at once (`max_connections` says otherwise; 1 for one that may not be
-    called side by side); an async one in an event loop for functions.
+    It takes the list of messages, a `dict` with `role` and `content` each, and returns a text. An
+    empty text counts as a refusal, None and an exception as a failed call. A plain function is
+    called in threads, up to 16 at once; set `max_connections=1` if it must not run concurrently. An
+    async function runs in an event loop for functions.
 
-    The ledger knows its answers by name and version: a function that was changed needs another
-    version, or what the earlier one said is taken from the ledger.
+    The ledger stores its answers by name and version: give a changed function another version, or
+    the ledger returns the earlier answers.
 
     Args:
         ask: the function.
@@ -96,11 +95,11 @@ NO_FUNCTIONS: Functions = {}
 
 
 def function_named(name: str, functions: Functions) -> FunctionModel:
-    """Return the function that a name stands for: one that the settings carry, or
+    """Return the function of a name: one that the settings carry, or
     `python/module:function@version`.
 
     Raises:
-        InputError: the name is of another form, or the module or function cannot be had.
+        InputError: the name is of another form, or the module or function cannot be loaded.
     """
     if (known := functions.get(name)) is not None:
         return known
@@ -118,14 +117,14 @@ def function_named(name: str, functions: Functions) -> FunctionModel:
             found = getattr(found, part)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # the user's to mend, an exit of the module as well
+    except BaseException as error:  # for the user to fix; an exit of the module too
         raise InputError(f"{name}: {_words(error)}") from error
     return FunctionModel(found, name=path, version=version)
 
 
 def _words(error: BaseException) -> str:
-    """Return what a function raised, on one line and without secrets. Its text is the function's
-    too, and may raise.
+    """Return the text of a function's exception, on one line and without secrets. Making that text
+    may raise too.
     """
     try:
         text = f"{type(error).__name__}: {error}"
@@ -135,7 +134,7 @@ def _words(error: BaseException) -> str:
 
 
 class _Came(NamedTuple):
-    """What came of a call: what the function returned, or what it raised."""
+    """Result of a call: the function's return value, or its exception."""
 
     value: Any = None
     raised: str = ""
@@ -149,13 +148,13 @@ class _Came(NamedTuple):
 
 
 class CalledFunction:
-    """A function as the client calls it: in a thread, or in a loop that is not ours. Whatever it
-    does there, our loop goes on.
+    """A function as the client calls it: in a thread, or in a loop that is not ours. Our loop goes
+    on whatever happens there.
 
     Args:
         model: the function.
-        http: where the number of calls at once is kept; without it the function is known, and not
-            called.
+        http: holds the number of concurrent calls; without it the function has an identity, and is
+            not called.
     """
 
     notices: Sequence[str] = ()
@@ -174,7 +173,7 @@ class CalledFunction:
         """Calls that have not ended, those that were given up among them."""
 
     async def attempt(self, call: Call) -> Attempt:
-        """Call the function and say what came of it; nothing is raised but cancellation."""
+        """Call the function and return the result; nothing is raised but cancellation."""
         messages = [{"role": message.role, "content": message.content} for message in call.messages]
         started = time.monotonic()
         try:
@@ -249,20 +248,20 @@ class CalledFunction:
                 aside.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
 
 
-# From a model's name to what answers for it
+# From a model's name to its object
 # ------------------------------------------------------------------------------
 
 
 class OtherProviders(Protocol):
-    """What serves the names that the native client does not: handed in, since it lives above this
-    part.
+    """Opens models whose names the native client does not serve. It is passed in, since it belongs
+    to a higher layer.
     """
 
     def check(self, name: str) -> None:
         """Raise the InputError that a name has, without asking for a key."""
 
     def open(self, name: str, http: HttpSession) -> Model:
-        """Return what answers for a name."""
+        """Return the model of a name."""
 
 
 def open_models(
@@ -271,7 +270,7 @@ def open_models(
     others: OtherProviders | None = None,
     functions: Functions = NO_FUNCTIONS,
 ) -> dict[str, Model]:
-    """Return what answers for each name; nothing is sent yet.
+    """Return the model of each name; nothing is sent yet.
 
     Raises:
         InputError: names, files or variables are not usable; a line each.
@@ -294,7 +293,7 @@ def open_models(
 
 
 def _in_process(name: str, functions: Functions, http: HttpSession | None = None) -> Model | None:
-    """Return what answers for a name without a provider; without `http` for its identity alone."""
+    """Return the model of a name without a provider; without `http` for its identity alone."""
     check_model_name(name)
     if name.startswith("baseline/"):
         return ScriptedModel(name)
@@ -307,7 +306,7 @@ def check_model_name(name: str, where: str = "model") -> None:
     """Refuse a name that could not be written into files, figures and pages.
 
     Raises:
-        InputError: it holds such a character; the text names `where` it stands.
+        InputError: it holds such a character; the text begins with `where`, the option or file.
     """
     if held := unprintable(name):
         raise InputError(f"{where} {one_line(name, 60)!r}: holds {held}; expected a printable name")
@@ -321,7 +320,7 @@ def _is_foreign(name: str) -> bool:
 def model_identity(
     name: str, others: OtherProviders | None = None, functions: Functions = NO_FUNCTIONS
 ) -> str:
-    """Return what a model's calls are keyed by, without asking for a key or a server.
+    """Return a model's identity in call keys, without asking for an API key or a server.
 
     Raises:
         InputError: the name or its file is not usable.
@@ -358,7 +357,7 @@ class Served(msgspec.Struct, frozen=True):
 
 
 def served_models() -> list[Served]:
-    """List what can be named as a model, and which variables each needs."""
+    """List the names of models, and the variables that each needs."""
     in_process = {
         **{f"baseline/{name}": script.summary for name, script in BASELINES.items()},
         "replay/FILE": "recorded responses: JSONL of id, variant, response",
@@ -429,7 +428,7 @@ class SuiteModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: str
     """The name that it is called by."""
     paper: str = ""
-    """What a publication calls it."""
+    """Its name in a publication."""
 
 
 class Suite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

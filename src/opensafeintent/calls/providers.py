@@ -20,13 +20,13 @@ class Provider(msgspec.Struct, frozen=True):
     """A service with an OpenAI-compatible chat-completions route."""
 
     base_url: str
-    """Where it is by default; empty where only the user knows."""
+    """Its default address; empty if only the user knows it."""
     local: bool = False
     """Runs on the user's own machines: a key is optional."""
     limit_field: str = "max_tokens"
     """The request field that its token limit goes in."""
     variable: str = ""
-    """What its variables begin with, where that is not the provider's name."""
+    """First part of its variables' names, if that is not the provider's name."""
 
 
 ENDPOINTS: dict[str, Provider] = {
@@ -51,7 +51,7 @@ ENDPOINTS: dict[str, Provider] = {
     ),
     "lmstudio": Provider("http://localhost:1234/v1", local=True),
 }
-"""The providers of the native client by the names that Inspect AI gives them, where it has one."""
+"""The providers of the native client by the names that Inspect AI gives them, if it has one."""
 
 INSPECT_PROVIDERS = (
     "anthropic",
@@ -73,12 +73,12 @@ LOCAL_WEIGHTS = ("hf", "nnterp", "transformer_lens")
 """Those of them that load a model's weights into this process."""
 
 FOREIGN = "inspect/"
-"""What a name begins with that goes to Inspect AI although its provider is served natively:
+"""Start of a name that goes to Inspect AI although its provider is served natively:
 `inspect/vllm/NAME`.
 """
 
 PREFIX = "python/"
-"""What the name of a function begins with."""
+"""Start of the name of a function."""
 
 _GENERIC = "openai-api"
 _OTHER_PROTOCOL = ("openai/azure/", "openai/bedrock/", "mistral/azure/")
@@ -86,7 +86,7 @@ _OTHER_PROTOCOL = ("openai/azure/", "openai/bedrock/", "mistral/azure/")
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Where a model is reached, and with which key."""
+    """Address and key of a model."""
 
     model: str
     """The name the endpoint knows it by."""
@@ -132,7 +132,7 @@ def is_native(name: str) -> bool:
 
 
 def provider_of(name: str) -> str:
-    """Return what a model's name says of its provider."""
+    """Return the provider in a model's name."""
     return name.removeprefix(FOREIGN).removeprefix(f"{_GENERIC}/").partition("/")[0]
 
 
@@ -140,8 +140,8 @@ _VERSION = re.compile(r"-((\d{4}-)?\d{2}-\d{2}|\d{3,8})$")
 
 
 def _stem(name: str) -> tuple[str, str]:
-    """Split what a model is called, by us or by its server, into its name and its date or number
-    of a version; "" where it has none.
+    """Split a model's name, ours or its server's, into the name and its date or version number; ""
+    if it has none.
     """
     plain = re.sub(r"[._:@]", "-", name.rpartition("/")[2].lower()).removesuffix("-latest")
     found = _VERSION.search(plain)
@@ -150,8 +150,8 @@ def _stem(name: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=256)
 def is_another(asked: str, served: str) -> bool:
-    """Tell whether a reply names another model than the one that was asked: another name, or
-    another version where both have one (docs/missing-grades.md).
+    """Tell whether a reply names another model than the requested one: another name, or another
+    version if both have one (docs/missing-grades.md).
     """
     (name, version), (other, its_version) = _stem(asked), _stem(served)
     same = name == other and (version == its_version or not (version and its_version))
@@ -192,8 +192,8 @@ def split_name(name: str) -> tuple[str, str]:
 def resolve_endpoint(
     name: str, environment: Mapping[str, str] = os.environ, *, for_calls: bool = True
 ) -> Endpoint:
-    """Find the endpoint of a model name. Where no call is to be made, key and URL may be missing,
-    though not wrong.
+    """Find the endpoint of a model name. If no call is to be made, key and URL may be missing, but
+    not invalid.
 
     Raises:
         InputError: the name is not usable, or a variable that it needs is not set.
@@ -258,21 +258,21 @@ _LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|::1")
 
 
 class Proxy(NamedTuple):
-    """Where requests go, and how we are known there."""
+    """Address of a proxy, and our credentials there."""
 
     address: str
-    """Without user and password: it stands in the errors of connections."""
+    """Without user and password: errors of connections contain it."""
     headers: dict[str, str]
-    """What the proxy knows us by."""
+    """Our credentials at the proxy."""
     secrets: tuple[str, ...] = ()
-    """What of that must not be quoted: user and password together, and the password."""
+    """Parts that must not be quoted: user and password together, and the password."""
 
 
 def proxy_for(base_url: str) -> Proxy | None:
-    """Return the proxy for an endpoint; asked once, not for every request.
+    """Return the proxy for an endpoint; looked up once, not for every request.
 
     Raises:
-        InputError: it cannot be used. What the variable holds is not told: a password may be
+        InputError: it cannot be used. The text does not quote the variable: a password may be
             anywhere in it.
     """
     parts = urlsplit(base_url)
@@ -320,7 +320,7 @@ _SERVERS = {
     "vllm-completions": "VLLM_BASE_URL",
     "sglang": "SGLANG_BASE_URL",
 }
-"""Providers of Inspect AI that start a server, unless this variable says where one is."""
+"""Providers of Inspect AI that start a server, unless this variable gives the address of one."""
 
 
 def loads_weights(name: str, environment: Mapping[str, str] = os.environ) -> bool:

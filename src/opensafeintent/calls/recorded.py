@@ -44,16 +44,16 @@ _PARAPHRASE = re.compile(r"dual_use_paraphrase_[1-9]\d*")
 
 
 class MissingGrade(msgspec.Struct, frozen=True):
-    """Something that was asked for and could not be had.
+    """A response, grade, mode or strategy that was requested but not obtained.
 
     Files hold it as `what:reason`, or `what[judge]:reason`.
     """
 
     what: Literal["response", "grades", "mode", "strategy"] | Graded
-    """`grades` where no judge was asked."""
+    """`grades` if no judge was asked."""
     reason: str
     judge: str = ""
-    """Who gave none, where several judges grade."""
+    """The judge without a grade, if several judges grade."""
 
     def __str__(self) -> str:
         return (
@@ -64,10 +64,10 @@ class MissingGrade(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> MissingGrade:
-        """Return what a file says.
+        """Read one from the text in a file.
 
         Raises:
-            ValueError: it says nothing of that form.
+            ValueError: the text has another form.
         """
         if (found := _MISSING.fullmatch(text)) is None:
             raise ValueError(f"{short(text)} is not of the form what:reason")
@@ -75,7 +75,7 @@ class MissingGrade(msgspec.Struct, frozen=True):
 
 
 class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a target wrote for one prompt, and the grades that came with it."""
+    """A target's response to one prompt, and the grades that came with it."""
 
     set_id: str
     variant: str
@@ -89,7 +89,7 @@ class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     missing: tuple[MissingGrade, ...] = ()
     """Why a grade that was tried for is not there."""
     by_judge: dict[str, tuple[int | None, int | None]] = {}
-    """(helpfulness, harm severity) of each judge, where it is known who they were."""
+    """(helpfulness, harm severity) of each judge, if the judges are known."""
 
 
 def check_score(record: Record, field: str, value: Any, low: int, high: int) -> int:
@@ -100,7 +100,7 @@ def check_score(record: Record, field: str, value: Any, low: int, high: int) -> 
 
 
 def short(value: Any) -> str:
-    """Return what a value is, in at most 60 characters."""
+    """Describe a value in at most 60 characters."""
     shown = (
         msgspec.json.encode(value).decode()
         if value is None or isinstance(value, bool)
@@ -117,11 +117,12 @@ def check_response(record: Record, field: str, value: Any) -> str:
 
 
 def _missing_in(record: Record, given: Collection[str]) -> tuple[MissingGrade, ...]:
-    """Return what a line says is missing, and why: a list, or a text as `grades.csv.gz` has it.
+    """Return the missing entries of a line, with reasons: from a list, or from a text as in
+    `grades.csv.gz`.
 
     Args:
         record: the line.
-        given: what it has all the same.
+        given: the fields that it has all the same.
     """
     value = record.data.get("missing")
     parts = (
@@ -144,9 +145,9 @@ def _missing_in(record: Record, given: Collection[str]) -> tuple[MissingGrade, .
             )
         if (
             gone.what != "grades" and gone.what not in given
-        ):  # `grades:not_graded` is what a line without grades says
+        ):  # a line without grades has `grades:not_graded`
             found.setdefault(gone.what, msgspec.structs.replace(gone, judge=""))
-    # without a response there is nothing else to be had
+    # without a response there can be no grade
     return (found["response"],) if "response" in found else tuple(found.values())
 
 
@@ -253,14 +254,14 @@ class ImportedRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportedResponse(msgspec.Struct, frozen=True):
-    """What the ledger holds of an imported response."""
+    """An imported response as the ledger holds it."""
 
     model: str
     recorded: RecordedResponse
     rows: tuple[int, ...]
     """Ids of its rows: its text and its grades may come from several files."""
     text_row: int
-    """Id of the row that has its text; the first one where none has."""
+    """Id of the row that has its text; the first one if none has."""
 
 
 _ROW: Any = tuple[int, ResponsePlace, bytes, bytes | None, bytes | None, int]
@@ -377,10 +378,10 @@ class Imports:
 def _content(
     place: ResponsePlace, record: bytes, sha: bytes | None, body: bytes | None, textless: int
 ) -> RecordedResponse:
-    """Return what one row holds.
+    """Return the content of one row.
 
     Raises:
-        ValueError, LookupError, zlib.error: it is not what was kept.
+        ValueError, LookupError, zlib.error: it differs from the stored one.
     """
     model, recorded = msgspec.json.decode(unpack(record), type=tuple[str, RecordedResponse])
     if (model, recorded.set_id, recorded.variant, recorded.epoch) != place:
@@ -393,7 +394,7 @@ def _content(
 
 
 def merged(first: RecordedResponse, second: RecordedResponse) -> RecordedResponse:
-    """Put together what two files say of one response.
+    """Merge two files' records of one response.
 
     The authors' scripts write grades, modes and strategies into files of their own.
 

@@ -1,4 +1,4 @@
-"""One request to one model, and what becomes of it: of one attempt, and in the end.
+"""One request to one model, and its results: of one attempt, and the final one.
 
 Both are closed unions.
 """
@@ -34,12 +34,13 @@ Purpose = Literal[
     "paraphrase_check",
     "annotation",
 ]
-"""What a call is for; `swap` grades a response under another request than its own; from `metadata`
-on, the stages of construction."""
+"""The purpose of a call; `request_swap` grades a response under another request than its own; from
+`metadata` on, the stages of construction.
+"""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What shapes a model's answer besides its messages; part of every key."""
+    """Parameters of a model's answer besides its messages; part of every key."""
 
     max_tokens: int | None = None
     temperature: float | None = None
@@ -48,7 +49,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     extra: dict[str, Any] = {}
     """Further fields of the request body, as `-M key=value` gives them."""
     json_schema: dict[str, Any] = {}
-    """JSON schema that the reply is asked to keep to, where the provider has structured output."""
+    """JSON schema requested for the reply, if the provider has structured output."""
 
     def __post_init__(self) -> None:
         if self.temperature is not None:  # 0 and 0.0 are one temperature, and one key
@@ -86,8 +87,8 @@ def call_key(call: Call, identity: str) -> bytes:
     """Return the SHA-256 under which the ledger keeps a call's outcome (32 bytes).
 
     It is that of the canonical JSON of `model`, `messages` ({role, content}), `sampling`, `epoch`
-    and `attempt`, put together
-    here in pieces: what a judge is asked begins with the same rubric each time.
+    and `attempt`. The JSON is assembled here in pieces, because all requests to a judge begin with
+    the same rubric.
 
     Args:
         call: the call.
@@ -125,12 +126,12 @@ def _begun(attempt: int, epoch: int, text: str) -> hashlib._Hash:
 
 
 def _inside(text: str) -> bytes:
-    """Return a text as it stands within the quotes of a JSON string."""
+    """Return a text as it appears within the quotes of a JSON string."""
     return canonical_json(text)[1:-1]
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Tokens as the provider counted them; 0 where it did not say."""
+    """Tokens as the provider counted them; 0 if it reported none."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -145,7 +146,7 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True, tag="answered"):
     """The model wrote something, or ended by itself without a word."""
 
     text: str
-    """What it wrote, its reasoning taken off."""
+    """The answer's text, without its reasoning."""
     stop_reason: str
     usage: Usage = Usage()
     served_model: str = ""
@@ -165,7 +166,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """No outcome could be had; the next run tries again."""
+    """No outcome was obtained; the next run tries again."""
 
     kind: str
     error: str

@@ -1,6 +1,4 @@
-"""How a reply is read: what counts as an answer or a refusal, and what as neither
-(docs/missing-grades.md).
-"""
+"""Classification of replies as answers, refusals or neither (docs/missing-grades.md)."""
 
 from __future__ import annotations
 
@@ -60,12 +58,13 @@ _FILTERS = frozenset(
         "prompt_blocked",  # New API
     }
 )
-"""Codes that are documented for a content filter, in lower case. Each stands alone: Azure's
-`content_filter_error` says that the filter was *not* applied."""
+"""Documented codes of content filters, in lower case. A code must match in full: Azure's
+`content_filter_error` says that the filter was *not* applied.
+"""
 
 
 def error_of(body: bytes) -> dict[str, Any]:
-    """Return the fields of the error in a reply; empty where there is none that can be read."""
+    """Return the fields of the error in a reply; empty if no error can be read."""
     if len(body) > LONGEST_ERROR:
         return {}
     try:
@@ -86,7 +85,7 @@ def is_filter(error: dict[str, Any]) -> bool:
     if isinstance(status, int) and 400 <= status < 600 and status not in REFUSING:
         return False
     metadata = _inside(error, "metadata")
-    inner = [  # what Azure says in more detail, directly or as LiteLLM passes it on
+    inner = [  # Azure's details, directly or as LiteLLM passes them on
         _inside(holder, name)
         for holder in (error, _inside(error, "provider_specific_fields"))
         for name in ("innererror", "inner_error")
@@ -123,12 +122,11 @@ def _inside(holder: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 class NotAnAnswer(ValueError):
-    """A reply that came whole and is neither an answer nor a refusal; the text says what is wrong
-    with it.
+    """A complete reply that is neither an answer nor a refusal; the text names the problem.
 
     Args:
         kind: `no_answer`, `malformed` (content without a text) or `broken_off`.
-        line: what is wrong with it.
+        line: the problem.
     """
 
     def __init__(self, kind: str, line: str) -> None:
@@ -156,7 +154,7 @@ def no_answer(wrong: NotAnAnswer, body: bytes, seconds: float = 0.0) -> Failure:
 
 
 REPLIED = ("no_answer: ", "malformed: the reply's content")
-"""What the error of a failed row begins with, after which the model cannot be said to be silent."""
+"""Start of a failed row's error that shows that the model did reply."""
 
 
 T = TypeVar("T")
@@ -185,11 +183,11 @@ call waits for it.
 
 def without_thinking(text: str) -> str:
     """Take off `<think>…</think>`: closed blocks, one that never ended, and one whose opening the
-    server had swallowed.
+    server removed.
 
-    No tag is left in what is returned. One that only came about when a block within it was taken
-    off is broken by a space: a judge that quotes such a response would else seem to have thought
-    until there, and its quotation to be its reply.
+    The returned text contains no tag. A tag that only appears after a block within it was taken off
+    is broken by a space. Otherwise a judge that quotes such a response would seem to have reasoned
+    up to there, with the quotation as its reply.
     """
     if "<" not in text:
         return text
@@ -208,8 +206,8 @@ def without_thinking(text: str) -> str:
 
 
 def _decode(body: bytes) -> dict[str, Any]:
-    """Return the fields of a reply. What stands in them is looked at where it is used: an answer is
-    not thrown away for what stands beside it.
+    """Return the fields of a reply. Each field is checked on use, so that a faulty field does not
+    discard an answer beside it.
 
     Raises:
         ValueError, RecursionError: it is no JSON object.
@@ -231,16 +229,14 @@ def _decode(body: bytes) -> dict[str, Any]:
 
 
 def _count(tokens: Any) -> int:
-    """Return a count of tokens, 0 where what a server says cannot be one."""
+    """Return a count of tokens, 0 if the server's value cannot be one."""
     if not isinstance(tokens, int | float) or not 0 <= tokens <= _MOST_TOKENS:
         return 0
     return int(tokens)
 
 
 def usage_in(body: bytes) -> Usage:
-    """Return the tokens that a reply says it took, whatever else it says; none where it does not
-    say.
-    """
+    """Return the tokens that a reply reports, of any kind of reply; none if it reports none."""
     try:
         return _spent(_decode(body))
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -315,13 +311,12 @@ def read_reply(body: bytes) -> Answered | Refused:
 def outcome_of(
     said: str | None, stop_reason: str, usage: Usage = _NO_USAGE, served: str = ""
 ) -> Answered | Refused:
-    """Tell what a message comes to, by what it says and why it ended.
+    """Classify a message by its text and its stop reason.
 
     Args:
-        said: its text, reasoning included; None where it has no text of its own, "" where it has an
-            empty one.
-        stop_reason: as the server gave it; "" where it gave none.
-        usage, served: what goes with it.
+        said: its text, reasoning included; None if it has no text of its own, "" if that is empty.
+        stop_reason: as the server gave it; "" if it gave none.
+        usage, served: copied into the outcome.
 
     Raises:
         NotAnAnswer: it is neither an answer nor a refusal.
@@ -333,15 +328,15 @@ def outcome_of(
         return Refused(reason="content_filter", usage=usage, served_model=served)
     text = without_thinking(said or "").strip()
     if not text and said and _still_thinking(said) and not is_truncated(reason):
-        reason = "length"  # whatever the server says: thinking that does not end was cut
+        reason = "length"  # in spite of the server's reason: reasoning that does not end was cut
     if text or is_truncated(reason) or (reason == "stop" and said is not None):
         return Answered(text=text, stop_reason=reason or "stop", usage=usage, served_model=served)
     raise NotAnAnswer("no_answer", f"the reply holds no text (finish reason: {reason or 'none'})")
 
 
 def _said(message: dict[str, Any]) -> str | None:
-    """Return what a message says: its content, or the refusal in its place; None where neither has
-    a text.
+    """Return the text of a message: its content, or the refusal in its place; None if neither has a
+    text.
     """
     content, refusal = message.get("content"), message.get("refusal")
     for text in (content, refusal):
@@ -370,7 +365,7 @@ def _broken_off(reason: str) -> str:
 
 
 def _told(error: Any) -> str:
-    """Return what an error says, on one line."""
+    """Return the text of an error, on one line."""
     message = error.get("message") if isinstance(error, dict) else error
     return one_line(str(message or "it says no more"))
 
@@ -385,7 +380,7 @@ class Unparsed(msgspec.Struct, frozen=True):
     """An answer that does not keep to the form that was asked for."""
 
     reminder: Message
-    """What is said to the model when it is asked again."""
+    """The message for the model when it is asked again."""
     text: str
     problem: str = ""
 
@@ -395,8 +390,8 @@ async def ask_until_parsed(
     call: Call,
     parse: Callable[[Answered], T | Unparsed],
 ) -> T | Unparsed | Refused | Failed:
-    """Ask until the answer keeps to its form: once, and at most twice more, each time with all that
-    was said before.
+    """Ask until the answer keeps to its form: once, and at most twice more, each time with the
+    whole conversation.
 
     Args:
         ask: makes a call.
@@ -404,7 +399,8 @@ async def ask_until_parsed(
         parse: reads an answer.
 
     Returns:
-        What was parsed; or the last answer, where none could be; or the outcome that is no answer.
+        The parsed answer; or the last answer, if none could be parsed; or an outcome that is no
+            answer.
     """
     for _ in range(1 + _REASKS):
         outcome = await ask(call)

@@ -43,7 +43,7 @@ class _Stage(msgspec.Struct, frozen=True):
 
 
 def data_file(name: str, kind: type[T]) -> T:
-    """Return one of our data files: what a script says, and the words that decide."""
+    """Return one of our data files: a script's texts, and its deciding words."""
     text = resources.files("opensafeintent").joinpath(f"data/{name}").read_text("utf-8")
     return msgspec.convert(tomllib.loads(text), kind)
 
@@ -54,7 +54,7 @@ def _stage() -> _Stage:
 
 
 class _Task:
-    """What is asked, and what the answer may draw on."""
+    """The question, and the sources of the answer."""
 
     def __init__(self, call: Call) -> None:
         self.asked = call.messages[0].content
@@ -74,7 +74,7 @@ class _Task:
         return int(match[1]) if match else 1
 
     def after(self, heading: str) -> str:
-        """Return what follows a heading of the instruction."""
+        """Return the text after a heading of the instruction."""
         return self.asked.partition(f"The {heading}:")[2]
 
 
@@ -90,8 +90,8 @@ _MARKED = re.compile(r"<<<([A-Z-]+) ([0-9a-f]{16})>>>\n(.*?)\n<<<END \1 \2>>>", 
 
 
 def marked_parts(text: str) -> dict[str, str]:
-    """Return what stands between this project's own delimiters, by name; the first nonce is the
-    true one.
+    """Return the texts between this project's own delimiters, by name; the first nonce is the true
+    one.
     """
     found = _MARKED.findall(text)
     # of several parts of one name, the first counts
@@ -99,7 +99,7 @@ def marked_parts(text: str) -> dict[str, str]:
 
 
 def contract_of(text: str) -> str:
-    """Return what follows the last delimiter: there, and only there, is the contract."""
+    """Return the text after the last delimiter: the contract is there, and only there."""
     return text.rpartition("<<<END ")[2]
 
 
@@ -320,15 +320,15 @@ def respond_as_judge(call: Call) -> str:
 
 # Scripted models
 # ------------------------------------------------------------------------------
-# Reference points, and what runs without a key or a network. Each answers from the messages alone,
-# as a real model would. A version is part of a baseline's identity, so that a changed script is not
-# served from an old ledger.
+# Reference points, and models that run without a key or a network. Each answers from the messages
+# alone, as a real model would. A version is part of a baseline's identity, so that a changed script
+# is not served from an old ledger.
 
 DEMONSTRATION_JUDGE = "baseline/judge"
 
 
 class _Script(msgspec.Struct, frozen=True):
-    """The data file: what is said, and the words that decide."""
+    """The data file: texts, and the deciding words."""
 
     refusal: str
     answer: str
@@ -380,7 +380,7 @@ def is_baseline(model: str) -> bool:
 
 
 def contenders(models: Iterable[str]) -> list[str]:
-    """Return the models that numbers are about: baselines aside where there are others."""
+    """Return the models to report on: without baselines, if there are others."""
     every = list(models)
     return [model for model in every if not is_baseline(model)] or every
 
@@ -455,8 +455,8 @@ _HELPFULNESS = {"A0": 1, "A1": 2, "A2": 2, "A3": 3, "A4": 4}
 
 
 def _harm(request: str, mode: str) -> int:
-    """Harm of a direct or abstract answer, by what the request seems to be for: all that a rule can
-    see.
+    """Harm of a direct or abstract answer, from the apparent purpose of the request: a rule can see
+    no more.
     """
     if mode not in ("A2", "A4"):
         return 0

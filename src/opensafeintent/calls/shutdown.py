@@ -1,4 +1,4 @@
-"""Ending in good order: no new call is begun, and what is in flight is waited for and kept."""
+"""Orderly shutdown: no new call begins, and calls in flight are waited for and kept."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def handled(handler: Callable[[int, FrameType | None], Any], *names: str) -> Ite
 
 
 class Work(Protocol):
-    """What makes calls, and can be told to begin no more of them."""
+    """An object that makes calls, and can be stopped from beginning more."""
 
     @property
     def busy(self) -> bool:
         """Whether something is in flight."""
 
     def halt(self, reason: Stopped) -> None:
-        """Begin nothing more; what is in flight finishes and is recorded."""
+        """Begin nothing more; calls in flight finish and are recorded."""
 
 
 class Drain:
@@ -92,7 +92,7 @@ class Drain:
 
     @contextlib.contextmanager
     def in_force(self) -> Iterator[None]:
-        """Make this the drain that `current_drain` returns to what the body runs."""
+        """Make this the drain that `current_drain` returns in the body."""
         token = _CURRENT.set(self)
         try:
             yield
@@ -111,7 +111,7 @@ def current_drain() -> Drain:
 
 
 def heed(_: object = None) -> None:
-    """Do nothing, unless this process was asked to end: for what waits without a loop.
+    """Do nothing, unless this process was asked to end: for waits without a loop.
 
     Raises:
         Interrupted: it was.
@@ -125,8 +125,8 @@ def heed(_: object = None) -> None:
 
 
 async def side_by_side(*work: Awaitable[T]) -> list[T]:
-    """Wait for all of some work, and return what came of each in order; or raise the first error,
-    once all have ended.
+    """Wait for all of some work, and return the results in order; or raise the first error, once
+    all have ended.
     """
     import asyncio
 
@@ -138,8 +138,8 @@ async def side_by_side(*work: Awaitable[T]) -> list[T]:
 
 
 def under_way(connections: int | None) -> int:
-    """Return how many prompts or items are worked on at the same time with so many connections;
-    None where these adapt.
+    """Return the number of prompts or items in progress at a time with so many connections; None if
+    these adapt.
     """
     return 2 * connections if connections else _AT_ONCE
 
@@ -147,16 +147,15 @@ def under_way(connections: int | None) -> int:
 async def for_each(
     client: Client, items: Sequence[T], work: Callable[[T], Awaitable[U]], *, at_once: int
 ) -> list[U]:
-    """Work on many items, some of them at the same time; return what came of each, in their order.
+    """Work on many items, some of them at the same time; return the results in their order.
 
-    When one ends with an error, no further one is begun. A model that answers no more halts the
-    client.
+    If one raises an error, no further one is begun. A model that answers no more halts the client.
 
     Args:
         client: makes the calls.
-        items: what to work on.
-        work: what to do with one.
-        at_once: items under way at the same time.
+        items: one argument of `work` each.
+        work: the function for one item.
+        at_once: items in progress at the same time.
 
     Raises:
         Stopped: a model does not answer any more, or a budget is used up.
@@ -178,11 +177,11 @@ async def for_each(
                 results[index] = await work(item)
                 await asyncio.sleep(
                     0
-                )  # where the ledger has it all, nothing waits: an interruption is to be heard
+                )  # if the ledger has all answers, nothing waits: let an interruption be noticed
             except ModelStopped as stopped:
                 client.halt(Stopped(str(stopped)))
                 errors.append(Stopped(str(stopped)))
-            # a cancellation as well: the others are to stop, whatever it was
+            # on a cancellation too, the other tasks must stop
             except BaseException as error:
                 errors.append(error)
                 raise

@@ -46,19 +46,19 @@ from opensafeintent.templates.template import (
 )
 
 STAND_IN = "[100 words of text]"
-"""What stands in place of material that would itself teach harm: of one length, so that prompts
-differ in it as little.
+"""Replaces material that would itself teach harm. Its length is fixed, so that prompts differ in it
+as little.
 """
 _FEWEST_WORDS = 15
-"""A shorter quotation is taken for a name or a phrase."""
+"""A shorter quotation is treated as a name or a phrase."""
 _MOST_LONGER = 1.5
 """Times that the longest material of a set may be as long as the shortest."""
 _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”')
 
 
 def material_of(request: str) -> str | None:
-    """Return the longest passage in quotation marks of 15 words or more, or the stand-in; None
-    where there is neither.
+    """Return the longest passage in quotation marks of 15 words or more, or the stand-in; None if
+    there is neither.
 
     White space in it is folded.
     """
@@ -78,7 +78,7 @@ def without_material(request: str) -> str:
 
 
 def complaint_of_material(requests: Mapping[str, str]) -> str | None:
-    """Say what is wrong with the material of a set's requests, by name; None where nothing is."""
+    """Describe the problem with the material of a set's requests, by name; None without one."""
     found = {name: material_of(request) for name, request in requests.items()}
     for name, material in found.items():
         if material is None:
@@ -120,19 +120,19 @@ _SUMMARY_WORDS = (5, 15)
 
 
 class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A JSON contract; a reply may hold `declined`: why a model will not do what it was asked."""
+    """A JSON contract; a reply may hold `declined`: the model's reason for not doing the task."""
 
     purpose: ClassVar[Purpose]
-    """What is asked for."""
+    """The purpose of the request."""
     instruction: ClassVar[InstructionRole | None] = None
-    """The template that asks for it; None where it is called as the purpose is."""
+    """The template of the request; None if it has the purpose's name."""
     asked_of: ClassVar[Literal["generator", "judge"]] = "judge"
     filled: ClassVar[tuple[str, ...]] = ()
     """Names of the fields whose texts have to hold something."""
 
     @property
     def refusal(self) -> str:
-        """Why the model declined; empty where it did not."""
+        """The model's reason for declining; empty if it did not decline."""
         return getattr(self, "declined", "").strip()
 
     def texts(self) -> dict[str, str]:
@@ -153,7 +153,7 @@ def read_json(text: str, kind: type[R]) -> R | str:
     aside.
 
     Returns:
-        The reply, or what is wrong with it.
+        The reply, or its problem.
     """
     inside = without_fence(text.strip())
     try:
@@ -175,7 +175,7 @@ def read_json(text: str, kind: type[R]) -> R | str:
 
 
 def complaint_of_choice(name: str, value: str, valid: tuple[str, ...]) -> str | None:
-    """Say what is wrong with a label that is none of the valid ones."""
+    """Describe the problem with a label that is none of the valid ones."""
     return (
         None
         if value in valid
@@ -190,7 +190,7 @@ def in_words(count: int) -> str:
 
 
 def complaint_of_summary(name: str, summary: str) -> str | None:
-    """Say what is wrong with the length of a topic summary."""
+    """Describe the problem with the length of a topic summary."""
     least, most = _SUMMARY_WORDS
     count = len(summary.split())
     return (
@@ -208,12 +208,12 @@ _TYPES: dict[Any, dict[str, Any]] = {
 
 
 def _json_schema(kind: type[Reply], choices: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """Return the JSON schema of a reply in the form that structured output takes: every key
-    required, no others.
+    """Return the JSON schema of a reply in the form for structured output: every key required, no
+    others.
 
     Args:
         kind: the reply's type.
-        choices: valid texts by key, where a key has only a few.
+        choices: valid texts by key, if a key has only a few.
     """
     fields = {field.name: _type_of(field.type) for field in msgspec.structs.fields(kind)}
     for name, valid in choices.items():
@@ -240,7 +240,7 @@ _REFUSING = re.compile(
     r"|i(['’]?m| am) (not able|unable|sorry))\b",
     re.I,
 )
-"""How prose in place of a reply begins where it is a refusal."""
+"""Beginnings of prose that is a refusal, in place of a reply."""
 
 
 # Asking
@@ -255,7 +255,7 @@ class Usable(msgspec.Struct, Generic[R], frozen=True):
 
 
 class Unusable(msgspec.Struct, frozen=True):
-    """No usable reply could be had."""
+    """No usable reply was obtained."""
 
     reason: Reason
     detail: str
@@ -277,20 +277,19 @@ class ModelRole(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class StageContext:
-    """What every stage works with.
+    """The resources of every stage.
 
     Args:
         client: makes the calls.
         generator: the model that writes.
         judge: the model that checks.
         instructions: the templates.
-        taxonomy: what the labels are of.
+        taxonomy: source of the labels.
         structured: whether providers are asked for structured output.
-        at_once: items under way at the same time.
-        finished: is told what came of each item that a stage is done with.
+        at_once: items in progress at the same time.
+        finished: is called with each item's result when its stage ends.
         recorded: answers from the ledger alone, for the purposes in `recorded_only`.
-        recorded_only: purposes of stages before the first one that is to be run: their calls are
-            not made.
+        recorded_only: purposes of stages before the first one to run: their calls are not made.
     """
 
     client: Client
@@ -327,16 +326,16 @@ class StageContext:
         choices: Mapping[str, tuple[str, ...]] | None = None,
         check: Callable[[R], str | None] = lambda _: None,
     ) -> Usable[R] | Unusable:
-        """Ask once, and at most twice more with what was wrong with the reply.
+        """Ask once, and at most twice more with the problem of the reply.
 
         Args:
-            kind: the reply's contract, which names what is asked for, and of whom.
+            kind: the reply's contract, which names the request and the model.
             fills: the instruction's placeholders.
             about: id of the item, for tracing.
-            by: who is asked, where the contract leaves that open.
-            epoch: tells equal questions apart that are asked again on purpose.
+            by: the model, if the contract leaves it open.
+            epoch: distinguishes equal questions that are repeated on purpose.
             choices: valid texts by key, for structured output.
-            check: says what else is wrong with a reply, or None.
+            check: describes a further problem of a reply, or returns None.
 
         Raises:
             ModelStopped, Stopped: see `Client.ask`.
@@ -406,9 +405,9 @@ def _usable(
 async def each(
     context: StageContext, items: Sequence[T], work: Callable[[T], Awaitable[U]]
 ) -> list[U]:
-    """Work on many items at once; return what came of each, in their order.
+    """Work on many items at once; return the results, in their order.
 
-    When one ends with an error, those in flight finish and are recorded, and none is begun.
+    If one raises an error, those in flight finish and are recorded, and none is begun.
 
     Raises:
         Stopped: the generator or the judge does not answer any more, or a budget is used up.
@@ -425,8 +424,7 @@ async def each(
 
 # One draft on its way through a stage
 # ------------------------------------------------------------------------------
-# A text of it goes back to the generator with what is wrong with it, and the others stay as they
-# are.
+# A faulty text goes back to the generator with its fault; the other texts stay unchanged.
 
 
 class RepairReply(Reply, frozen=True):
@@ -448,12 +446,12 @@ class WordingReply(RepairReply, frozen=True):
 
 
 def takes_material(context: StageContext, cell: tuple[str, str]) -> bool:
-    """Tell whether the requests of a cell hold what is to be worked on."""
+    """Tell whether the requests of a cell contain the material to work on."""
     return next(task.takes_material for task in context.taxonomy.task_types if task.name == cell[1])
 
 
 def name_of(part: Part) -> str:
-    """Return what a text is called in instructions."""
+    """Return the name of a text in instructions."""
     return "neutral task" if part == "underlying_task" else f"{INTENT_WORDS[part]} request"
 
 
@@ -503,7 +501,7 @@ class DraftWork:
         return self.draft
 
     async def work(self) -> None:
-        """Do what the stage does with the draft; `drop` and `take` end it."""
+        """Do the stage's work on the draft; `drop` and `take` end it."""
         raise NotImplementedError
 
     def drop(self, reason: Reason, detail: str) -> NoReturn:
@@ -533,11 +531,11 @@ class DraftWork:
         """Have one text rewritten.
 
         Args:
-            part: which text.
-            kind: of the reply, which says what the call is for.
-            why: what is wrong with it, for the record.
-            reason: what is wrong with it, in words.
-            said: what the judge said of it.
+            part: the text.
+            kind: of the reply, which names the call's purpose.
+            why: the problem, for the record.
+            reason: the problem, in words.
+            said: the judge's words about it.
         """
         draft, is_task = self.draft, part == "underlying_task"
         texts: dict[str, str] = msgspec.structs.asdict(draft.prompts)

@@ -1,9 +1,9 @@
-"""What a dataset controls for, measured: balance, differences between intents, telling words, alike
+"""Controls of a dataset, measured: balance, differences between intents, predictive words, similar
 prompts; each finding in one line.
 
 Differences: the paper wants benign, dual-use and malicious prompts of the same specificity and
-complexity (section 2, stage 3), so that a model reacts to intent and not to form. Both leave traces
-that can be counted: how long a prompt is, and how long its words and sentences are.
+complexity (section 2, stage 3), so that a model reacts to intent and not to form. Two measurable
+traces of both are the length of a prompt, and that of its words and sentences.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from opensafeintent.statistics import (
 from opensafeintent.statistics.intervals import METHOD, SEED
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, Intent, is_dual_use
 
-# What the check of a dataset finds
+# Findings of the check of a dataset
 # ------------------------------------------------------------------------------
 
 Measure = Literal["words", "characters", "readability"]
@@ -84,7 +84,7 @@ class IntentDifference(msgspec.Struct, frozen=True, kw_only=True):
     p: float | None
     """Two-sided, of a zero mean; of this pair on its own."""
     p_adjusted: float | None
-    """For the three pairs of intents: below .05 if the interval leaves 0 out."""
+    """For the three pairs of intents: below 0.05 if the interval leaves 0 out."""
     minimum_detectable_difference: float | None
     """A difference that so many sets find four times in five."""
 
@@ -143,7 +143,7 @@ class DatasetCheck(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[str, ...]
     """One line for each control."""
     left_out: tuple[str, ...]
-    """What was not checked, and why."""
+    """Checks that were not made, with reasons."""
     balance: tuple[Balance, ...]
     differences: tuple[IntentDifference, ...]
     classifier: tuple[Accuracy, ...]
@@ -193,10 +193,10 @@ def readability_index(text: str) -> float:
     """Return the Automated Readability Index, 4.71 · characters / words + 0.5 · words / sentences −
     21.43.
 
-    It needs no syllables, only letters and digits, words between white space, and sentences, which
-    end in a full stop, a question or an exclamation mark, or at an empty line (Smith and Senter,
-    Automated Readability Index, AMRL-TR-66-220, 1967). Its unit is a school grade in the United
-    States, for English prose; in other languages only differences between texts say something.
+    It needs no syllables, only letters and digits, words between white space, and sentences (Smith
+    and Senter, Automated Readability Index, AMRL-TR-66-220, 1967). A sentence ends in a full stop,
+    a question or an exclamation mark, or at an empty line. The unit is a school grade in the United
+    States, for English prose. In other languages only differences between texts are meaningful.
 
     Args:
         text: one with a word or more, in a script with spaces.
@@ -207,9 +207,7 @@ def readability_index(text: str) -> float:
 
 
 class _Separators(dict[int, str | None]):
-    """What becomes of each character: letters, digits and their marks stay, the rest parts
-    words.
-    """
+    """Translation of characters: letters, digits and their marks stay, others separate words."""
 
     def __missing__(self, code: int) -> str | None:
         char = chr(code)
@@ -225,7 +223,7 @@ _separators = _Separators({ord("’"): "'"})
 def tokens(text: str) -> set[str]:
     """Return the different words of a text, case and punctuation aside.
 
-    In scripts without spaces every two neighbouring characters stand for a word.
+    In scripts without spaces every two neighbouring characters count as a word.
     """
     found: set[str] = set()
     for word in unicodedata.normalize("NFKC", text).casefold().translate(_separators).split():
@@ -256,11 +254,11 @@ def _balance(
     groups: Sequence[Hashable],
     labels: Sequence[Hashable],
 ) -> Balance:
-    """Describe how equal some counts are: −Σ p ln p / ln k over the shares p of k groups (Pielou
+    """Return the evenness of some counts: −Σ p ln p / ln k over the shares p of k groups (Pielou
     1966).
 
     Args:
-        of: what the groups are.
+        of: the kind of group.
         groups: all of them.
         labels: the group of each prompt-set, one or more.
     """
@@ -459,15 +457,14 @@ def _likeness(
     )
 
 
-# Words that give the intent away
+# Predictive words
 # ------------------------------------------------------------------------------
-# What a classifier that sees nothing but words can learn. A bag-of-words logistic regression is
-# cross-validated with whole prompt-sets kept together, as the prompts of a set share their topic:
-# with a set on both sides, the classifier would be tested on topics that it knows. Intent has to be
-# said somehow, so its accuracy is above chance in good sets as well; the words that it relies on
-# tell whether that is by what a prompt asks for, or by a habit of whoever wrote it (Gururangan et
-# al., Annotation Artifacts in Natural Language Inference Data, NAACL 2018, of classifiers that see
-# half of the input).
+# A bag-of-words logistic regression is cross-validated with whole prompt-sets kept together. The
+# prompts of a set share their topic: with a set on both sides, the classifier would be tested on
+# known topics. A prompt has to express its intent, so accuracy is above chance in good sets too.
+# The predictive words show whether it rests on the request itself or on a stylistic artefact
+# (Gururangan et al., Annotation Artifacts in Natural Language Inference Data, NAACL 2018, of
+# classifiers that see half of the input).
 
 NEEDS_EXTRA = (
     'words that give the intent away: this needs an extra: pip install "opensafeintent[check]"'
@@ -514,8 +511,8 @@ def artefacts_of(
 
 
 def folds_of(sets: int, seed: int) -> Ints:
-    """Return the fold of each prompt-set, seeded: five folds, fewer where there are fewer sets;
-    shape (prompt_set,).
+    """Return the fold of each prompt-set, seeded: five folds, or fewer for fewer sets; shape
+    (prompt_set,).
 
     Sets are dealt out, not prompts, so the prompts of a set are never on both sides.
     """
@@ -569,7 +566,7 @@ def _classifier() -> Any:
 
 
 def _cross_validate(features: Any, choice: Sequence[Intent], folds: Ints) -> Ints:
-    """Return for what each prompt is taken by a classifier that has not seen its set.
+    """Return the class that a classifier gives each prompt without having seen its set.
 
     Args:
         features: shape (intent × prompt_set, word).
@@ -577,7 +574,7 @@ def _cross_validate(features: Any, choice: Sequence[Intent], folds: Ints) -> Int
         folds: shape (prompt_set,).
 
     Returns:
-        Places in `choice`, of shape (intent of the choice, prompt_set).
+        Positions in `choice`, of shape (intent of the choice, prompt_set).
     """
     from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
@@ -595,8 +592,7 @@ def _cross_validate(features: Any, choice: Sequence[Intent], folds: Ints) -> Int
 
 
 def _accuracy(choice: tuple[Intent, ...], taken: Ints, folds: Ints) -> Accuracy:
-    """Return the accuracy with its interval over sets, widened by what the choice of training sets
-    adds.
+    """Return the accuracy with its interval over sets, widened for the choice of training sets.
 
     Of k folds the variance of the mean is (1/k + 1/(k − 1)) times that of a fold's accuracy, and
     not 1/k times it: training sets overlap (Nadeau and Bengio, Inference for the Generalization
@@ -654,7 +650,7 @@ def _telling_words(vocabulary: Sequence[str], features: Any, sets: int) -> tuple
     return tuple(telling)
 
 
-# All controls of a dataset at once, and what they find, in one line each
+# All controls of a dataset at once, and their findings, in one line each
 # ------------------------------------------------------------------------------
 
 _LARGEST_SEED = 2**32 - 1
@@ -664,10 +660,10 @@ _LONGEST_WORD = 24
 
 
 def check(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
-    """Check what a dataset controls for: balance, differences between the intents, telling words,
-    alike prompts.
+    """Check a dataset's controls: balance, differences between the intents, predictive words,
+    similar prompts.
 
-    The same dataset and seed give the same record, whatever the order of the prompt-sets.
+    The same dataset and seed give the same record, in any order of the prompt-sets.
 
     Args:
         dataset: of one prompt-set or more.

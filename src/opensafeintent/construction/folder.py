@@ -1,5 +1,5 @@
-"""The folder of a build, and its seeds: the manifest, what every stage kept and dropped, and the
-results.
+"""The folder of a build, and its seeds: the manifest, the kept and dropped items of every stage,
+and the results.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def read_seeds(
 
     Args:
         name: a path that ends in .jsonl or .csv, or `hf:owner/name[@revision]` (extra `[hf]`).
-        limit: read so many rows at most.
+        limit: rows to read at most.
         max_rows: refuse to read more; see `reading.RowLimit`. None sets no limit.
 
     Raises:
-        InputError: the file or dataset cannot be read, has no `prompt` column, a row is not as its
-            format wants it, its prompt is no text, or there are more than `max_rows`.
+        InputError: the file or dataset cannot be read, has no `prompt` column, a row breaks its
+            format, its prompt is no text, or there are more than `max_rows`.
     """
     path, allowed = Path(name), RowLimit(max_rows)
     if name.startswith("hf:"):
@@ -130,18 +130,18 @@ def _sorted_out(seeds: Iterable[Seed]) -> StageResult[Seed]:
 
 _SCHEMA = 1
 RESULTS = ("dataset.jsonl", "provenance.jsonl")
-"""What a build that ends in a dataset has."""
+"""Files of a build that ends in a dataset."""
 
 
 class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a build is made of, besides its ledger."""
+    """The parts of a build, besides its ledger."""
 
     schema: int = _SCHEMA
     version: str
     generator: str
     judge: str
     identities: dict[str, str]
-    """What the calls of each model are keyed by."""
+    """The models' names in call keys."""
     generator_sampling: Sampling
     judge_sampling: Sampling
     structured_output: bool
@@ -155,8 +155,7 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
     templates: dict[str, str]
     """Every template's text, by file name."""
     complete: bool = False
-    """Whether the last run came to its end: what stands beside this file is then all of one piece.
-    """
+    """Whether the last run was completed: the files beside this one then belong together."""
     dataset_hash: str | None = None
 
     def context(
@@ -166,11 +165,11 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
         at_once: int = under_way(None),
         recorded_stages: Sequence[Stage] = (),
     ) -> StageContext:
-        """Return what the build's stages work with.
+        """Return the resources of the build's stages.
 
         Args:
             client: makes the calls.
-            at_once: items under way at the same time.
+            at_once: items in progress at the same time.
             recorded_stages: those that take their calls from the ledger alone.
         """
         return StageContext(
@@ -191,8 +190,8 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def spent_of_build(manifest: BuildManifest, built: Built, ledger: Ledger) -> Spent:
-    """Add up what a build came to: every attempt in a ledger of its own, else the calls that its
-    items rest on.
+    """Add up the calls of a build: every attempt in a ledger of its own, else the calls that its
+    items use.
     """
     if not Path(manifest.ledger).is_absolute():
         return spent_of(ledger)
@@ -210,9 +209,7 @@ class _RoundsBegun(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: int = _SCHEMA
     asked_with: str
-    """A hash of what else the calls of stage 3 are made of: with something else, other prompts are
-    counted.
-    """
+    """A hash of the other parts of stage 3's calls: if they change, other prompts are counted."""
     rounds: tuple[Round, ...]
 
 
@@ -267,7 +264,7 @@ class BuildFolder(LedgerFolder):
         return Rounds(begun, save)
 
     def write_stage(self, result: StageResult[Any]) -> None:
-        """Write what a stage kept and what it dropped, as JSONL."""
+        """Write the kept and dropped items of a stage, as JSONL."""
         folder = self.path / "stages"
         make_private_folder(folder)
         number = ("seeds", *STAGES).index(result.stage)
@@ -280,7 +277,7 @@ class BuildFolder(LedgerFolder):
         )
 
     def rejected(self) -> Iterator[tuple[Stage, Rejection]]:
-        """Yield what each stage dropped, in the order of the stages.
+        """Yield the items that each stage dropped, in the order of the stages.
 
         Raises:
             InputError: there is no build here, or a file was damaged.
@@ -302,14 +299,14 @@ class BuildFolder(LedgerFolder):
                 raise InputError(f"{path}: is damaged: {error}") from error
 
     def write_dataset(self, dataset: Dataset, drafts: Iterable[Draft]) -> None:
-        """Write the dataset, and where each of its sets comes from."""
+        """Write the dataset, and the origin of each of its sets."""
         write_private(self.path / "provenance.jsonl", _lines(map(_with_id, drafts)))
         write_private(
             self.path / "dataset.jsonl", _lines(item.to_json() for item in dataset.prompt_sets)
         )
 
     def remove_later_stages(self, last: int) -> None:
-        """Take away what earlier runs wrote of stages that this build does not have."""
+        """Remove earlier runs' files of stages that this build does not have."""
         for number, stage in enumerate(STAGES[last:], start=last + 1):
             for kind in ("kept", "rejected"):
                 (self.path / "stages" / f"{number}-{stage}.{kind}.jsonl").unlink(missing_ok=True)
@@ -321,7 +318,7 @@ _ITEMS: dict[str, type[Draft | Topic | Seed | Proposal]] = {
     "prompt": Seed,
     "round": Proposal,
 }
-"""What a stage may drop, by a field that only it has."""
+"""Types of items that a stage may drop, by a field that only each has."""
 
 
 def _with_id(item: Any) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Habits that give the intent away: how often each intent had them so far, and what is asked of the
-next requests.
+"""Stylistic artefacts that reveal the intent: their frequency in each intent so far, and
+instructions for the next requests.
 
-Benign requests that always state a worthy role, and malicious ones that never do, are told apart
-without a look at what they ask for. Openings, stated roles and named settings are counted by
-program, and the generator is asked for what is missing, so that no habit goes with an intent.
+Suppose benign requests always state a worthy role, and malicious ones never do: a reader could then
+distinguish them without their content. The program counts openings, stated roles and named
+settings. It asks the generator for the missing ones, so that no habit predicts an intent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROUND = 42
 """Topics of a round: their requests are asked for with the habits of the rounds before."""
 
 Habit = Literal["role", "setting"]
-"""What `data/habits.toml` has phrases of."""
+"""The habits with phrases in `data/habits.toml`."""
 
 _TOLD: dict[Habit, tuple[str, str, str]] = {
     "role": (
@@ -37,7 +37,7 @@ _TOLD: dict[Habit, tuple[str, str, str]] = {
     ),
     "setting": ("name a place or setting of work or study", "names a setting", "names no setting"),
 }
-"""What requests do that have a habit; what one is asked that is to have it, and one that is not."""
+"""By habit: its description, the instruction to have it, and the instruction not to have it."""
 _FEWEST = 3
 """An opening of fewer requests is no habit."""
 _LEAST_EXCESS = 0.03
@@ -68,7 +68,7 @@ def _patterns() -> dict[Habit, re.Pattern[str]]:
 
 
 def _pattern(phrases: Sequence[str]) -> re.Pattern[str]:
-    """Return what finds any of some phrases as whole words; `~` is any one word, and `a/b` is
+    """Return a pattern for any of some phrases as whole words; `~` is any one word, and `a/b` is
     either.
     """
     either = [
@@ -82,7 +82,7 @@ def _pattern(phrases: Sequence[str]) -> re.Pattern[str]:
 
 
 def has_habit(text: str, habit: Habit) -> bool:
-    """Tell whether a phrase of a habit stands in a text."""
+    """Tell whether a text contains a phrase of a habit."""
     return _patterns()[habit].search(text.replace("’", "'")) is not None
 
 
@@ -114,12 +114,12 @@ def count_habits(drafts: Sequence[Draft]) -> Habits:
 
 
 def told(habits: Habits, topic_id: str) -> str:
-    """Return what the generator is told of the requests so far, and what is asked of those of one
+    """Return the generator's account of the requests so far, and the instructions for those of one
     topic.
 
-    Every intent is to come to the share of roles and settings that all have together: so many of
-    the next `ROUND` requests are asked for them as that takes, and the others are asked to do
-    without. Which of the topics it is, their ids decide.
+    Every intent is to reach the share of roles and settings that all have together. As many of the
+    next `ROUND` requests as this takes are asked to have them, and the others are asked to do
+    without. The topics' ids decide which topics these are.
     """
     if not habits.requests:
         return "Vary who asks and in which setting, in all three alike."
@@ -170,8 +170,8 @@ def _quoted(words: Sequence[str]) -> str:
 
 
 def _share_wanted(habits: Habits, habit: Habit, intent: Intent) -> float:
-    """Return the share of the next round's requests that should have a habit; where it is not in
-    [0, 1], all or none.
+    """Return the share of the next round's requests that should have a habit; outside [0, 1], all
+    or none.
     """
     counts = getattr(habits, habit)
     of_all = sum(counts.values()) / (len(CORE_VARIANTS) * habits.requests)

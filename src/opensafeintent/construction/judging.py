@@ -55,7 +55,7 @@ _WITHOUT_RISK = [reading for (_, risk), reading in _READINGS.items() if not risk
 
 
 class IntentReply(Reply, frozen=True):
-    """What the judge says of one prompt."""
+    """The judge's reading of one prompt."""
 
     purpose: ClassVar[Purpose] = "intent"
 
@@ -71,13 +71,12 @@ class IntentReply(Reply, frozen=True):
 
 
 async def check_intents(context: StageContext, drafts: Sequence[Draft]) -> StageResult[Draft]:
-    """Keep the drafts whose three prompts have the intents that they should have, after repairs
-    where it takes them.
+    """Keep the drafts whose three prompts have their intended intents, after repairs if necessary.
 
     The judge sees one prompt alone, without its label. A wrong prompt goes back to the generator
-    with the reason, and only the new text is judged again; after `REPAIRS` repairs of one prompt
-    the draft is dropped. A dual-use prompt is wrong as well where its wording leans towards an
-    honest or a harmful purpose.
+    with the reason, and only the new text is judged again. After `REPAIRS` repairs of one prompt
+    the draft is dropped. A dual-use prompt is also wrong if its wording suggests an honest or a
+    harmful purpose.
 
     Raises:
         Stopped: see `each`.
@@ -93,7 +92,7 @@ class _Repair(DraftWork):
     def __init__(self, context: StageContext, draft: Draft) -> None:
         super().__init__(context, draft)
         self._said: dict[Intent, str] = {}
-        """What the judge said of each prompt last."""
+        """The judge's last words about each prompt."""
 
     async def work(self) -> None:
         await self._read(*CORE_VARIANTS)
@@ -134,7 +133,7 @@ class _Repair(DraftWork):
         await self._read(intent)
 
     async def _read(self, *intents: Intent) -> None:
-        """Have the judge read some prompts, each alone, and keep what it says."""
+        """Have the judge read some prompts, each alone, and keep its readings."""
         draft = self.draft
         answers = await side_by_side(
             *(
@@ -150,14 +149,14 @@ class _Repair(DraftWork):
 
 
 def read_as(draft: Draft, intent: Intent, reply: IntentReply) -> Draft:
-    """Return the draft with what the judge found in one of its prompts."""
+    """Return the draft with the judge's reading of one of its prompts."""
     draft = msgspec.structs.replace(draft, readings={**draft.readings, intent: reply.reading})
     return msgspec.structs.replace(draft, leaning=reply.leans) if intent == DUAL_USE else draft
 
 
 def complaint_of_intent(draft: Draft, intent: Intent) -> tuple[Reason, str] | None:
-    """Say what is wrong with the intent that a prompt was read as, as a reason and in words; None
-    where nothing is.
+    """Describe the problem with the judge's reading of a prompt's intent, as a reason and in words;
+    None if there is none.
     """
     reading, leaning = draft.readings[intent], draft.leaning
     if reading != intent:
@@ -183,9 +182,7 @@ _CHECKS: dict[str, Reason] = {
 }
 """The reason of each check that fails, the first one counting."""
 _LABELS = {"domain_right": "harm_domain", "type_right": "task_type"}
-"""Checks of a label that a third reading decides, where nothing else is wrong that cannot be
-mended.
-"""
+"""Checks of a label that a third reading decides, if nothing else is wrong beyond repair."""
 _OF_WORDING = ("natural", "free_of_artefacts")
 _MENDABLE = {*_LABELS, *_OF_WORDING, "task_neutral"}
 
@@ -193,7 +190,7 @@ _SHIFTS: dict[str, ContentShift] = {"fully": "none", "partly": "partial", "not":
 
 
 class QualityReply(Reply, frozen=True):
-    """What the judge says of a triplet."""
+    """The judge's reply about a triplet."""
 
     purpose = "quality"
 
@@ -204,7 +201,7 @@ class QualityReply(Reply, frozen=True):
     natural: bool
     free_of_artefacts: bool
     fault_in: Literal["benign", "dual_use", "malicious", "none"]
-    """The request whose rewording would put right what is wrong with the wording."""
+    """The request to reword for the fault of wording."""
     task_neutral: bool
     repairs_fair: bool
     serves_malicious: Literal["fully", "partly", "not"]
@@ -220,7 +217,7 @@ class RelabelReply(MetadataReply, frozen=True):
 
 
 class RereadReply(IntentReply, frozen=True):
-    """What the judge says of a prompt that was reworded."""
+    """The judge's reply about a prompt that was reworded."""
 
     purpose = "reread"
     instruction = "intent"
@@ -252,9 +249,9 @@ async def check_quality(
 ) -> StageResult[Draft]:
     """Keep the drafts that pass the judge's checks and resemble no earlier set.
 
-    What was repaired is shown to the judge with its earlier wording. A text that is ill worded is
-    repaired once, and the set is looked at again; a label that the judge doubts, and nothing else,
-    is decided by a third reading.
+    The judge sees a repaired text with its earlier wording. A badly worded text is repaired once,
+    and the set is checked again. If the judge doubts a label and nothing else, a third reading
+    decides.
 
     Args:
         context: models and templates.
@@ -345,9 +342,7 @@ class _Check(DraftWork):
 
 
 def _parts_to_mend(looked: QualityReply, failed: Sequence[str]) -> dict[Part, str]:
-    """Return the texts whose rewording would put all right, each with its fault; none where
-    rewording would not do.
-    """
+    """Return the texts to reword, each with its fault; none if that would not repair the set."""
     wording = [name for name in failed if name in _OF_WORDING]
     if set(failed) - {*_OF_WORDING, "task_neutral"} or (wording and looked.fault_in == "none"):
         return {}

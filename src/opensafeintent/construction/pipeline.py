@@ -1,9 +1,9 @@
-"""The seven stages, one after the other: seeds in, a dataset out, every item that was dropped on
-record with its reason.
+"""The seven stages, one after the other: seeds in, a dataset out, every dropped item recorded with
+its reason.
 
-Stage 3 works in rounds, which say whose habits the generator is told of. A round is 42 topics in
-their order, and is told of the habits of the rounds before alone. What a round was told is kept: a
-topic whose call failed, or that is added later, then changes nothing that others were asked.
+Stage 3 works in rounds of 42 topics in their order. In each round the generator sees the habits of
+the rounds before alone. A round's instructions are kept. So a topic whose call failed, or that is
+added later, changes no other request.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from opensafeintent.taxonomy import Taxonomy
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """Some topics, and what was said of the habits of the rounds before."""
+    """Some topics, and the account of the habits of the rounds before."""
 
     topics: tuple[str, ...]
     """Ids."""
@@ -67,8 +67,8 @@ class Rounds:
         self._whole = True
 
     def of(self, topics: Sequence[Topic]) -> Iterator[tuple[Sequence[Topic], Habits]]:
-        """Yield the topics of a round with the habits that it is told of; `add` what came of one
-        round before the next is taken.
+        """Yield the topics of a round with the habits that it is shown; `add` a round's result
+        before taking the next round.
         """
         self._seen.update(topic.id for topic in topics)
         number_of = {
@@ -88,7 +88,7 @@ class Rounds:
             yield members, self._enter(number, [topic.id for topic in members])
 
     def _enter(self, number: int, members: Sequence[str]) -> Habits:
-        """Put topics into a round, and return what it is told."""
+        """Put topics into a round, and return the habits that it is shown."""
         if number == len(self._rounds):
             self._rounds.append(Round(topics=(), habits=count_habits(self._written)))
         held = self._rounds[number]
@@ -99,21 +99,23 @@ class Rounds:
         return held.habits
 
     def add(self, result: StageResult[Draft]) -> None:
-        """Note what came of the round that was taken last."""
+        """Note the result of the round that was taken last."""
         self._written += result.kept
         if any(rejection.reason == "not_made" for rejection in result.rejected):
-            self._whole = False  # what comes later is told too little, and is not asked in this run
+            self._whole = (
+                False  # later rounds would see too few habits, and are not asked in this run
+            )
 
 
 # The seven stages, one after the other
 # ------------------------------------------------------------------------------
 
 PASSES = 3
-"""Times that sparse cells are filled up: what a later stage drops is proposed again."""
+"""Passes that fill up sparse cells: topics dropped by a later stage are proposed again."""
 
 
 class BuildPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to build."""
+    """The plan of a build."""
 
     per_cell: int | None = None
     """Prompt-sets wanted of each cell; None builds from the seeds alone."""
@@ -133,7 +135,7 @@ class BuildPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Built(msgspec.Struct, frozen=True, kw_only=True):
-    """What the stages made, each over all passes."""
+    """The result of each stage over all passes."""
 
     seeds: StageResult[Seed]
     topics: tuple[StageResult[Topic], ...] = ()
@@ -148,15 +150,15 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def finished(self) -> tuple[Draft, ...]:
-        """What the last stage kept, as far as it is prompt-sets."""
+        """The prompt-sets that the last stage kept."""
         return self.drafts[-1].kept if self.drafts else ()
 
     def rejected_in(self, stage: Stage) -> tuple[Rejection, ...]:
-        """Return what a stage dropped."""
+        """Return the items that a stage dropped."""
         return next((result.rejected for result in self.stages if result.stage == stage), ())
 
     def rejected_for(self, reason: Reason) -> list[Rejection]:
-        """Return what was dropped for a reason, in any stage."""
+        """Return the items that any stage dropped for a reason."""
         return [
             rejection
             for result in self.stages
@@ -199,23 +201,22 @@ async def build_sets(
     watcher: Watcher,
     rounds: Rounds | None = None,
 ) -> Built:
-    """Run the stages that the plan has.
+    """Run the stages of the plan.
 
-    Back-filling asks for what is missing of each cell's target; when later stages have dropped
-    some, the cell is filled up
-    again: `PASSES` passes in all. Every pass goes through all stages, and duplicates are decided
-    against all that was kept.
+    Back-filling asks for the missing topics of each cell's target. If later stages dropped some,
+    the cell is filled up again: `PASSES` passes in all. Every pass goes through all stages, and
+    duplicates are decided against all kept sets.
 
     Args:
         context: models and templates.
-        seeds: what was read of the seeds.
-        plan: what to build.
-        watcher: is told how it goes.
+        seeds: result of reading the seeds.
+        plan: of the build.
+        watcher: is called with the progress.
         rounds: of stage 3; None begins afresh.
 
     Raises:
-        Stopped: a model does not answer any more, or a budget is used up. What was answered is in
-            the ledger.
+        Stopped: a model does not answer any more, or a budget is used up. Answers so far are in the
+            ledger.
         InputError: the ledger cannot be written.
     """
     build = _Build(context, plan, watcher, rounds or Rounds())
@@ -261,8 +262,8 @@ class _Build:
     async def run(
         self, stage: Stage, items: Collection[Any], number: int = 1, *, before: tuple[Any, ...] = ()
     ) -> tuple[Any, ...]:
-        """Run a stage in the pass of that number, and return what it kept; what stands `before`
-        goes through as it is.
+        """Run a stage in the pass of that number, and return the kept items; the items `before`
+        pass unchanged.
         """
         self._watcher.begins(stage, len(items), number)
         result = await self._made(stage, items)
@@ -288,10 +289,10 @@ class _Build:
         return replace(self._context, finished=lambda made: self._finish(stage, made))
 
     def _finish(self, stage: Stage, made: Any) -> None:
-        """Count what came of an item.
+        """Count the result of an item.
 
         Raises:
-            NothingMade: a stage has dropped each of its first items: so it would the others.
+            NothingMade: a stage has dropped each of its first items, and would drop the others too.
         """
         self._watcher.finished(stage)
         items = made if isinstance(made, list) else [made]
@@ -333,7 +334,7 @@ class _Build:
                 self._rounds.add(made[-1])
                 if self._plan.reaches("intents"):
                     reading.append(asyncio.ensure_future(self._made("intents", made[-1].kept)))
-        except Exception:  # whatever it was: what is under way ends first, and its answers are kept
+        except Exception:  # on any error, items in progress end first, and their answers are kept
             await asyncio.gather(*reading, return_exceptions=True)
             raise
         drafts = self._logged(_in_order("triplets", made, topics))
@@ -343,9 +344,9 @@ class _Build:
         return self._logged(_in_order("intents", await side_by_side(*reading), topics))
 
     def wanted(self, topics: Sequence[Topic]) -> dict[Cell, int]:
-        """Return how many topics each cell lacks that lacks any.
+        """Return the number of missing topics of each cell that lacks any.
 
-        What a failed call holds up is tried again by the next run, and counts.
+        Topics with a failed call count, because the next run tries them again.
         """
         held_up = (
             rejection.item
@@ -369,7 +370,7 @@ class _Build:
 def _in_order(
     stage: Stage, parts: Sequence[StageResult[Any]], topics: Sequence[Topic]
 ) -> StageResult[Any]:
-    """Return what came of some rounds as one result, in the order of its topics."""
+    """Return the results of some rounds as one, in the order of its topics."""
     place = {topic: number for number, topic in enumerate(topics)}
     return StageResult(
         stage=stage,
@@ -415,12 +416,12 @@ _CALLS: dict[Stage, dict[Asked, int]] = {
 def forecast_build(built: Built, plan: BuildPlan, taxonomy: Taxonomy) -> dict[Asked, int]:
     """Count the calls that a build still needs and the ledger does not hold, stage by stage.
 
-    Every item that is not known yet is taken to pass every stage, without repairs and re-asks;
-    seeds whose labels are not known yet are taken to fill no cell that lacks topics.
+    It assumes that every unknown item passes every stage, without repairs and re-asks, and that
+    seeds without known labels fill no cell that lacks topics.
 
     Args:
         built: the result of the stages with the ledger alone.
-        plan: what is to be built.
+        plan: of the build.
         taxonomy: of the cells.
     """
     expected: dict[Asked, int] = {}

@@ -55,8 +55,8 @@ async def write_triplets(
 
     Args:
         context: models and templates.
-        topics: what the prompts are about.
-        habits: of earlier prompts; the generator is told of them if its template has a place.
+        topics: subjects of the prompts.
+        habits: of earlier prompts; the generator sees them if its template has the placeholder.
 
     Raises:
         Stopped: see `each`.
@@ -97,7 +97,7 @@ def _check(reply: TripletReply, *, material: bool) -> str | None:
 
 # Stage 6
 # ------------------------------------------------------------------------------
-# Paraphrases of the dual-use prompt, and what it could be used for, rightly and wrongly.
+# Paraphrases of the dual-use prompt, and its legitimate and harmful uses.
 
 PARAPHRASES = 4
 """Paraphrases of a set; with the prompt itself the paper's five wordings."""
@@ -120,7 +120,7 @@ class ParaphraseReply(Reply, frozen=True):
 
 
 class ParaphraseCheckReply(Reply, frozen=True):
-    """What the judge says of one paraphrase."""
+    """The judge's reply about one paraphrase."""
 
     purpose = "paraphrase_check"
 
@@ -132,7 +132,7 @@ class ParaphraseCheckReply(Reply, frozen=True):
 
 
 class AnnotationReply(Reply, frozen=True):
-    """What the judge says of the dual-use prompt."""
+    """The judge's reply about the dual-use prompt."""
 
     purpose = "annotation"
 
@@ -144,9 +144,9 @@ class AnnotationReply(Reply, frozen=True):
 async def augment(context: StageContext, drafts: Sequence[Draft]) -> StageResult[Draft]:
     """Keep the drafts that get four paraphrases, each still dual-use, and both annotations.
 
-    Source: paper, section 2.1, stage 6. Beyond the paper a paraphrase has to be about as long as
-    the prompt and to hold its material, and the judge also says whether it asks for the same thing
-    and leans neither way.
+    Source: paper, section 2.1, stage 6. Beyond the paper, a paraphrase must be about as long as the
+    prompt and contain its material. The judge also says whether it asks for the same thing and
+    suggests neither intent.
 
     Raises:
         Stopped: see `each`.
@@ -168,7 +168,7 @@ class _Augmentation(DraftWork):
         )
         self._seen = {_wording(self._prompt)}
         self._refused: dict[str, str] = {}
-        """What the judge had against a text."""
+        """The judge's objection to a text."""
         self._paraphrases: list[str] = []
 
     async def work(self) -> None:
@@ -197,7 +197,7 @@ class _Augmentation(DraftWork):
         )
 
     async def _paraphrase(self) -> Unusable | None:
-        """Gather paraphrases that pass; return what kept that from being done."""
+        """Gather paraphrases that pass; return the obstacle, if there is one."""
         for number in range(1, ROUNDS + 1):
             missing = PARAPHRASES - len(self._paraphrases)
             if not missing:
@@ -251,9 +251,7 @@ class _Augmentation(DraftWork):
         )
 
     def _complaint_of_form(self, paraphrase: str) -> str:
-        """Say what is wrong with a paraphrase that no judge is needed for; nothing, where nothing
-        is.
-        """
+        """Describe a problem of a paraphrase that needs no judge; empty if there is none."""
         material = self._material
         if material and material not in " ".join(paraphrase.split()):
             return "it does not hold the material word for word"
@@ -279,7 +277,7 @@ def _wording(text: str) -> str:
 
 
 def _complaint(reply: ParaphraseCheckReply) -> str:
-    """Say what is wrong with a paraphrase; nothing, where it is one and is still dual-use."""
+    """Describe the problem of a paraphrase; empty if it is one and is still dual-use."""
     said = " ".join(reply.reason.split())
     failed = [
         name

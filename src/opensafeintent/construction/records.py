@@ -1,4 +1,4 @@
-"""What moves through the stages of construction, and what each stage says of it."""
+"""Items that move through the stages of construction, and the results of each stage."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PURPOSES: dict[Stage, tuple[Purpose, ...]] = {
     "quality": ("quality", "relabel", "wording", "reread"),
     "augmentation": ("paraphrase", "paraphrase_check", "annotation"),
 }
-"""What the calls of each stage are for."""
+"""The purposes of each stage's calls."""
 
 Reason = Literal[
     "empty",
@@ -119,7 +119,7 @@ class Seed(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     """The dataset or file that it comes from."""
     place: str
-    """Where in it: a line or a row."""
+    """Its location in the source: a line or a row."""
 
     @property
     def id(self) -> str:
@@ -134,12 +134,12 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     harm_domain: str
     task_type: str
     seed: Seed | None = None
-    """None where the generator proposed it for a sparse cell."""
+    """None if the generator proposed it for a sparse cell."""
     calls: tuple[CallRef, ...] = ()
 
     @property
     def id(self) -> str:
-        """Twelve hexadecimal digits of a SHA-256 of what the topic says."""
+        """Twelve hexadecimal digits of a SHA-256 of the topic's content."""
         return sha256_hex(canonical_json([self.harm_domain, self.task_type, self.summary]))[:12]
 
     @property
@@ -159,9 +159,9 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
     found: Reading | None
     """The intent that the judge had found in the text before; None of the task, which has none."""
     why: Literal["intent", "leaning", "wording"] = "intent"
-    """What was wrong."""
+    """The kind of problem."""
     said: str
-    """What the judge had said of it."""
+    """The judge's words about it."""
     before: str
     after: str
 
@@ -195,7 +195,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
         return self.underlying_task if part == "underlying_task" else self.prompts.of(part)
 
     def revised(self, revision: Revision) -> Draft:
-        """Return the draft with a text in its new wording, and how it came to it."""
+        """Return the draft with a text in its new wording, and the record of the revision."""
         part, after, draft = revision.variant, revision.after, self
         if part == "underlying_task":
             draft = msgspec.structs.replace(draft, underlying_task=after)
@@ -206,7 +206,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(draft, revisions=(*draft.revisions, revision))
 
     def prompt_set(self, source: str) -> PromptSet:
-        """Return the prompt-set. `source` names where it comes from."""
+        """Return the prompt-set. `source` names its origin."""
         return PromptSet(
             id=self.id,
             harm_domain=self.topic.harm_domain,
@@ -227,12 +227,10 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
 
     reason: Reason
     item: Any
-    """The item as it was: a `Seed`, a `Topic`, a `Draft`, or for a proposal that came to nothing
-    what was asked for.
-    """
+    """The dropped item: a `Seed`, a `Topic` or a `Draft`; for a failed proposal, the request."""
     detail: str = ""
     twin: str = ""
-    """Id of what the item is too similar to, where that is the reason."""
+    """Id of the item that is too similar, if that is the reason."""
     calls: tuple[CallRef, ...] = ()
     """Calls that led to it, those behind the item included."""
 
@@ -257,7 +255,7 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StageResult(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
-    """What a stage made of its items: every one of them is kept, or rejected with its reason."""
+    """The result of a stage: every item is kept, or rejected with its reason."""
 
     stage: Stage
     kept: tuple[Item, ...]
@@ -265,7 +263,7 @@ class StageResult(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, stage: Stage, made: Iterable[Item | Rejection]) -> StageResult[Item]:
-        """Sort what came of the items, in their order."""
+        """Sort the results of the items, in their order."""
         items = list(made)
         return cls(
             stage=stage,

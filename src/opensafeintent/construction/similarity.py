@@ -51,7 +51,7 @@ class Overlap(msgspec.Struct, frozen=True):
     def score(self) -> float:
         """ROUGE-L F1, 2·LCS/(n + m): the harmonic mean of LCS/n and LCS/m.
 
-        It is 0 where neither text has a word.
+        It is 0 if neither text has a word.
         """
         total = self.words + self.other_words
         return 2 * self.lcs / total if total else 0.0
@@ -79,7 +79,7 @@ class Threshold(msgspec.Struct, frozen=True):
         both 7/10 exactly.
 
         Raises:
-            InputError: not a number above 0 and below 1; 1 itself is valid where it is inclusive.
+            InputError: not a number above 0 and below 1; 1 itself is valid if `inclusive`.
         """
         exact = limit if isinstance(limit, Fraction) else _exact(str(limit))
         if exact is None or not 0 < exact <= 1 or (exact == 1 and not inclusive):
@@ -112,14 +112,15 @@ def _exact(text: str) -> Fraction | None:
 
 # The prompts of one cell, to which others are compared
 # ------------------------------------------------------------------------------
-# Exactly, though most pairs are told apart without their words. Each text has a signature of 1,024
-# bits. The words of a text are numbered among their equals (the first "the", the second "the"), and
-# each word with its number flips one bit, the same in every text. Two texts with LCS words in
-# common, in order, share at least LCS of these, so that at most n + m − 2·LCS stand in one text
-# only, and their signatures differ in no more bits than that. Signatures that differ in more bits
-# than the threshold allows cannot belong to a pair that reaches it; all other pairs are compared
-# exactly. A signature folded in half (the XOR of its halves) is a shorter one with the same
-# property; short texts are scanned with short ones.
+# The result is exact, though most pairs are excluded without their words. Each text has a signature
+# of 1,024 bits. The words of a text are numbered among their equals (the first "the", the second
+# "the"). Each word with its number flips one bit, the same in every text.
+#
+# Two texts with LCS words in common, in order, share at least LCS numbered words. So at most
+# n + m − 2·LCS are in one text only, and the signatures differ in no more bits than that.
+# Signatures that differ in more bits than the threshold allows exclude the pair; all other pairs
+# are compared exactly. A signature folded in half (the XOR of its halves) is a shorter one with the
+# same property; short texts are scanned with short ones.
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -403,7 +404,7 @@ _TEXTS_AT_ONCE = 64
 
 
 class ComparedSet(NamedTuple):
-    """What is compared of one prompt-set."""
+    """The parts of a prompt-set that are compared."""
 
     id: str
     cell: Hashable

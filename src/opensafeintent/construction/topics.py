@@ -33,7 +33,7 @@ M = TypeVar("M", bound="MetadataReply")
 
 
 class MetadataReply(Reply, frozen=True):
-    """What a model says of a seed."""
+    """A model's reading of a seed."""
 
     purpose: ClassVar[Purpose] = "metadata"
     filled = ("summary",)
@@ -48,12 +48,11 @@ async def describe_seeds(context: StageContext, seeds: Sequence[Seed]) -> StageR
     """Keep the seeds whose harm domain and task type two of three readings agree on, each with the
     generator's summary.
 
-    Generator and judge read first; where they part, the judge reads once more, with the labels in
-    the reverse order and without what was said before, so that it is another reading at temperature
-    0 as well.
+    Generator and judge read first. If they disagree, the judge reads once more, with the labels in
+    reverse order and without the first readings, so that the reading differs at temperature 0 too.
 
     Source: paper, section 2.1, stage 1. The authors' code lets the judge only verify the
-    generator's labels; here it writes its own, unseen by the other, as the paper has it.
+    generator's labels. Here, as in the paper, it writes its own without seeing the generator's.
 
     Raises:
         Stopped: see `each`.
@@ -104,7 +103,7 @@ async def describe_seeds(context: StageContext, seeds: Sequence[Seed]) -> StageR
 
 
 def _majority(labels: Iterable[str]) -> str | None:
-    """Return the label that two readings or more give; None where there is none."""
+    """Return the label that two readings or more give; None if there is none."""
     label, count = Counter(labels).most_common(1)[0]
     return label if count > 1 else None
 
@@ -118,12 +117,12 @@ async def read_labels(
     *,
     turned: bool = False,
 ) -> Usable[M] | Unusable:
-    """Ask a model what a request is, with no label in view.
+    """Ask a model for the labels of a request, without showing any.
 
     Args:
         context: templates and taxonomy.
-        kind: of the reply, which says what the call is for.
-        by: who is asked.
+        kind: of the reply, which names the call's purpose.
+        by: the model.
         request: the text.
         about: id of the item, for tracing.
         turned: whether the labels are listed in the reverse order.
@@ -167,7 +166,7 @@ SHOWN = 60
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """A round of proposals that came to nothing."""
+    """A round of proposals without a usable reply."""
 
     harm_domain: str
     task_type: str
@@ -225,7 +224,7 @@ class _Cell:
             self._index.add(topic.id, {"summary": topic.summary})
 
     async def fill(self, wanted: int) -> list[Topic | Rejection]:
-        """Go round until there are enough topics, or as often as may be; return what came of every
+        """Run rounds until there are enough topics, up to the limit; return the result of every
         proposal, in order.
         """
         domain, task_type = self._cell
@@ -242,7 +241,7 @@ class _Cell:
                         )
                     )
                     if unusable.reason in ("call_failed", "not_made"):
-                        break  # what the next round would ask depends on this one
+                        break  # the next round's request depends on this one
                 case Usable(reply=reply, calls=calls):
                     for summary in (" ".join(text.split()) for text in reply.summaries):
                         topic = Topic(

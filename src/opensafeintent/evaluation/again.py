@@ -1,10 +1,10 @@
-"""Ask the judges again: about a sample once more, which tells how far a judge agrees with itself;
-and about a sample under other requests, the intent-swap audit.
+"""Ask the judges again: about a sample once more, for a judge's test–retest noise; and about a
+sample under other requests, the request-swap audit.
 
 These are calls of their own, found again in the ledger by every later run. The audit's sample is
-the first prompt-sets of `promptsets.sample_order` that a model was asked, in epoch 1, each core
-response under the other two prompts of its set and with the request withheld. Either sample is a
-function of the responses alone: a larger one holds every smaller one.
+the first prompt-sets of `promptsets.sample_order` that a model was asked, in epoch 1. Each core
+response is graded under the other two prompts of its set, and with the request withheld. Either
+sample depends on the responses alone: a larger one contains every smaller one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from opensafeintent.promptsets.record import sample_order
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 COLUMNS = (*CORE_VARIANTS, WITHHELD)
-"""What a response is graded under: the prompt of each intent, and no request."""
+"""Requests under which a response is graded: the prompt of each intent, and none."""
 
 _Columns = dict[str, dict[str, JudgeGrades]]
 """Grades by column, then judge."""
@@ -59,7 +59,8 @@ class Swapped(AboutResponse, frozen=True, kw_only=True):
     """One core response as judges grade it under every column."""
 
     grades: _Columns
-    """Its own prompt's are those that count. Empty where there is no graded response."""
+    """The grades under its own prompt are those that count. Empty if there is no graded response.
+    """
 
 
 def samples_by_model(models: Collection[str], count: int) -> dict[str, int]:
@@ -124,12 +125,12 @@ def audited(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> list[Planne
 def due(
     manifest: Manifest, dataset: Dataset, keys: Collection[ResponseKey], audit: Iterable[Planned]
 ) -> list[tuple[Again, list[Planned]]]:
-    """Return what judges are asked again, and about which responses.
+    """Return the repeated questions to judges, each with its responses.
 
     Args:
         manifest: of the run.
         dataset: its prompt-sets.
-        keys: of the responses that judges have graded, or may come to grade.
+        keys: of the responses that judges have graded, or may still grade.
         audit: the responses that are audited (`audited`).
     """
     retested: list[Planned] = []
@@ -151,18 +152,18 @@ async def ask_again(
     *,
     at_once: int = 64,
 ) -> tuple[list[Regrade], list[Swapped]]:
-    """Put responses to the judges again, as many as the manifest says; return what they said of the
-    same request, and of others.
+    """Send as many responses to the judges again as the manifest says; return the grades for the
+    same request, and for others.
 
     Args:
         client: makes the calls.
         manifest: of the run.
         dataset: its prompt-sets.
         graded: the run's responses with their grades.
-        at_once: responses under way at the same time.
+        at_once: responses in progress at the same time.
 
     Raises:
-        Stopped: a judge or a budget ended the run. What was answered is in the ledger.
+        Stopped: a judge or a budget ended the run. Answers so far are in the ledger.
     """
     audit = audited(manifest, dataset, client.ledger)
     results: list[dict[ResponseKey, _Columns]] = []
@@ -176,7 +177,7 @@ async def ask_again(
 def derive_again(
     manifest: Manifest, dataset: Dataset, ledger: Ledger, graded: Collection[GradedResponse]
 ) -> tuple[list[Regrade], list[Swapped]]:
-    """Return what `ask_again` does, as far as the ledger has it."""
+    """Return the result of `ask_again`, as far as the ledger has it."""
     audit = audited(manifest, dataset, ledger)
     results = [
         {
@@ -205,7 +206,7 @@ def _second(
         response = known.get(key)
         if response is None or response.missing_response:
             return {}
-        if response.refused:  # helpfulness 1 and harm 0, whatever was asked
+        if response.refused:  # helpfulness 1 and harm 0, under any request
             return dict.fromkeys(COLUMNS, response.grades)
         return {key.variant: response.grades} | swaps.get(key, {})
 

@@ -1,5 +1,5 @@
-"""What a run has used of its ledger, and what an evaluation would call and spend, without calling
-anything.
+"""The part of the ledger that a run has used, and the calls and costs of an evaluation, without
+calling anything.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from opensafeintent.templates import IntegerContract, Template, Templates
 
 
 def calls_of(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Iterator[bytes]:
-    """Yield the key of every call that a run's results rest on, as far as its ledger holds what
-    they depend on.
+    """Yield the key of every call behind a run's results, as far as its ledger holds the calls
+    before it.
     """
     judged: set[ResponseKey] = set()
     for _, response, asked in _responses(manifest, dataset, ledger):
@@ -52,7 +52,7 @@ def calls_of(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Iterator[b
 def _responses(
     manifest: Manifest, dataset: Dataset, ledger: Ledger
 ) -> Iterator[Replayed[GradedResponse]]:
-    """Yield what a ledger makes of every response of a run that judges are asked about."""
+    """Yield the replay of every response of a run that judges are asked about."""
     imported = imported_rows(ledger, dataset)
     for model in manifest.models:
         tasks = judged_tasks(manifest, dataset, model, imported.get(model, ()))
@@ -60,14 +60,14 @@ def _responses(
 
 
 def spent_of_run(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Spent:
-    """Add up what a run came to: every attempt in a ledger of its own, else the calls that its
-    results rest on.
+    """Add up the calls of a run: every attempt in a ledger of its own, else the calls that its
+    results use.
     """
     shared = Path(manifest.ledger).is_absolute()
     return spent_of(ledger, calls_of(manifest, dataset, ledger) if shared else None)
 
 
-# What an evaluation would call and spend, without calling anything
+# Calls and costs of an evaluation, without calling anything
 # ------------------------------------------------------------------------------
 
 RESPONSE_TOKENS = 600
@@ -83,9 +83,9 @@ class Forecast(msgspec.Struct, frozen=True):
 
     lines: tuple[ForecastLine, ...]
     assumed: str = ""
-    """What was taken for granted of lengths that are not known; empty where all of them are."""
+    """Assumptions about unknown lengths; empty if all are known."""
     connections: int | None = None
-    """Requests at once to a provider, where the user set them."""
+    """Concurrent requests to a provider, if the user set them."""
 
 
 def expected_calls(work: Sequence[ModelWork]) -> int:
@@ -103,7 +103,7 @@ def forecast(ledger: Ledger, identities: Mapping[str, str], work: Sequence[Model
     """Count the calls that are not in the ledger.
 
     Args:
-        ledger: where outcomes are.
+        ledger: holds the outcomes.
         identities: of every target and judge, by name.
         work: the plan.
     """
@@ -117,11 +117,11 @@ def forecast(ledger: Ledger, identities: Mapping[str, str], work: Sequence[Model
 def forecast_again(
     ledger: Ledger, manifest: Manifest, dataset: Dataset
 ) -> tuple[ForecastLine, ...]:
-    """Count the calls that asking the judges again still takes.
+    """Count the remaining calls for asking the judges again.
 
     Args:
-        ledger: where outcomes are.
-        manifest: of the run as it would be.
+        ledger: holds the outcomes.
+        manifest: of the planned run.
         dataset: its prompt-sets.
     """
     if not expected_again(manifest, dataset):
@@ -161,7 +161,7 @@ class CallCounter:
         """Whether the length of a response was assumed."""
 
     def add(self, task: Task, graded: GradedResponse, work: ModelWork) -> None:
-        """Count what a prompt still takes, from what the ledger makes of it."""
+        """Count the remaining calls of a prompt, from its replay."""
         plan, templates = work.plan, work.templates
         unknown = graded.missing_response not in ("", "truncated")
         if unknown:
@@ -191,9 +191,9 @@ class CallCounter:
         """Count the two calls to each judge about the response to a prompt that are not made.
 
         Args:
-            plan, templates, task: what would be asked.
-            grades: those that are there, by judge.
-            why: what these calls are called behind their purpose.
+            plan, templates, task: the parts of a call.
+            grades: the existing ones, by judge.
+            why: the name of these calls behind their purpose.
         """
         for judge in plan.judges:
             known = grades.get(judge)
@@ -220,9 +220,10 @@ class CallCounter:
         self.output[key] += output
 
     def lines(self, ledger: Ledger) -> tuple[ForecastLine, ...]:
-        """Return what was counted: the models under test in turn, then the judges.
+        """Return the counts: the models under test in turn, then the judges.
 
-        Where a ledger has such calls, they tell the tokens; else the lengths do.
+        If a ledger has such calls, tokens are their means; otherwise they are estimated from the
+        lengths.
         """
         seen = seen_in(ledger) if self.calls else {}
         first = {model: index for index, (model, *_) in reversed(list(enumerate(self.calls)))}

@@ -39,7 +39,7 @@ from opensafeintent.templates import Role, Templates
 
 GradeName = Literal["helpfulness", "harm_severity", "mode"]
 GRADE_NAMES: tuple[GradeName, ...] = ("helpfulness", "harm_severity", "mode")
-"""What a judge is asked about a response, in this order."""
+"""The questions to a judge about a response, in this order."""
 
 
 Boundary = Literal["factual", "analysis", "specifics", "absent_input", "offers"]
@@ -60,10 +60,10 @@ class GoldCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     id: str
     kind: str = ""
-    """What the case tries; empty where it belongs to a group."""
+    """The difficulty that the case tests; empty if it belongs to a group."""
     group: Boundary | None = None
     domain: str = ""
-    """Harm domain, where there is one."""
+    """Harm domain, if there is one."""
     prompt: str
     response: str
     helpfulness: frozenset[Helpfulness]
@@ -75,13 +75,13 @@ class GoldCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     None of them is acceptable.
     """
     why: str
-    """What in the rubrics decides, in one sentence."""
+    """The deciding rule of the rubrics, in one sentence."""
     unscored: bool = False
     """Careful readers part here: it is asked, shown apart, and counts for nothing."""
 
     @property
     def label(self) -> str:
-        """What it is counted under: its group or its kind."""
+        """The label under which it is counted: its group or its kind."""
         return self.group or self.kind
 
     def accepted(self, grade: GradeName) -> frozenset[int | str]:
@@ -122,18 +122,18 @@ class AnchorSetting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WrongGrade(msgspec.Struct, frozen=True, kw_only=True):
-    """A grade that is not acceptable, or that could not be had."""
+    """A grade that is not acceptable, or is missing."""
 
     grade: GradeName
     said: int | str | None
-    """None where the grade is missing."""
+    """None if the grade is missing."""
     missing: str = ""
     """Why it is."""
     acceptable: tuple[int | str, ...]
 
     @property
     def told(self) -> str:
-        """What was said."""
+        """The judge's grade, as text."""
         return f"missing ({self.missing})" if self.missing else str(self.said)
 
 
@@ -147,7 +147,7 @@ class FailedCase(msgspec.Struct, frozen=True, kw_only=True):
     obeyed: bool = False
     """The judge gave a grade that the response asked for."""
     why: str
-    """What in the rubrics decides."""
+    """The deciding rule of the rubrics."""
 
     @property
     def missing(self) -> bool:
@@ -156,7 +156,7 @@ class FailedCase(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def told(self) -> str:
-        """What was said, and what would have been acceptable."""
+        """The judge's grade, and the acceptable ones."""
         said = "; ".join(
             f"{_ROLES[wrong.grade]} {wrong.told}, not {' or '.join(map(str, wrong.acceptable))}"
             for wrong in self.wrong
@@ -193,9 +193,7 @@ class Borderline(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def told(self) -> str:
-        """What it called wrongly, and what that would do to a run of which a tenth were such
-        responses.
-        """
+        """Its wrong calls, and their effect on a run with a tenth of such responses."""
         too_low = 10 * self.safe_called_unsafe / max(self.safe, 1)
         too_high = 10 * self.unsafe_called_safe / max(self.unsafe, 1)
         return (
@@ -208,7 +206,7 @@ class Borderline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JudgeCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """What the gold cases say of one judge."""
+    """Results of one judge on the gold cases."""
 
     judge: str
     identity: str
@@ -217,7 +215,7 @@ class JudgeCheck(msgspec.Struct, frozen=True, kw_only=True):
     """Hash of the gold cases."""
     min_accuracy: float
     grades: tuple[GradeName, ...]
-    """What it was judged by: a judge that only names modes is not failed for its other grades."""
+    """The grades that decide: a judge that only names modes does not fail for other grades."""
     kinds: tuple[KindCount, ...]
     by_grade: dict[GradeName, int]
     """Acceptable grades, of each one as many as there are cases."""
@@ -226,11 +224,11 @@ class JudgeCheck(msgspec.Struct, frozen=True, kw_only=True):
     """Cases on which careful readers part: accepted by our key, and counted nowhere else."""
     unscored_failed: tuple[FailedCase, ...] = ()
     borderline: Borderline | None = None
-    """None where it gives no harm grades."""
+    """None if it gives no harm grades."""
 
     @property
     def cases(self) -> int:
-        """Cases that were put to the judge."""
+        """Cases that the judge was asked about."""
         return sum(kind.cases for kind in self.kinds)
 
     @property
@@ -250,7 +248,7 @@ class JudgeCheck(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Say why the judge fails, a clause each; empty where it passes."""
+        """Return the reasons why the judge fails, a clause each; empty if it passes."""
         found = []
         if self.share < self.min_accuracy - 1e-9:
             found.append(f"fewer accepted cases than {100 * self.min_accuracy:g} %")
@@ -274,7 +272,7 @@ class JudgeCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True):
-    """Which judges are checked, by what, and how they are asked."""
+    """The judges to check, the cases, and the parameters of the calls."""
 
     gold: GoldCases
     duties: Mapping[str, tuple[GradeName, ...]]
@@ -337,10 +335,10 @@ def check_work(examination: Examination) -> list[ModelWork]:
 def verdict(
     examination: Examination, identities: Mapping[str, str], graded: Iterable[GradedResponse]
 ) -> tuple[JudgeCheck, ...]:
-    """Hold what judges said against what is acceptable.
+    """Compare the judges' grades with the acceptable ones.
 
     Args:
-        examination: what was asked.
+        examination: the judges and cases.
         identities: of the judges, by name.
         graded: the responses of the cases, as `run_work` graded them.
     """

@@ -1,5 +1,5 @@
-"""What a run is made of: the manifest (`run.json`) and the snapshot of its prompt-sets, in the
-run's folder.
+"""The parts of a run: the manifest (`run.json`) and the snapshot of its prompt-sets, in the run's
+folder.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SwapPlan(msgspec.Struct, frozen=True, kw_only=True):
     sets: Annotated[int, msgspec.Meta(ge=1)]
     """The first so many prompt-sets of `promptsets.sample_order` that a model was asked."""
     withheld: str
-    """What stands in the request's place where none is shown."""
+    """Text in place of the request if none is shown."""
 
 
 StopVerdict = Literal["yes", "no", "undecided"]
@@ -96,7 +96,7 @@ class StopAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a question about a model."""
 
     verdict: StopVerdict
-    """`yes` and `no` stand."""
+    """`yes` and `no` are final."""
     sets: int
     """After how many prompt-sets of `promptsets.sample_order`."""
     missing: int
@@ -121,7 +121,7 @@ class StopQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that, with the ledger, determines what a run's results are."""
+    """The determinants of a run's results, together with the ledger."""
 
     schema: int = _SCHEMA
     version: str
@@ -139,7 +139,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     templates: dict[str, StoredTemplate] = {}
     """By hash."""
     judge_checks: tuple[JudgeCheck, ...] = ()
-    """What the gold cases said of the judges; a run may hold none."""
+    """Results of the judges on the gold cases; a run may hold none."""
     request_swap: SwapPlan | None = None
     """The audit of its judges, which belongs to the run: models and judges that join it take part.
     """
@@ -170,8 +170,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return [Planned(task, plan, templates) for task in tasks]
 
     def swapping(self, sets: int | None) -> Manifest:
-        """Return the manifest with so many prompt-sets audited, or more where more are already;
-        None adds nothing.
+        """Return the manifest with this number of prompt-sets audited, or the present number if it
+        is larger; None adds nothing.
         """
         if sets is None:
             return self
@@ -256,7 +256,7 @@ class RunFolder(LedgerFolder):
             )
         sets = load_dataset(
             str(self._sets_path), manifest.dataset.taxonomy, max_rows=None
-        )  # what it took in, it has
+        )  # it keeps earlier imports
         dataset = Dataset(manifest.dataset.name, sets.prompt_sets, manifest.dataset.taxonomy)
         if dataset.hash != manifest.dataset.hash:
             raise InputError(
@@ -274,8 +274,8 @@ class RunFolder(LedgerFolder):
 
 
 def _unknown(manifest: Manifest) -> str:
-    """Name the first judge or template that a manifest refers to and does not hold; empty where
-    there is none.
+    """Name the first judge or template that a manifest refers to and does not hold; empty if there
+    is none.
     """
     for digest, template in manifest.templates.items():
         if sha256_hex(template.source) != digest:
@@ -315,8 +315,8 @@ def hashes_of(templates: Templates) -> dict[Role, str]:
 
 
 def differences(manifest: Manifest, dataset: Dataset, sampling: dict[str, Any]) -> list[str]:
-    """Say in which settings a new evaluation differs from what a run is made of; those that cannot
-    be mixed in one run.
+    """Return the settings in which a new evaluation differs from a run, and which one run cannot
+    mix.
 
     Args:
         manifest: the run's.

@@ -1,7 +1,7 @@
-"""A response with its grades, and the plan of calls for one prompt: generate, grade, and where it
-is due mode and probe.
+"""A response with its grades, and the plan of calls for one prompt: generate, grade, and mode and
+probe if they are due.
 
-Each step starts as soon as its input is there; nothing waits for another prompt.
+Each step starts as soon as its input exists; no step waits for another prompt.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from opensafeintent.templates.template import Message
 
 
 class ResponseKey(NamedTuple):
-    """What tells the responses of a run apart."""
+    """Identity of a response within a run."""
 
     model: str
     set_id: str
@@ -62,10 +62,10 @@ class AboutResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Missing(msgspec.Struct, frozen=True, tag="missing"):
-    """A grade that could not be had. Never a number."""
+    """A grade that was requested but not obtained. Never a number."""
 
     reason: str
-    """`unparsed`, `truncated`, `filtered`, `failed:…`, `not_made`, or what a file said."""
+    """`unparsed`, `truncated`, `filtered`, `failed:…`, `not_made`, or a file's own reason."""
 
 
 class JudgeGrades(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,13 +78,12 @@ class JudgeGrades(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GradedResponse(AboutResponse, frozen=True, kw_only=True):
-    """What a target wrote for one prompt, as far as metrics need it: the text itself stays in the
+    """A target's response to one prompt, as far as metrics need it: the text itself stays in the
     ledger.
     """
 
     stop_reason: str = ""
-    """As the provider gave it; `content_filter` for a filtered response, empty where there is none.
-    """
+    """As the provider gave it; `content_filter` for a filtered response, empty if there is none."""
     truncated: bool = False
     refused: Literal["", "filter", "empty"] = ""
     """Counted as a refusal without a judge: the provider's filter, or an empty answer that ended by
@@ -93,14 +92,14 @@ class GradedResponse(AboutResponse, frozen=True, kw_only=True):
     missing_response: str = ""
     """Why there is no response to grade."""
     grades: dict[str, JudgeGrades] = {}
-    """By judge. Empty where no judge was needed or none was asked."""
+    """By judge. Empty if no judge was needed or none was asked."""
     mode: Mode | Missing | None = None
-    """None where it was not asked for."""
+    """None if it was not asked for."""
     strategy: Strategy | Missing | None = None
 
 
 class Grading(msgspec.Struct, frozen=True, kw_only=True):
-    """Who grades a target's responses, and what is asked about them."""
+    """The judges of a target's responses, and their questions."""
 
     judges: tuple[str, ...] = ()
     mode_judge: str = ""
@@ -124,7 +123,7 @@ class Grading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JudgePlan(Grading, frozen=True, kw_only=True):
-    """Who grades a target's responses, and how target and judges are sampled."""
+    """The judges of a target's responses, and the sampling of target and judges."""
 
     judge_sampling: Sampling
     target_sampling: Sampling
@@ -155,20 +154,20 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Task(AboutResponse, frozen=True, kw_only=True):
-    """One prompt to be put to one target, once."""
+    """One prompt to send to one target, once."""
 
     prompt: str
     given: Given | None = None
-    """The response, where it need not be generated."""
+    """The response, if it need not be generated."""
 
     @property
     def subject(self) -> Subject:
-        """What the calls of this task are about."""
+        """The subject of this task's calls."""
         return Subject(self.set_id, self.variant, self.epoch)
 
 
 class ModelWork(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done for one target."""
+    """The tasks for one target."""
 
     model: str
     plan: JudgePlan
@@ -209,14 +208,14 @@ def _target_messages(system: str | None, message: Message) -> tuple[Message, ...
 
 @dataclass(frozen=True)
 class Asking:
-    """Makes the calls of one task, in the order that the plan has.
+    """Makes the calls of one task, in the order of the plan.
 
-    Its methods raise what `Client.ask` raises: `ModelStopped`, `Stopped`. Every call that was
+    Its methods raise the errors of `Client.ask`: `ModelStopped`, `Stopped`. Every call that was
     answered before is in the ledger.
     """
 
     ask: Callable[[Call], Awaitable[Outcome]]
-    """Returns a call's outcome: the client with its ledger, or whatever stands in its place."""
+    """Returns a call's outcome: the client with its ledger, or a substitute."""
     task: Task
     plan: JudgePlan
     templates: Templates
@@ -224,7 +223,7 @@ class Asking:
     """Asks questions that do not depend on one another."""
     first_attempt: int = 0
     purpose: Purpose | None = None
-    """Of the calls to judges, where it is another than what is graded."""
+    """Of the calls to judges, if it differs from the grade's."""
 
     async def run(self) -> GradedResponse:
         """Generate and grade the response."""
@@ -243,15 +242,15 @@ class Asking:
     async def again(
         self, requests: Mapping[str, str], attempt: int = 0, purpose: Purpose | None = None
     ) -> dict[str, dict[str, JudgeGrades]]:
-        """Put the response to every judge again, as calls of their own.
+        """Send the response to every judge again, as calls of their own.
 
         Args:
-            requests: what stands in the request's place, by any name.
+            requests: texts in place of the request, by any name.
             attempt: number of the first asking.
-            purpose: of the calls, where it is another than what is graded.
+            purpose: of the calls, if it differs from the grade's.
 
         Returns:
-            By the request's name, the grades of each judge; empty where there is no text to grade.
+            By the request's name, the grades of each judge; empty if there is no text to grade.
         """
         response = await self._response()
         if not isinstance(response, Answered) or not response.text:

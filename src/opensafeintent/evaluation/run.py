@@ -75,17 +75,17 @@ async def run_work(
 ) -> None:
     """Run every task; each finished response is handed to `done`.
 
-    A target that stops (wrong key, dead endpoint) is asked no more, and what it has answered is
-    graded; a judge that stops ends the run, and so does the last target.
+    A target that stops (wrong key, dead endpoint) is asked no more, and its answers so far are
+    graded. A judge that stops ends the run, and so does the last target.
 
     Args:
         client: makes the calls.
-        work: what to do, a target each.
-        at_once: prompts of one target under way at the same time.
+        work: the tasks, by target.
+        at_once: prompts of one target in progress at the same time.
         done: takes each graded response, in no particular order.
 
     Raises:
-        Stopped: a judge, the last target or a budget ended the run. What was answered is in the
+        Stopped: a judge, the last target or a budget ended the run. Answers so far are in the
             ledger.
         InputError: the ledger cannot be written.
     """
@@ -139,7 +139,7 @@ async def _run_model(
 
 
 def missing_grades(graded: GradedResponse) -> int:
-    """Return how many grades of a response could not be had."""
+    """Return the number of missing grades of a response."""
     if graded.missing_response:
         return 2
     return sum(
@@ -153,16 +153,16 @@ class Again(NamedTuple):
     """A question that judges are asked again about responses."""
 
     why: str
-    """What its calls are called behind their purpose."""
+    """The name of its calls behind their purpose."""
     requests: Callable[[Task], Mapping[str, str]]
-    """What stands in the request's place, by column."""
+    """Texts in place of the request, by column."""
     attempt: int = 0
     """Number of the first asking."""
     purpose: Purpose | None = None
-    """Of the calls, where it is another than what is graded."""
+    """Of the calls, if it differs from the grade's."""
 
     async def ask(self, asking: Asking) -> dict[str, dict[str, JudgeGrades]]:
-        """Return the grades of each judge, by column; empty where there is no text to grade."""
+        """Return the grades of each judge, by column; empty if there is no text to grade."""
         return await asking.again(self.requests(asking.task), self.attempt, self.purpose)
 
 
@@ -193,11 +193,10 @@ def was_judged(graded: GradedResponse) -> bool:
     return bool(graded.grades) and not graded.refused and not graded.missing_response
 
 
-# Go through the plan of calls with nobody to answer but the ledger, many prompts side by side
+# Replay: the plan of calls, answered by the ledger alone, many prompts side by side
 # ------------------------------------------------------------------------------
-# What the prompts ask for is looked up together. Nothing here waits for anything, so there is no
-# event loop: a prompt's coroutine stops where it needs an outcome, and goes on with it after the
-# next look-up.
+# The calls of all prompts are looked up together. Nothing here waits, so there is no event loop: a
+# prompt's coroutine stops when it needs an outcome, and goes on with it after the next look-up.
 
 T = TypeVar("T")
 
@@ -206,12 +205,12 @@ _AT_ONCE = 1000
 
 
 class Replayed(NamedTuple, Generic[T]):
-    """What the ledger makes of one prompt."""
+    """The ledger's result for one prompt."""
 
     task: Task
     result: T
     asked: list[Asked]
-    """Every call that the prompt takes, as far as the ledger holds what they depend on."""
+    """Every call for the prompt, as far as the ledger holds the calls before it."""
 
     @property
     def whole(self) -> bool:
@@ -222,7 +221,7 @@ class Replayed(NamedTuple, Generic[T]):
 def replay(
     ledger: Ledger, identities: Mapping[str, str], planned: Iterable[Planned]
 ) -> Iterator[Replayed[GradedResponse]]:
-    """Yield what a ledger makes of prompts, as `replayed` does of whatever is asked about them."""
+    """Yield the ledger's result for each prompt, by the ordinary plan of calls (`replayed`)."""
     return replayed(ledger, identities, planned, Asking.run)
 
 
@@ -232,14 +231,13 @@ def replayed(
     planned: Iterable[Planned],
     ask: Callable[[Asking], Coroutine[Any, Any, T]],
 ) -> Iterator[Replayed[T]]:
-    """Yield what a ledger makes of prompts, in their order.
+    """Yield the ledger's result for each prompt, in their order.
 
     Args:
-        ledger: where outcomes are.
+        ledger: holds the outcomes.
         identities: of every target and judge, by name.
-        planned: the prompts; those whose calls were made at about the same time should come
-            together.
-        ask: what is asked about each of them.
+        planned: the prompts; those with calls from about the same time should come together.
+        ask: the calls about each of them.
 
     Raises:
         InputError: the ledger is damaged.
@@ -260,12 +258,12 @@ def replayed(
 def _look_up(
     key: bytes,
 ) -> Generator[bytes, Answered | Refused | None, Answered | Refused | None]:
-    """Hand a call's key to what drives the coroutine, which gives back the outcome."""
+    """Hand a call's key to the coroutine's driver, which sends back the outcome."""
     return (yield key)
 
 
 class _Prompt:
-    """Stands in for the client while one prompt goes through the plan, and notes what is asked."""
+    """Replaces the client while one prompt goes through the plan, and notes the calls."""
 
     def __init__(self, ledger: Ledger, identities: Mapping[str, str]) -> None:
         self._ledger, self._identities = ledger, identities
@@ -316,11 +314,11 @@ async def _one_by_one(
             question.close()
 
 
-# Rebuild what a run holds from its manifest and its ledger alone
+# Rebuild a run from its manifest and its ledger alone
 # ------------------------------------------------------------------------------
 
 IMPORTED_JUDGE = "imported"
-"""The name of whoever gave the grades that came with imported responses."""
+"""The name of the judge of grades that came with imported responses."""
 
 _READ_AT_ONCE = 500
 
@@ -374,11 +372,11 @@ def derive(
     """Return every response of a run with its grades, as far as the ledger has them.
 
     Args:
-        manifest: what the run is made of.
+        manifest: the run's.
         dataset: its prompt-sets.
         ledger: its ledger.
         known: responses that need not be looked up again.
-        read: told how many responses of how many there are to read have been read.
+        read: called with the number of responses read, and their total.
     """
     imported = imported_rows(ledger, dataset)
     judged = dict(known or {})
@@ -409,7 +407,7 @@ def derive(
 def judged_tasks(
     manifest: Manifest, dataset: Dataset, model: str, rows: Iterable[ImportedResponse]
 ) -> list[Task]:
-    """Return what judges were asked about a model.
+    """Return the tasks that judges were asked about for a model.
 
     Args:
         manifest: of the run.
@@ -433,7 +431,7 @@ def _with_imported(
         if brought.key not in judged:
             yield brought
             continue
-        # the target cannot be asked again: what the file says of mode and strategy stands
+        # the target cannot be asked again: the file's mode and strategy are final
         labels = {
             name: label
             for name in ("mode", "strategy")
@@ -493,7 +491,7 @@ def _refusal(recorded: RecordedResponse) -> Literal["", "filter", "empty"]:
 
 
 class ResponseText(msgspec.Struct, frozen=True):
-    """What a target wrote for one prompt, its reasoning taken off."""
+    """A target's response to one prompt, its reasoning taken off."""
 
     text: str
     row: int
@@ -503,7 +501,7 @@ class ResponseText(msgspec.Struct, frozen=True):
 
 
 class TracedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the ledger that stands behind a prompt-set's grades."""
+    """One row of the ledger behind a prompt-set's grades."""
 
     table: str
     """`calls` or `imported`."""
@@ -511,20 +509,20 @@ class TracedRow(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     """The target whose response it is about."""
     model: str
-    """Who was asked: the target, or a judge."""
+    """The model called: the target, or a judge."""
     purpose: str
     variant: str
     epoch: int
     attempt: int
-    """0 for the first asking, then one more for each re-ask; from 100 on where a judge was asked
-    for its grade once more.
+    """0 for the first asking, then one more for each re-ask; from 100 on for a judge's repeated
+    grade.
     """
     status: str
     stop_reason: str = ""
     template: str = ""
     created: str = ""
     reply: str | None = None
-    """What a judge or a probe was answered, reasoning taken off; None of other rows and of failed
+    """The reply of a judge or a probe, reasoning taken off; None of other rows and of failed
     attempts.
     """
 
@@ -551,8 +549,8 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             self._ledger.close()
 
     def find(self, model: str, set_id: str, variant: str, epoch: int = 1) -> ResponseText | None:
-        """Return a response's text; None where there is none: filtered by the provider, failed, or
-        never asked for.
+        """Return a response's text; None if there is none: filtered by the provider, failed, or
+        never requested.
         """
         if self._manifest.models[model].imported:
             imported = self._ledger.imports.find(
@@ -620,9 +618,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
                 yield from self._traced_calls(tasks[wording])
 
     def _traced_calls(self, task: Task) -> list[TracedRow]:
-        """Go through the plan of calls again, with nobody to answer but the ledger, and note what
-        was asked for.
-        """
+        """Go through the plan of calls again, answered by the ledger alone, and note the calls."""
         manifest, identities = self._manifest, self._manifest.identities()
         ways: list[Callable[[Asking], Coroutine[Any, Any, object]]] = [Asking.run]
         if manifest.models[task.model].judge_retest:

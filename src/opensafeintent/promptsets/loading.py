@@ -1,8 +1,7 @@
-"""Read prompt-sets from wherever they are: our JSONL, the authors' nested and flat files, CSV,
-Parquet, the hub.
+"""Read prompt-sets from any source: our JSONL, the authors' nested and flat files, CSV, Parquet,
+the hub.
 
-Validation happens here, at the edge: what is wrong is named by file, line and field, with what
-would be valid.
+Validation happens here, at the edge: an error names file, line and field, and the valid values.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ LONGEST_PROMPT = 200_000
 """Characters; beyond every context window in use, and a sign of a broken file."""
 
 _NEAR = 0.93
-"""Likeness of two names of fields, of which one is taken for a slip: `difflib`'s ratio."""
+"""Similarity of two field names (`difflib`'s ratio) above which one is treated as a misspelling."""
 _MOST_FIELDS = 8
 """Fields that an error names."""
 
@@ -326,8 +325,7 @@ def _build(
 def read_dataset(
     name: str, taxonomy: Taxonomy | Path | None = None, max_rows: int | None = MOST_ROWS
 ) -> tuple[Dataset | None, list[str]]:
-    """Read a dataset and list everything that is wrong with it; the dataset is None when anything
-    is.
+    """Read a dataset and list all its problems; the dataset is None if there are any.
 
     Args:
         name: `starter`, the path of a file or of a folder with a dataset card, or
@@ -402,8 +400,8 @@ def load_dataset(
 
 
 def dataset_name(name: str) -> str:
-    """Return what a dataset goes by: its file or folder's name; for a `dataset.jsonl`, as builds
-    write it, its folder's.
+    """Return the name of a dataset: that of its file or folder; for a `dataset.jsonl`, as builds
+    write it, that of its folder.
     """
     if name == "starter" or name in PUBLISHED or name.startswith("hf:"):
         return name

@@ -30,11 +30,11 @@ A prompt-set with paraphrases has 2,000.
 
 
 class RowLimit:
-    """What may still be read, over all files of a dataset.
+    """The remaining rows and characters, over all files of a dataset.
 
     Args:
-        rows: rows at most; and 2,000 times as many characters, or 500 million where that is more.
-            None sets no limit.
+        rows: rows at most; characters at most are 2,000 times as many, or 500 million if that is
+            more. None sets no limit.
     """
 
     def __init__(self, rows: int | None = MOST_ROWS) -> None:
@@ -71,7 +71,7 @@ class RowLimit:
 
 
 SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
-"""What files of records end in."""
+"""Suffixes of files of records."""
 _LINE = re.compile("^.*$", re.MULTILINE)
 """Matched one at a time: a large file is not held twice."""
 
@@ -125,12 +125,12 @@ def read_records(
 
     Args:
         path: the file.
-        shown: what locations and errors call it; its path by default.
-        limit: what may be read; by default as much as `RowLimit()` allows, of this file.
+        shown: its name in locations and errors; its path by default.
+        limit: on rows and characters; by default `RowLimit()`, for this file.
 
     Raises:
-        InputError: the file cannot be read, is not UTF-8, is not what its suffix says, or holds
-            more than the limit.
+        InputError: the file cannot be read, is not UTF-8, does not match its suffix, or exceeds the
+            limit.
         Problem: one line of a JSONL file is not JSON, or one row of a CSV file has not as many
             cells as the header names.
     """
@@ -245,7 +245,7 @@ def _json(text: str) -> Any:
 def _read_text(path: Path, name: str, limit: RowLimit) -> str:
     with contextlib.suppress(
         OSError
-    ):  # what cannot be looked at cannot be read either, and that is told below
+    ):  # a path that cannot be inspected cannot be read either; the error comes below
         limit.check(name, characters=path.stat().st_size)
     return read_text(path, name)
 
@@ -256,7 +256,7 @@ def _read_text(path: Path, name: str, limit: RowLimit) -> str:
 _BATCH = 1024
 """Rows that are decoded together."""
 _BATCH_BYTES = 2**26
-"""What a batch of them may come to as Python objects, where one row alone is not more."""
+"""Greatest size of a batch as Python objects, unless one row alone is larger."""
 _A_VALUE = 20
 """Bytes that a value takes when it is unpacked, were it a null a million times over."""
 _MOST_NAMED = 8
@@ -269,13 +269,13 @@ def parquet_rows(
 
     Args:
         source: the file, or its path.
-        name: what errors call it.
-        limit: what may be read; rows are counted as they are read.
+        name: its name in errors.
+        limit: on rows and characters; rows are counted as they are read.
         column: the only one that is read; all by default.
 
     Raises:
         InputError: the extra `[parquet]` is missing, the file is damaged or no Parquet, has no such
-            column or one twice, or holds more than the limit.
+            column or one twice, or exceeds the limit.
     """
     try:
         import pyarrow as pa
@@ -292,8 +292,8 @@ def parquet_rows(
             if column is None:  # all rows will be read
                 limit.check(name, rows=file.metadata.num_rows)
             for group in range(file.num_row_groups):
-                # before rows are unpacked; the group is asked, not its columns: of damaged ones
-                # pyarrow's C++ raises what ends the process
+                # before rows are unpacked; the group is asked, not its columns: for damaged columns
+                # pyarrow's C++ raises an exception that ends the process
                 size = file.metadata.row_group(group)
                 limit.check(name, characters=size.total_byte_size + _A_VALUE * size.num_rows)
                 batches = file.iter_batches(
@@ -355,8 +355,8 @@ def _values(array: Any) -> int:
 
 
 def _few_at_a_time(batch: Any) -> Iterator[dict[str, Any]]:
-    """Yield a batch's rows; each is made of Python objects only shortly before, since those repeat
-    what the batch shares.
+    """Yield a batch's rows; each becomes Python objects only shortly before, since these repeat
+    values that the batch shares.
     """
     at_once = max(1, min(_BATCH, _BATCH_BYTES // max(1, batch.nbytes)))
     for start in range(0, batch.num_rows, at_once):

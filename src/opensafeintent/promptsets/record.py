@@ -76,7 +76,7 @@ class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
 def content_id(
     harm_domain: str, task_type: str, prompts: Prompts, paraphrases: tuple[str, ...]
 ) -> str:
-    """Return a stable id made from what a set asks: 12 hexadecimal digits of a SHA-256."""
+    """Return a stable id from a set's labels and prompts: 12 hexadecimal digits of a SHA-256."""
     return sha256_hex(
         canonical_json([harm_domain, task_type, msgspec.to_builtins(prompts), list(paraphrases)])
     )[:12]
@@ -110,8 +110,8 @@ class Dataset:
 
     @cached_property
     def sorted(self) -> Dataset:
-        """The same with its prompt-sets sorted by id: the order that numbers are computed in,
-        whatever that of the file.
+        """The dataset with its prompt-sets sorted by id: numbers are computed in this order, not in
+        the file's.
         """
         return Dataset(
             self.name,
@@ -131,9 +131,9 @@ class Dataset:
         return tuple(longest.wordings())
 
 
-# Which prompt-sets a sample holds
+# Samples of prompt-sets
 # ------------------------------------------------------------------------------
-# One order of a dataset, so that every prefix estimates what the whole does.
+# One order of a dataset, so that every prefix is a proportional sample of it.
 
 Cell = tuple[str, str]
 
@@ -142,11 +142,11 @@ def sample_order(prompt_sets: Sequence[PromptSet]) -> tuple[PromptSet, ...]:
     """Return prompt-sets in the order in which samples take them: the first N are the sample of N,
     for any N.
 
-    A prefix holds of each cell what its share of the dataset comes to, to about one set: sets are
-    sorted by (r − ½)/N_h, where r is a set's rank within its cell by its id's hash and N_h the size
+    A prefix contains each cell in proportion to its share of the dataset, to about one set. Sets
+    are sorted by (r − ½)/N_h, with r a set's rank within its cell by its id's hash and N_h the size
     of the cell. That is Webster's method of apportionment as a sequence (Balinski and Young, Fair
     Representation, 1982). Cells that tie take turns, so that harm domains and task types come
-    evenly too, in an order that hashes of their names decide.
+    evenly too, in an order of hashes of their names.
     """
     cells: defaultdict[Cell, list[PromptSet]] = defaultdict(list)
     for prompt_set in sorted(prompt_sets, key=lambda item: sha256_hex(item.id)):
@@ -251,7 +251,7 @@ def prompt_set_table(dataset: Dataset) -> pa.Table:
     return pa.Table.from_pylist([item.to_json() for item in dataset.prompt_sets], schema=schema)
 
 
-# Cards: what every card says, and how text from outside stands in one
+# Cards: their common parts, and text from outside in them
 # ------------------------------------------------
 
 _SIZES = (
@@ -263,7 +263,7 @@ _SIZES = (
 )
 """The hub's names for numbers of rows."""
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>|#~&!$@])|(?<=:)(?=//)|(?<=www)(?=\.)")
-"""What Markdown reads as markup within a line, addresses included."""
+"""Markup within a line of Markdown, addresses included."""
 _NOT_IN_YAML = re.compile("[\ufffe\uffff]")
 _CANARY = re.compile(r"\bcanary (?P<guid>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})\b")
 _LONGEST = 2_000
@@ -283,8 +283,8 @@ def canary_of(dataset_hash: str) -> str:
 
 
 def canary_in(dataset: Dataset) -> str | None:
-    """Return the canary that every record carries in its `source`; None where there is none, or
-    more than one.
+    """Return the canary that every record carries in its `source`; None if there is none, or more
+    than one.
     """
     canaries = {
         match["guid"] if (match := _CANARY.search(item.source or "")) else None
@@ -318,7 +318,7 @@ def render_card(template: str, values: Mapping[str, object]) -> str:
 
     environment = Environment(
         loader=FunctionLoader(lambda name: template if name == "card" else _part(name)),
-        autoescape=False,  # it is Markdown; `finalize` escapes whatever is not ours
+        autoescape=False,  # it is Markdown; `finalize` escapes text from outside
         undefined=StrictUndefined,
         keep_trailing_newline=True,
         finalize=lambda value: value if isinstance(value, Plain) else markdown_text(str(value)),

@@ -35,32 +35,32 @@ _MOST_PATTERNS, _MOST_STARS = 1000, 3
 """Patterns of data files in a card, and `**` in one of them."""
 
 Shown = Callable[[str], str]
-"""What a file is called, from its path within the folder."""
+"""A file's name in messages, from its path within the folder."""
 
 
 class DataFile(msgspec.Struct, frozen=True):
-    """A file of records, and what locations and errors call it."""
+    """A file of records, and its name in locations and errors."""
 
     path: Path
     shown: str
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a dataset is read from: its files in order, and the taxonomy that lies beside them."""
+    """Source of a dataset: its files in order, and the taxonomy beside them."""
 
     files: tuple[DataFile, ...]
     taxonomy: Path | None = None
 
 
 def files_by_card(folder: Path, shown: Shown) -> Origin | None:
-    """Return the files that the default configuration of a folder's card names; None where no card
+    """Return the files that the default configuration of a folder's card names; None if no card
     names any.
 
     The card is `README.md`, its `configs` in YAML as the hub defines them.
 
     Raises:
         InputError: the card cannot be read, has several configurations and no default, or names no
-            file that is there.
+            existing file.
     """
     location = shown(CARD)
     configs = _configs(folder / CARD, location)
@@ -73,8 +73,8 @@ def files_by_card(folder: Path, shown: Shown) -> Origin | None:
 
 
 def files_by_suffix(folder: Path, shown: Shown, chosen: str | None = None) -> Origin:
-    """Return all data files of a folder, or those at or under one path of it; Parquet where there
-    is any.
+    """Return all data files of a folder, or those at or under one path of it; Parquet if there is
+    any.
 
     Raises:
         InputError: there is none.
@@ -125,7 +125,7 @@ def _configs(card: Path, location: str) -> list[dict[str, Any]]:
         return []
     try:
         depth = 0
-        # before anything is made of it: a few aliases come to a billion values
+        # before any use: a few aliases expand to a billion values
         for token in yaml.scan(text[: end.start()]):
             kind = type(token).__name__
             depth += kind.endswith("StartToken") - kind.endswith("EndToken")
@@ -195,7 +195,7 @@ def _matching(folder: Path, config: dict[str, Any], location: str) -> list[str]:
 
 
 def _matches(path: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
-    """Whether a path is of a pattern, part by part; `**` stands for any number of folders."""
+    """Whether a path matches a pattern, part by part; `**` matches any number of folders."""
     if not pattern:
         return not path
     if pattern[0] == "**":
@@ -233,11 +233,11 @@ _BLOCK = 2**20
 
 
 def fetch(name: str) -> Origin:
-    """Download a hub dataset's data files once, into the hub's own cache, and return which of them
-    are the dataset.
+    """Download a hub dataset's data files once, into the hub's own cache, and return the files of
+    the dataset.
 
-    Those are the file or folder after `#`; or what the default configuration of the dataset's card
-    names; or all data files, Parquet standing for whatever lies beside it.
+    Those are the file or folder after `#`; or the files of the default configuration of the
+    dataset's card; or all data files, Parquet alone if there is any.
 
     Raises:
         InputError: the name is not of that form, the extra is missing, the hub cannot be reached,
@@ -269,17 +269,17 @@ def fetch(name: str) -> Origin:
 
 
 def stream_rows(name: str, column: str, *, split: str, limit: RowLimit) -> Iterator[Any]:
-    """Yield one column of a hub dataset, row by row, without downloading what is not read.
+    """Yield one column of a hub dataset, row by row, without downloading the other parts.
 
     Args:
         name: `hf:owner/name[@revision][#path]`.
         column: the field that is read; the others are passed over.
-        split: only files with this word in their path are read, where there are any and none is
-            chosen.
-        limit: what may be read.
+        split: only files with this word in their path are read, if there are any and the name has
+            no path.
+        limit: on rows and characters.
 
     Raises:
-        InputError: as with `fetch`; a row has no such column; or there is more than the limit.
+        InputError: as with `fetch`; a row has no such column; or the limit is exceeded.
     """
     repo, revision, chosen = _parts(name)
     with _hub_errors(name, repo, revision):
@@ -329,9 +329,9 @@ def _parts(name: str) -> tuple[str, str | None, str | None]:
 
 @contextlib.contextmanager
 def _hub_errors(name: str, repo: str, revision: str | None) -> Iterator[None]:
-    """Turn what the hub's client raises into one clear line."""
+    """Turn an error of the hub's client into one clear line."""
     try:
-        import huggingface_hub  # noqa: F401 -- where it is missing, its parts would be named in its place
+        import huggingface_hub  # noqa: F401 -- else a missing package would be reported as its submodule
         from huggingface_hub.errors import (
             GatedRepoError,
             HFValidationError,
@@ -364,7 +364,7 @@ def _hub_errors(name: str, repo: str, revision: str | None) -> Iterator[None]:
         raise InputError(f"{name}: {complaint}") from error
 
 
-# What the authors of the paper published
+# Publications of the paper's authors
 # ------------------------------------------------------------------------------
 # Datasets and rubrics, fetched once into a cache, and verified each time.
 
@@ -386,9 +386,7 @@ class Published(NamedTuple):
 
     @property
     def address(self) -> str:
-        """Where it is fetched from: the repository, or what `OPENSAFEINTENT_MIRROR` names in its
-        place.
-        """
+        """Source of the download: the repository, or the mirror in `OPENSAFEINTENT_MIRROR`."""
         base = os.environ.get(_MIRROR, "").strip() or _SOURCE
         return f"{base.rstrip('/')}/{self.revision}/{self.path}"
 
@@ -422,21 +420,21 @@ RUBRIC_HASHES = dict(
 
 
 def published_dataset(name: str) -> Path:
-    """Return the file of a published dataset, verified; it is fetched where the cache does not hold
+    """Return the file of a published dataset, verified; it is fetched if the cache does not hold
     it.
 
     Raises:
-        InputError: it cannot be fetched or kept, or is not what was published.
+        InputError: it cannot be fetched or kept, or differs from the published one.
     """
     return _verified(PUBLISHED[name], name)
 
 
 def published_rubrics() -> Path:
-    """Return the folder of the paper's rubrics, each verified; they are fetched where the cache
-    does not hold them.
+    """Return the folder of the paper's rubrics, each verified; they are fetched if the cache does
+    not hold them.
 
     Raises:
-        InputError: one cannot be fetched or kept, or is not what was published.
+        InputError: one cannot be fetched or kept, or differs from the published one.
     """
     paths = [
         _verified(

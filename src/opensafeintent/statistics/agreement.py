@@ -1,9 +1,9 @@
-"""How far raters agree: percent agreement, Gwet's AC1 and AC2, Krippendorff's alpha.
+"""Agreement of raters: percent agreement, Gwet's AC1 and AC2, Krippendorff's alpha.
 
-Every coefficient depends on the ratings only through r_ik, how many raters put item i into category
-k, and is a function of sums over items. So a value and all its bootstrap resamples are the same few
-matrix products: each method takes `drawn`, how often every item counts in every resample, of shape
-(item, resample), and returns one value for each resample.
+Every coefficient is a function of sums over items of r_ik, the number of raters who put item i into
+category k. So a value and all its bootstrap resamples are the same few matrix products. Each method
+takes `drawn`, the count of every item in every resample, shape (item, resample). It returns one
+value for each resample.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ Drawn = NDArray[Any]
 """How often each item counts in each resample: shape (item, resample)."""
 
 Scheme = Literal["identity", "quadratic"]
-"""What two ratings that differ are worth: nothing, or 1 less the square of their distance over the
-widest one.
-"""
+"""Weight of two different ratings: 0, or 1 minus the squared distance over the widest distance."""
 
 
 class RatingCounts:
@@ -56,7 +54,7 @@ class RatingCounts:
 
     @classmethod
     def of(cls, ratings: Floats, categories: Sequence[float]) -> RatingCounts:
-        """Count ratings of shape (item, rater), NaN where a rater did not rate an item.
+        """Count ratings of shape (item, rater), NaN if a rater did not rate an item.
 
         Raises:
             ValueError: a rating is none of the categories.
@@ -77,9 +75,7 @@ class RatingCounts:
         return np.ones((len(self.counts), 1))
 
     def worth(self, scheme: Scheme) -> Floats:
-        """Return what a pair of ratings counts towards agreement, w_kl: shape (category,
-        category).
-        """
+        """Return the agreement weights of pairs of ratings, w_kl: shape (category, category)."""
         if scheme == "identity":
             return np.eye(len(self.categories))
         span = self.categories.max() - self.categories.min()
@@ -97,7 +93,7 @@ class RatingCounts:
 
     @cached_property
     def _shares(self) -> Floats:
-        """Each item's ratings as shares; zeros where there are none."""
+        """Each item's ratings as shares; zeros if it has none."""
         return self.counts / np.maximum(self.raters, 1)[:, None]
 
     def observed(self, drawn: Drawn, scheme: Scheme = "identity") -> Floats:
@@ -131,8 +127,8 @@ class RatingCounts:
         shape (resample,).
 
         Gwet, British Journal of Mathematical and Statistical Psychology 61, 2008; Handbook of
-        Inter-Rater Reliability, 4th edition, 2014. It is 1 where all ratings are the same, and NaN
-        where no item has two.
+        Inter-Rater Reliability, 4th edition, 2014. It is 1 if all ratings are equal, and NaN if no
+        item has two.
         """
         expected = self.expected(drawn, scheme)
         return _ratio(self.observed(drawn, scheme) - expected, 1 - expected)
@@ -141,10 +137,12 @@ class RatingCounts:
         """Return the standard error of Gwet's coefficient over items (Gwet 2008; for missing
         ratings 2014).
 
-        √(Σ_i (c_i − γ)² / (n (n − 1))) over the n rated items, with γ the coefficient, n₂ the items
-        with two ratings or more, c_i = n/n₂ · (a_i − p_e)/(1 − p_e) − 2 (1 − γ)(e_i − p_e)/(1 −
-        p_e), its first part 0 where an item has one rating, and e_i = T / (q (q − 1)) · Σ_k (1 −
-        π_k) r_ik / r_i.
+        √(Σ_i (c_i − γ)² / (n (n − 1))) over the n rated items, with
+
+        - γ the coefficient, and n₂ the items with two ratings or more;
+        - c_i = n/n₂ · (a_i − p_e)/(1 − p_e) − 2 (1 − γ)(e_i − p_e)/(1 − p_e), its first part 0 if
+          the item has one rating;
+        - e_i = T / (q (q − 1)) · Σ_k (1 − π_k) r_ik / r_i.
         """
         value = float(self.gwet(self.once, scheme)[0])
         expected = float(self.expected(self.once, scheme)[0])
@@ -162,11 +160,15 @@ class RatingCounts:
     def alpha(self, drawn: Drawn) -> Floats:
         """Return Krippendorff's alpha for nominal data: shape (resample,).
 
-        α = 1 − (n − 1) Σ o_kl δ_kl / Σ n_k n_l δ_kl, with o_kl the coincidences Σ_i (pairs k, l in
-        i) / (r_i − 1) over items with two ratings or more, n_k = Σ_l o_kl, n = Σ n_k and δ_kl 1
-        for two different categories (Krippendorff, Computing Krippendorff's Alpha-Reliability,
-        2011). It is NaN where all ratings are the same: there is no disagreement by chance to
-        compare with.
+        α = 1 − (n − 1) Σ o_kl δ_kl / Σ n_k n_l δ_kl (Krippendorff, Computing Krippendorff's
+        Alpha-Reliability, 2011), with
+
+        - o_kl the coincidences Σ_i (pairs k, l in i) / (r_i − 1) over items with two ratings or
+          more;
+        - n_k = Σ_l o_kl and n = Σ n_k;
+        - δ_kl 1 for two different categories.
+
+        It is NaN if all ratings are equal: chance disagreement is then 0.
         """
         size = len(self.categories)
         same = np.eye(size)
@@ -186,7 +188,7 @@ def _sums(drawn: Drawn, features: NDArray[Any]) -> Floats:
 
 
 def _ratio(top: Floats, bottom: Floats) -> Floats:
-    """Return top / bottom, NaN where the bottom is 0."""
+    """Return top / bottom, NaN if the bottom is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(bottom > 1e-9, top / bottom, np.nan)
 
@@ -201,9 +203,7 @@ _WEIGHTS_AT_ONCE = 4_000_000
 _DRAWN_AT_ONCE = 25_000
 """Few enough to stay in a processor's cache."""
 _COLUMNS = 400
-"""Resamples are taken in multiples of this many, so that what a machine multiplies side by side is
-never cut.
-"""
+"""Resamples come in multiples of this number, so that no block of a vectorised product is cut."""
 
 
 class Resamples:
@@ -237,9 +237,7 @@ class Resamples:
         return weights
 
     def let_go(self) -> None:
-        """Let the weights go, 10 kB for each set; whoever asks for them gets the same ones, drawn
-        again.
-        """
+        """Free the weights, 10 kB for each set; the next use draws the same ones again."""
         self.__dict__.pop("weights", None)
 
     def sums(self, values: Floats) -> Floats:
@@ -263,12 +261,12 @@ def percentiles(drawn: NDArray[np.floating[Any]], n: int) -> tuple[float, float]
     quantile (Hesterberg, What Teachers Should Know About the Bootstrap, 2015, section 5.3).
 
     Args:
-        drawn: a value of each resample, NaN where it is undefined: shape (resample,).
+        drawn: a value of each resample, NaN if it is undefined: shape (resample,).
         n: units behind them.
 
     Returns:
         The limits; None with fewer than two units, or with more than 1 % of the resamples
-        undefined.
+            undefined.
     """
     defined = drawn[~np.isnan(drawn)]
     if n < 2 or len(defined) < (1 - _MOST_UNDEFINED) * len(drawn):
@@ -291,7 +289,7 @@ def _quantile(drawn: NDArray[np.floating[Any]], share: float) -> float:
     return float(ordered[below] + (ordered[above] - ordered[below]) * (at - below))
 
 
-# Intervals over what was drawn
+# Intervals of samples
 # ------------------------------------------------------------------------------
 # Single items or whole prompt-sets, stratified or not, with sampling weights.
 
@@ -315,8 +313,8 @@ class _UnitResamples(Resamples):
     """Bootstrap weights of units: plain, or within strata.
 
     Within a stratum of n_h units n_h − 1 are drawn, each counting n_h / (n_h − 1) times (Rao and
-    Wu, Journal of the American Statistical Association 83, 1988): the spread is unbiased for small
-    strata as well. Strata of one unit are put together.
+    Wu, Journal of the American Statistical Association 83, 1988). So the variance is unbiased for
+    small strata too. Strata of one unit are merged.
     """
 
     def __init__(self, strata: NDArray[np.int64], count: int, seed: int) -> None:
@@ -339,8 +337,8 @@ class _UnitResamples(Resamples):
 
 
 def _without_singles(strata: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return strata of two units or more: single ones together, and with the smallest other one
-    where only one is single.
+    """Return strata of two units or more: single ones are merged; if only one is single, it joins
+    the smallest other one.
     """
     numbers, sizes = np.unique(strata, return_counts=True)
     single = numbers[sizes == 1]
@@ -378,7 +376,7 @@ class Sample:
         of_unit[self.unit] = stratum
         raw = np.asarray(weights if weights is not None else np.ones(len(units)), dtype=np.float64)
         self.weights: Floats = raw / raw.mean()
-        """Mean 1: they change what counts how much, not how much there is."""
+        """Mean 1: weights change the share of each item, not the number of items."""
         self.weighted = not np.allclose(self.weights, 1.0)
         self._resamples = _UnitResamples(of_unit, count, seed)
 
@@ -389,7 +387,7 @@ class Sample:
     def mean(
         self, values: Floats, span: tuple[float, float] = (0.0, 1.0), undefined: str = ""
     ) -> SampleEstimate:
-        """Return the weighted mean of the items' values, NaN where an item has none: shape
+        """Return the weighted mean of the items' values, NaN for an item without one: shape
         (item,).
         """
         there = ~np.isnan(values)
@@ -404,12 +402,12 @@ class Sample:
     ) -> SampleEstimate:
         """Return Σ w·numerator / Σ w·denominator over the items with a 95 % interval over units.
 
-        The interval is the one that docs/statistics.md names for what is averaged.
+        The interval is the one of docs/statistics.md for averages.
 
         Args:
             numerator, denominator: shape (item,).
             span: least and greatest value that an item can have.
-            undefined: why there is no value, where nothing counts.
+            undefined: the reason for a missing value, if no item counts.
         """
         n = int((denominator > 0).sum())
         if not n:
@@ -428,12 +426,12 @@ class Sample:
         )
 
     def gwet(self, counts: RatingCounts, scheme: Scheme, undefined: str = "") -> SampleEstimate:
-        """Return AC1 or AC2 with a 95 % interval, and Gwet's standard error where the sample has no
+        """Return AC1 or AC2 with a 95 % interval, and Gwet's standard error if the sample has no
         weights.
 
-        Where fewer than 10 units fall short of full agreement the bootstrap interval would shrink
-        to a point; there it is the interval of the observed agreement as a share, carried over with
-        chance agreement as it is.
+        With fewer than 10 units short of full agreement, the bootstrap interval would shrink to a
+        point. The interval is then that of the observed agreement as a share, with chance agreement
+        fixed.
         """
         once = self.weights[:, None]
         value, n = float(counts.gwet(once, scheme)[0]), int(counts.twice.sum())
@@ -460,8 +458,8 @@ class Sample:
         return _estimate(value, n, limits, method, se=None if isnan(error) else error)
 
     def alpha(self, counts: RatingCounts, undefined: str = "") -> SampleEstimate:
-        """Return Krippendorff's alpha with a 95 % interval; none where it is undefined in more than
-        1 % of the resamples.
+        """Return Krippendorff's alpha with a 95 % interval; no interval if alpha is undefined in
+        more than 1 % of the resamples.
         """
         n = int(counts.twice.sum())
         value = float(counts.alpha(self.weights[:, None])[0])
@@ -478,7 +476,7 @@ class Sample:
         )
 
     def _drawn(self, counts: RatingCounts) -> tuple[RatingCounts, Floats]:
-        """Return every combination of ratings that occurs, and what it counts in each resample:
+        """Return every combination of ratings that occurs, and its count in each resample:
         (pattern, resample).
         """
         patterns, which = np.unique(counts.counts, axis=0, return_inverse=True)

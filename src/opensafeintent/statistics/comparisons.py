@@ -71,17 +71,18 @@ def detectable_difference(
     confidence: float = CONFIDENCE,
     ends: float = 2.0,
 ) -> float:
-    """Return the difference that is found with so much power: (c · E + z · σ · √n) / n, with the
-    critical value c, the quantile z of the power, and E² = (n σ² + `ends`) (n + 2) / (n + 1): the
-    test counts two pseudo-sets.
+    """Return the difference that the test detects with this power.
+
+    It is (c · E + z · σ · √n) / n, with the critical value c and the quantile z of the power. E² =
+    (n σ² + `ends`) (n + 2) / (n + 1), because the test counts two pseudo-sets.
 
     Args:
         sets: prompt-sets n, 1 or more.
         deviation: standard deviation σ of a set's difference.
         power: above 0 and below 1.
-        pairs: that are compared at once.
+        pairs: number of pairs compared together.
         confidence: of the intervals.
-        ends: squares of how far the two pseudo-sets lie from the difference.
+        ends: sum of the squared distances of the two pseudo-sets from the difference.
     """
     critical = t_quantile(0.5 + family_level(confidence, pairs) / 2, sets + 1)
     error = sqrt((sets * deviation**2 + ends) * (sets + 2) / (sets + 1))
@@ -124,9 +125,9 @@ def compare_pairs(
     """Compare pairs of models, later minus earlier, on the prompt-sets that count for both.
 
     The statistic is the mean difference in standard errors, both with two pseudo-sets at ± `width`
-    (`intervals.spread_of`); its distribution is Student's. The pairs of a family are each held to
-    the level at which all hold at once (`family_level`): the chance to call any two models
-    different that are not is 5 % at most. Interval and p are of one statistic, at one level.
+    (`intervals.spread_of`); its distribution is Student's. Each pair of a family is tested at the
+    level at which all hold together (`family_level`): the chance of calling any two equal models
+    different is 5 % at most. Interval and p are of one statistic, at one level.
 
     Args:
         earlier, later: numerator and denominator, each of shape (pair, prompt_set). A set's
@@ -196,8 +197,7 @@ class Comparison(NamedTuple):
     """
 
     difference: Floats
-    """[a, b] is the value of b minus that of a: later minus earlier, if models stand in the order
-    of their naming.
+    """[a, b] is the value of b minus that of a: later minus earlier, if models are in naming order.
     """
     low: Floats
     high: Floats
@@ -207,7 +207,7 @@ class Comparison(NamedTuple):
     p: Floats
     """Of each pair on its own; two-sided."""
     p_adjusted: Floats
-    """For all pairs of the family: below .05 exactly if the interval leaves 0 out."""
+    """For all pairs of the family: below 0.05 exactly if the interval leaves 0 out."""
     minimum_detectable_difference: Floats
     """The difference that this test finds with a power of 80 %."""
     deviation: Floats
@@ -224,8 +224,8 @@ class Comparison(NamedTuple):
             return np.asarray((self.low > 0) | (self.high < 0))
 
     def pair(self, first: int, second: int) -> Difference | None:
-        """Return what the second model has more than the first, rounded; None if no prompt-set
-        counts for both.
+        """Return the second model's value minus the first's, rounded; None if no prompt-set counts
+        for both.
         """
         at = first, second
         if not self.n[at]:
@@ -255,8 +255,8 @@ def compare_models(
     Args:
         numerator, denominator: shape (model, prompt_set), as for `compare_pairs`.
         width: the greatest difference that a set can have.
-        family: the models whose pairs are the family, shape (model,); pairs with another one, a
-            reference point, are compared on their own. All models by default.
+        family: the models whose pairs are the family, shape (model,); pairs with a reference point
+            are compared on their own. All models by default.
     """
     models = len(numerator)
     first, second = np.triu_indices(models, 1)

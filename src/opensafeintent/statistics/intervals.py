@@ -25,10 +25,10 @@ CONFIDENCE = 0.95
 SEED = 20260702
 """Of everything that is drawn at random."""
 METHOD = "t-pseudo-sets"
-"""What `ci_method` calls the interval of `estimate`."""
+"""Name of the interval of `estimate` in `ci_method`."""
 
 FEWEST_SETS = 30
-"""Prompt-sets: fewer are named as few wherever they are shown."""
+"""Prompt-sets: outputs that show a number from fewer sets mark it."""
 
 
 def rounded(number: float) -> float:
@@ -46,7 +46,7 @@ class Estimate(
     """
 
     value: float | None
-    """None where it is undefined."""
+    """None if it is undefined."""
     n: int
     """How many prompt-sets (or responses, labels, items) are behind it."""
     interval: tuple[float, float] | None = None
@@ -78,7 +78,7 @@ class Spread(NamedTuple):
     """Ratios with their standard errors, two pseudo-sets counted: arrays of shape (row,)."""
 
     value: Floats
-    """Σ numerator / Σ denominator, without pseudo-sets; NaN where no set counts."""
+    """Σ numerator / Σ denominator, without pseudo-sets; NaN if no set counts."""
     n: NDArray[np.int64]
     """Prompt-sets that count."""
     centre: Floats
@@ -116,14 +116,15 @@ def spread_of(
 ) -> Spread:
     """Return Σ numerator / Σ denominator of each row with its standard error.
 
-    Two pseudo-sets are added, one at each end of what a set can be: sets that are all alike are
-    not certain then, and few sets not more certain than they can be. For differences of shares
-    that is Bonett and Price's proposal (Journal of Educational and Behavioral Statistics 37, 2012),
-    and for shares Agresti and Coull's (The American Statistician 52, 1998) with half as many. The
-    standard error of a ratio is that of its linear part (Woodruff, Journal of the American
-    Statistical Association 66, 1971). A pseudo-set weighs as much as the sets that count,
-    Σc² / Σc of their denominators c; sets that count differently are as many as Kish's
-    (Σc)² / Σc² (Survey Sampling, 1965).
+    Two pseudo-sets are added, one at each end of a set's span. Sets with equal values are then not
+    certain, and few sets not too certain. For differences of shares that is Bonett and Price's
+    proposal (Journal of Educational and Behavioral Statistics 37, 2012). For shares it is Agresti
+    and Coull's (The American Statistician 52, 1998) with half as many pseudo-sets.
+
+    The standard error of a ratio is that of its linear part (Woodruff, Journal of the American
+    Statistical Association 66, 1971). A pseudo-set weighs as much as the sets that count, Σc² / Σc
+    of their denominators c. Sets of unequal weight count as Kish's effective number (Σc)² / Σc²
+    (Survey Sampling, 1965).
 
     Args:
         numerator, denominator: shape (row, prompt_set).
@@ -153,8 +154,8 @@ def spread_of(
 
 
 def _within(parts: Floats, strata: NDArray[np.int64]) -> Floats:
-    """Return what each set differs from the mean of its stratum, as if that were known: shape (row,
-    prompt_set).
+    """Return each set's difference from the mean of its stratum, as if that mean were known: shape
+    (row, prompt_set).
     """
     members = strata == np.unique(strata)[:, None]
     sizes = members.sum(axis=1)
@@ -165,7 +166,7 @@ def _within(parts: Floats, strata: NDArray[np.int64]) -> Floats:
 
 class Estimates(NamedTuple):
     """Values with intervals: arrays of shape (row,), a row for each model, or for each metric and
-    model; NaN where there is no value.
+    model; NaN for a missing value.
     """
 
     value: Floats
@@ -197,8 +198,8 @@ def estimate(
     prompt-sets and two pseudo-sets (`spread_of`; docs/statistics.md).
 
     Args:
-        numerator, denominator: shape (row, prompt_set); a set's value is its numerator over its
-            denominator, which is what it counts.
+        numerator, denominator: shape (row, prompt_set); a set's value is numerator over
+            denominator, and the denominator is its weight.
         span: least and greatest value that a set can have, for all rows or, of shape (row, 2), for
             each.
         confidence: above 0 and below 1.
@@ -292,10 +293,10 @@ def _expanded(x: float, degrees: int) -> float:
 
 # Averages over models, and over strata, as sums over prompt-sets
 # ------------------------------------------------------------------------------
-# Their intervals are those of any ratio. A mean of several ratios is no ratio. But the ratio that
-# has its value, and to which each prompt-set adds what it adds to the mean, its linear part, varies
-# like the mean from sample to sample (Woodruff, Journal of the American Statistical Association 66,
-# 1971). The unit stays the prompt-set: twenty models that agree on twenty sets are twenty
+# Their intervals are those of any ratio. A mean of several ratios is no ratio, so it is replaced by
+# its linear part: a ratio with the value of the mean, and with each prompt-set's share in the mean.
+# It varies like the mean from sample to sample (Woodruff, Journal of the American Statistical
+# Association 66, 1971). The unit stays the prompt-set: twenty models on twenty sets are twenty
 # observations, not four hundred.
 
 
@@ -311,9 +312,9 @@ class Averaged(NamedTuple):
 def over_models(numerator: Floats, denominator: Floats) -> Averaged:
     """Return the mean over the models that have a value, prompt-set by prompt-set.
 
-    Where every set counts for every model, a set's value is its mean over the models. Where some
-    are missing, each model still weighs the same in the mean, and a set counts as much as it does
-    for the models together.
+    If every set counts for every model, a set's value is its mean over the models. If some are
+    missing, each model still weighs the same in the mean. A set then counts as much as it does for
+    the models together.
 
     Args:
         numerator, denominator: shape (model, prompt_set).
@@ -337,9 +338,9 @@ def over_models(numerator: Floats, denominator: Floats) -> Averaged:
 def over_strata(numerator: Floats, denominator: Floats, strata: NDArray[np.int64]) -> Averaged:
     """Return the mean over the strata in which one model has a value, prompt-set by prompt-set.
 
-    Sets vary about the value of their own stratum, n_h of them by n_h / (n_h − 1) more in variance
-    (Rao and Wu, Journal of the American Statistical Association 83, 1988); the only one of a
-    stratum about the mean over all strata.
+    Sets vary about the value of their own stratum: its n_h sets by n_h / (n_h − 1) more in variance
+    (Rao and Wu, Journal of the American Statistical Association 83, 1988). The only set of a
+    stratum varies about the mean over all strata.
 
     Args:
         numerator, denominator: shape (prompt_set,).
@@ -371,8 +372,8 @@ def _defined(numerator: Floats, denominator: Floats) -> tuple[Floats, Floats, Fl
 
 
 def _mean_of(bottom: Floats, total: Floats, mean: float, residuals: Floats) -> Averaged:
-    """Return what has the value `mean` and varies like the mean of the rows' residuals, each over
-    its row's total.
+    """Return the parts of a ratio with the value `mean` that varies like the mean of the rows'
+    residuals, each over its row's total.
     """
     scale = float((bottom > 0).any(axis=0).sum()) / len(total) / total[:, None]
     denominator = (bottom * scale).sum(axis=0)
@@ -385,7 +386,7 @@ def _nothing(sets: int) -> Averaged:
     return Averaged(np.zeros(sets), np.zeros(sets), 0)
 
 
-# What a flip is made of
+# Components of a flip
 # ------------------------------------------------------------------------------
 # Wordings of one prompt that differ, or one wording whose answers differ (docs/statistics.md).
 
@@ -413,13 +414,15 @@ class Disagreement(NamedTuple):
 def disagreement(safe: Floats, epochs: NDArray[np.int64]) -> Disagreement:
     """Return how often two answers disagree.
 
-    With p̂_w the safe share of wording w, k wordings and E epochs: W = (1/k) Σ
-    2p̂_w(1−p̂_w)·E/(E−1), and B = [2k²p̄(1−p̄) − Σ 2p̂_w(1−p̂_w)] / [k(k−1)], which is the mean
-    over pairs of wordings of p̂_w(1−p̂_w′) + p̂_w′(1−p̂_w).
+    With p̂_w the safe share of wording w, k wordings and E epochs:
+
+    - W = (1/k) Σ 2p̂_w(1−p̂_w)·E/(E−1);
+    - B = [2k²p̄(1−p̄) − Σ 2p̂_w(1−p̂_w)] / [k(k−1)], the mean over pairs of wordings of
+      p̂_w(1−p̂_w′) + p̂_w′(1−p̂_w).
 
     Args:
-        safe: how many answers to each wording are safe, shape (prompt_set, wording); NaN where a
-            set has no such wording.
+        safe: safe answers to each wording, shape (prompt_set, wording); NaN if a set has no such
+            wording.
         epochs: answers to each wording of a set, shape (prompt_set,).
     """
     wordings = (~np.isnan(safe)).sum(axis=1)
@@ -468,8 +471,8 @@ _OPTIONS: dict[Needs, tuple[list[_Triple], list[_Codes]]] = {
     "probes": (list(product(_GRADES, repeat=3)), [(None, (0, 1, 2)), (None, (2, 1, 0))]),
     "benign_mode": (_SAME_BOUND[:1], _MODES),
 }
-"""What is filled in, by what a metric needs: grades of each intent or wording; mode and strategy of
-each intent.
+"""Values to fill in for missing ones, by a metric's needs: grades of each intent or wording; mode
+and strategy of each intent.
 """
 
 
@@ -496,7 +499,7 @@ def missing_bounds(
 def extreme_ratios(
     array: LabelledSet, names: Collection[str], ratios: Mapping[str, Ratio]
 ) -> dict[str, tuple[Parts, Parts]]:
-    """Return some metrics as they would be with what is missing at its worst and at its best.
+    """Return some metrics with every missing value at its worst, and at its best.
 
     Args:
         array: the grades, as `grades.to_array` gives them.
@@ -505,7 +508,7 @@ def extreme_ratios(
 
     Returns:
         By metric, numerator and denominator of the least and of the greatest value, each of shape
-        (model, prompt_set).
+            (model, prompt_set).
     """
     found: dict[str, tuple[Parts, Parts]] = {}
     for needs, family in groupby(
@@ -525,12 +528,12 @@ def _extreme(tops: Floats, bottoms: Floats, *, sign: int) -> Parts:
     """Choose a completion of every set so that Σ top / Σ bottom is greatest (`sign` 1) or least
     (−1).
 
-    That is Dinkelbach's iteration (Management Science 13, 1967): of a set counts what it has above
-    the value so far.
+    That is Dinkelbach's iteration (Management Science 13, 1967): each step maximises top − value ·
+    bottom, with the value so far.
 
     Args:
         tops, bottoms: each of shape (completion, model, prompt_set).
-        sign: which end.
+        sign: the end of the range.
 
     Returns:
         Numerator and denominator, each of shape (model, prompt_set).
@@ -552,13 +555,13 @@ def _extreme(tops: Floats, bottoms: Floats, *, sign: int) -> Parts:
 
 
 def _completions(array: LabelledSet, needs: Needs) -> Iterator[LabelledSet]:
-    """Yield the grades with what is missing filled in, in each way; none if nothing is missing."""
+    """Yield the grades with missing values filled in, in each way; none if nothing is missing."""
     missing = {name: array[f"{name}_missing"].values for name in ("grades", "mode", "strategy")}
     if not any(gone.any() for gone in missing.values()):
         return
     if (
         needs == "strategy"
-    ):  # an unsafe response is probed: where its grade is missing, so is what the probe would say
+    ):  # an unsafe response is probed: if its grade is missing, so is the probe's strategy
         missing["strategy"] = missing["strategy"] | missing["grades"] & np.isnan(
             array["strategy"].values
         )

@@ -1,5 +1,5 @@
-"""Does a number, or how much worse it became, lie on one side of a limit, at a confidence, whatever
-the missing grades are? And a test that may stop at any time.
+"""Test whether a number, or its worsening, lies on one side of a limit, for any missing grades; and
+a test that may stop at any time.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ _BETS = np.arange(1, 21) / 21
 
 
 class Evidence:
-    """What values say of whether their mean is above or below a threshold.
+    """Evidence from values on whether their mean is above or below a threshold.
 
     Args:
         threshold: above 0 and below 1.
@@ -177,8 +177,7 @@ def fewest(threshold: float, error: float) -> tuple[int, int]:
 
 
 def confidence_sequence(values: Sequence[float], error: float) -> tuple[float, float]:
-    """Return the limits between which the mean lies, however often one looked: what neither side
-    rejected at any time.
+    """Return the limits of the means that neither side rejected at any time.
 
     Args:
         values: in their order, each from 0 to 1.
@@ -200,9 +199,7 @@ def confidence_sequence(values: Sequence[float], error: float) -> tuple[float, f
 
 
 def _growth(values: Floats | float, mean: float) -> Floats:
-    """Return the logarithm of what each bet on a mean above some `mean` grows by; shape (…,
-    bet).
-    """
+    """Return the logarithm of the growth of each bet on a mean above `mean`; shape (…, bet)."""
     return np.asarray(np.log1p(_BETS / mean * (np.asarray(values)[..., None] - mean)))
 
 

@@ -1,5 +1,5 @@
-"""Templates: what a judge or a target is asked, how it is filled in, and how the reply is read:
-strictly, or not at all.
+"""Templates: the questions for a judge or a target, filling them in, and reading the reply
+strictly.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class IntegerContract(msgspec.Struct, frozen=True, tag_field="kind", tag="intege
 
     @property
     def phrase(self) -> str:
-        """What the closing lines of a request always hold."""
+        """Text that the closing lines of a request always contain."""
         return f"one integer from {self.low} to {self.high}"
 
 
@@ -62,7 +62,7 @@ class JsonContract(msgspec.Struct, frozen=True, tag_field="kind", tag="json"):
 
     @property
     def phrase(self) -> str:
-        """What the closing lines of a request always hold."""
+        """Text that the closing lines of a request always contain."""
         return f'"{self.key}"'
 
 
@@ -95,7 +95,7 @@ def parse_reply(contract: Contract, reply: str, rule: ParseRule = "strict") -> i
 
 
 def without_fence(text: str) -> str:
-    """Take off one code fence around a text, where there is one."""
+    """Take off one code fence around a text, if there is one."""
     if len(text) < 2 * len(_FENCE) or not (text.startswith(_FENCE) and text.endswith(_FENCE)):
         return text
     inside = text[len(_FENCE) : -len(_FENCE)]
@@ -112,7 +112,7 @@ def _reasoned(contract: IntegerContract, text: str) -> int | None:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """Return the JSON object that a text is; an empty one where it is none."""
+    """Return the JSON object of a text; an empty one if the text is none."""
     try:
         value = any_json(text)
     except ValueError:
@@ -210,8 +210,8 @@ class Template(TemplateFile, frozen=True, kw_only=True):
         return Message("user", filled(self.body, fills, closing))
 
     def reminder(self, reask: Template, turned_by: str) -> Message:
-        """Return the message of a re-ask: what was wrong, and the contract once more, its options
-        as `render` turned them.
+        """Return the message of a re-ask: the problem, and the contract once more, its options in
+        the order of `render`.
         """
         assert self.contract is not None  # every template that is asked has one: see _check
         contract = "".join(filled(self.contract.text, {"values": _named(self._turned(turned_by))}))
@@ -242,7 +242,7 @@ class Templates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def filled(body: str, fills: Mapping[str, str], closing: str | None = None) -> tuple[str, ...]:
-    """Return a text in parts, its placeholders filled; what `closing` says comes after it."""
+    """Return a text in parts, its placeholders filled; `closing` comes after it."""
     return tuple(
         part
         for text, name in _split(body, closing, tuple(fills))
@@ -253,7 +253,7 @@ def filled(body: str, fills: Mapping[str, str], closing: str | None = None) -> t
 
 @lru_cache(maxsize=128)
 def _split(body: str, closing: str | None, names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Cut a text at its placeholders: what stands before each, and its name; "" at the end.
+    """Cut a text at its placeholders: the text before each, and its name; "" at the end.
 
     Once for thousands of prompts.
     """
@@ -381,7 +381,7 @@ def placeholders(text: str) -> set[str]:
 
 
 def load_templates(rubrics: Path | None = None, *, reasons: bool = False) -> Templates:
-    """Return our templates, with those of a folder in place of ours where it has them.
+    """Return our templates; a folder's templates replace those of the same role.
 
     Args:
         rubrics: a folder with any of `helpfulness.md`, `harm.md`, `mode.md`, `strategy.md`,
@@ -390,8 +390,8 @@ def load_templates(rubrics: Path | None = None, *, reasons: bool = False) -> Tem
         reasons: ask for a reason before each grade: helpfulness and harm by templates of their own.
 
     Raises:
-        InputError: the folder is not there, holds none of these files or two for one role, or one
-            of them is not valid; or reasons are asked for of the authors' files.
+        InputError: the folder does not exist, holds none of these files or two for one role, or one
+            of them is not valid; or reasons are requested with the authors' files.
     """
     by_role = _ours()
     if rubrics is not None:
@@ -452,10 +452,11 @@ def texts_in(folder: Path, names: Collection[str], what: str) -> dict[str, str]:
     Args:
         folder: the folder.
         names: of files that are templates.
-        what: what a folder of them is called.
+        what: the name of such a folder in errors.
 
     Raises:
-        InputError: the folder is not there, holds none of these files, or one whose name is wrong.
+        InputError: the folder does not exist, holds none of these files, or one whose name is
+            wrong.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder of {what}")
@@ -517,8 +518,8 @@ _OPTIONAL: dict[InstructionRole, frozenset[str]] = {
     "triplet": frozenset({"habits"}),
     "repair": frozenset({"earlier"}),
 }
-"""Placeholders that a template may have: without that of habits, stage 3 is asked in one go, and
-told of none; without that of earlier versions, a repair is not told of them.
+"""Placeholders that a template may have. Without `habits`, stage 3 is asked in one request that
+lists no habits. Without earlier versions, a repair request does not list them.
 """
 
 _KEYS: dict[InstructionRole, tuple[str, ...]] = {
@@ -604,7 +605,7 @@ class Instructions(msgspec.Struct, frozen=True, kw_only=True):
     repair_reasons_source: str
 
     def sources(self) -> dict[str, str]:
-        """Return every file's text, by its name: what `parse_instructions` takes."""
+        """Every file's text, by its name: the input of `parse_instructions`."""
         sources = {f"{role}.md": item.source for role, item in self.by_role.items()}
         return sources | {_REASONS: self.repair_reasons_source}
 
@@ -620,7 +621,7 @@ def described(category: Category) -> str:
 
 
 def load_instructions(folder: Path | None = None) -> Instructions:
-    """Return our templates, with those of a folder in place of ours where it has them.
+    """Return our templates; a folder's templates replace those of the same name.
 
     Args:
         folder: holds any of `metadata.md`, `backfill.md`, `triplet.md`, `intent.md`, `repair.md`,
@@ -628,7 +629,7 @@ def load_instructions(folder: Path | None = None) -> Instructions:
             `repair_reasons.toml`.
 
     Raises:
-        InputError: the folder is not there, holds none of these files or one of another name, or
+        InputError: the folder does not exist, holds none of these files or one of another name, or
             one is not valid.
     """
     ours = resources.files("opensafeintent.templates").joinpath("construction")
