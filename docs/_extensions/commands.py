@@ -5,7 +5,8 @@ at every build.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -79,23 +80,40 @@ def _paragraph(text: str) -> nodes.paragraph:
     return nodes.paragraph("", "", *parts)
 
 
+class _Recorder(click.HelpFormatter):
+    """Keeps the groups of options that `--help` prints, in place of writing them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups: list[tuple[str, list[tuple[str, str]]]] = []
+
+    @contextmanager
+    def section(self, name: str) -> Iterator[None]:
+        self.groups.append((name, []))
+        yield
+
+    def write_dl(self, rows: Sequence[tuple[str, str]], *_: object, **__: object) -> None:
+        self.groups[-1][1].extend(rows)
+
+
 def _options(context: click.Context) -> list[nodes.Node]:
-    """List the options as the program itself names and explains them; `--help` needs no
-    explaining.
-    """
-    records = [
-        record
-        for parameter in context.command.get_params(context)
-        if "--help" not in parameter.opts
-        and (record := parameter.get_help_record(context))
-        and record[1]
-    ]
-    rows = [
-        nodes.definition_list_item(
-            "",
-            nodes.term("", "", nodes.literal("", term)),
-            nodes.definition("", _paragraph(" ".join(text.split()))),
-        )
-        for term, text in records
-    ]
-    return [nodes.definition_list("", *rows, classes=["options"])] if rows else []
+    """List the options in the groups of `--help`, as the program itself names and explains them."""
+    recorder = _Recorder()
+    context.command.format_options(context, recorder)
+    found: list[nodes.Node] = []
+    for title, rows in recorder.groups:
+        items = [
+            nodes.definition_list_item(
+                "",
+                nodes.term("", "", nodes.literal("", term)),
+                nodes.definition("", _paragraph(" ".join(text.split()))),
+            )
+            for term, text in rows
+            if text and "--help" not in term
+        ]
+        if items and title != "Commands":
+            found += [
+                nodes.rubric("", title),
+                nodes.definition_list("", *items, classes=["options"]),
+            ]
+    return found
