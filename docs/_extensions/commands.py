@@ -101,7 +101,8 @@ def _options(context: click.Context) -> list[nodes.Node]:
     recorder = _Recorder()
     context.command.format_options(context, recorder)
     found: list[nodes.Node] = []
-    for title, rows in recorder.groups:
+    groups = [(title, rows) for title, rows in recorder.groups if title != "Commands"]
+    for title, rows in groups:
         items = [
             nodes.definition_list_item(
                 "",
@@ -111,9 +112,8 @@ def _options(context: click.Context) -> list[nodes.Node]:
             for term, text in rows
             if text and "--help" not in term
         ]
-        if items and title != "Commands":
-            found += [
-                nodes.rubric("", title),
-                nodes.definition_list("", *items, classes=["options"]),
-            ]
+        if items and len(groups) > 1:
+            found.append(nodes.rubric("", title))
+        if items:
+            found.append(nodes.definition_list("", *items, classes=["options"]))
     return found
