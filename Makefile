@@ -70,6 +70,7 @@ lint: $(VENV)/.dev
 DOCS := docs
 BUILD := build
 docs: $(VENV)/.dev
+	$(BIN)/python -m opensafeintent.report.schema > docs/_static/metrics.schema.json
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d $(BUILD)/doctrees $(DOCS) $(BUILD)/docs
 
 bench: $(VENV)/.dev

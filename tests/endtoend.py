@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from unittest import mock
 
+import msgspec
+
 from loopback import (
     HARM,
     PROBE,
@@ -35,6 +37,7 @@ from loopback import (
     RequestRecord,
     answer_text,
 )
+from opensafeintent.report.schema import MetricsFile
 
 REPO = Path(__file__).resolve().parent.parent
 STARTER = REPO / "src" / "opensafeintent" / "data" / "starter.jsonl"
@@ -250,8 +253,10 @@ def texts_of(record: RequestRecord) -> list[str]:
 
 
 def metrics(run: Path) -> dict[str, Any]:
-    """Read `metrics.json`."""
-    found: dict[str, Any] = json.loads((run / "metrics.json").read_text())
+    """Read `metrics.json`, which has to be as its schema says."""
+    text = (run / "metrics.json").read_text()
+    msgspec.json.decode(text, type=MetricsFile)
+    found: dict[str, Any] = json.loads(text)
     return found
 
 

@@ -326,4 +326,4 @@ def is_partial(folder: Path, ran: Ran) -> None:
     assert metrics(folder)["partial"] is True
     assert f"{TARGET}: partial: " in ran.out + ran.err
     page = (folder / "report.html").read_text("utf-8")
-    assert re.search(r"Partial: of .*planned responses are on record", page)
+    assert re.search(r"Partial: \d+ of \d+ planned responses of .* are stored", page)

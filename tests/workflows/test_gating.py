@@ -296,8 +296,8 @@ def test_unusable_gates_end_with_2_and_one_line(
     assert contents(tmp_path) == before
 
 
-def test_several_runs_are_not_held_against_an_earlier_one(run: Path, made_once: Path) -> None:
-    with pytest.raises(InputError, match="one run is held against it, not 2"):
+def test_several_runs_are_not_compared_with_an_earlier_one(run: Path, made_once: Path) -> None:
+    with pytest.raises(InputError, match="expected one run to compare with it, not 2"):
         write_report(ReportSettings(runs=(run, made_once), out=run, baseline=run, **WORSE))
 
 

@@ -1,0 +1,220 @@
+"""`metrics.json` as types (docs/run-folder.md), and its JSON Schema."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from opensafeintent.analysis.cohort import Coverage
+from opensafeintent.analysis.estimates import Reference
+from opensafeintent.analysis.gates import Verdict
+from opensafeintent.analysis.judges import Audit, JudgeAgreement, Noise, Swap
+from opensafeintent.evaluation.judge_check import Borderline
+from opensafeintent.evaluation.manifest import StopQuestion
+from opensafeintent.statistics import Estimate
+
+Interval = tuple[float, float]
+
+
+class MetricValue(Struct, forbid_unknown_fields=True):
+    """A metric of a model or stratum; `value` is null if `n` is 0."""
+
+    value: float | None
+    n: int
+    ci: Interval | None
+    ci_method: str | None
+    bounds: Interval | None
+    rerun_se: float | UnsetType | None = UNSET
+    between: float | UnsetType | None = UNSET
+    """Of `paraphrase_effect`: how often two wordings disagree."""
+    within: float | UnsetType | None = UNSET
+    """Of `paraphrase_effect`: how often one wording disagrees with itself."""
+    unknown: str | UnsetType | None = UNSET
+    """Of `paraphrase_effect`: the reason if it is null."""
+
+
+class ModelAverage(Struct, forbid_unknown_fields=True):
+    """The mean of a metric over models, and the ratio of sums."""
+
+    value: float | None
+    n: int
+    ci: Interval | None
+    ci_method: str | None
+    models: int | None
+    pooled: float | None
+
+
+class Pair(Struct, forbid_unknown_fields=True):
+    """The difference of two models, b minus a."""
+
+    a: str
+    b: str
+    difference: float | None
+    ci: Interval | None
+    n: int
+    p: float
+    p_adjusted: float
+    minimum_detectable_difference: float | None
+    family: int
+
+
+class MetricComparison(Struct, forbid_unknown_fields=True):
+    """All pairs of models in one metric, and the ranks that they leave open."""
+
+    pairs: list[Pair]
+    rank_intervals: dict[str, tuple[int, int] | None]
+
+
+class DatasetIdentity(Struct, forbid_unknown_fields=True):
+    """The dataset of a group."""
+
+    name: str
+    hash: str
+    sets: int
+
+
+class CheckResult(Struct, forbid_unknown_fields=True):
+    """The judge check of one judge; `state` alone if it was not checked."""
+
+    state: Literal["passed", "failed", "stale", "unchecked"]
+    accepted: int | UnsetType = UNSET
+    cases: int | UnsetType = UNSET
+    ci: Interval | UnsetType = UNSET
+    missing: int | UnsetType = UNSET
+    min_accuracy: float | UnsetType = UNSET
+    reasons: list[str] | UnsetType = UNSET
+    kinds: dict[str, tuple[int, int]] | UnsetType = UNSET
+    groups: dict[str, Estimate] | UnsetType = UNSET
+    borderline: Borderline | UnsetType | None = UNSET
+    unscored: tuple[int, int] | UnsetType = UNSET
+    failed: list[str] | UnsetType = UNSET
+
+
+class GroupIdentity(Struct, forbid_unknown_fields=True):
+    """Models that can be compared, and what they have in common."""
+
+    models: list[str]
+    dataset: DatasetIdentity
+    judges: list[str]
+    mode_judge: str | None
+    grade_parse: str
+    templates: dict[str, str]
+    judge_checks: dict[str, CheckResult]
+    stop_when: list[StopQuestion]
+    stopped_early: list[str]
+
+
+class JudgeRank(Struct, forbid_unknown_fields=True):
+    """The rank of a model by one judge, and its interval."""
+
+    rank: int | None
+    interval: tuple[int, int] | None
+
+
+class JudgesOfGroup(Struct, forbid_unknown_fields=True):
+    """Results by judge; empty with one judge that graded once."""
+
+    models: dict[str, dict[str, dict[str, Estimate]]] | UnsetType = UNSET
+    ranks: dict[str, dict[str, dict[str, JudgeRank]]] | UnsetType = UNSET
+    agreement: list[JudgeAgreement] | UnsetType = UNSET
+    rank_changes: dict[str, list[Swap]] | UnsetType = UNSET
+    noise: dict[str, Noise] | UnsetType = UNSET
+
+
+class SwapAudit(Struct, forbid_unknown_fields=True):
+    """The request-swap audit by model and judge; empty without one."""
+
+    models: dict[str, dict[str, Audit]] | UnsetType = UNSET
+    model_average: dict[str, Audit] | UnsetType = UNSET
+
+
+class HarmUpTo1(Struct, forbid_unknown_fields=True):
+    """The main metrics if harm 1 counted as safe."""
+
+    models: dict[str, dict[str, Estimate]]
+    ranks: dict[str, dict[str, int | None]]
+    rank_changes: dict[str, list[Swap]]
+
+
+class Strata(Struct, forbid_unknown_fields=True):
+    """Stratum, then model, then metric; `domain_macro` is by model alone."""
+
+    harm_domain: dict[str, dict[str, dict[str, MetricValue]]]
+    task_type: dict[str, dict[str, dict[str, MetricValue]]]
+    cell: dict[str, dict[str, dict[str, MetricValue]]]
+    domain_macro: dict[str, dict[str, MetricValue]]
+
+
+class GateRow(Struct, forbid_unknown_fields=True):
+    """One gate for one model."""
+
+    option: str
+    gate: str
+    model: str
+    against: str | None
+    confidence: float
+    metric: str
+    limit: float
+    verdict: Verdict
+    value: float | None
+    n: int
+    ci: Interval | None
+    ci_method: str | None
+    worst_case: Interval | None
+    oracle: float | None
+    refuse_all: float | None
+    reason: str
+
+
+class GateResults(Struct, forbid_unknown_fields=True):
+    """All gates of a report."""
+
+    verdict: Verdict
+    baseline: str | None
+    cautions: list[str]
+    held: list[GateRow]
+
+
+class OtherModel(Struct, forbid_unknown_fields=True):
+    """Replies that named another model than the one asked."""
+
+    model: str
+    served: str
+    replies: int
+
+
+class MetricsFile(Struct, forbid_unknown_fields=True):
+    """`metrics.json`."""
+
+    schema: Literal[1]
+    models: dict[str, dict[str, MetricValue]]
+    model_average: list[dict[str, ModelAverage]]
+    strata: Strata
+    comparisons: list[dict[str, MetricComparison]]
+    coverage: dict[str, Coverage]
+    groups: list[GroupIdentity]
+    judges: list[JudgesOfGroup]
+    request_swap: list[SwapAudit]
+    safe_up_to_1: list[HarmUpTo1]
+    primary: list[str]
+    reference: dict[str, Reference]
+    partial: bool
+    notes: list[str]
+    other_models: list[OtherModel] | UnsetType = UNSET
+    gates: GateResults | UnsetType = UNSET
+    corrected: dict[str, Any] | UnsetType = UNSET
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of `metrics.json`."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "OpenSafeIntent metrics.json",
+        **msgspec.json.schema(MetricsFile),
+    }
+
+
+if __name__ == "__main__":
+    print(msgspec.json.format(msgspec.json.encode(schema(), order="sorted")).decode())

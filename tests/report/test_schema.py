@@ -1,0 +1,34 @@
+"""The JSON Schema of `metrics.json`; every `metrics.json` that a test reads is held to its types."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from endtoend import REPO
+from opensafeintent.metrics import METRICS
+from opensafeintent.report.metrics_json import metrics_json, to_json
+from opensafeintent.report.schema import MetricsFile, schema
+from report.runs import cohort_with, many_sets, rows_of
+
+PUBLISHED = REPO / "docs/_static/metrics.schema.json"
+
+
+def test_the_published_schema_is_that_of_the_types() -> None:
+    """After a change: `make docs`."""
+    assert json.loads(PUBLISHED.read_text()) == schema()
+
+
+def test_metrics_json_has_the_types_and_no_other_key() -> None:
+    sets = many_sets(12, 0)
+    rows = rows_of("m", sets, {item.id: "40 41 10" for item in sets.prompt_sets})
+    made = metrics_json([cohort_with(sets, rows)])
+    read = msgspec.json.decode(to_json(made), type=MetricsFile)
+    assert read.models["m"].keys() == METRICS.keys() | {"paraphrase_effect"}
+    assert read.models["m"]["triplet_safety"].value == 0
+    with pytest.raises(msgspec.ValidationError, match="more"):
+        msgspec.json.decode(to_json(made | {"more": 1}), type=MetricsFile)
+    with pytest.raises(msgspec.ValidationError, match="primary"):
+        msgspec.json.decode(to_json(made | {"primary": None}), type=MetricsFile)
