@@ -9,11 +9,11 @@ from msgspec import UNSET, Struct, UnsetType
 
 from opensafeintent.analysis.cohort import Coverage
 from opensafeintent.analysis.estimates import Reference
-from opensafeintent.analysis.gates import Verdict
 from opensafeintent.analysis.judges import Audit, JudgeAgreement, Noise, Swap
 from opensafeintent.evaluation.judge_check import Borderline
 from opensafeintent.evaluation.manifest import StopQuestion
 from opensafeintent.statistics import Estimate
+from opensafeintent.statistics.thresholds import Verdict
 
 Interval = tuple[float, float]
 
