@@ -273,4 +273,4 @@ def test_corrected_stands_beside_raw(tmp_path: Path) -> None:
     assert (refused["value"], refused["ci"]) == (None, None) and refused["refused"]
     tables = [*all_tables(cohorts), table]
     page = render_page(cohorts, [a_run()], tables, [], {}, include_unsafe=False).decode()
-    assert "is told under “Corrected by human labels”" in page
+    assert "Quote the numbers under “Corrected by human labels”" in page

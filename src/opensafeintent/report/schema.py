@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -177,6 +177,26 @@ class GateResults(Struct, forbid_unknown_fields=True):
     held: list[GateRow]
 
 
+class CorrectedMetric(Struct, forbid_unknown_fields=True):
+    """A metric corrected by human labels; `refused` has the reason if there is none."""
+
+    value: float | None
+    ci: Interval | None
+    refused: str | None
+    assumes: str | UnsetType = UNSET
+    labels: int | UnsetType = UNSET
+    units: str | UnsetType = UNSET
+    labelled_sets: int | None | UnsetType = UNSET
+    annotators: int | UnsetType = UNSET
+    power: float | None | UnsetType = UNSET
+
+
+class CorrectedMetrics(Struct, forbid_unknown_fields=True):
+    """Metrics corrected by human labels, by model."""
+
+    models: dict[str, dict[str, CorrectedMetric]]
+
+
 class OtherModel(Struct, forbid_unknown_fields=True):
     """Replies that named another model than the one asked."""
 
@@ -204,10 +224,10 @@ class MetricsFile(Struct, forbid_unknown_fields=True):
     notes: list[str]
     other_models: list[OtherModel] | UnsetType = UNSET
     gates: GateResults | UnsetType = UNSET
-    corrected: dict[str, Any] | UnsetType = UNSET
+    corrected: CorrectedMetrics | UnsetType = UNSET
 
 
-def schema() -> dict[str, Any]:
+def schema() -> dict[str, object]:
     """Return the JSON Schema (draft 2020-12) of `metrics.json`."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
