@@ -186,9 +186,9 @@ class CorrectedMetric(Struct, forbid_unknown_fields=True):
     assumes: str | UnsetType = UNSET
     labels: int | UnsetType = UNSET
     units: str | UnsetType = UNSET
-    labelled_sets: int | None | UnsetType = UNSET
+    labelled_sets: int | UnsetType | None = UNSET
     annotators: int | UnsetType = UNSET
-    power: float | None | UnsetType = UNSET
+    power: float | UnsetType | None = UNSET
 
 
 class CorrectedMetrics(Struct, forbid_unknown_fields=True):
