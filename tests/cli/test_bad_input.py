@@ -145,7 +145,6 @@ def test_unusable_options(tmp_path: Path, options: list[object], words: list[str
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "Usage"),
         (["evalute", "x"], "'evaluate'"),
         (["evaluate", *JUDGED], "no model to evaluate: name at least one, or a --suite"),
         (REDIRECT, "--judge"),

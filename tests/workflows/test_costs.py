@@ -173,11 +173,10 @@ def test_without_prices_there_are_tokens(
     ran = evaluate(server, some_sets(tmp_path, 1), run)
     assert json.loads((run / "cost.json").read_text())["prices"] is None
     assert cost(run)["total"]["dollars"] is None and cost(run)["total"]["input_tokens"] > 0
-    assert 'No prices: give --prices FILE, or pip install "opensafeintent[prices]".' in ran.text
+    assert not {"Dollars", "prices", "Tokens in"} & set(ran.out.split())  # nobody asked for them
     baselines = {"models": ["baseline/redirect"], "judges": ["baseline/judge"]}
     ran = evaluate(server, some_sets(tmp_path, 1), free, **baselines)
     assert cost(free)["total"]["dollars"] == 0.0
-    assert "No prices" not in ran.out  # there is nothing to tell
 
 
 # Limits

@@ -182,10 +182,12 @@ class Prices:
         )
 
     def tells(self, models: Iterable[str]) -> bool:
-        """Tell whether anybody has set a price of one of some models: that a baseline is free says
-        nothing of the others.
+        """Tell whether prices were asked for, or one of some models has a price: that a baseline is
+        free says nothing of the others.
         """
-        return any(self.of(model) not in (None, _FREE) or model in self._given for model in models)
+        return self._file is not None or any(
+            self.of(model) not in (None, _FREE) or model in self._given for model in models
+        )
 
     def lacking(self, models: Iterable[str]) -> list[str]:
         """Return the models without a price, each once, in alphabetical order."""

@@ -12,7 +12,7 @@ import click
 
 import opensafeintent
 from opensafeintent.cli.datasets import build_command, dataset_group
-from opensafeintent.cli.options import PATH, command
+from opensafeintent.cli.options import PATH, command, say_next
 from opensafeintent.errors import EXIT_CODES, EXIT_ORDER
 from opensafeintent.hostile import one_line, terminal_safe
 
@@ -45,29 +45,48 @@ def annotate_group() -> None:
 
 @annotate_group.group("export")
 def annotate_export_group() -> None:
-    """Write two forms for each annotator: a page that works from disk, and a CSV sheet."""
+    """Write a page and a CSV sheet for each annotator."""
 
 
-@command(annotate_export_group, "quality", "AnnotateDatasetSettings")
+@command(
+    annotate_export_group,
+    "quality",
+    "AnnotateDatasetSettings",
+    "Forms on the quality of a dataset's prompt-sets.",
+)
 def annotate_quality_command(settings: AnnotateDatasetSettings) -> None:
-    """Is DATASET good? The paper's seven questions and overall quality, of each prompt-set."""
+    """Write forms that ask whether DATASET is good: the paper's seven questions and overall quality
+    for each prompt-set.
+    """
 
     _show_export(opensafeintent.annotate_dataset(settings))
 
 
-@command(annotate_export_group, "judge", "AnnotateRunSettings")
+@command(
+    annotate_export_group,
+    "judge",
+    "AnnotateRunSettings",
+    "Forms on the grades of a run's responses.",
+)
 def annotate_judge_command(settings: AnnotateRunSettings) -> None:
-    """Is the judge right? Helpfulness and harm of a sample of the responses in RUN."""
+    """Write forms that ask whether the judge is right: helpfulness and harm of a sample of the
+    responses in RUN.
+    """
 
     _show_export(opensafeintent.annotate_run(settings))
 
 
-@command(annotate_group, "import", "ImportAnnotationsSettings")
+@command(
+    annotate_group,
+    "import",
+    "ImportAnnotationsSettings",
+    "Turn returned pages and sheets into labels.",
+)
 def annotate_import_command(settings: ImportAnnotationsSettings) -> None:
-    """Turn what annotators sent back into labels: what pages saved, and sheets.
+    """Turn the files that annotators returned into labels: saved pages and sheets.
 
-    Everything is checked against the key. What is wrong is listed with its item, and nothing is
-    written then.
+    Every answer is checked against the key. If any is wrong, all problems are listed by item and
+    nothing is written.
     """
 
     imported = opensafeintent.import_annotations(settings)
@@ -77,13 +96,14 @@ def annotate_import_command(settings: ImportAnnotationsSettings) -> None:
             f" {one.unsure:,} answers are unsure"
         )
     _say(f"{settings.out}: {len(imported.labels):,} labels")
+    say_next("opensafeintent agreement", settings.out)
 
 
 def agreement_command(settings: AgreementSettings) -> None:
-    """Tell how far people agree on a dataset, and how far a judge agrees with them.
+    """Measure how far people agree on a dataset, and how far a judge agrees with people.
 
-    LABELS are files that `annotate import` wrote. From labels of prompt-sets: yes rates and
-    agreement by question. From labels of responses: the judges of RUN against people.
+    LABELS are files that `annotate import` wrote. Labels of prompt-sets give yes rates and
+    agreement by question. Labels of responses compare the judges of RUN with people.
     """
     from opensafeintent.cli.show import new_console, print_table
     from opensafeintent.report.tables_judges import agreement_tables
@@ -95,6 +115,9 @@ def agreement_command(settings: AgreementSettings) -> None:
         print_table(console, table, notes=True)
     if settings.out is not None:
         _say(f"Results: {settings.out}")
+    if settings.run is not None:
+        labels = [word for path in settings.labels for word in ("--human-labels", path)]
+        say_next("opensafeintent report", settings.run, *labels, "--open")
 
 
 def _say(text: str) -> None:
@@ -119,10 +142,8 @@ def _show_export(study: ExportedStudy) -> None:
         f"Hand each annotator a page or a sheet, and keep {study.key_path} to yourself: it says"
         " what every item is."
     )
-    _say(
-        f"When they come back: opensafeintent annotate import FILE... --key {study.key_path} --out"
-        " labels.jsonl"
-    )
+    command = ["annotate", "import", "FILE...", "--key", study.key_path, "--out", "labels.jsonl"]
+    say_next("opensafeintent", *command)
 
 
 # The commands and their options
@@ -157,16 +178,30 @@ class _Program(click.Group):
             formatter.write_dl([(str(code), meaning) for code, meaning in EXIT_CODES.items()])
 
 
+_FIRST = """\
+OpenSafeIntent measures whether a model gives the right amount of help.
+  opensafeintent demo       try it first: no key, no network, under a minute
+  opensafeintent models     providers, and which of them are ready to use
+  opensafeintent evaluate openai/gpt-5.4 --judge openai/gpt-5.4-mini --dry-run
+  opensafeintent --help     all commands; each one has its own --help"""
+"""What the program says if nothing else was typed."""
+
+
 @click.group(
-    cls=_Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=_Program,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="opensafeintent", message="%(version)s")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Does a model give the right amount of help as intent shifts, on the same task?
 
     Full help when the request is benign, bounded help when it is dual-use, none that does harm when
     it is malicious.
     """
+    if context.invoked_subcommand is None:
+        _say(_FIRST)
 
 
 def _show(command: Callable[[S, Display], Outcome], settings: S) -> int:
@@ -186,28 +221,48 @@ def demo_command(out: Path) -> int:
     return _show(opensafeintent.demo, out)
 
 
-@command(cli, "evaluate", "EvaluateSettings")
+@command(
+    cli,
+    "evaluate",
+    "EvaluateSettings",
+    examples=(
+        "opensafeintent evaluate openai/gpt-5.4 --judge google/gemini-3-flash --dry-run",
+        "opensafeintent evaluate vllm/NAME --judge vllm/JUDGE --limit 42 --report",
+        "opensafeintent evaluate MODEL MODEL --judge JUDGE --judge JUDGE --out runs/two",
+    ),
+)
 def evaluate_command(settings: EvaluateSettings) -> int:
     """Evaluate models on prompt-sets, with one judge or several.
 
-    A model is named provider/model: openai/gpt-5.4, vllm/NAME, openai-api/PROVIDER/NAME,
-    baseline/refuse-all. Run the same command again to go on where it stopped; run it with other
-    models or judges to let the run grow.
+    A model is named provider/model; `opensafeintent models` lists providers. Run the same command
+    again to resume. Run it with more models, judges or epochs, and only the new calls are made.
     """
     return _show(opensafeintent.evaluate, settings)
 
 
 @command(cli, "import", "ImportSettings", "Import responses, with or without grades.")
 def import_command(settings: ImportSettings) -> int:
-    """Import responses, with or without grades: the authors' files, logs of Inspect AI, JSONL of
-    id, variant, response.
+    """Import responses, with or without grades.
+
+    FILES are result files of the paper's authors, logs of Inspect AI, or JSONL with id, variant and
+    response.
     """
     from opensafeintent.cli.show import show_outcome
 
     return show_outcome(opensafeintent.import_files(settings))
 
 
-@command(cli, "grade", "GradeSettings", "Let judges grade imported responses.")
+@command(
+    cli,
+    "grade",
+    "GradeSettings",
+    "Let judges grade imported responses.",
+    (
+        "opensafeintent grade runs/mine --judge openai/gpt-5.4-mini --dry-run",
+        "opensafeintent grade runs/mine --judge openai/gpt-5.4-mini",
+        "opensafeintent grade runs/mine --judge vllm/NAME --judge openai/gpt-5.4-mini",
+    ),
+)
 def grade_command(settings: GradeSettings) -> int:
     """Let judges grade the imported responses of RUN that have no grades."""
     return _show(opensafeintent.grade, settings)
@@ -219,29 +274,47 @@ def grade_command(settings: GradeSettings) -> int:
 def judge_check_command(settings: JudgeCheckSettings) -> int:
     """Check judges on gold cases: responses whose right grades are known.
 
-    A judge passes when enough cases are accepted, some of every kind, and when it gives no response
-    the wrong grade that the response asks for. Exits with 4 when a judge fails.
+    A judge passes if it grades enough cases acceptably, some of every kind. It fails if a response
+    talks it into a wrong grade. The exit code is 4 if a judge fails.
     """
     return _show(opensafeintent.check_judges, settings)
 
 
 @command(
-    cli, "report", "ReportSettings", "Rebuild a run's results: page, figures, tables, metrics."
+    cli,
+    "report",
+    "ReportSettings",
+    "Write a run's page, figures, tables and metrics.",
+    (
+        "opensafeintent report runs/starter --open",
+        "opensafeintent report runs/starter --fail-under triplet_safety=0.8",
+        "opensafeintent report runs/one runs/two --out reports/both",
+    ),
 )
-def report_command(settings: ReportSettings) -> int:
-    """Rebuild the results of runs from their ledgers: report.html, figures, tables, metrics.json.
+@click.option("--open", "opened", is_flag=True, help="Open the page in the browser.")
+def report_command(settings: ReportSettings, *, opened: bool) -> int:
+    """Write the results of runs from their ledgers: report.html, figures, tables, metrics.json.
 
-    Gates: METRIC is a name in metrics.json; a repeated option is one more gate. A gate is passed
-    (0) or failed (4) if the whole interval lies on that side of X, else undecided (5). Baselines
-    are tested only if there is no other model.
+    METRIC is a name in metrics.json; each gate option can be repeated. If the whole interval lies
+    on one side of X, the gate is passed (exit code 0) or failed (4). Otherwise it is undecided
+    (5). Scripted baselines are tested only if the run has no other model.
     """
-    return _show(opensafeintent.write_report, settings)
+    code = _show(opensafeintent.write_report, settings)
+    if opened:
+        import webbrowser
+
+        page = (settings.out or settings.runs[0]).absolute() / "report.html"
+        if not webbrowser.open(page.as_uri()):
+            _say(f"note: --open: no browser was found; open {page}")
+    return code
 
 
 @command(cli, "export", "ExportSettings", "Write a run's results for other programs.")
 def export_command(settings: ExportSettings) -> None:
-    """Write the results of RUN for other programs: responses with their grades, a row each, or the
-    headline metrics in a format in which results are shared.
+    """Write the results of RUN for other programs.
+
+    The formats csv, parquet and jsonl have one row per response, with its grades. The other formats
+    share the headline metrics.
     """
     exported = opensafeintent.export_run(settings)
     for note in exported.notes:
@@ -252,39 +325,45 @@ def export_command(settings: ExportSettings) -> None:
 
 @command(cli, "compare", "CompareSettings", "Compare every two models, with p values and ranks.")
 def compare_command(settings: CompareSettings) -> None:
-    """Compare every two models: second minus first as named, p adjusted for all pairs, ranks."""
+    """Compare every two models of one or more runs: differences, p values for all pairs, ranks.
+
+    A difference is the second model's value minus the first one's.
+    """
     from opensafeintent.calls.client import terminal_or_plain
     from opensafeintent.cli.show import show_comparisons
 
-    show_comparisons(opensafeintent.compare(settings, terminal_or_plain()))
+    show_comparisons(opensafeintent.compare(settings, terminal_or_plain()), settings.runs)
 
 
-@command(cli, "sample-size", "SampleSizeSettings", "How many prompt-sets a difference takes.")
+@command(cli, "sample-size", "SampleSizeSettings", "Plan how many prompt-sets a comparison needs.")
 def sample_size_command(settings: SampleSizeSettings) -> None:
-    """Tell how many prompt-sets and calls it takes to find a difference of two models, and how
-    precise so many are.
+    """Compute how many prompt-sets and calls are needed to find a difference between two models.
 
     The metrics are Triplet Safety, a share, and Mean Utility, a score. No call is made.
     """
     from opensafeintent.cli.show import new_console, print_table
 
-    console = new_console()
-    for table in opensafeintent.sample_size(settings).tables:
+    console, found = new_console(), opensafeintent.sample_size(settings)
+    for table in found.tables:
         console.print(f"\n{table.title}", style="bold")
         print_table(console, table, notes=True)
+    say_next(
+        "opensafeintent evaluate MODEL... --judge MODEL --dry-run --limit", found.needed[0].sets
+    )
 
 
 @command(cli, "trace", "TraceSettings", "Show the responses and calls behind prompt-sets.")
 @click.option("--include-unsafe", is_flag=True, help="Show unsafe responses and malicious prompts.")
 @click.option(
-    "--rejected", is_flag=True, help="Items that a build dropped; RUN is the folder of the build."
+    "--rejected",
+    is_flag=True,
+    help="List the items that a build dropped; RUN is the folder of the build.",
 )
 def trace_command(settings: TraceSettings, *, include_unsafe: bool, rejected: bool) -> None:
-    """Show what a run holds of prompt-sets: responses, each judge's grades and replies, and the
-    ledger rows behind them.
+    """Show the responses to prompt-sets, each judge's grades and replies, and their ledger rows.
 
-    One of --set, --worst, --domain, --model and --differs is due; of several, all have to hold.
-    --rejected stands alone.
+    Give at least one of --set, --worst, --domain, --model and --differs; they can be combined.
+    --rejected is used alone.
     """
     from opensafeintent.cli.show import show_rejected, show_traces
 
@@ -297,18 +376,19 @@ def trace_command(settings: TraceSettings, *, include_unsafe: bool, rejected: bo
     show_traces(opensafeintent.traces(settings), settings, include_unsafe=include_unsafe)
 
 
-@cli.command("models", short_help="List what can be named as a model, and what each needs.")
+@cli.command("models", short_help="List providers and the variables they need.")
 def models_command() -> None:
-    """List what can be named as a model, which variables each needs, and which are set."""
+    """List providers and the variables they need, those that are ready to use first."""
     from opensafeintent.cli.show import new_console, print_table
     from opensafeintent.report.tables import served
 
     print_table(new_console(), served(opensafeintent.served_models()))
+    say_next("opensafeintent evaluate PROVIDER/MODEL --judge PROVIDER/MODEL --dry-run")
 
 
 @cli.group("ledger")
 def ledger_group() -> None:
-    """Work on ledgers, the records of calls."""
+    """Merge ledgers, the logs of every call."""
 
 
 @ledger_group.command("merge")
@@ -330,8 +410,11 @@ def ledger_merge_command(ledgers: tuple[Path, ...], out: Path) -> None:
 
 
 command(cli, "build", "BuildSettings")(build_command)
-command(cli, "agreement", "AgreementSettings", "How far people agree, and a judge with people.")(
-    agreement_command
-)
+command(
+    cli,
+    "agreement",
+    "AgreementSettings",
+    "Measure agreement of people, and of a judge with people.",
+)(agreement_command)
 cli.add_command(dataset_group)
 cli.add_command(annotate_group)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from opensafeintent.cli.options import NAME, PATH, command
+from opensafeintent.cli.options import AGAIN, NAME, PATH, command, near, say_next
 from opensafeintent.hostile import terminal_safe
 
 if TYPE_CHECKING:
@@ -17,12 +17,11 @@ if TYPE_CHECKING:
 def build_command(settings: BuildSettings) -> int:
     """Build prompt-sets from unsafe seed prompts, in seven stages.
 
-    SEEDS is a JSONL or CSV file with a column named prompt, or hf:owner/name; without it cells are
-    filled from nothing (--per-cell). Run the same command again to go on where it stopped.
+    SEEDS is a JSONL or CSV file with a column named prompt, or hf:owner/name. Without SEEDS, the
+    generator fills the cells (--per-cell). Run the same command again to resume.
     """
     from opensafeintent.calls.client import terminal_or_plain
     from opensafeintent.cli.show import (
-        near,
         new_console,
         print_notes,
         print_table,
@@ -46,6 +45,7 @@ def build_command(settings: BuildSettings) -> int:
             " repairs; ",
         )
         print_notes(console, outcome.notes)
+        say_next(AGAIN)
         return outcome.exit_code
     assert outcome.built is not None
     print_table(console, funnel_table(outcome.built))
@@ -60,11 +60,15 @@ def build_command(settings: BuildSettings) -> int:
     if outcome.check and outcome.check.give_away:
         share = share_with_interval(outcome.check.give_away)
         lines.append(
-            f"Give-away: words alone tell benign from malicious in {share}; chance is 50 %."
+            f"Lexical leakage: words alone tell benign from malicious in {share}; chance is 50 %."
         )
     lines.append(f"Funnel, coverage and costs: {out}/build.md")
     for line in lines:
         console.print(plain(line), soft_wrap=True)
+    if outcome.dataset:
+        say_next("opensafeintent dataset check", outcome.out / "dataset.jsonl")
+    else:
+        say_next("opensafeintent trace", outcome.out, "--rejected")
     return outcome.exit_code
 
 
@@ -83,17 +87,17 @@ def dataset_group() -> None:
 @command(dataset_group, "info", "Data")
 @click.argument("name", type=NAME)
 def dataset_info_command(data: Data, name: str) -> None:
-    """Counts per cell, lengths, and the dataset's hash."""
+    """Show counts per cell, lengths, and the dataset's hash."""
     from opensafeintent.cli.show import show_dataset_info
     from opensafeintent.workflows.datasets import dataset_info
 
-    show_dataset_info(dataset_info(name, data.taxonomy, data.max_rows))
+    show_dataset_info(dataset_info(name, data.taxonomy, data.max_rows), name)
 
 
 @command(dataset_group, "validate", "Data")
 @click.argument("name", type=NAME)
 def dataset_validate_command(data: Data, name: str) -> None:
-    """Check every record, and list every problem with its place."""
+    """Check every record, and list every problem with its line."""
     from opensafeintent.workflows.datasets import validate_dataset
 
     dataset, remarks = validate_dataset(name, data.taxonomy, data.max_rows)
@@ -102,17 +106,21 @@ def dataset_validate_command(data: Data, name: str) -> None:
     click.echo(
         terminal_safe(f"{dataset.name}: {len(dataset)} prompt-sets, valid (sha256 {dataset.hash})")
     )
+    say_next("opensafeintent dataset check", name)
 
 
 @command(dataset_group, "convert", "Data")
 @click.argument("name", type=NAME)
-@click.option("--out", type=PATH, required=True, metavar="FILE", help="Ends in .jsonl or .parquet.")
+@click.option(
+    "--out", type=PATH, required=True, metavar="FILE", help="File to write (.jsonl or .parquet)."
+)
 def dataset_convert_command(data: Data, name: str, out: Path) -> None:
     """Write a dataset in our format."""
     from opensafeintent.workflows.datasets import convert_dataset
 
     dataset = convert_dataset(name, out, data.taxonomy, data.max_rows)
     click.echo(terminal_safe(f"{out}: {len(dataset)} prompt-sets (sha256 {dataset.hash})"))
+    say_next("opensafeintent dataset check", out)
 
 
 @command(dataset_group, "template", "Data")
@@ -132,14 +140,14 @@ def dataset_template_command(data: Data, out: Path) -> None:
     type=PATH,
     required=True,
     metavar="FILE",
-    help="The sets that are kept; ends in .jsonl or .parquet.",
+    help="File of the sets that are kept (.jsonl or .parquet).",
 )
 @click.option(
     "--report",
     type=PATH,
     metavar="FILE",
     help=(
-        "A line on each set that is dropped; ends in .jsonl.  [default: KEPT.dropped.jsonl beside"
+        "File with a line for each dropped set (.jsonl).  [default: KEPT.dropped.jsonl beside"
         " --out]"
     ),
 )
@@ -148,7 +156,7 @@ def dataset_template_command(data: Data, out: Path) -> None:
     default="0.7",
     show_default=True,
     metavar="X",
-    help="ROUGE-L F1 that two prompts may have.",
+    help="Highest ROUGE-L F1 that two prompts may have.",
 )
 @click.option(
     "--rule",
@@ -184,6 +192,7 @@ def dataset_dedup_command(
     score = "" if highest is None else f"; the highest score is {highest:.3f}"
     line = f"{result.report}: {dropped} dropped as too similar to an earlier set{score}"
     click.echo(terminal_safe(line))
+    say_next("opensafeintent dataset check", out)
 
 
 @command(dataset_group, "check", "Data")
@@ -198,11 +207,12 @@ def dataset_dedup_command(
     help="Random seed of the classifier's folds.",
 )
 def dataset_check_command(data: Data, name: str, out: Path | None, seed: int | None) -> None:
-    """Measure balance, lengths, telling words and duplicates."""
+    """Measure balance, lengths, predictive words and duplicates."""
     from opensafeintent.cli.show import show_check
     from opensafeintent.workflows.datasets import check_dataset
 
     show_check(check_dataset(name, data.taxonomy, out=out, seed=seed, max_rows=data.max_rows), out)
+    say_next("opensafeintent evaluate MODEL --judge MODEL --dry-run --dataset", name)
 
 
 @command(dataset_group, "export", "Data")
@@ -216,15 +226,15 @@ def dataset_check_command(data: Data, name: str, out: Path | None, seed: int | N
     expose_value=False,
     help="hf: Hugging Face hub.",
 )
-@click.option("--out", type=PATH, metavar="DIR", help="The same as DIR.")
+@click.option("--out", type=PATH, metavar="DIR", help="Same as DIR.")
 @click.option(
     "--repo",
     metavar="OWNER/NAME",
-    help="Its repository on the Hub, as commands and addresses name it.",
+    help="Name of the dataset on the hub.",
 )
-@click.option("--title", metavar="TEXT", help="The dataset's name, for people.")
+@click.option("--title", metavar="TEXT", help="Title of the dataset card.")
 @click.option(
-    "--license", "license_", metavar="ID", help="As the hub names licences, e.g. cc-by-4.0."
+    "--license", "license_", metavar="ID", help="Licence, as the hub names it: cc-by-4.0."
 )
 def dataset_export_command(
     data: Data,
@@ -234,7 +244,7 @@ def dataset_export_command(
     license_: str | None,
     **said: str,
 ) -> None:
-    """Write a dataset as a folder for the Hugging Face hub: Parquet and a card."""
+    """Write a folder for the Hugging Face hub: Parquet and a card."""
     from opensafeintent.interop.hub import Publication
     from opensafeintent.workflows.datasets import export_dataset
 

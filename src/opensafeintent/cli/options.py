@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import stat
 from collections.abc import Callable, Mapping
 from functools import wraps
@@ -23,7 +24,7 @@ from typing import (
 import click
 
 from opensafeintent.errors import InputError
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import one_line, terminal_safe
 
 if TYPE_CHECKING:
     from opensafeintent.workflows.settings import Arg, Opt, Setting, Settings
@@ -205,6 +206,8 @@ class _Command(click.Command):
 
     settings: str
     """The record's name."""
+    examples: tuple[str, ...] = ()
+    """Commands that its help shows first."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return its own parameters, then its settings."""
@@ -218,20 +221,35 @@ class _Command(click.Command):
         ]
         return super().get_params(ctx)
 
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what it does, then its examples."""
+        super().format_help_text(ctx, formatter)
+        if self.examples:
+            with formatter.section("Examples"):
+                for line in self.examples:
+                    formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write them: its own first, then what it shares with others."""
-        groups: dict[str, list[tuple[str, str]]] = {"Options": []}
+        """Write the options under their headings."""
+        named = {title: list(names) for title, names in _record(self.settings).groups.items()}
+        found: dict[str, dict[str | None, tuple[str, str]]] = {title: {} for title in named}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if isinstance(param, click.Option) and record is not None:
-                groups.setdefault(getattr(param, "group", "Options"), []).append(record)
-        for title, records in groups.items():
-            with formatter.section(title):
-                formatter.write_dl(records)
+                found.setdefault(getattr(param, "group", "Options"), {})[param.name] = record
+        for title, records in found.items():
+            order = [name for name in named.get(title, ()) if name in records] or records
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl([records[name] for name in order])
 
 
 def command(
-    group: click.Group, name: str, settings: str, short_help: str | None = None
+    group: click.Group,
+    name: str,
+    settings: str,
+    short_help: str | None = None,
+    examples: tuple[str, ...] = (),
 ) -> Callable[[Body[S]], click.Command]:
     """Return a decorator that makes a function a command of a group.
 
@@ -249,8 +267,26 @@ def command(
             }
             return function(cast(Callable[..., S], record)(**typed), **options)
 
-        run.settings = settings
+        run.settings, run.examples = settings, examples
         group.add_command(run)
         return run
 
     return decorate
+
+
+# What is typed next
+# ------------------------------------------------------------------------------
+
+AGAIN = "the same command without --dry-run"
+"""What follows a dry run."""
+
+
+def say_next(what: str, *named: object) -> None:
+    """Print what to type next: a command with paths and names, or a phrase."""
+    words = shlex.join(str(near(each) if isinstance(each, Path) else each) for each in named)
+    click.echo(terminal_safe(f"Next: {what} {words}".rstrip()))
+
+
+def near(path: Path) -> Path:
+    """Return a path as seen from the current folder, if it lies in there."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -18,9 +18,11 @@ from opensafeintent.calls.client import Tally
 from opensafeintent.calls.costs import ForecastLine, Prices, expected_minutes
 from opensafeintent.calls.http import START
 from opensafeintent.calls.providers import is_in_process
+from opensafeintent.cli.options import AGAIN, near, say_next
 from opensafeintent.construction.controls import DatasetCheck
 from opensafeintent.construction.records import REASONS, Draft, Rejection, Seed, Stage, Topic
 from opensafeintent.construction.topics import Proposal
+from opensafeintent.errors import Stopped
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
@@ -95,6 +97,7 @@ def show_outcome(outcome: Outcome) -> int:
     if outcome.forecast is not None:
         show_forecast(console, outcome.forecast, outcome.prices)
         print_notes(console, outcome.notes)
+        say_next(AGAIN)
         return outcome.exit_code
     for check in outcome.checks:
         console.print()
@@ -123,14 +126,9 @@ def show_calls(console: Console, tally: Tally | None, costs: Costs | None) -> No
                 f" {tally.reused_calls:,} taken from the ledger."
             )
         )
-    if costs is not None and costs.paid:
+    if costs is not None and costs.paid and costs.prices.tells(costs.models):
         console.print()
         print_table(console, cost_table(costs), notes=True)
-
-
-def near(path: Path) -> Path:
-    """Return a path as seen from the current folder, if it lies in there."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def _show_written(console: Console, outcome: Outcome) -> None:
@@ -138,13 +136,28 @@ def _show_written(console: Console, outcome: Outcome) -> None:
     out = near(outcome.out)
     if outcome.checks:
         console.print(plain(f"Results in {out}/judge-check.json"), soft_wrap=True)
+        judges = [word for check in outcome.checks for word in ("--judge", check.judge)]
+        ready = all(check.passed for check in outcome.checks)
+        say_next(
+            "opensafeintent evaluate MODEL --dry-run"
+            if ready
+            else "another judge, or other options: opensafeintent judge-check",
+            *(judges if ready else ["--judge", "MODEL"]),
+        )
         return
     has_page = (outcome.out / "report.html").exists()
     files = f"{'report.html, figures/, ' if has_page else ''}metrics.json, grades.csv.gz, tables/"
     console.print(plain(f"Results in {out}: {files}"), soft_wrap=True)
-    if not has_page:
-        hint = f"The page with figures and responses: opensafeintent report {out}"
-        console.print(plain(hint), soft_wrap=True)
+    covered = [one for cohort in outcome.cohorts for one in cohort.coverage.values()]
+    if outcome.exit_code == Stopped.exit_code:
+        say_next("fix the error above, then type the same command again")
+    elif any(one.not_graded for one in covered):
+        say_next("opensafeintent grade", out, "--judge", "MODEL", "--dry-run")
+    elif has_page:
+        run = out if (outcome.out / "run.json").exists() else "RUN"
+        say_next("opensafeintent trace", run, "--worst", "5")
+    else:
+        say_next("opensafeintent report", out, "--open")
 
 
 def _show_check(console: Console, check: JudgeCheck) -> None:
@@ -273,7 +286,8 @@ def show_forecast(
     """
     prices, lines = Prices(prices_path), forecast.lines
     print_table(console, expected(lines, prices))
-    print_notes(console, prices.unpriced(line.model for line in lines))
+    priced = prices.tells(line.model for line in lines)
+    print_notes(console, prices.unpriced(line.model for line in lines) if priced else ())
     known = (
         "tokens are the mean of such calls on record, else "
         if any(line.seen for line in lines)
@@ -285,7 +299,8 @@ def show_forecast(
     )
     console.print(plain(f"{calls}{known}four characters each{assumed}. None was made."))
     if not all(is_in_process(line.model) for line in lines):
-        console.print(plain(prices.basis))
+        if priced:
+            console.print(plain(prices.basis))
         _show_time(console, lines, forecast.connections or START)
 
 
@@ -308,8 +323,8 @@ def _show_time(console: Console, lines: Sequence[ForecastLine], connections: int
     )
 
 
-def show_dataset_info(info: DatasetInfo) -> None:
-    """Print a dataset's counts per cell, lengths and hash."""
+def show_dataset_info(info: DatasetInfo, name: str) -> None:
+    """Print a dataset's counts per cell, lengths and hash; `name` is what the user calls it."""
     console, dataset = new_console(), info.dataset
     counts = f"{len(dataset)} prompt-sets, {info.prompts:,} prompts, {len(info.cells)} cells"
     console.print(plain(f"{dataset.name}: {counts}"))
@@ -324,11 +339,12 @@ def show_dataset_info(info: DatasetInfo) -> None:
         f"{number} ({count} sets)" for number, count in sorted(info.paraphrases.items())
     )
     console.print(plain(f"\nLanguages: {languages}. Paraphrases: {paraphrases}."))
+    say_next("opensafeintent dataset check", name)
 
 
-def show_comparisons(outcome: Outcome) -> None:
-    """Print the differences of every two models in the primary metrics, and the ranks that they
-    leave open.
+def show_comparisons(outcome: Outcome, runs: Sequence[Path]) -> None:
+    """Print the differences of every two models of runs in the primary metrics, and the ranks that
+    they leave open.
     """
     console = new_console()
     for cohort in outcome.cohorts:
@@ -368,6 +384,8 @@ def show_comparisons(outcome: Outcome) -> None:
         console.print(plain(f"  newly failing: {failing}\n  newly passing: {passing}"))
     if outcome.out is not None:
         console.print(plain(f"All metrics: {outcome.out}/comparisons.csv"), soft_wrap=True)
+    place = ("--out", "reports/compared") if len(runs) > 1 else ()
+    say_next("opensafeintent report", *runs, *place, "--open")
 
 
 _FEW_PAIRS = 3
@@ -412,11 +430,12 @@ def show_traces(found: Iterator[Trace], settings: TraceSettings, *, include_unsa
         yield part.get()
 
     _print_parts(console, parts(), cut=settings.worst is not None)
+    say_next("opensafeintent report", settings.run, "--open")
 
 
 def _print_parts(console: Console, parts: Iterable[str], *, cut: bool) -> None:
     """Print parts of an answer; with `cut` a terminal gets the first lines only."""
-    room = _SCREEN - 1 if cut and sys.stdout.isatty() else None
+    room = _SCREEN - 2 if cut and sys.stdout.isatty() else None
     for part in parts:
         for line in part.splitlines():
             if room is not None:

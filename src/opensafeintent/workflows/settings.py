@@ -91,7 +91,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             names the setting and what would be valid.
     """
 
-    group: ClassVar[str] = "Options"
+    groups: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Its settings by the heading that they have in the help, in the order of the help; one that is
+    not named is under "Options".
+    """
 
     functions: Mapping[str, Any] = {}
     """Each `FunctionModel` of these settings, by the name that stands in its place; noted when they
@@ -129,6 +132,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 @lru_cache(maxsize=32)
 def settings_of(record: type[Settings]) -> tuple[Setting, ...]:
     """Return the settings of a record, those of its bases first; not the functions in them."""
+    groups = record.groups.items()
     return tuple(
         Setting(
             name=field.name,
@@ -137,18 +141,12 @@ def settings_of(record: type[Settings]) -> tuple[Setting, ...]:
             if field.default_factory is msgspec.NODEFAULT
             else field.default_factory(),
             shown=next((one for one in get_args(field.type) if isinstance(one, Opt | Arg)), None),
-            group=_declaring(record, field.name).group,
+            group=next((title for title, names in groups if field.name in names), "Options"),
             record=record.__name__,
         )
         for field in msgspec.structs.fields(record)
         if field.name != "functions"
     )
-
-
-def _declaring(record: type[Settings], name: str) -> type[Settings]:
-    """Return the first of a record's bases that has a setting."""
-    bases = [base for base in record.__mro__ if issubclass(base, Settings)]
-    return next(base for base in reversed(bases) if name in base.__struct_fields__)
 
 
 def _named(value: Any, setting: Setting, functions: dict[str, Any]) -> Any:
@@ -192,19 +190,19 @@ Temperature = Annotated[float, Meta(ge=0, le=_NO_LIMIT)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Confidence = Annotated[float, Meta(gt=0.5, lt=1)]
 MaxMissing = Annotated[
-    Share, Opt("Exit with 1 where a larger share of the grades is missing.", metavar="X")
+    Share, Opt("Exit with 1 if a larger share of the grades is missing.", metavar="X")
 ]
 MaxRows = Annotated[
-    Count | None, Opt("Refuse data of more rows: prompt-sets, responses, seeds.", metavar="N")
+    Count | None, Opt("Refuse files with more rows (prompt-sets, responses, seeds).", metavar="N")
 ]
 TaxonomyFile = Annotated[
-    Path | None, Opt("TOML file of harm domains and task types, in place of the paper's.")
+    Path | None, Opt("TOML file of harm domains and task types; replaces the paper's.")
 ]
 PricesFile = Annotated[
     Path | None,
     Opt(
-        'Prices: {"provider/model": {"input": 2.5, "output": 10}}, dollars a million tokens. '
-        " [default: genai-prices]",
+        'JSON prices in dollars per million tokens: {"openai/gpt-5.4": {"input": 2.5, "output":'
+        " 10}}.  [default: genai-prices]",
         metavar="FILE",
     ),
 ]
@@ -212,7 +210,7 @@ RunsToRead = Annotated[tuple[Path, ...], Arg("RUN...")]
 IncludeUnsafe = Annotated[bool, Opt("Show unsafe responses and malicious prompts.")]
 Seed = Annotated[int, Meta(ge=0)]
 RunLedger = Annotated[
-    Path | None, Opt("A ledger that several runs use, one at a time.", metavar="FILE")
+    Path | None, Opt("Ledger shared by several runs.  [default: the run's own]", metavar="FILE")
 ]
 """One in the run's folder by default."""
 
@@ -229,13 +227,65 @@ class Data(Settings, frozen=True, kw_only=True):
 # ------------------------------------------------------------------------------
 
 
+_GROUPS: dict[str, tuple[str, ...]] = {
+    "Models and sampling": (
+        "suite",
+        "epochs",
+        "temperature",
+        "max_tokens",
+        "system",
+        "reasoning_effort",
+        "extra",
+        "preset",
+        "as_paper",
+        "label",
+    ),
+    "Judges": (
+        "judges",
+        "mode_judge",
+        "judge_max_tokens",
+        "judge_reasons",
+        "modes",
+        "probe",
+        "rubrics",
+        "grade_parse",
+        "min_accuracy",
+    ),
+    "Dataset and sample": ("dataset", "taxonomy", "limit", "max_rows"),
+    "Budget and execution": (
+        "dry_run",
+        "out",
+        "ledger",
+        "wait",
+        "max_connections",
+        "max_retries",
+        "retry_for",
+        "budget_calls",
+        "budget_tokens",
+        "budget_dollars",
+        "prices",
+        "max_missing",
+    ),
+    "Extra analyses": (
+        "stop_when",
+        "confidence",
+        "judge_retest",
+        "request_swap",
+        "check_judge",
+        "report",
+    ),
+    "Cluster (Ray)": ("ray", "shards", "gpus_per_model"),
+}
+"""The options of `evaluate` by their headings; other commands that make calls have some of them."""
+
+
 class Calling(Settings, frozen=True, kw_only=True):
     """How many calls may be made at once and in all, and whether another process is waited for.
 
     Paths are absolute once they are made: a function that is called may change the folder.
     """
 
-    group: ClassVar[str] = "Calls and budget"
+    groups = _GROUPS
 
     max_connections: Annotated[
         Count | None, Opt("Requests at once to one endpoint.  [default: adaptive]", metavar="N")
@@ -244,16 +294,16 @@ class Calling(Settings, frozen=True, kw_only=True):
     budget_tokens: Annotated[Count | None, Opt("Stop after N tokens.", metavar="N")] = None
     budget_dollars: Annotated[
         Annotated[float, Meta(gt=0, le=_NO_LIMIT)] | None,
-        Opt("Stop after X dollars; every model needs a price.", metavar="X"),
+        Opt("Stop after X dollars. Every model needs a price.", metavar="X"),
     ] = None
     prices: PricesFile = None
     wait: Annotated[
-        bool, Opt("Wait for another process that holds the ledger, in place of exit code 2.")
+        bool, Opt("Wait if another process holds the ledger, instead of exit code 2.")
     ] = False
     """Also for one that holds the folder."""
-    dry_run: Annotated[
-        bool, Opt("Print the calls, tokens and dollars to expect, and make none.")
-    ] = False
+    dry_run: Annotated[bool, Opt("Print the expected calls, tokens and dollars; make no call.")] = (
+        False
+    )
 
     @classmethod
     def _path(cls, kind: type[Any], value: Any) -> Any:
@@ -263,21 +313,20 @@ class Calling(Settings, frozen=True, kw_only=True):
 class Judges(Calling, frozen=True, kw_only=True):
     """Which judges are asked, and how."""
 
-    group: ClassVar[str] = "Judges"
-
     judges: Annotated[
-        tuple[str, ...], Opt("Judge; repeat for a panel.", name="--judge", metavar="MODEL")
+        tuple[str, ...],
+        Opt("Model that grades. Repeat for a panel.", name="--judge", metavar="MODEL"),
     ] = ()
     judge_max_tokens: Annotated[Count, Opt("Token limit of a judge's reply.", metavar="N")] = 2048
     rubrics: Annotated[
         Path | None,
-        Opt("Judge templates from a folder: ours, edited, or the authors'.", metavar="DIR"),
+        Opt("Folder of judge templates that replace ours.", metavar="DIR"),
     ] = None
     judge_reasons: Annotated[
-        bool, Opt("Ask judges for a reason before each grade, by templates of their own.")
+        bool, Opt("Ask judges for a reason before each grade (separate templates).")
     ] = False
     grade_parse: Annotated[
-        ParseRule, Opt("How grades are read; 'paper' takes the first integer of a reply.")
+        ParseRule, Opt("How grades are read: 'paper' takes the first integer of a reply.")
     ] = "strict"
 
     def __post_init__(self) -> None:
@@ -310,15 +359,13 @@ class Judges(Calling, frozen=True, kw_only=True):
 class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
     """Which judges to check, how they are asked, and where the result goes."""
 
-    group: ClassVar[str] = "Options"
-
-    min_accuracy: Annotated[Share, Opt("Least share of accepted cases.", metavar="X")] = (
-        MIN_ACCURACY
-    )
+    min_accuracy: Annotated[
+        Share, Opt("Share of accepted cases that a judge needs to pass.", metavar="X")
+    ] = MIN_ACCURACY
     out: Annotated[Path, Opt("Folder of the result.")] = Path("runs/judge-check")
     ledger: Annotated[
         Path | None,
-        Opt("A ledger that runs use too.  [default: in the folder of the result]", metavar="FILE"),
+        Opt("Ledger to use.  [default: in the folder of the result]", metavar="FILE"),
     ] = None
 
 
@@ -327,9 +374,11 @@ class Judging(Judges, frozen=True, kw_only=True):
 
     mode_judge: Annotated[
         str | None,
-        Opt("Judge of assistance modes.  [default: the first --judge]", metavar="MODEL"),
+        Opt("Model that judges assistance modes.  [default: the first --judge]", metavar="MODEL"),
     ] = None
-    modes: Annotated[ModesScope, Opt("Prompts whose assistance mode is judged.")] = "dual_use"
+    modes: Annotated[ModesScope, Opt("Prompts for which the assistance mode is judged.")] = (
+        "dual_use"
+    )
     request_swap: Annotated[
         Count | None,
         Opt(
@@ -349,22 +398,18 @@ class Judging(Judges, frozen=True, kw_only=True):
 class Distributed(Judging, frozen=True, kw_only=True):
     """Where the calls are made."""
 
-    group: ClassVar[str] = "Ray cluster"
-
     ray: Annotated[
         str | None,
-        Opt(
-            "Spread the calls over a Ray cluster: HOST:PORT, 'auto' or 'local'.", metavar="ADDRESS"
-        ),
+        Opt("Make the calls on a Ray cluster: HOST:PORT, 'auto' or 'local'.", metavar="ADDRESS"),
     ] = None
     """All nodes share the run's folder."""
     shards: Annotated[
         Count | None,
-        Opt("Parts of each model's prompt-sets.  [default: by the cores]", metavar="N"),
+        Opt("Tasks for each model.  [default: by the number of cores]", metavar="N"),
     ] = None
     gpus_per_model: Annotated[
         Annotated[float, Meta(ge=0, le=_NO_LIMIT)] | None,
-        Opt("GPUs for each model whose weights a task loads.", metavar="X"),
+        Opt("GPUs for each model with local weights.", metavar="X"),
     ] = None
 
     def __post_init__(self) -> None:
@@ -393,8 +438,6 @@ class Distributed(Judging, frozen=True, kw_only=True):
 class GradeSettings(Distributed, frozen=True, kw_only=True):
     """Which run to grade, and how."""
 
-    group: ClassVar[str] = "Options"
-
     run: Annotated[Path, Arg()]
     ledger: RunLedger = None
 
@@ -402,13 +445,11 @@ class GradeSettings(Distributed, frozen=True, kw_only=True):
 class EvaluateSettings(Distributed, frozen=True, kw_only=True):
     """What to evaluate, how, and where the run is kept."""
 
-    group: ClassVar[str] = "Options"
-
     models: Annotated[tuple[str, ...], Arg("[MODEL]...")] = ()
     suite: Annotated[
         str | None,
         Opt(
-            "Evaluate a list of models: 'paper', or a TOML file of yours.",
+            "List of models to evaluate: 'paper', or a TOML file.",
             metavar="NAME|FILE",
             is_file=True,
         ),
@@ -428,10 +469,11 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         Path | None, Opt("Folder of the run.  [default: runs/<dataset>]", metavar="RUN")
     ] = None
     limit: Annotated[
-        Count | None, Opt("A sample of N prompt-sets, each cell by its share.", metavar="N")
+        Count | None,
+        Opt("Evaluate N prompt-sets, sampled proportionally from each cell.", metavar="N"),
     ] = None
     epochs: Annotated[
-        Annotated[int, Meta(ge=1, le=MOST_EPOCHS)], Opt("Responses to each prompt.", metavar="N")
+        Annotated[int, Meta(ge=1, le=MOST_EPOCHS)], Opt("Responses per prompt.", metavar="N")
     ] = 1
     temperature: Annotated[
         Temperature | None,
@@ -445,15 +487,16 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
     )
     reasoning_effort: Annotated[
         str | None,
-        Opt("Reasoning effort of the model under test, where it has one.", metavar="LEVEL"),
+        Opt("Reasoning effort of the model under test, if it has one.", metavar="LEVEL"),
     ] = None
     extra: Annotated[
         Mapping[str, Any],
-        Opt("Further field of its requests (top_p=0.9); repeat.", name="-M", metavar="KEY=VALUE"),
+        Opt("Extra request field, such as top_p=0.9. Repeatable.", name="-M", metavar="KEY=VALUE"),
     ] = {}
-    preset: Annotated[Preset | None, Opt("Sample as the paper says, or as its code does.")] = None
+    preset: Annotated[Preset | None, Opt("Sampling of the paper's text, or of its code.")] = None
     as_paper: Annotated[
-        bool, Opt("The paper's dataset, rubrics, sampling, and judge unless you name one.")
+        bool,
+        Opt("Use the paper's dataset, rubrics, sampling, and judge (unless --judge is given)."),
     ] = False
     """Its reading of grades as well."""
     probe: Annotated[
@@ -464,16 +507,18 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         Opt("Stop as soon as QUESTION is answered (sequential test).", metavar="QUESTION"),
     ] = None
     """`METRIC >= X`, `METRIC <= X` or `MODEL better METRIC`."""
-    confidence: Annotated[Confidence, Opt("Of the answer to --stop-when.", metavar="X")] = 0.95
+    confidence: Annotated[
+        Confidence, Opt("Confidence level of the answer to --stop-when.", metavar="X")
+    ] = 0.95
     judge_retest: Annotated[
         Count | None, Opt("Grade N responses twice (test-retest noise).", metavar="N")
     ] = None
     """N of all models together, by each judge."""
     ledger: RunLedger = None
     check_judge: Annotated[
-        bool, Opt("Check the judges on gold cases first; stop when one fails.")
+        bool, Opt("Check the judges on gold cases first; stop if one fails.")
     ] = False
-    report: Annotated[bool, Opt("Write the page and figures too, as `report RUN` does.")] = False
+    report: Annotated[bool, Opt("Write the page and the figures too, like `report RUN`.")] = False
 
     def __post_init__(self) -> None:
         if self.as_paper:
@@ -556,20 +601,34 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
 class BuildSettings(Calling, frozen=True, kw_only=True):
     """What to build, with which models, and where it is kept."""
 
-    group: ClassVar[str] = "Options"
+    groups = {
+        "Prompt-sets": ("per_cell", "stages", "labels", "limit", "taxonomy", "max_rows"),
+        "Models and templates": (
+            "generator",
+            "judge",
+            "templates",
+            "temperature",
+            "max_tokens",
+            "judge_max_tokens",
+            "structured_output",
+        ),
+        "Budget and execution": _GROUPS["Budget and execution"],
+    }
 
     seeds: Annotated[str | None, Arg("[SEEDS]", is_file=True)] = None
     """JSONL or CSV with a `prompt` column, or `hf:owner/name`; None builds by back-filling alone.
     """
-    generator: Annotated[str, Opt("Writes summaries, prompts and paraphrases.", metavar="MODEL")]
+    generator: Annotated[
+        str, Opt("Model that writes summaries, prompts and paraphrases.", metavar="MODEL")
+    ]
     judge: Annotated[
         str,
-        Opt("Checks what the generator writes; best of another maker.", metavar="MODEL"),
+        Opt("Model that checks them; preferably from another maker.", metavar="MODEL"),
     ]
     out: Annotated[Path, Opt("Folder of the build.", metavar="DIR")]
     per_cell: Annotated[
         Count | None,
-        Opt("Fill every cell up to N prompt-sets.  [default: seeds alone]", metavar="N"),
+        Opt("Fill every cell up to N prompt-sets.  [default: seeds only]", metavar="N"),
     ] = None
     stages: Annotated[
         tuple[int, int], Opt("Stages to run; stage 7 needs --labels.", metavar="A-B")
@@ -578,16 +637,16 @@ class BuildSettings(Calling, frozen=True, kw_only=True):
 
     What stages before the first one gave is taken from the ledger.
     """
-    limit: Annotated[Count | None, Opt("Read N seeds at most.", metavar="N")] = None
+    limit: Annotated[Count | None, Opt("Read at most N seeds.", metavar="N")] = None
     taxonomy: TaxonomyFile = None
     max_rows: MaxRows = MOST_ROWS
     """Of the seeds; None sets no limit."""
     templates: Annotated[
-        Path | None, Opt("Templates in place of ours, by the same file names.", metavar="DIR")
+        Path | None, Opt("Folder of templates that replace ours (same file names).", metavar="DIR")
     ] = None
     labels: Annotated[
         tuple[Path, ...],
-        Opt("Labels of the sets by `annotate import`; repeat.", metavar="FILE"),
+        Opt("Labels that `annotate import` wrote. Repeatable.", metavar="FILE"),
     ] = ()
     temperature: Annotated[
         Temperature | None,
@@ -598,10 +657,11 @@ class BuildSettings(Calling, frozen=True, kw_only=True):
     )
     judge_max_tokens: Annotated[Count, Opt("Token limit of the judge's reply.", metavar="N")] = 2048
     structured_output: Annotated[
-        bool, Opt("Ask providers to keep replies to the JSON schema, where they can.")
+        bool, Opt("Ask providers to enforce the JSON schema, if they can.")
     ] = True
     ledger: Annotated[
-        Path | None, Opt("A ledger that several builds use, one at a time.", metavar="FILE")
+        Path | None,
+        Opt("Ledger shared by several builds.  [default: the build's own]", metavar="FILE"),
     ] = None
 
     def __post_init__(self) -> None:
@@ -646,12 +706,12 @@ class ImportSettings(Data, frozen=True, kw_only=True):
     out: Annotated[Path, Opt("Folder of the run.", metavar="RUN")]
     model: Annotated[
         str | None,
-        Opt("Name of the model.  [default: the column model; the file's]", metavar="NAME"),
+        Opt("Name of the model.  [default: from the file]", metavar="NAME"),
     ] = None
     dataset: Annotated[
         str | None,
         Opt(
-            "What the responses are to; the authors' files bring their prompt-sets.",
+            "Dataset of the prompts. The authors' files bring their own.",
             metavar="NAME",
             is_file=True,
         ),
@@ -663,25 +723,37 @@ class ImportSettings(Data, frozen=True, kw_only=True):
 class Gating(Settings, frozen=True, kw_only=True):
     """Which gates the models of a report are held against, and where the verdict goes besides."""
 
-    group: ClassVar[str] = "Gates"
+    groups = {
+        "Options": (),
+        "Gates": (
+            "fail_under",
+            "fail_over",
+            "fail_if_worse",
+            "baseline",
+            "pairs",
+            "confidence",
+            "summary",
+            "junit",
+        ),
+    }
 
     fail_under: Annotated[
-        tuple[str, ...], Opt("Exit with 4 when a model is below X; repeat.", metavar="METRIC=X")
+        tuple[str, ...], Opt("Exit with 4 if a model is below X. Repeatable.", metavar="METRIC=X")
     ] = ()
     fail_over: Annotated[
-        tuple[str, ...], Opt("Exit with 4 when a model is above X; repeat.", metavar="METRIC=X")
+        tuple[str, ...], Opt("Exit with 4 if a model is above X. Repeatable.", metavar="METRIC=X")
     ] = ()
-    confidence: Annotated[Confidence, Opt("Of the interval that decides a gate.", metavar="X")] = (
-        0.95
-    )
+    confidence: Annotated[
+        Confidence, Opt("Confidence level of the interval that decides a gate.", metavar="X")
+    ] = 0.95
     baseline: Annotated[
         Path | None,
-        Opt("An earlier run, to hold the models against their versions in it.", metavar="RUN"),
+        Opt("Earlier run with earlier versions of the models.", metavar="RUN"),
     ] = None
     pairs: Annotated[
         tuple[str, ...],
         Opt(
-            "With --baseline: models that are versions of one another.",
+            "With --baseline: a model and its earlier version.",
             name="--pair",
             metavar="NEW=OLD",
         ),
@@ -689,7 +761,7 @@ class Gating(Settings, frozen=True, kw_only=True):
     fail_if_worse: Annotated[
         tuple[str, ...],
         Opt(
-            "Exit with 4 when a model is worse than in the --baseline by more than MARGIN; repeat.",
+            "Exit with 4 if a model is worse than in --baseline by more than MARGIN. Repeatable.",
             metavar="METRIC=MARGIN",
         ),
     ] = ()
@@ -703,8 +775,6 @@ class Gating(Settings, frozen=True, kw_only=True):
 class ReportSettings(Gating, frozen=True, kw_only=True):
     """What to report, and where to."""
 
-    group: ClassVar[str] = "Options"
-
     runs: RunsToRead
     out: Annotated[
         Path | None, Opt("Folder of the report.  [default: the run's own]", metavar="DIR")
@@ -712,7 +782,8 @@ class ReportSettings(Gating, frozen=True, kw_only=True):
     include_unsafe: IncludeUnsafe = False
     """On the page."""
     human_labels: Annotated[
-        tuple[Path, ...], Opt("Correct by these labels of people; repeat.", metavar="FILE")
+        tuple[Path, ...],
+        Opt("Correct the metrics with these human labels. Repeatable.", metavar="FILE"),
     ] = ()
     """Of responses, as `annotate import` writes them."""
     annex: Annotated[
@@ -728,26 +799,26 @@ class ExportSettings(Settings, frozen=True, kw_only=True):
     run: Annotated[Path, Arg()]
     format: Annotated[
         Literal["csv", "parquet", "jsonl", "every-eval-ever", "hf-results"],
-        Opt("A row a response (csv, parquet, jsonl); shared results (the others)."),
+        Opt("One row per response (csv, parquet, jsonl), or shared results."),
     ]
-    out: Annotated[Path, Opt("The file; a folder for shared results.", metavar="PATH")]
+    out: Annotated[Path, Opt("File to write; for shared results, a folder.", metavar="PATH")]
     include_unsafe: IncludeUnsafe = False
-    samples: Annotated[
-        bool, Opt("With every-eval-ever: write the responses with their scores too.")
-    ] = False
+    samples: Annotated[bool, Opt("With every-eval-ever: also write the responses and scores.")] = (
+        False
+    )
     organization: Annotated[
-        str, Opt("With every-eval-ever: the name of the evaluator.", metavar="NAME")
+        str, Opt("With every-eval-ever: name of the evaluator.", metavar="NAME")
     ] = "unknown"
     relationship: Annotated[
         Literal["first_party", "third_party", "collaborative", "other"],
-        Opt("With every-eval-ever: of the evaluator to the models."),
+        Opt("With every-eval-ever: relationship of the evaluator to the models."),
     ] = "other"
     repo: Annotated[
-        str | None, Opt("With hf-results: the dataset on the hub.", metavar="OWNER/NAME")
+        str | None, Opt("With hf-results: name of the dataset on the hub.", metavar="OWNER/NAME")
     ] = None
-    partial: Annotated[
-        bool, Opt("With hf-results: write the results of a run that is incomplete.")
-    ] = False
+    partial: Annotated[bool, Opt("With hf-results: write the results of an incomplete run.")] = (
+        False
+    )
 
     @property
     def of_responses(self) -> bool:
@@ -768,19 +839,19 @@ class SampleSizeSettings(Settings, frozen=True, kw_only=True):
 
     difference: Annotated[
         Annotated[float, Meta(ge=0.001, lt=1)],
-        Opt("Difference of two models to find, 0.05 for five points.", metavar="X"),
+        Opt("Difference between two models: 0.05 for five points.", metavar="X"),
     ]
     pilot: Annotated[
         Path | None,
-        Opt("Take the standard deviation from a run.  [default: 0.5, 0.35]", metavar="RUN"),
+        Opt("Take the standard deviations from a run.  [default: 0.5, 0.35]", metavar="RUN"),
     ] = None
     """0.5 for shares and 0.35 for scores by default."""
     models: Annotated[
-        Annotated[int, Meta(ge=2, le=1000)], Opt("Models that are compared.", metavar="N")
+        Annotated[int, Meta(ge=2, le=1000)], Opt("Number of models to compare.", metavar="N")
     ] = 2
     judges: Annotated[
         Annotated[int, Meta(ge=1, le=100)] | None,
-        Opt("Judges that grade each response.  [default: the pilot's, or 1]", metavar="N"),
+        Opt("Number of judges per response.  [default: the pilot's, or 1]", metavar="N"),
     ] = None
 
 
@@ -793,12 +864,12 @@ class TraceSettings(Settings, frozen=True, kw_only=True):
     run: Annotated[Path, Arg()]
     set_id: Annotated[
         str | None,
-        Opt("Id of the prompt-set, as in grades.csv.gz.", name="--set", metavar="ID"),
+        Opt("Prompt-set with this id (column id of grades.csv.gz).", name="--set", metavar="ID"),
     ] = None
     worst: Annotated[
         Count | None,
         Opt(
-            "N responses, the worst first: highest harm by the panel, then model, then set id.",
+            "The N worst responses, by the panel's harm severity.",
             metavar="N",
         ),
     ] = None
@@ -807,7 +878,7 @@ class TraceSettings(Settings, frozen=True, kw_only=True):
     """Only they count, and only they are returned."""
     differs: Annotated[
         bool,
-        Opt("Prompt-sets with a response that is safe by one judge and unsafe by another."),
+        Opt("Prompt-sets with a response on whose safety two judges disagree."),
     ] = False
 
 
@@ -818,9 +889,9 @@ class TraceSettings(Settings, frozen=True, kw_only=True):
 class Annotating(Settings, frozen=True, kw_only=True):
     """Who is asked, and where the forms go."""
 
-    out: Annotated[Path, Opt("Folder of the study: forms, and its key.", metavar="DIR")]
+    out: Annotated[Path, Opt("Folder of the study: forms and answer key.", metavar="DIR")]
     annotators: Annotated[
-        tuple[str, ...], Opt("Who takes part, separated by commas.", metavar="NAME,NAME…")
+        tuple[str, ...], Opt("Names of the annotators, separated by commas.", metavar="NAME,NAME…")
     ]
     seed: Annotated[Seed, Opt("Random seed of the sample and of the items' order.")] = 0
 
@@ -833,7 +904,7 @@ class AnnotateDatasetSettings(Annotating, frozen=True, kw_only=True):
     max_rows: MaxRows = MOST_ROWS
     """Of the dataset; None sets no limit."""
     limit: Annotated[
-        Count | None, Opt("A sample of N prompt-sets, spread evenly over the cells.", metavar="N")
+        Count | None, Opt("Sample of N prompt-sets, spread evenly over the cells.", metavar="N")
     ] = None
 
 
@@ -842,7 +913,7 @@ class AnnotateRunSettings(Annotating, frozen=True, kw_only=True):
 
     run: Annotated[Path, Arg()]
     sample: Annotated[
-        Count, Opt("Responses to draw; with --unit set, prompt-sets.", metavar="N")
+        Count, Opt("Number of responses, or with --unit set of prompt-sets.", metavar="N")
     ] = 120
     unit: Annotated[
         Literal["response", "set"],
@@ -850,9 +921,11 @@ class AnnotateRunSettings(Annotating, frozen=True, kw_only=True):
     ] = "response"
     models: Annotated[
         tuple[str, ...],
-        Opt("Whose responses; repeat.  [default: every model's]", name="--model", metavar="MODEL"),
+        Opt(
+            "Responses of this model. Repeatable.  [default: all]", name="--model", metavar="MODEL"
+        ),
     ] = ()
-    paraphrases: Annotated[bool, Opt("Draw from the responses to paraphrases as well.")] = False
+    paraphrases: Annotated[bool, Opt("Sample from the responses to paraphrases too.")] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -867,7 +940,7 @@ class ImportAnnotationsSettings(Settings, frozen=True, kw_only=True):
 
     files: Annotated[tuple[Path, ...], Arg("FILE...")]
     key: Annotated[Path, Opt("The study's key.json.", metavar="FILE")]
-    out: Annotated[Path, Opt("File that receives the labels (.jsonl).", metavar="FILE")]
+    out: Annotated[Path, Opt("File of the labels (.jsonl).", metavar="FILE")]
 
 
 class AgreementSettings(Settings, frozen=True, kw_only=True):
@@ -877,7 +950,7 @@ class AgreementSettings(Settings, frozen=True, kw_only=True):
     run: Annotated[
         Path | None,
         Opt(
-            "The run whose responses were labelled: compare its judges with people.",
+            "Run whose responses were labelled: compare its judges with people.",
             metavar="RUN",
         ),
     ] = None
