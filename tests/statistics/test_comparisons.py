@@ -43,6 +43,21 @@ def test_one_pair_is_a_t_test_with_the_pseudo_sets() -> None:
     assert detectable_difference(40, deviation) == pytest.approx(power, rel=0.03)
 
 
+def test_a_difference_of_shares_is_found_as_often_as_is_said() -> None:
+    # two models that are alike but in 2 of 42 sets: their spread is 0.22, and a difference of 20
+    # points needs nine sets that differ, whose spread is 0.4
+    values = np.zeros((2, 42))
+    values[1, :2] = 1
+    found = compared(values).minimum_detectable_difference[0, 1]
+    generator, studies, hits = np.random.default_rng(5), 400, 0
+    for _ in range(studies):
+        later = (generator.random(42) < found).astype(float)
+        hits += compared(np.array([np.zeros(42), later])).p[0, 1] < 0.05
+    assert 0.75 < hits / studies < 0.9
+    expected = detectable_difference(42, values[1].std(ddof=1), shares=True)
+    assert found == pytest.approx(expected, abs=1e-4)
+
+
 def test_weights_move_the_mean() -> None:
     # b − a: 0.2, 0.4, −0.1 with weights 1, 1, 2: Σwd = 0.4, Σw = 4
     values = np.array([[0.5, 0.5, 0.5], [0.7, 0.9, 0.4]])

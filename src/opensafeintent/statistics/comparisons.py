@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import partial
 from math import sqrt
 from statistics import NormalDist
 from typing import NamedTuple
@@ -45,6 +46,8 @@ class Paired(NamedTuple):
     high: Floats
     pairs: NDArray[np.int64]
     """The size of each pair's family."""
+    shares: NDArray[np.bool_]
+    """Whether every prompt-set's difference is −1, 0 or 1."""
 
     @property
     def minimum_detectable_difference(self) -> Floats:
@@ -52,7 +55,16 @@ class Paired(NamedTuple):
         sets = self.spread.informative
         critical = self.quantile * self.spread.error * sets / (sets - 2)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return critical + _Z_POWER * np.nan_to_num(self.spread.deviation / np.sqrt(sets - 2))
+            found = critical + _Z_POWER * np.nan_to_num(self.spread.deviation / np.sqrt(sets - 2))
+        for row in np.flatnonzero(self.shares):
+            found[row] = _of_shares(
+                sets[row] - 2,
+                float(np.nan_to_num(self.spread.deviation[row])),
+                self.quantile[row],
+                _Z_POWER,
+                2.0,
+            )
+        return found
 
 
 def family_level(confidence: float, pairs: int) -> float:
@@ -62,10 +74,28 @@ def family_level(confidence: float, pairs: int) -> float:
     return float(confidence ** (1 / max(pairs, 1)))
 
 
+def _detectable(sets: float, deviation: float, critical: float, z: float, ends: float) -> float:
+    error = sqrt((sets * deviation**2 + ends) * (sets + 2) / (sets + 1))
+    return (critical * error + z * deviation * sqrt(sets)) / sets
+
+
+def _of_shares(sets: float, deviation: float, critical: float, z: float, ends: float) -> float:
+    """Return the least d that is found if each set's difference is −1, 0 or 1: a mean of d needs at
+    least a share d of the sets to differ, so that σ² is d − d² or more.
+    """
+    low, high = 0.0, 1.0
+    while high - low > _LEAST:
+        d = (low + high) / 2
+        spread = max(deviation, sqrt(d - d**2))
+        low, high = (low, d) if _detectable(sets, spread, critical, z, ends) <= d else (d, high)
+    return high
+
+
 def detectable_difference(
     sets: int,
     deviation: float,
     *,
+    shares: bool = False,
     power: float = POWER,
     pairs: int = 1,
     confidence: float = CONFIDENCE,
@@ -83,10 +113,12 @@ def detectable_difference(
         pairs: number of pairs compared together.
         confidence: of the intervals.
         ends: sum of the squared distances of the two pseudo-sets from the difference.
+        shares: whether each set's difference is −1, 0 or 1. A mean of d needs at least a share d of
+            the sets to differ, so σ² is at least d − d².
     """
     critical = t_quantile(0.5 + family_level(confidence, pairs) / 2, sets + 1)
-    error = sqrt((sets * deviation**2 + ends) * (sets + 2) / (sets + 1))
-    return (critical * error + NormalDist().inv_cdf(power) * deviation * sqrt(sets)) / sets
+    detectable = _of_shares if shares else _detectable
+    return detectable(sets, deviation, critical, NormalDist().inv_cdf(power), ends)
 
 
 def sets_needed(
@@ -94,6 +126,7 @@ def sets_needed(
     deviation: float,
     *,
     power: float = POWER,
+    shares: bool = False,
     pairs: int = 1,
     confidence: float = CONFIDENCE,
     ends: float = 2.0,
@@ -103,14 +136,13 @@ def sets_needed(
     """
     if not abs(difference) > _LEAST:
         return None
-    given = {"power": power, "confidence": confidence, "ends": ends}
+    if shares:
+        deviation = max(deviation, sqrt(abs(difference) - difference**2))
+    least = partial(
+        detectable_difference, power=power, pairs=pairs, confidence=confidence, ends=ends
+    )
     return bisect_left(
-        range(_MOST),
-        True,
-        lo=1,
-        key=lambda sets: (
-            detectable_difference(sets, deviation, pairs=pairs, **given) <= abs(difference)
-        ),
+        range(_MOST), True, lo=1, key=lambda sets: least(sets, deviation) <= abs(difference)
     )
 
 
@@ -138,7 +170,8 @@ def compare_pairs(
             All pairs by default.
         confidence: of the intervals, above 0 and below 1.
     """
-    spread = spread_of(*_differences(earlier, later), (-width, width))
+    numerator, weights = _differences(earlier, later)
+    spread = spread_of(numerator, weights, (-width, width))
     there = spread.n > 0
     member = there if family is None else there & family
     pairs = np.where(member, member.sum(), 1)
@@ -149,7 +182,9 @@ def compare_pairs(
     with np.errstate(divide="ignore"):  # a p of 1 stays 1
         adjusted = np.where(pairs > 1, -np.expm1(pairs * np.log1p(-p)), p)
     found = interval_of(spread, quantile, (-width, width))
-    return Paired(spread, quantile, p, adjusted, found.low, found.high, pairs)
+    whole = (numerator == 0) | (np.abs(numerator) == weights)
+    shares = there & whole.all(axis=1) & (width == 1)
+    return Paired(spread, quantile, p, adjusted, found.low, found.high, pairs, shares)
 
 
 def _differences(

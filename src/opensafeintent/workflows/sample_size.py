@@ -171,14 +171,28 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
             SetsNeeded(metric, deviation, power, sets, sets * each)
             for metric, deviation in deviations.items()
             for power in POWERS
-            if (sets := sets_needed(settings.difference, deviation, power=power, pairs=pairs))
+            if (
+                sets := sets_needed(
+                    settings.difference,
+                    deviation,
+                    power=power,
+                    shares=METRICS[metric].is_share,
+                    pairs=pairs,
+                )
+            )
         ),
         precision=tuple(
             SetsPrecision(
                 sets,
                 half_width(sets),
                 {
-                    metric: detectable_difference(sets, deviation, power=POWERS[0], pairs=pairs)
+                    metric: detectable_difference(
+                        sets,
+                        deviation,
+                        power=POWERS[0],
+                        shares=METRICS[metric].is_share,
+                        pairs=pairs,
+                    )
                     for metric, deviation in deviations.items()
                 },
                 sets * each,
