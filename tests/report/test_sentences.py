@@ -198,8 +198,8 @@ def test_the_precision_of_so_many_sets() -> None:
     assert precision_in_points(115) == pytest.approx(8.95, abs=0.01)
     assert precision_in_points(700) == pytest.approx(3.63, abs=0.01)
     text = found(graded(good=36, bad=12))["Precision"]
-    # 24 of 40 differ by 1, and pseudo-sets at ±1: √((26/42 − (24/42)²) / 41) · 2.0195 · 42 / 40 +
-    # .8416 · .4961 / √40
+    # 24 of 40 differ by 1: σ² = (24/40 − (24/40)²) · 40/39, and with pseudo-sets at ±1
+    # (2.0195 · √((40 σ² + 2) · 42 / 41) + 0.8416 · σ √40) / 40
     assert "With 40 prompt-sets, a share near 60 % has a 95 % interval of about ±15 points." in text
     assert "a difference of 24.2 points of Triplet Safety" in text
 
