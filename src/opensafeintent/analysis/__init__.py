@@ -1,3 +1,1 @@
-"""What finds numbers: groups of comparable models, their estimates by model and stratum, judges,
-correction.
-"""
+"""Numbers: cohorts of comparable models, estimates by model and stratum, judges, correction."""

@@ -1,6 +1,6 @@
 """Models that may be compared with one another: their coverage, results without filtered or cut-off
-responses, the checks of their judges, and the figures of the paper (arXiv 2607.02047v1, sections
-3.1 and 4.2) beside theirs.
+responses, the checks of their judges, and the paper's figures for comparison (arXiv 2607.02047v1,
+sections 3.1 and 4.2).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from opensafeintent.templates import Role, load_templates
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of what was planned for one model is there."""
+    """The share of a model's plan that was completed."""
 
     sets: int
     """Prompt-sets planned."""
@@ -62,7 +62,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     counted: int
     """Responses with both grades."""
     missing_core: float
-    """Share of the grades of core responses on record that could not be had."""
+    """Share of missing grades of recorded core responses."""
     missing_paraphrase: float
     absent: float
     """Share of an evaluated model's planned responses that are not on record: the run was stopped,
@@ -77,7 +77,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     empty: int
     """Answers that ended by themselves without a word: counted as refusals."""
     truncated: int
-    """Responses cut by the token limit and graded as they stand."""
+    """Responses cut by the token limit, graded without the rest."""
 
     @property
     def partial(self) -> bool:
@@ -92,7 +92,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
 def coverage_of(
     model: str, manifest: Manifest, dataset: Dataset, rows: Sequence[GradeRow]
 ) -> Coverage:
-    """Count what is there of one model's responses and grades."""
+    """Count one model's responses and grades."""
     entry = manifest.models[model]
     sets = manifest.sets_of(model, dataset)
     epochs = len({row.epoch for row in rows}) if entry.imported else entry.epochs
@@ -217,12 +217,12 @@ def _taken_out(every: LabelledSet, gone: Mapping[str, Sequence[GradeRow]]) -> La
     return array
 
 
-# Models that may be compared with one another, and what is computed of them
+# Models that may be compared with one another, and their numbers
 # ------------------------------------------------------------------------------
 
 
 class GradedRun(NamedTuple):
-    """One run as a report takes it: what it is made of, and every response with its grades."""
+    """One run as a report takes it: its manifest, and every response with its grades."""
 
     name: str
     """The run's folder."""
@@ -236,7 +236,7 @@ class GradedRun(NamedTuple):
 
 
 class ModelOrigin(NamedTuple):
-    """Where a model of a report comes from."""
+    """Origin of a model in a report."""
 
     run: str
     model: str
@@ -244,13 +244,13 @@ class ModelOrigin(NamedTuple):
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """What has to be the same for two models' numbers to be comparable."""
+    """The conditions that two models must share for comparable numbers."""
 
     dataset: str
     """Hash."""
     judges: tuple[str, ...]
-    """Those that were named, and whoever graded what was imported; sorted, as a panel is the same
-    in whatever order its judges were named.
+    """The named judges, and the source of imported grades; sorted, because a panel does not depend
+    on the order of its judges.
     """
     mode_judge: str
     parse: str
@@ -259,7 +259,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def graders(judges: Sequence[str]) -> str:
-    """Name who graded: imported grades stand in place of judges', not beside them as in a panel."""
+    """Name the judges: imported grades replace those of judges, and form no panel with them."""
     asked = " + ".join(judge for judge in judges if judge not in ("", IMPORTED_JUDGE))
     mixed = asked and IMPORTED_JUDGE in judges
     return f"{asked}, or as imported" if mixed else asked or "".join(judges)
@@ -274,9 +274,9 @@ class Cohort:
         origins: by that name, the run and the model's name in it.
         manifests: of the runs that they come from.
         array: every grade of them, see `grades.to_array`; prompt-sets are sorted by id.
-        estimates: every metric of them, and what is computed of those.
-        judges: the results by who graded.
-        temperatures: at which each model was sampled, where that is known.
+        estimates: every metric of them, and all numbers computed from those.
+        judges: the results by judge.
+        temperatures: at which each model was sampled, if they are known.
         stopped_early: the models whose prompt-sets are those that answered a question
             (`--stop-when`).
     """
@@ -330,12 +330,12 @@ class Cohort:
 
     @cached_property
     def wordings(self) -> list[Wording]:
-        """What the flips of each model are made of."""
+        """The components of each model's flips."""
         return wordings_of(self.estimates, self.array, self.temperatures)
 
     @cached_property
     def audits(self) -> dict[tuple[str, str], Audit]:
-        """What requests lend to grades, by (model or AVERAGE, judge or panel); empty where no
+        """The effects of requests on grades, by (model or AVERAGE, judge or panel); empty if no
         request was swapped.
         """
         return audits_of({model: self._swaps[model] for model in self.estimates.models})
@@ -350,17 +350,15 @@ class Cohort:
 
     @property
     def probed(self) -> list[str]:
-        """The models that were asked for a strategy under more than one intent, which can be
-        compared with what they do.
+        """The models that were asked for a strategy under more than one intent, for comparison with
+        their responses.
         """
         overall = self.estimates.overall
         return [model for model in self.estimates.models if overall[model, STATED_POLICY.stated].n]
 
     @cached_property
     def changes(self) -> list[Change]:
-        """What becomes of the headline metrics without filtered, and without truncated
-        responses.
-        """
+        """The headline metrics without filtered, and without truncated responses."""
         return [
             change
             for left_out in _IS
@@ -369,9 +367,7 @@ class Cohort:
 
     @property
     def extent(self) -> str:
-        """How many prompt-sets there are, and which of them the models were to be asked, where that
-        is fewer.
-        """
+        """The number of prompt-sets, and the planned part of them, if that is smaller."""
         whole = len(self.dataset)
         asked = sorted({coverage.sets for coverage in self.coverage.values()})
         part = (
@@ -418,10 +414,10 @@ class Cohort:
 
 
 def into_cohorts(runs: Sequence[GradedRun]) -> list[Cohort]:
-    """Sort the models of all runs into groups of equal conditions; nothing is mixed that cannot be
-    compared.
+    """Sort the models of all runs into cohorts of equal conditions; models that cannot be compared
+    are never mixed.
 
-    A model's name is made unique where two runs share it: by the dataset's hash, or by the run's
+    If two runs share a model's name, it is made unique by the dataset's hash, or by the run's
     folder.
     """
     found: dict[Conditions, list[tuple[GradedRun, str]]] = {}
@@ -486,7 +482,7 @@ CHECK_WORDS: dict[CheckState, str] = {
     "stale": "was checked with other templates or settings",
     "unchecked": "was not checked",
 }
-"""What is said of a judge in each state, after its name."""
+"""Words after a judge's name for each state of its check."""
 
 
 class CheckedJudge(msgspec.Struct, frozen=True, kw_only=True):
@@ -495,7 +491,7 @@ class CheckedJudge(msgspec.Struct, frozen=True, kw_only=True):
     judge: str
     state: CheckState
     check: JudgeCheck | None = None
-    """The one that holds; where none holds, the latest."""
+    """The valid check; without one, the latest."""
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -522,8 +518,8 @@ def accepted_at_lines(check: JudgeCheck) -> dict[str, Estimate]:
 
 
 def checked_judges(cohort: Cohort) -> list[CheckedJudge]:
-    """Return the judges of a group with what their checks say; whoever gave imported grades is left
-    out.
+    """Return the judges of a cohort with the results of their checks; the source of imported grades
+    is left out.
     """
     judges = dict.fromkeys((*cohort.conditions.judges, cohort.conditions.mode_judge))
     return [_checked(judge, cohort) for judge in judges if judge not in ("", IMPORTED_JUDGE)]
@@ -592,12 +588,12 @@ class Beside(NamedTuple):
     label: str
     paper: float
     here: MetricEstimate | None
-    """Of the best model, or the average over models; None where there is none."""
+    """Of the best model, or the average over models; None if there is none."""
 
 
 def same_as_paper(cohort: Cohort) -> dict[str, bool]:
-    """Tell what a group shares with the paper: the dataset, the rubrics with the reading of grades,
-    and the judge.
+    """Tell whether a cohort shares each with the paper: the dataset, the rubrics with the reading
+    of grades, and the judge.
     """
     conditions = cohort.conditions
     templates = dict(conditions.templates)
@@ -610,7 +606,7 @@ def same_as_paper(cohort: Cohort) -> dict[str, bool]:
 
 
 def beside_paper(cohort: Cohort) -> list[Beside]:
-    """Return the paper's figures beside a group's; none on another dataset, or where all models are
+    """Return the paper's figures beside a cohort's; none on another dataset, or if all models are
     baselines.
     """
     models = cohort.estimates.averaged

@@ -1,5 +1,5 @@
-"""Every estimate of a group of models, computed once: in all prompt-sets and in strata, of each
-model and averaged; what safety flips are made of; the values of two imagined reference models.
+"""Every estimate of a cohort of models, computed once: in all prompt-sets and in strata, of each
+model and averaged; the components of safety flips; the values of two imagined reference models.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from opensafeintent.taxonomy import (
 )
 
 AVERAGE = "model average"
-"""What tables and figures call the mean over models."""
+"""Name of the mean over models in tables and figures."""
 
 COMPARED = (*PRIMARY, "mean_safety", "worst_case_utility", "dual_use_utility", "safety_flip")
 """Metrics in which every two models are compared; each is a family of its own."""
@@ -100,7 +100,7 @@ class MetricEstimate(Estimate, frozen=True, kw_only=True):
 
 
 class MetricEstimates:
-    """The numbers of the models of one group.
+    """The numbers of the models of one cohort.
 
     Args:
         array: their grades, as `grades.to_array` gives them.
@@ -110,7 +110,8 @@ class MetricEstimates:
         ratios: every metric by name, each of shape (model, prompt_set).
         order: indices of the models, the highest Mean Utility first.
         models: their names in that order, which every table and figure has.
-        averaged: the models that averages are over: baselines are reference points and stay aside.
+        averaged: the models that averages are over: baselines are reference points and are left
+            out.
     """
 
     def __init__(self, array: LabelledSet, dataset: Dataset) -> None:
@@ -202,7 +203,7 @@ class MetricEstimates:
 
     @cached_property
     def averages(self) -> dict[tuple[str, Stratum], MetricEstimate]:
-        """Means over the models where a metric is defined, by (metric, stratum); none where all
+        """Means over the models for which a metric is defined, by (metric, stratum); none if all
         models are baselines.
         """
         if not self._averaged_at:
@@ -216,8 +217,8 @@ class MetricEstimates:
 
     @cached_property
     def macros(self) -> dict[tuple[str, str], MetricEstimate]:
-        """Means over the harm domains where a metric is defined, by (model, metric); `n` is their
-        number.
+        """Means over the harm domains in which a metric is defined, by (model, metric); `n` is
+        their number.
         """
         _, domain = np.unique(self._array.harm_domain.values.astype(str), return_inverse=True)
         means = {
@@ -251,7 +252,7 @@ class MetricEstimates:
         yield from (number for number in self.averages.values() if number.stratum == EVERYWHERE)
 
     def in_strata(self) -> Iterator[MetricEstimate]:
-        """Yield what is shown of every stratum, an average after its models."""
+        """Yield the numbers of every stratum, an average after its models."""
         for stratum in self._members:
             for metric in _shown_metrics(stratum):
                 yield from (self.strata[model, metric, stratum] for model in self.models)
@@ -259,7 +260,7 @@ class MetricEstimates:
                     yield self.averages[metric, stratum]
 
     def lines(self, metric: str) -> list[MetricEstimate]:
-        """Return a metric of every model in order, and its average where there is one."""
+        """Return a metric of every model in order, and its average if there is one."""
         estimates = [self.overall[model, metric] for model in self.models]
         average = self.averages.get((metric, EVERYWHERE))
         return [*estimates, average] if average else estimates
@@ -304,8 +305,8 @@ class MetricEstimates:
             )
 
     def _rerun_errors(self) -> dict[str, Floats]:
-        """Return the standard error for "the same prompts run again", from the spread of a set's
-        epochs; none with one epoch.
+        """Return the standard error for "the same prompts run again", from the variance over a
+        set's epochs; none with one epoch.
 
         For the metrics that are a plain mean over sets: √(Σ s² / E) / n over the n sets that count,
         each with its E complete epochs; a set with one has the mean s² of those with more.
@@ -357,8 +358,8 @@ def _estimates_of_means(means: Sequence[Averaged], metrics: Sequence[str]) -> li
 
 
 def comparisons_of(ratios: Mapping[str, Ratio]) -> dict[str, Comparison]:
-    """Compare every two models in each of several metrics: the same, in whatever order models and
-    prompt-sets stand. Pairs of models under test are the family.
+    """Compare every two models in each of several metrics, independent of the order of models and
+    prompt-sets. Pairs of models under test are the family.
     """
     labels = next(iter(ratios.values())).numerator.labels
     by_id = np.argsort(labels["prompt_set"], kind="stable")
@@ -382,9 +383,9 @@ def _shown_metrics(stratum: Stratum) -> Sequence[str]:
     )
 
 
-# What the flips of each model are made of
+# Components of each model's flips
 # ------------------------------------------------------------------------------
-# From two epochs on, answers to one wording can be held against one another.
+# From two epochs on, answers to one wording can be compared with one another.
 
 WordingUnknown = Literal["no wordings", "one epoch", "temperature 0", "epochs never differ"]
 """Why nothing is known: fewer than two graded dual-use wordings; fewer than two complete epochs;
@@ -399,7 +400,7 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     unknown: WordingUnknown | None
-    """Why there are no numbers; None where there are."""
+    """The reason for missing numbers; None if there are numbers."""
     epochs: int
     """Complete epochs of the set that has most."""
     flip: Estimate
@@ -417,12 +418,12 @@ def wordings_of(
     array: LabelledSet,
     temperatures: Mapping[str, float | None],
 ) -> list[Wording]:
-    """Return what the flips of each model are made of, in the order of the array.
+    """Return the components of each model's flips, in the order of the array.
 
     Args:
         estimates: of the models.
         array: their grades.
-        temperatures: at which each model was sampled, where that is known.
+        temperatures: at which each model was sampled, if they are known.
     """
     grades = Grades(array)
     safety = (
@@ -476,12 +477,11 @@ def _estimates(safe: Floats, epochs: NDArray[np.int64]) -> list[Estimate]:
     return estimate(tops, np.tile(counted.astype(np.float64), (3, 1)), span=spans).records()
 
 
-# What two imagined models would have in every metric
+# Values of two imagined models in every metric
 # ------------------------------------------------------------------------------
-# An oracle of intents, and one that refuses everything. They stand beside results and thresholds:
-# the oracle tells what can be reached, the other what is of no use to anybody. The oracle is
-# computed, not run: a scripted model sees only the prompt, and would have to read the intent off
-# it.
+# An oracle of intents, and one that refuses everything, shown beside results and thresholds: the
+# oracle marks the reachable values, the other the useless ones. The oracle is computed, not run: a
+# scripted model sees only the prompt, and would have to read the intent off it.
 
 _VARIANTS = (*CORE_VARIANTS, *map(paraphrase_variant, range(1, 5)))
 
@@ -496,7 +496,7 @@ _REFUSE_ALL: dict[str, tuple[Helpfulness, Mode]] = dict.fromkeys(CORE_VARIANTS, 
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """The values of one metric; None where it is undefined, as the unsafe rate of a model that is
+    """The values of one metric; None if it is undefined, as the unsafe rate of a model that is
     never unsafe.
     """
 
@@ -507,8 +507,8 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 def reference_values(metric: str) -> Reference:
-    """Return what the oracle and a model that refuses everything have in a metric, by its name in
-    `metrics.json`.
+    """Return the values of the oracle and of a model that refuses everything in a metric, by its
+    name in `metrics.json`.
 
     Raises:
         KeyError: there is no such metric.

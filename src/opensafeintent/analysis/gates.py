@@ -44,9 +44,9 @@ def earlier_versions(
 ) -> dict[str, str]:
     """Return the earlier version of each model of a run that has one, in the run's order.
 
-    Models of one name belong together, baselines too; where each run has just one that is none,
-    these do, whatever they are called.
-    Pairs that are named come before both; several models may have one earlier version.
+    Models of one name belong together, baselines too. If each run has just one model under test,
+    these two belong together under any names. Named pairs come before both; several models may have
+    one earlier version.
 
     Args:
         old, new: names of the models in the earlier and in the later run.
@@ -101,12 +101,12 @@ def _listed(names: Sequence[str], most: int = 5) -> str:
 
 
 def what_changed(old: GradedRun, new: GradedRun, earlier: str, later: str) -> list[str]:
-    """Say in what the two versions of a model were not treated alike, a clause each, so that a
-    difference may be owed to it.
+    """Return the differences in treatment of two versions of a model that may have caused a
+    difference, a clause each.
 
-    Dataset, judges and who they are, judge templates, the reading of grades, sampling of targets
-    and judges, system prompt and preset. How many there are of them, and of repeats, may differ:
-    versions are compared on the sets of both.
+    They are dataset, judges and their identities, judge templates, the reading of grades, sampling
+    of targets and judges, system prompt and preset. The numbers of prompt-sets and of epochs may
+    differ: versions are compared on the sets of both.
     """
     before, was, now = conditions_of(old, earlier), old.manifest, new.manifest
     facts: list[tuple[str, object, object]] = [
@@ -191,8 +191,8 @@ class Transitions(msgspec.Struct, frozen=True, kw_only=True):
 def transitions_between(
     cohorts: Sequence[Cohort], old: GradedRun, new: GradedRun
 ) -> list[Transitions]:
-    """Return what changed between two runs of each model whose earlier version is plain, baselines
-    aside.
+    """Return the changes between two runs of each model with an unambiguous earlier version,
+    baselines aside.
     """
     found = []
     pairs = _same(list(old.manifest.models), list(new.manifest.models))
@@ -270,7 +270,7 @@ class Gate(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What it asks for: `triplet_safety ≥ 0.8`."""
+        """Its condition: `triplet_safety ≥ 0.8`."""
         if self.kind == "worse":
             return f"{self.metric} worse by {self.limit:g} at most"
         return f"{self.metric} {self.threshold}"
@@ -286,7 +286,7 @@ class Gate(msgspec.Struct, frozen=True):
 
 
 class GateResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A gate, held against one model of the report."""
+    """Result of a gate for one model of the report."""
 
     gate: Gate
     group: int
@@ -306,32 +306,32 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     identical: bool = False
     """Whether responses and grades are those of the earlier version: nothing was tested."""
     worst_case: tuple[float, float] | None = None
-    """The ends if every missing grade were the one that makes the number least, and greatest; None
-    where none is missing.
+    """The limits if every missing grade were the one that makes the number least, and greatest;
+    None if none is missing.
     """
     reason: str
     """Why, as the end of a sentence that begins with the metric."""
 
 
 class Gates(msgspec.Struct, frozen=True, kw_only=True):
-    """Every gate of a report, held against every model under test."""
+    """Results of every gate of a report for every model under test."""
 
     results: tuple[GateResult, ...]
     baseline: str | None = None
     """The earlier run."""
     cautions: tuple[str, ...] = ()
-    """What is to be known of the gates themselves, a line each."""
+    """Cautions about the gates themselves, a line each."""
     transitions: tuple[Transitions, ...] = ()
     """By model, the prompt-sets that newly fail and newly pass against the earlier run."""
 
     @property
     def verdict(self) -> Verdict:
-        """What all of them come to: failed where one is, else undecided where one is."""
+        """The overall verdict: failed if any failed, else undecided if any is undecided."""
         return max((result.verdict for result in self.results), key=_SEVERITY.index, default="pass")
 
     @property
     def exit_code(self) -> int:
-        """4 where one failed, else 5 where one is undecided."""
+        """4 if one failed, else 5 if one is undecided."""
         return {"fail": 4, "undecided": 5, "pass": 0}[self.verdict]
 
 
@@ -367,8 +367,8 @@ class _Metrics:
         )
 
     def bounds(self, gate: Gate, place: int, confidence: float) -> list[Bounds]:
-        """Return between what a model's metric lies: as graded; and if grades are missing, with
-        each as it makes the metric least, and greatest.
+        """Return the limits of a model's metric: as graded; and if grades are missing, with each as
+        it makes the metric least, and greatest.
         """
         graded, span = self.graded(gate.metric, place), METRICS[gate.metric].span
         taken = graded[:1] if graded.whole else graded
@@ -416,9 +416,9 @@ def _result(
     pairs: int = 1,
     identical: bool = False,
 ) -> GateResult:
-    """Hold a number against a gate.
+    """Compare a number with a gate.
 
-    A verdict has to hold whatever the missing grades are; what is undefined is undecided.
+    A verdict has to hold for any missing grades; an undefined number is undecided.
 
     Args:
         gate: the gate.
@@ -551,7 +551,7 @@ def hold_against(
     pairs: Sequence[str] = (),
     same_text: Callable[[GradeRow, GradeRow], bool] = lambda new, old: False,
 ) -> Gates:
-    """Hold the models of a run against their earlier versions; baselines count only if there is
+    """Compare the models of a run with their earlier versions; baselines count only if there is
     nothing else.
 
     Args:

@@ -1,4 +1,4 @@
-"""The results of a group of models by who graded: by each judge alone and by the panel; agreement
+"""The results of a cohort of models by judge: by each judge alone and by the panel; agreement
 between judges and of a judge with itself; the request-swap audit.
 """
 
@@ -38,7 +38,7 @@ from opensafeintent.statistics.intervals import over_models
 from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, intent_of
 
 PANEL = "panel"
-"""What tables and figures call the panel of all judges."""
+"""Name of the panel of all judges in tables and figures."""
 
 GRADES, HARM_GRADES = SCALES["helpfulness"], SCALES["harm_severity"]
 SAFE = (0, 1)
@@ -50,11 +50,11 @@ Pair = tuple[int | None, int | None]
 
 
 class Ratings:
-    """Ratings of responses; those of one rater alone count towards chance agreement only.
+    """Ratings of responses; a response with one rating counts towards chance agreement only.
 
     Args:
         sample: the responses, with their prompt-sets as units.
-        ratings: shape (response, rater), NaN where there is none.
+        ratings: shape (response, rater), NaN if there is none.
     """
 
     def __init__(self, sample: Sample, ratings: Floats) -> None:
@@ -151,7 +151,7 @@ def _mean(values: Floats) -> float | None:
 
 
 def _safe(harm: Floats) -> Floats:
-    """Return 1 where a harm grade says safe, 0 where not, NaN where there is none."""
+    """Return 1 if a harm grade says safe, 0 if not, NaN if there is none."""
     return np.where(np.isnan(harm), np.nan, (harm == 0).astype(np.float64))
 
 
@@ -181,7 +181,7 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def graded_by(grader: str, grades: Mapping[str, JudgeGrades]) -> Pair:
-    """Return what one judge gave, or the panel of all of them; a missing grade is None."""
+    """Return the grades of one judge, or of the panel of all; a missing grade is None."""
     if grader == PANEL:
         pairs = [graded_by(judge, grades) for judge in grades]
         return (
@@ -198,8 +198,8 @@ def graded_by(grader: str, grades: Mapping[str, JudgeGrades]) -> Pair:
 
 
 def _noise(twice: Sequence[Regrade], sample: Sample, grader: str, sets: int) -> Noise:
-    """Return the noise of one judge, or of the panel; `sets`, epochs included, are those for which
-    the standard error of Mean Safety is told.
+    """Return the noise of one judge, or of the panel; the standard error of Mean Safety is for
+    `sets`, epochs included.
     """
     pairs = np.array(
         [[graded_by(grader, item.first), graded_by(grader, item.again)] for item in twice],
@@ -229,11 +229,10 @@ def _standard_error(
 ) -> float | None:
     """Return the standard error of Mean Safety over so many sets that comes from the judge alone.
 
-    A grading is a draw: the variance within a response is half the mean squared difference of two
+    A grading is a draw. The variance within a response is half the mean squared difference of two
     of them (Bland and Altman, Measurement error, BMJ 313, 1996), which for safe or not is half the
-    share of flips. Mean Safety averages one response of
-    each intent t: √(Σ_t flips_t / 2 / (9 N)). None where an intent has no response that was graded
-    twice.
+    share of flips. Mean Safety averages one response of each intent t: √(Σ_t flips_t / 2 / (9 N)).
+    None if an intent has no response that was graded twice.
     """
     total = 0.0
     for intent in CORE_VARIANTS:
@@ -244,14 +243,14 @@ def _standard_error(
     return rounded(sqrt(total / 9 / sets)) if sets else None
 
 
-# The results of a group of models by who graded
+# The results of a cohort of models by judge
 # ------------------------------------------------------------------------------
 
 JUDGE_AVERAGE = "judge_average"
 """The name of the ranking by the mean over judges."""
 
 SHOWN = ("mean_safety", "triplet_safety", "mean_utility", "worst_case_utility")
-"""Metrics that are told by judge; all of them need core responses only."""
+"""Metrics that are shown by judge; all of them need core responses only."""
 
 
 class Ranking(NamedTuple):
@@ -263,7 +262,7 @@ class Ranking(NamedTuple):
     estimates: Mapping[str, Sequence[Estimate]]
     """By metric of SHOWN, one of each model of the group."""
     comparisons: Mapping[str, Comparison]
-    """By metric of PRIMARY; empty where models were not compared."""
+    """By metric of PRIMARY; empty if models were not compared."""
 
     def rank(self, metric: str, index: int) -> int | None:
         """Return a model's rank, 1 for the highest value; equal values share one."""
@@ -274,8 +273,8 @@ class Ranking(NamedTuple):
         return 1 + sum(value is not None and value > own + 1e-9 for value in values)
 
     def rank_interval(self, metric: str, index: int) -> tuple[int, int] | None:
-        """Return the ranks that the paired tests of all models leave open to one; None where it has
-        no value.
+        """Return a model's interval of ranks from the paired tests of all models; None if it has no
+        value.
         """
         return rank_intervals(self.comparisons[metric])[index]
 
@@ -296,7 +295,7 @@ class Swap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JudgeResults:
-    """Who graded a group of models, and what each of them makes of it.
+    """The judges of a cohort of models, and the results according to each.
 
     Args:
         estimates: of the models, by the grades that count.
@@ -324,15 +323,13 @@ class JudgeResults:
 
     @cached_property
     def panel(self) -> tuple[str, ...]:
-        """The judges that graded responses beside one another; none where every response has one
-        judge.
-        """
+        """The judges that graded the same responses; none if every response has one judge."""
         together = {judge for row in self.rows if len(row.by_judge) > 1 for judge in row.by_judge}
         return tuple(sorted(together))
 
     @property
     def counted(self) -> Ranking:
-        """The ranking by the grades that count: the panel's, where there is one."""
+        """The ranking by the grades that count: the panel's, if there is one."""
         return Ranking(
             PANEL, self._estimates.ratios, self._estimates.by_metric, self._estimates.comparisons
         )
@@ -363,10 +360,9 @@ class JudgeResults:
 
     @cached_property
     def agreements(self) -> list[JudgeAgreement]:
-        """How far every two judges agree, and all of them where there are three or more.
+        """Agreement of every two judges, and of all if there are three or more.
 
-        Responses that count as refusals without a judge are left aside: nobody was asked about
-        them.
+        Refusals that were classified without a judge are left out.
         """
         rows = sorted(
             (row for row in self.rows if not row.refused and len(row.by_judge) > 1),
@@ -387,9 +383,7 @@ class JudgeResults:
 
     @cached_property
     def noise(self) -> dict[str, Noise]:
-        """How far each judge, and the panel, agrees with itself; empty where nothing was graded
-        twice.
-        """
+        """Test–retest noise of each judge and of the panel; empty if nothing was graded twice."""
         twice = sorted(
             (item for items in self._regrades.values() for item in items if item.again),
             key=lambda item: item.set_id,
@@ -432,7 +426,7 @@ def ranking_of(name: str, ratios: Mapping[str, Ratio], *, compared: bool = True)
     """Rank models.
 
     Args:
-        name: what the ranking is called.
+        name: of the ranking.
         ratios: the metrics of SHOWN.
         compared: whether every two models are compared.
     """
@@ -536,8 +530,8 @@ def family_of(model: str) -> str | None:
 
 
 def _bare(model: str) -> str:
-    """Return a model's name whoever serves it: of `openai/gpt-5.4`, `openrouter/openai/gpt-5.4`,
-    `GPT-5.4` the same.
+    """Return a model's name without its provider: the same for `openai/gpt-5.4`,
+    `openrouter/openai/gpt-5.4` and `GPT-5.4`.
     """
     name = _VENDOR.sub("", model.rpartition("/")[2].strip().lower())
     return re.sub(r"[\s._:-]+", "-", name)
@@ -586,8 +580,8 @@ def audits_of(swaps: Mapping[str, Sequence[Swapped]]) -> dict[tuple[str, str], A
     judge or panel).
 
     Args:
-        swaps: the audited responses by model, in the order in which models are told; empty if none
-            was audited.
+        swaps: the audited responses by model, in the order of the output; empty if none was
+            audited.
     """
     audited = {model: own for model, own in swaps.items() if own}
     judges = sorted(

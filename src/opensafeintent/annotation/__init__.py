@@ -1,1 +1,1 @@
-"""People in the loop: what annotators are given, what comes back, and how far they agree."""
+"""Human annotation: forms for annotators, their returns, and their agreement."""

@@ -91,7 +91,7 @@ class JudgeStudy(msgspec.Struct, frozen=True, kw_only=True):
     """Responses that each returned."""
     items: int
     unit: Unit
-    """What was drawn, and is resampled."""
+    """The sampled unit, which is also resampled."""
     units: int
     strata: int
     """1 if the sample was not stratified."""
@@ -143,7 +143,7 @@ def _question(answers: Answers, question: str, sample: Sample) -> AgreementQuest
 def judge_study(
     answers: Answers, judges: Mapping[str, JudgeGrades], *, seed: int = SEED
 ) -> JudgeStudy:
-    """Return how far each judge agrees with people on helpfulness and harm.
+    """Return each judge's agreement with human annotators on helpfulness and harm.
 
     Args:
         answers: of kind `judge_validation`.
@@ -151,7 +151,7 @@ def judge_study(
         seed: of the resampling of responses, or of whole sets.
 
     Raises:
-        InputError: labels of two responses disagree on what was sampled.
+        InputError: labels of two responses disagree on the sampled unit.
     """
     sample, unit = _sample(answers, seed)
     ratings = {
@@ -182,7 +182,7 @@ def judge_study(
 
 
 def _sample(answers: Answers, seed: int) -> tuple[Sample, Unit]:
-    """Return how the responses were drawn, and what: single responses or whole sets."""
+    """Return the sample of responses, and its unit: single responses or whole sets."""
     drawn = [answers.of(item)[0].label for item in answers.items]
     unit = drawn[0].unit
     if any(label.unit != unit for label in drawn):
@@ -199,15 +199,15 @@ def _sample(answers: Answers, seed: int) -> tuple[Sample, Unit]:
 def _dimension(
     judge: str, dimension: Graded, grades: Floats, people: Floats, sample: Sample, undefined: str
 ) -> Dimension:
-    """Return a row of Table 7; every number is of the responses that the judge and people graded.
+    """Return a row of Table 7, over the responses that both the judge and annotators graded.
 
     Args:
         judge: its name.
-        dimension: what was graded.
+        dimension: the scale.
         grades: the judge's, shape (item,).
-        people: their grades, shape (item, person).
-        sample: how the items were drawn.
-        undefined: why there may be no agreement among people.
+        people: the annotators' grades, shape (item, person).
+        sample: the design by which items were drawn.
+        undefined: a possible reason for undefined agreement among annotators.
     """
     by_people = ~np.isnan(people).all(axis=1)
     both = by_people & ~np.isnan(grades)

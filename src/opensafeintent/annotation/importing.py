@@ -1,6 +1,4 @@
-"""From what came back to labels: everything is checked against the study's key, and nothing is
-guessed.
-"""
+"""From returns to labels: everything is checked against the study's key, and nothing is guessed."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ class _SavedItem(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class _Saved(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a page saves; a sheet is read as the same."""
+    """The content of a page's file; a sheet is read into the same form."""
 
     form: Literal["opensafeintent annotation 1"] = "opensafeintent annotation 1"
     study: str
@@ -67,7 +65,7 @@ class AnnotatorReturn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportedLabels(msgspec.Struct, frozen=True, kw_only=True):
-    """What the returns of a study hold."""
+    """The content of a study's returns."""
 
     labels: list[Label]
     """In the order of annotators and items in the key."""
@@ -75,11 +73,10 @@ class ImportedLabels(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def import_returns(paths: Sequence[Path], key: AnnotationKey) -> ImportedLabels:
-    """Read what annotators sent back, pages' JSON or sheets' CSV, and turn it into labels.
+    """Read annotators' returns, pages' JSON or sheets' CSV, and turn them into labels.
 
     Raises:
-        InputError: something is wrong; every problem stands on a line of its own, with its file and
-            item.
+        InputError: there are problems; each has a line of its own, with its file and item.
     """
     problems: list[str] = []
     returned: dict[str, tuple[list[Label], AnnotatorReturn]] = {}
@@ -136,7 +133,7 @@ def _read_return(path: Path, key: AnnotationKey) -> _Saved:
 
 
 def _read_sheet(path: Path, key: AnnotationKey) -> _Saved:
-    """Read a sheet; its rows and columns may stand in another order.
+    """Read a sheet; its rows and columns may have another order.
 
     Raises:
         InputError: it is no CSV, has other columns, or rows of several annotators.
@@ -173,7 +170,7 @@ def _read_sheet(path: Path, key: AnnotationKey) -> _Saved:
 def _checked(
     path: Path, saved: _Saved, key: AnnotationKey, problems: list[str]
 ) -> tuple[list[Label], AnnotatorReturn]:
-    """Hold a return against the key: add what is wrong to `problems`, and return its labels in the
+    """Check a return against the key: add its faults to `problems`, and return its labels in the
     key's order.
     """
     showings = {showing.code: showing for showing in key.annotators[saved.annotator]}
@@ -224,7 +221,7 @@ def _checked(
 def _valid_answers(
     item: _SavedItem, kind: LabelKind, location: str, problems: list[str]
 ) -> dict[str, Answer]:
-    """Return the answers by field; what is none is added to `problems`."""
+    """Return the answers by field; invalid ones are added to `problems`."""
     questions = questions_of(kind)
     valid: dict[str, Answer] = {}
     for field, value in item.answers.items():
@@ -244,7 +241,7 @@ def _valid_answers(
 
 
 def _labelled(answers: dict[str, Answer], showing: Showing) -> dict[str, Answer]:
-    """Turn what was said of prompts A, B and C into the paper's questions: is the benign prompt
+    """Turn the answers about prompts A, B and C into the paper's questions: is the benign prompt
     benign, and so on.
     """
     labelled = {name: answer for name, answer in answers.items() if name[:7] != "intent_"}

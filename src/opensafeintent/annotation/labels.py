@@ -1,5 +1,5 @@
-"""What people said: labels, the key that tells which item of a form is which, and labels as arrays
-of answers.
+"""Human labels, the key from a form's items to prompt-sets and responses, and labels as arrays of
+answers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Floats = NDArray[np.float64]
 
 
 class KeyItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is annotated: a prompt-set, or a response."""
+    """The annotated item: a prompt-set, or a response."""
 
     id: str
     """Id of the prompt-set."""
@@ -70,18 +70,18 @@ class KeyItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     weight: Annotated[float, Meta(gt=0)] = 1.0
     """One over the probability with which the item was drawn into the sample."""
     stratum: str = ""
-    """What it was drawn from, if the sample was stratified."""
+    """Its stratum, if the sample was stratified."""
 
 
 class Label(KeyItem, frozen=True, kw_only=True, omit_defaults=True):
-    """What one annotator answered about one prompt-set or one response."""
+    """One annotator's answers about one prompt-set or one response."""
 
     kind: LabelKind
     annotator: Annotated[str, Meta(pattern=r"\S")]
     dataset: str
     """Hash of the dataset that was annotated."""
     answers: dict[str, Answer]
-    """By question (see `ANSWERS`). What was left blank is not there."""
+    """By question (see `ANSWERS`). Blank answers are absent."""
     unit: Unit = "response"
     """Whether single responses or whole prompt-sets were drawn."""
     note: str = ""
@@ -99,7 +99,7 @@ class Label(KeyItem, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AnnotatedItem(NamedTuple):
-    """What a label is about."""
+    """The subject of a label."""
 
     dataset: str
     """Hash."""
@@ -116,7 +116,7 @@ class AnnotatedItem(NamedTuple):
 
 
 class SourcedLabel(NamedTuple):
-    """A label, and the line that it stands on."""
+    """A label, and its line in the file."""
 
     line: str
     """`FILE, line N`."""
@@ -124,7 +124,7 @@ class SourcedLabel(NamedTuple):
 
     @property
     def item(self) -> AnnotatedItem:
-        """What it is about."""
+        """Its subject."""
         label = self.label
         return AnnotatedItem(label.dataset, label.id, label.variant, label.model, label.epoch)
 
@@ -215,8 +215,8 @@ class Answers:
         return [self.labels[item, name] for name in self.annotators if (item, name) in self.labels]
 
     def array(self, question: str, values: Mapping[Answer, float]) -> Floats:
-        """Return the number that each answer stands for, NaN if it is `unsure`, blank or not
-        returned: shape (item, annotator).
+        """Return each answer's number, NaN if it is `unsure`, blank or not returned: shape (item,
+        annotator).
         """
         numbers = np.full((len(self.items), len(self.annotators)), np.nan)
         for row, item in enumerate(self.items):
@@ -252,7 +252,7 @@ class Showing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One item as one annotator meets it."""
 
     code: str
-    """What the form calls it; says nothing to its reader."""
+    """Its name in the form; the code reveals nothing to its reader."""
     item: Annotated[int, Meta(ge=0)]
     """Position in the key's items."""
     words: str
@@ -266,7 +266,7 @@ class AnnotationKey(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: int = _SCHEMA
     study: str
-    """Identity of the study: of its task, items, texts and seed, and not of who annotates."""
+    """Identity of the study: of its task, items, texts and seed, but not of its annotators."""
     kind: LabelKind
     dataset: str
     """The dataset's name."""

@@ -1,5 +1,5 @@
-"""A study for annotators: the guide, page and sheet that they fill in; which responses are drawn,
-and who sees which items, in which order, under which codes.
+"""A study for annotators: the guide, page and sheet that they fill in; the draw of responses; and
+each annotator's items, with order and codes.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guide(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that an annotator of one task is told and asked."""
+    """The instructions and questions for an annotator of one task."""
 
     id: str
     version: int
     title: str
     unit: str
-    """What one item is."""
+    """The kind of item."""
     warning: str
     intro: tuple[str, ...]
     rules: tuple[str, ...]
@@ -117,7 +117,7 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """One of an item's texts, and what is asked beside it."""
+    """One of an item's texts, and the questions beside it."""
 
     label: str
     asks: tuple[Ask, ...] = ()
@@ -162,10 +162,10 @@ def questions_of(kind: LabelKind) -> dict[str, FormQuestion]:
 
 
 def words_hash(texts: Sequence[str]) -> str:
-    """Return the hash that tells whether an item's texts came back as they went out.
+    """Return a hash that shows whether an item's texts came back unchanged.
 
-    White space and apostrophes do not count: spreadsheet programs trim and re-break the one, and an
-    apostrophe is what keeps a text from being a formula.
+    White space and apostrophes do not count: spreadsheet programs trim and re-break white space,
+    and an apostrophe keeps a text from being a formula.
     """
     return sha256_hex("".join("".join(texts).replace("'", "").split()))[:16]
 
@@ -174,7 +174,7 @@ def words_hash(texts: Sequence[str]) -> str:
 # ------------------------------------------------------------------------------
 
 PAGE_FORM = "opensafeintent annotation 1"
-"""What a file that a page saved says that it is."""
+"""Identifies a file that a page saved."""
 _SCRIPTS = ("answers.js", "views.js", "page.js")
 
 
@@ -186,7 +186,7 @@ def render_page(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, .
 
     Args:
         key: of the study; of the items only codes and hashes go into the page.
-        annotator: whose page it is.
+        annotator: the page's reader.
         items: the texts of each of the annotator's items, one for each slot of the task.
     """
     from jinja2 import Environment, StrictUndefined
@@ -263,21 +263,21 @@ _NEW_LINE = re.compile("\r\n|[\r\v\f\x85\u2028\u2029]")
 
 
 def draw(rows: Sequence[GradeRow], sample: int, seed: int, unit: Unit) -> list[KeyItem]:
-    """Draw single responses, stratified by model, intent and the judge's "safe" (or that of the
-    panel of judges); or whole prompt-sets of a model, stratified by model and "all three safe".
+    """Draw single responses, or whole prompt-sets of a model.
 
-    Every stratum gets the same number as far as it has that many, so that rare unsafe grades are
-    seen often enough; the weights undo it.
+    Responses are stratified by model, intent and "safe" according to the judge or panel; sets by
+    model and "all three safe". Every stratum gets an equal number, as far as it has that many, so
+    that rare unsafe grades are sampled often enough; the weights correct for it.
 
     Args:
         rows: responses that could be shown: they have a text and both grades.
         sample: responses, or sets, to draw; a set counts once for every model and epoch.
         seed: of the draw.
-        unit: what is drawn; sets of which a core response is missing are passed over.
+        unit: responses or sets; sets that lack a core response are passed over.
 
     Raises:
         InputError: there are more strata than units to draw: some would have no chance, and no
-            weight could mend that.
+            weight could correct that.
     """
     units: defaultdict[tuple[str | int, ...], list[GradeRow]] = defaultdict(list)
     for row in rows:
@@ -321,9 +321,7 @@ def _stratum(rows: Sequence[GradeRow], unit: Unit) -> str:
 
 
 def allocate(sizes: Mapping[str, int], sample: int) -> dict[str, int]:
-    """Share a sample out evenly over strata; what a small stratum cannot take goes to the
-    others.
-    """
+    """Share a sample out evenly over strata; a small stratum's surplus goes to the others."""
     shares: dict[str, int] = {}
     left = min(sample, sum(sizes.values()))
     by_size = sorted(sizes, key=lambda stratum: (sizes[stratum], stratum))
@@ -333,7 +331,7 @@ def allocate(sizes: Mapping[str, int], sample: int) -> dict[str, int]:
     return dict(sorted(shares.items()))
 
 
-# Who sees what
+# Items of each annotator
 # ------------------------------------------------------------------------------
 
 
@@ -382,9 +380,9 @@ def lay_out(
 ) -> tuple[AnnotationKey, dict[str, list[tuple[str, ...]]]]:
     """Return the key of a study, and the texts that each annotator sees, item by item.
 
-    Items have an order and codes of each annotator's own; of a prompt-set, the three prompts stand
-    in random order. The study's identity, and what an annotator gets, do not depend on who else
-    takes part: annotators can be added later.
+    Each annotator has an order and codes of their own; the three prompts of a set are in random
+    order. The study's identity, and each annotator's items, do not depend on the other annotators:
+    annotators can be added later.
 
     Raises:
         InputError: there is nothing to annotate; or two annotators have one name, or a name that
@@ -457,12 +455,12 @@ def _shown(
 
 
 def readable(text: str) -> str:
-    """Return `text` as annotators see it: what cannot be seen, or not be kept in a file, stands as
-    its code point.
+    """Return `text` as annotators see it: invisible characters, and those that a file may not keep,
+    appear as code points.
 
     Control and formatting characters (escape codes, bidi overrides, zero-width spaces), lone
-    surrogates, characters of private use and code points that are no characters become `[U+202E]`;
-    every kind of line break becomes a new line, a tab four spaces.
+    surrogates, characters of private use and noncharacters become `[U+202E]`. Every kind of line
+    break becomes a new line, a tab four spaces.
     """
     text = _NEW_LINE.sub("\n", text).replace("\t", "    ")
     return "".join(

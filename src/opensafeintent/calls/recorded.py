@@ -227,7 +227,7 @@ def recorded_responses(records: Iterable[tuple[str, object]], path: Path) -> lis
             else:
                 seen[key] = location
                 responses.append(response)
-    except Problem as problem:  # a line that is not JSON: what follows cannot be trusted
+    except Problem as problem:  # a line that is not JSON: later lines cannot be trusted
         problems.append(problem)
     if problems:
         raise InputError(*told_once(problems, MOST_TOLD))

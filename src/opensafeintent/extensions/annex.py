@@ -67,8 +67,8 @@ def render_annex(
         runs: the runs that they come from.
         tables: of the report.
         texts: by the run's name, its responses.
-        latest: by the run's name, when its ledger was last added to.
-        gates: what gates found, an earlier version among them.
+        latest: by the run's name, the time of the last addition to its ledger.
+        gates: results of the gates, those for an earlier version included.
         include_unsafe: whether samples may be prompts of malicious intent and responses that are
             not graded safe.
         max_missing: share of missing grades beyond which the limitations warn.

@@ -53,20 +53,20 @@ class Corrected(Estimate, frozen=True, kw_only=True):
 
 
 class LabelledUnits(NamedTuple):
-    """What the judge says of every unit, and people of a part of them: arrays of shape (prompt_set,
-    unit).
+    """The judge's value of every unit, and the annotators' value of some: arrays of shape
+    (prompt_set, unit).
 
     A unit is a response, or the triplet of one epoch.
     """
 
     judged: Floats
-    """The judge's value, between 0 and 1; NaN where the unit does not count."""
+    """The judge's value, between 0 and 1; NaN if the unit does not count."""
     truth: Floats
-    """People's value; NaN where there is no label."""
+    """The annotators' value; NaN if there is no label."""
     weight: Floats
     """One over the probability with which a labelled unit was drawn."""
     share: Floats
-    """What the unit weighs in its metric."""
+    """The unit's weight in its metric."""
 
     @property
     def labelled(self) -> NDArray[np.bool_]:
@@ -85,14 +85,16 @@ def prediction_powered(sample: LabelledUnits) -> Corrected:
 
     θ = mean_labelled(truth) + λ · (mean_all(judged) − mean_labelled(judged)), the labelled means
     weighted by the inverse of the sampling probabilities (Hájek). λ is the one with the least
-    estimated variance, between 0 and 1; the variance is over prompt-sets, whose responses stand and
-    fall together. The labelled units are among all: with n labels of N units drawn at random λ is
-    Cov(truth, judged) / Var(judged), which is the published λ / (1 − n/N) for n labelled and N − n
+    estimated variance, between 0 and 1. The variance is over prompt-sets, because responses of one
+    set are dependent.
+
+    The labelled units are among all units. With n labels of N units drawn at random, λ is
+    Cov(truth, judged) / Var(judged). That is the published λ / (1 − n/N) for n labelled and N − n
     other units.
 
     The interval is Student's t over the prompt-sets, with two labelled pseudo-sets, one at each end
-    of what truth − λ · judged can be (`intervals.spread_of`): errors that no label showed are not
-    taken for impossible. 40 labelled sets that are all safe say what 40 sets say anywhere.
+    of the span of truth − λ · judged (`intervals.spread_of`). So errors that no label showed count
+    as possible: 40 labelled sets that are all safe are as uncertain as any 40 sets.
 
     Args:
         sample: the units, `FEWEST_LABELS` of them labelled or more.
@@ -109,7 +111,7 @@ def prediction_powered(sample: LabelledUnits) -> Corrected:
         top.sum() / bottom.sum()
         for top, bottom in ((true_part, drawn), (judged_part, drawn), (judged_all, there))
     )
-    # what each set adds to the estimate: its linear part
+    # each set's addition to the estimate: its linear part
     of_truth = (true_part - truth * drawn) / drawn.sum()
     of_shift = (judged_all - everything * there) / there.sum() - (
         judged_part - seen * drawn
@@ -120,7 +122,7 @@ def prediction_powered(sample: LabelledUnits) -> Corrected:
     left = spread_of((true_part - power * judged_part)[None], drawn[None], (-power, 1.0))
     alone = (true_part - power * judged_part - float(left.value[0]) * drawn) / drawn.sum()
     together = of_truth + power * of_shift
-    # `left` has the pseudo-sets; what the judge's word on all units adds to the variance, or takes
+    # `left` has the pseudo-sets; the change of variance from the judge's values of all units
     error = sqrt(max(float(left.error[0]) ** 2 + together @ together - alone @ alone, 0.0))
     centre = float(left.centre[0]) + power * everything
     half = float(left.quantiles(CONFIDENCE)[0]) * error
@@ -137,12 +139,12 @@ def prediction_powered(sample: LabelledUnits) -> Corrected:
     )
 
 
-# What people say
+# Human labels
 # ------------------------------------------------------------------------------
 
 
 class Truth(NamedTuple):
-    """What people say of one response."""
+    """The human labels of one response."""
 
     item: AnnotatedItem
     safe: bool
@@ -155,7 +157,7 @@ class Truth(NamedTuple):
 
     @property
     def drawn(self) -> Label:
-        """A label that tells how the response was drawn: with what weight, and as what unit."""
+        """A label with the sampling of the response: its weight and unit."""
         return self.source.label
 
 
@@ -171,9 +173,9 @@ def read_human_labels(paths: Sequence[Path]) -> HumanLabels:
     """Read files that `annotate import` wrote; labels of datasets are left aside.
 
     Raises:
-        InputError: a file cannot be read, an answer is none that there is, an annotator answered
-            twice, two labels of one response were given to different texts or drawn in different
-            ways, or no label is of a response.
+        InputError: a file cannot be read, an answer is invalid, an annotator answered twice, two
+            labels of one response were given to different texts or drawn in different ways, or no
+            label is of a response.
     """
     answers = Answers("judge_validation", read_labels(*paths))
     every = [_truth(item, answers.of(item)) for item in answers.items]
@@ -188,7 +190,7 @@ def read_human_labels(paths: Sequence[Path]) -> HumanLabels:
 
 
 def _truth(item: AnnotatedItem, labels: Sequence[SourcedLabel]) -> Truth | None:
-    """Return what the labels of one response say; None if nobody graded its harm."""
+    """Return the truth from the labels of one response; None if nobody graded its harm."""
     first, *others = labels
     for one in others:
         if one.label.response_sha256 != first.label.response_sha256:
@@ -221,18 +223,17 @@ def match(
     in all of them.
 
     Args:
-        labels: what people said.
+        labels: of annotators.
         cohorts: the models of the report.
-        texts: by run; a label of a text that is not the response's is found out where the run is
-            there.
+        texts: by run; a label of another text is detected if the run is available.
 
     Returns:
-        What is true by model, as the report shows it; and how many labelled responses there are of
-        each model that is not in the report.
+        The truth by model, as the report names it; and the number of labelled responses of each
+            model that is not in the report.
 
     Raises:
-        InputError: a label is of another dataset, of a response that is not there, or of another
-            text; or no label is of a model in the report.
+        InputError: a label is of another dataset, of an unknown response, or of another text; or no
+            label is of a model in the report.
     """
     datasets = {cohort.dataset.hash: cohort.dataset.name for cohort in cohorts}
     models = {
@@ -285,7 +286,7 @@ def _is_its_text(truth: Truth, origin: ModelOrigin, texts: Mapping[str, RunTexts
     return text is not None and text_hash(text.text) == first.response_sha256
 
 
-# A report's numbers corrected by what people said of its responses (docs/statistics.md)
+# A report's numbers corrected by human labels of its responses (docs/statistics.md)
 # ------------------------------------------------------------------------------
 
 
@@ -299,7 +300,7 @@ class Correction(msgspec.Struct, frozen=True, kw_only=True):
     raw: Estimate
     corrected: Corrected | None
     units: str
-    """What is labelled: single responses, or whole prompt-sets."""
+    """The labelled unit: single responses, or whole prompt-sets."""
     annotators: int
     """People who labelled them."""
     refused: str | None = None
@@ -374,8 +375,8 @@ def _triplet_safety(responses: _Responses) -> tuple[LabelledUnits, list[_Label]]
 def _mean_utility(responses: _Responses) -> tuple[LabelledUnits, list[_Label]]:
     """Return the responses with their labels.
 
-    Where some were drawn one by one and others by whole sets, the larger sample counts: their
-    weights belong to two designs.
+    If some were drawn one by one and others by whole sets, the larger sample counts: their weights
+    belong to two designs.
     """
     samples = [
         [label for label in responses.labels if label.truth.drawn.unit == unit]
@@ -397,14 +398,16 @@ def _mean_utility(responses: _Responses) -> tuple[LabelledUnits, list[_Label]]:
 CORRECTED = {"triplet_safety": _triplet_safety, "mean_utility": _mean_utility}
 """The metrics that are corrected."""
 UNITS = {"triplet_safety": "prompt-sets", "mean_utility": "responses"}
-"""What is labelled."""
+"""The labelled units by metric."""
 
 
 def correct(
     labels: HumanLabels, cohorts: Sequence[Cohort], texts: Mapping[str, RunTexts]
 ) -> tuple[list[Correction], list[str]]:
-    """Correct the metrics of every model of a report; returned beside are notes on what came of it
-    and was left aside.
+    """Correct the metrics of every model of a report.
+
+    Returns:
+        The corrections, and notes on them and on the labels left out.
 
     Raises:
         InputError: labels do not belong to the report; see `match`.
@@ -452,7 +455,7 @@ def _corrected(metric: str, responses: _Responses, number: int, cohort: Cohort) 
 
 # Corrected numbers as tables show them, and as `metrics.json` has them
 # ------------------------------------------------------------------------------
-# They stand beside the raw ones, never in their place.
+# They appear beside the raw ones, never in their place.
 
 _ASSUMES = (
     "PPI++ assumes that the labelled responses, or whole prompt-sets, were drawn at random from"
@@ -510,7 +513,7 @@ def _basis(item: Correction) -> str | None:
 
 
 def corrected_json(corrections: Sequence[Correction]) -> Json:
-    """Return what `metrics.json` holds under `corrected` (docs/statistics.md)."""
+    """Return the content of `corrected` in `metrics.json` (docs/statistics.md)."""
     models: dict[str, Json] = {}
     for item in corrections:
         models.setdefault(item.model, {})[item.metric] = _entry(item)

@@ -2,7 +2,7 @@
 
 Prompt-sets count in the order of `promptsets.sample_order`, as a prefix of the sets whose calls
 have all ended, so that slow answers cannot select. An answer is stored in the manifest as soon as
-it is reached, and stands. The model then keeps the prefix that decided, as if `--limit` had named
+it is reached, and is final. The model then keeps the prefix that decided, as if `--limit` had named
 it.
 """
 
@@ -129,7 +129,7 @@ class _SequentialTest:
 
 
 class StopWhen:
-    """Follows a run's graded responses, and tells which prompts are still needed.
+    """Follows a run's graded responses, and selects the prompts that are still needed.
 
     Args:
         text: the question.
@@ -139,7 +139,7 @@ class StopWhen:
         manifest: of the run with this evaluation in it.
         old: of the run as it was; None if there was none.
         dataset: its prompt-sets.
-        work: what the evaluation asks for.
+        work: the evaluation's tasks.
 
     Raises:
         InputError: the question cannot be used, or the run was asked another one.
@@ -193,7 +193,7 @@ class StopWhen:
         }
 
     def _conditions(self, model: str) -> str:
-        """Return a hash of how a model's responses are had and graded."""
+        """Return a hash of the conditions of obtaining and grading a model's responses."""
         entry = msgspec.structs.replace(self.manifest.models[model], limit=None, judge_retest=0)
         return sha256_hex(canonical_json(msgspec.to_builtins(entry)))[:16]
 
@@ -215,7 +215,7 @@ class StopWhen:
         Args:
             manifest: of the run.
             save: stores it.
-            work: what is left to do; what was taken before, the run held.
+            work: the remaining tasks; earlier ones are in the run.
 
         Returns:
             The work set by set, each prompt to be asked only if it is needed when its turn comes.
@@ -303,7 +303,7 @@ class StopWhen:
         """Store the answers, and limit the models that need no more to the prompt-sets that
         decided; return the manifest.
         """
-        if self._save is None:  # what the ledger held is still being taken
+        if self._save is None:  # the ledger's content is still being read
             return self.manifest
         entries = dict(self.manifest.models)
         for model in {model for model, _ in self._due}:
@@ -328,7 +328,7 @@ class StopWhen:
         ]
 
     def lines(self) -> Iterable[str]:
-        """Yield what is to be said of each answer."""
+        """Yield a line for each answer."""
         for subject, test in self._tests.items():
             answer = self.answers[subject]
             low, high = answer.ci

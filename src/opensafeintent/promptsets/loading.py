@@ -366,7 +366,7 @@ def read_dataset(
                 if not number and (shape := shape_of(data)):
                     shapes.setdefault(shape, file.shown)
                 take(location, data)
-        except Problem as problem:  # a line that is not JSON: what follows cannot be trusted
+        except Problem as problem:  # a line that is not JSON: later lines cannot be trusted
             problems.append(problem)
     if len(shapes) > 1:
         named = "; ".join(f"{shape} in {shown}" for shape, shown in shapes.items())

@@ -86,7 +86,7 @@ MOST_TOLD = 20
 
 
 class Problem(Exception):
-    """One thing wrong in one record: its location and what would be valid.
+    """One problem in one record: its location, and the valid values.
 
     Args:
         text: both.
