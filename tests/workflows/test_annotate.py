@@ -96,7 +96,7 @@ def test_a_study_grows_and_no_form_is_written_over(tmp_path: Path) -> None:
     assert second.written == [tmp_path / "cleo.html", tmp_path / "cleo.csv"]
     assert list(second.key.annotators) == ["ana", "ben", "cleo"]
     assert first.key.annotators.items() <= second.key.annotators.items()
-    with pytest.raises(InputError, match="cannot be told apart"):
+    with pytest.raises(InputError, match="look alike"):
         annotate_dataset(dataset_settings(tmp_path, "Ana"))
 
 
@@ -201,7 +201,7 @@ def test_refusals_without_a_text_are_left_out_and_counted(tmp_path: Path) -> Non
         (("--sample", 2), "--sample 2: there are"),
         (("--model", "baseline/refuse"), "not a model of this run; did you mean"),
         (("--unit", "set", "--paraphrases"), "--paraphrases: goes with --unit response"),
-        (("--annotators", "ana,ana"), "cannot be told apart"),
+        (("--annotators", "ana,ana"), "look alike"),
     ],
 )
 def test_bad_options_exit_with_2(
