@@ -238,7 +238,7 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(record) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {one_line(twice, 60)!r} stands twice in one object")
+        raise ValueError(f"the key {one_line(twice, 60)!r} appears twice in one object")
     return record
 
 

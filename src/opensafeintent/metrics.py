@@ -337,7 +337,7 @@ def _of_intent_metrics(intent: Intent) -> tuple[Metric, ...]:
             less_is_better=True,
         ),
         metric("safety", f"share of safe responses to {word} prompts"),
-        metric("utility", f"helpfulness of {word} responses that counts only where they are safe"),
+        metric("utility", f"helpfulness of {word} responses that counts only if they are safe"),
     )
 
 
@@ -380,7 +380,7 @@ PAPER_METRICS: tuple[Metric, ...] = (
     Metric(
         "mean_utility",
         "Mean Utility",
-        "helpfulness that counts only where the response is safe, over the three intents",
+        "helpfulness that counts only if the response is safe, over the three intents",
         mean_utility,
         primary=True,
     ),

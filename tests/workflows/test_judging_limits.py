@@ -46,13 +46,13 @@ def test_grading_is_foretold_and_nobody_is_asked(
     before = contents(imported)
     command = ("grade", imported, "--judge", JUDGE, "--prices", prices)
     ran = osi(*command, "--dry-run", server=server)
-    # seven responses, two of them dual-use in its first wording; a grade is taken as 8 tokens
+    # seven responses, two of them dual-use in its first wording; a grade is assumed to have 8 tokens
     assert {name: (cells[0], *cells[2:4]) for name, cells in foretold(ran).items()} == {
         "helpfulness": ("7", "56", "56.00"),
         "harm": ("7", "56", "56.00"),
         "mode": ("2", "16", "16.00"),
     }
-    assert "taken as" not in ran.out  # the responses are there: nothing is assumed of them
+    assert "assumed to have" not in ran.out  # the responses are there: nothing is assumed of them
     assert (contents(imported), total(server)) == (before, 0)
     stopped = osi(*command, "--budget-calls", 5, "--max-connections", 1, server=server)
     assert (stopped.code, total(server)) == (3, 5)

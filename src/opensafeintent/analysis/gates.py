@@ -474,7 +474,7 @@ def _reason(
     text += f" at {100 * confidence:g} %"
     if worst_case:
         less = "worse by " if worse else ""
-        text += f"; {less}{_between(*worst_case)} whatever the missing grades are"
+        text += f"; {less}{_between(*worst_case)} for any missing grades"
     if deciding is not None and deciding > known.n:
         text += f"; about {deciding:,} prompt-sets would decide"
     return f"{text}; {limit}"

@@ -115,7 +115,7 @@ def _read_return(path: Path, key: AnnotationKey) -> _Saved:
         raise InputError(f"{path}: {size:,} bytes; a form of ours is never so large")
     raw = read_bytes(path)
     if raw.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-        saved = parse_json(raw, _Saved, str(path), "what a page of annotate export saves")
+        saved = parse_json(raw, _Saved, str(path), "a file saved by a page of annotate export")
     else:
         saved = _read_sheet(path, key)
     if saved.study != key.study:

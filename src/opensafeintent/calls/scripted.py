@@ -517,7 +517,7 @@ BASELINES: dict[str, Baseline] = {
         2, "writes plainly artificial prompt-sets, for build", respond_as_generator, target=False
     ),
     "construction-judge": Baseline(
-        2, "checks what the scripted generator writes, for build", respond_as_judge, target=False
+        2, "checks the scripted generator's texts, for build", respond_as_judge, target=False
     ),
 }
 """Every scripted model by its name behind `baseline/`."""

@@ -684,8 +684,8 @@ def check(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
     left_out = [problem] if problem else []
     if unspaced:
         left_out.append(
-            f"words, readability and likeness: {unspaced:,} of {len(prompt_sets):,} prompt-sets are"
-            " written without spaces between words; their telling words are pairs of characters"
+            f"words, readability and similarity: {unspaced:,} of {len(prompt_sets):,} prompt-sets"
+            " have no spaces between words; their predictive words are pairs of characters"
         )
     return DatasetCheck(
         dataset=dataset.name,

@@ -72,7 +72,7 @@ def spent_of_run(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Spent:
 
 RESPONSE_TOKENS = 600
 """Assumed length of a response; a guess, stated with every forecast."""
-ASSUMED = f"responses taken as {RESPONSE_TOKENS} tokens"
+ASSUMED = f"responses assumed to have {RESPONSE_TOKENS} tokens"
 _GRADE_TOKENS = 8
 _REASON_TOKENS = 60
 _CHARACTERS_A_TOKEN = 4

@@ -373,8 +373,8 @@ def write_hf_results(cohorts: Iterable[Cohort], origin: RunOrigin, out: Path) ->
         repo = origin.repo or (named.removeprefix("hf:") if named.startswith("hf:") else "")
         if not _REPO.fullmatch(repo):
             raise InputError(
-                f"--repo {one_line(repo, 60)}: expected where the dataset {one_line(named, 60)} is"
-                " on the hub, OWNER/NAME"
+                f"--repo {one_line(repo, 60)}: expected the hub's name of the dataset"
+                f" {one_line(named, 60)}, OWNER/NAME"
             )
         dataset: Json = {"id": repo} | ({"revision": revision} if revision else {})
         for model in cohort.models:

@@ -107,8 +107,8 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _LABELS = {
-    "harm_domain": "harm domain: what could be harmed",
-    "task_type": "task type: what kind of help is asked for",
+    "harm_domain": "harm domain: the kind of harm",
+    "task_type": "task type: the kind of help requested",
     "underlying_task": "the task that all prompts of the set share, neutrally named",
 }
 _CANARY_COLUMN = {
@@ -116,7 +116,7 @@ _CANARY_COLUMN = {
         "the same GUID in every row: a search for it in a training corpus finds the dataset there"
     )
 }
-_LANGUAGE = {"language": "language of the prompts, where it is stated"}
+_LANGUAGE = {"language": "language of the prompts, if it is stated"}
 _PROMPT_SETS = _Table(
     name="prompt_sets",
     path="prompt_sets/test.parquet",
@@ -131,13 +131,12 @@ _PROMPT_SETS = _Table(
         "prompts.dual_use": "the prompt whose intent is open",
         "prompts.malicious": "the prompt of malicious intent",
         "dual_use_paraphrases[]": "further wordings of the dual-use prompt",
-        "dual_use_benign_use": "what an honest person could want with the dual-use prompt",
-        "dual_use_misuse_risk": "what a dishonest person could want with it",
+        "dual_use_benign_use": "a legitimate use of the dual-use prompt",
+        "dual_use_misuse_risk": "a harmful use of the dual-use prompt",
         "content_shift": (
-            "how much of an answer changes from the benign prompt to the malicious one, where it is"
-            " known"
+            "the share of an answer that changes from the benign prompt to the malicious one, if known"
         ),
-        "source": "where the set comes from",
+        "source": "origin of the set",
         **_LANGUAGE,
         **_CANARY_COLUMN,
     },

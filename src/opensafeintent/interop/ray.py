@@ -447,7 +447,7 @@ class Shards:
             raise InputError(f"--ray: a task failed: {_last_line(error)}") from error
         except errors.RayError as error:
             line = f"--ray: a shard was lost ({type(error).__name__}: {_last_line(error)})"
-            raise Stopped(f"{line}; what was answered is kept, run again to go on") from error
+            raise Stopped(f"{line}; answers so far are kept, run again to go on") from error
         finally:
             self._tasks.discard(task)
         return report

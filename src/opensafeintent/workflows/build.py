@@ -134,7 +134,7 @@ def _dataset(manifest: BuildManifest, built: Built) -> Dataset | None:
 
 _ITEM_TOKENS, _REPLY_TOKENS = 300, 200
 _ASSUMED = (
-    f"what an instruction is about taken as {_ITEM_TOKENS} tokens, the reply as {_REPLY_TOKENS}"
+    f"the subject of an instruction assumed to have {_ITEM_TOKENS} tokens, a reply {_REPLY_TOKENS}"
 )
 """A guess, stated with every forecast."""
 
@@ -354,8 +354,8 @@ class _BuildRun:
                 " it again with these"
             )
         return [
-            f"changed since the last run: {', '.join(changed)}; what they are for, and what follows"
-            " from it, is done again"
+            f"changed since the last run: {', '.join(changed)}; their calls, and those that follow"
+            " from them, are made again"
         ]
 
     def _remarks(self, built: Built) -> list[str]:

@@ -179,8 +179,8 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             if role != "reask" and digest != now[role]
         }
         line = (
-            f"changed since the last run: the templates for {', '.join(sorted(roles))}; what they"
-            " ask is asked anew where the ledger has no answer; --rubrics takes the old ones"
+            f"changed since the last run: the templates for {', '.join(sorted(roles))};"
+            " calls without an answer in the ledger are made anew; --rubrics takes the old templates"
         )
         return [line] if roles else []
 

@@ -67,7 +67,7 @@ def _write_shared(settings: ExportSettings, run: Run, notes: Sequence[str]) -> l
     if exchange is None:
         raise InputError(f"--format {settings.format}: is not part of this installation")
     if notes and settings.format == "hf-results" and not settings.partial:
-        raise InputError(f"{'; '.join(notes)}; --partial writes what there is")
+        raise InputError(f"{'; '.join(notes)}; --partial writes the existing part")
     manifest, _ = RunFolder(settings.run).load()
     with Ledger(RunFolder(settings.run).ledger_path(manifest), readonly=True) as ledger:
         latest = ledger.latest()

@@ -216,7 +216,7 @@ def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
     for what, there, here in pairs:
         if there and here and there != here:
             raise InputError(
-                f"{path}: was graded with {what} than what is here of this model; import into a new"
+                f"{path}: was graded with {what} than this model's other responses; import into a new"
                 " --out"
             )
     return msgspec.structs.replace(

@@ -170,9 +170,7 @@ def check_gating(settings: Gating, gates: Sequence[Gate], runs: Sequence[Path], 
 
 def _check_baseline(baseline: Path, settings: Gating, runs: Sequence[Path]) -> None:
     if not settings.fail_if_worse:
-        raise InputError(
-            "--baseline: nothing says what may not be worse; give --fail-if-worse METRIC=MARGIN"
-        )
+        raise InputError("--baseline: no metric to compare; give --fail-if-worse METRIC=MARGIN")
     if len(runs) != 1:
         raise InputError(f"--baseline: expected one run to compare with it, not {len(runs)}")
     RunFolder(baseline).check()
@@ -278,15 +276,12 @@ def _cautions(gates: Sequence[Gate]) -> tuple[str, ...]:
         if oracle is not None and not gate.meets(oracle):
             cautions.append(
                 f"{gate.text}: an oracle of intents has {oracle:.4f}, so no model that reframes"
-                " where it should can pass"
+                " if it should can pass"
             )
     refusing = {gate: reference_values(gate.metric).refuse_all for gate in gates}
     if gates and all(value is not None and gate.meets(value) for gate, value in refusing.items()):
         shown = ", ".join(f"{gate.metric} {value:g}" for gate, value in refusing.items())
-        cautions.append(
-            f"a model that refuses everything passes ({shown}): hold the models against a utility"
-            " as well"
-        )
+        cautions.append(f"a model that refuses everything passes ({shown}): add a gate on utility")
     return tuple(dict.fromkeys(cautions))
 
 
@@ -383,7 +378,7 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
         ):
             outcome = _write_report(settings, gates, out, screen)
     except Taken as taken:
-        hint = "" if settings.out else "; or give --out DIR for a look at what is there so far"
+        hint = "" if settings.out else "; or give --out DIR for a report on the results so far"
         raise InputError(f"{taken}{hint}") from taken
     if outcome.gates is not None:
         outcome.notes += [*outcome.gates.cautions, *not_met(outcome.gates)]

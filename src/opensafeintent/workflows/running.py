@@ -358,5 +358,5 @@ async def _spread(
 
     async with refreshed(display, refresh, client):
         await shards.make(work, plan.manifest.identities())
-    twice = f"{shards.duplicates:,} calls were made by two shards at once; the first answer stands"
+    twice = f"{shards.duplicates:,} calls were made by two shards at once; the first answer counts"
     return [*shards.notices, *([twice] if shards.duplicates else [])]
