@@ -494,9 +494,9 @@ def finish_replacing(folder: Path) -> None:
                 (staged / _NOTE).replace(folder / _NOTE)
             for path in gone:
                 path.unlink(missing_ok=True)
-            for path, place in moved:
-                make_private_folder(place.parent)
-                path.replace(place)
+            for path, target in moved:
+                make_private_folder(target.parent)
+                path.replace(target)
         shutil.rmtree(staged, ignore_errors=True)
         (folder / _NOTE).unlink(missing_ok=True)
 

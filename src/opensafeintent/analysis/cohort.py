@@ -98,14 +98,14 @@ def coverage_of(
     epochs = len({row.epoch for row in rows}) if entry.imported else entry.epochs
     planned = sum(len(prompt_set.wordings()) for prompt_set in sets) * epochs
     reasons: dict[str, Counter[str]] = {"core": Counter(), "paraphrase": Counter()}
-    asked: Counter[str] = Counter()
+    requested: Counter[str] = Counter()
     gone: Counter[str] = Counter()
     triplets: Counter[tuple[str, int]] = Counter()
     for row in rows:
         if NOT_GRADED in row.missing:
             continue
         kind = "core" if row.variant in CORE_VARIANTS else "paraphrase"
-        asked[kind] += 2
+        requested[kind] += 2
         gone[kind] += (row.helpfulness is None) + (row.harm_severity is None)
         if row.counts and kind == "core":
             triplets[row.set_id, row.epoch] += 1
@@ -121,8 +121,10 @@ def coverage_of(
         planned=planned,
         responses=len(rows),
         counted=sum(row.counts for row in rows),
-        missing_core=gone["core"] / asked["core"] if asked["core"] else 0.0,
-        missing_paraphrase=gone["paraphrase"] / asked["paraphrase"] if asked["paraphrase"] else 0.0,
+        missing_core=gone["core"] / requested["core"] if requested["core"] else 0.0,
+        missing_paraphrase=gone["paraphrase"] / requested["paraphrase"]
+        if requested["paraphrase"]
+        else 0.0,
         absent=0.0 if entry.imported or not planned else 1 - len(rows) / planned,
         missing={kind: dict(sorted(counter.items())) for kind, counter in reasons.items()},
         not_graded=sum(NOT_GRADED in row.missing for row in rows),
@@ -260,9 +262,9 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 
 def graders(judges: Sequence[str]) -> str:
     """Name the judges: imported grades replace those of judges, and form no panel with them."""
-    asked = " + ".join(judge for judge in judges if judge not in ("", IMPORTED_JUDGE))
-    mixed = asked and IMPORTED_JUDGE in judges
-    return f"{asked}, or as imported" if mixed else asked or "".join(judges)
+    named = " + ".join(judge for judge in judges if judge not in ("", IMPORTED_JUDGE))
+    mixed = named and IMPORTED_JUDGE in judges
+    return f"{named}, or as imported" if mixed else named or "".join(judges)
 
 
 class Cohort:
@@ -369,11 +371,11 @@ class Cohort:
     def extent(self) -> str:
         """The number of prompt-sets, and the planned part of them, if that is smaller."""
         whole = len(self.dataset)
-        asked = sorted({coverage.sets for coverage in self.coverage.values()})
+        numbers = sorted({coverage.sets for coverage in self.coverage.values()})
         part = (
             ""
-            if asked == [whole]
-            else f"{'–'.join(f'{count:,}' for count in dict.fromkeys((asked[0], asked[-1])))} of "
+            if numbers == [whole]
+            else f"{'–'.join(f'{one:,}' for one in dict.fromkeys((numbers[0], numbers[-1])))} of "
         )
         uneven = (
             ", not the same of every model"
@@ -420,18 +422,18 @@ def into_cohorts(runs: Sequence[GradedRun]) -> list[Cohort]:
     If two runs share a model's name, it is made unique by the dataset's hash, or by the run's
     folder.
     """
-    found: dict[Conditions, list[tuple[GradedRun, str]]] = {}
+    groups: dict[Conditions, list[tuple[GradedRun, str]]] = {}
     for run in runs:
         for model in sorted(run.manifest.models):  # in an order that no manifest's writing changes
-            found.setdefault(conditions_of(run, model), []).append((run, model))
-    names = _shown_names([member for members in found.values() for member in members])
+            groups.setdefault(conditions_of(run, model), []).append((run, model))
+    names = _shown_names([member for members in groups.values() for member in members])
     return [
         Cohort(
             conditions,
             members[0][0].dataset,
             {names[run.name, model]: (run, model) for run, model in members},
         )
-        for conditions, members in found.items()
+        for conditions, members in groups.items()
     ]
 
 
@@ -552,10 +554,12 @@ def _holds(check: JudgeCheck, conditions: Conditions, manifests: Sequence[Manife
     if check.judge == conditions.mode_judge:
         due.append("mode")
     in_force = dict(conditions.templates)
-    asked: dict[Role, str] = {role: check.setting.templates.get(role, "") for role in roles_of(due)}
+    templates: dict[Role, str] = {
+        role: check.setting.templates.get(role, "") for role in roles_of(due)
+    }
     return (
         set(due) <= set(check.grades)
-        and all(in_force.get(role) == digest for role, digest in asked.items())
+        and all(in_force.get(role) == digest for role, digest in templates.items())
         and check.setting.parse == conditions.parse
         and all(manifest.judges.get(check.judge) == check.identity for manifest in manifests)
         and all(manifest.judge_sampling == check.setting.sampling for manifest in manifests)
@@ -612,7 +616,7 @@ def beside_paper(cohort: Cohort) -> list[Beside]:
     models = cohort.estimates.averaged
     if not models or not same_as_paper(cohort)["dataset"]:
         return []
-    found = []
+    rows = []
     for metric, of, value in _KNOWN:
         if of == "average":
             here = cohort.estimates.averages.get((metric, EVERYWHERE))
@@ -624,5 +628,5 @@ def beside_paper(cohort: Cohort) -> list[Beside]:
                 default=None,
             )
         which = "best model" if of == "best" else "model average"
-        found.append(Beside(f"{METRICS[metric].label}, {which}", value, here))
-    return found
+        rows.append(Beside(f"{METRICS[metric].label}, {which}", value, here))
+    return rows

@@ -163,7 +163,7 @@ class MetricEstimates:
         bounds, rerun = missing_bounds(self._array, self.ratios), self._rerun_errors()
         return {
             (self._names[index], metric): MetricEstimate.of(
-                found[index],
+                estimates[index],
                 self._names[index],
                 metric,
                 bounds=(
@@ -178,7 +178,7 @@ class MetricEstimates:
                 ),
             )
             for index in self.order
-            for metric, found in self.by_metric.items()
+            for metric, estimates in self.by_metric.items()
         }
 
     @cached_property
@@ -188,13 +188,13 @@ class MetricEstimates:
         """
         return {
             (self._names[index], metric, stratum): MetricEstimate.of(
-                found[index],
+                estimate[index],
                 self._names[index],
                 metric,
                 stratum=stratum,
             )
             for stratum, members in self._members.items()
-            for metric, found in estimates_of(
+            for metric, estimate in estimates_of(
                 {name: self.ratios[name] for name in (CELL_METRICS if all(stratum) else METRICS)},
                 members,
             ).items()
@@ -231,9 +231,9 @@ class MetricEstimates:
         records = _estimates_of_means(list(means.values()), [metric for _, metric in means])
         return {
             (self._names[index], metric): MetricEstimate.of(
-                found, self._names[index], metric, n=mean.parts
+                estimate, self._names[index], metric, n=mean.parts
             )
-            for ((index, metric), mean), found in zip(means.items(), records, strict=True)
+            for ((index, metric), mean), estimate in zip(means.items(), records, strict=True)
         }
 
     @cached_property
@@ -298,10 +298,12 @@ class MetricEstimates:
         ]
         means = [over_models(top, bottom) for top, bottom in parts]
         records = _estimates_of_means(means, metrics)
-        for metric, (top, bottom), mean, found in zip(metrics, parts, means, records, strict=True):
+        for metric, (top, bottom), mean, numbers in zip(
+            metrics, parts, means, records, strict=True
+        ):
             pooled = float(top.sum()) / float(bottom.sum()) if mean.parts else None
             yield MetricEstimate.of(
-                found, AVERAGE, metric, stratum=stratum, models=mean.parts, pooled=pooled
+                numbers, AVERAGE, metric, stratum=stratum, models=mean.parts, pooled=pooled
             )
 
     def _rerun_errors(self) -> dict[str, Floats]:
@@ -365,12 +367,12 @@ def comparisons_of(ratios: Mapping[str, Ratio]) -> dict[str, Comparison]:
     by_id = np.argsort(labels["prompt_set"], kind="stable")
     tested = contenders(labels["model"])
     family = [model in tested for model in labels["model"]]
-    found = {}
+    comparisons = {}
     for metric, ratio in ratios.items():
         least, greatest = METRICS[metric].span
         parts = ratio.numerator.values[:, by_id], ratio.denominator.values[:, by_id]
-        found[metric] = compare_models(*parts, width=greatest - least, family=family)
-    return found
+        comparisons[metric] = compare_models(*parts, width=greatest - least, family=family)
+    return comparisons
 
 
 def _shown_metrics(stratum: Stratum) -> Sequence[str]:
@@ -432,15 +434,15 @@ def wordings_of(
         .values
     )
     complete = grades.wordings_complete.transpose("model", "prompt_set", "epoch").values
-    found = []
+    rows = []
     for index, model in enumerate(array.labels["model"]):
         epochs = complete[index].sum(axis=1)
-        there = ~np.isnan(safety[index]).all(axis=2)
-        safe = np.where(there, np.nansum(safety[index], axis=2), np.nan)
+        graded = ~np.isnan(safety[index]).all(axis=2)
+        safe = np.where(graded, np.nansum(safety[index], axis=2), np.nan)
         unknown = _unknown(safe, epochs, temperatures.get(model))
         undefined = [Estimate(value=None, n=0)] * 3
         between, within, excess = undefined if unknown else _estimates(safe, epochs)
-        found.append(
+        rows.append(
             Wording(
                 model=model,
                 unknown=unknown,
@@ -451,7 +453,7 @@ def wordings_of(
                 excess=excess,
             )
         )
-    return found
+    return rows
 
 
 def _unknown(
@@ -470,9 +472,9 @@ def _unknown(
 
 def _estimates(safe: Floats, epochs: NDArray[np.int64]) -> list[Estimate]:
     """Return the estimates of B, W and B − W, which is unbiased and may be negative."""
-    found = disagreement(safe, epochs)
-    counted = ~np.isnan(found.between)
-    tops = np.stack([np.nan_to_num(p) for p in (found.between, found.within, found.excess)])
+    shares = disagreement(safe, epochs)
+    counted = ~np.isnan(shares.between)
+    tops = np.stack([np.nan_to_num(p) for p in (shares.between, shares.within, shares.excess)])
     spans = np.array([(0.0, 1.0), (0.0, 1.0), (-1.0, 1.0)])
     return estimate(tops, np.tile(counted.astype(np.float64), (3, 1)), span=spans).records()
 

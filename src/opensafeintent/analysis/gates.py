@@ -194,15 +194,15 @@ def transitions_between(
     """Return the changes between two runs of each model with an unambiguous earlier version,
     baselines aside.
     """
-    found = []
+    results = []
     pairs = _same(list(old.manifest.models), list(new.manifest.models))
     for cohort in cohorts:
-        places = {origin: place for place, origin in enumerate(cohort.origins.values())}
+        places = {origin: index for index, origin in enumerate(cohort.origins.values())}
         for later, earlier in pairs.items():
             pair = ModelOrigin(new.name, later), ModelOrigin(old.name, earlier)
             if not is_baseline(later) and all(origin in places for origin in pair):
-                found.append(transitions_of(cohort, *(places[origin] for origin in pair)))
-    return found
+                results.append(transitions_of(cohort, *(places[origin] for origin in pair)))
+    return results
 
 
 def transitions_of(cohort: Cohort, later: int, earlier: int) -> Transitions:
@@ -220,11 +220,11 @@ def transitions_of(cohort: Cohort, later: int, earlier: int) -> Transitions:
     both = ~np.isnan(shares[[later, earlier]]).any(axis=0)
     changed = [
         Transition(
-            set_id=str(cohort.array.labels["prompt_set"][place]),
-            before=rounded(shares[earlier, place]),
-            after=rounded(shares[later, place]),
+            set_id=str(cohort.array.labels["prompt_set"][index]),
+            before=rounded(shares[earlier, index]),
+            after=rounded(shares[later, index]),
         )
-        for place in np.flatnonzero(both & (shares[later] != shares[earlier])).tolist()
+        for index in np.flatnonzero(both & (shares[later] != shares[earlier])).tolist()
     ]
     changed.sort(key=lambda one: (-abs(one.after - one.before), one.set_id))
     return Transitions(
@@ -514,10 +514,10 @@ def hold_thresholds(
     return [
         _result(gate, bounds, confidence, group=number, model=model, estimate=bounds[0].estimate)
         for number, metrics in enumerate(measured)
-        for place, model in enumerate(metrics.cohort.models)
+        for index, model in enumerate(metrics.cohort.models)
         if model in tested
         for gate in gates
-        for bounds in (metrics.bounds(gate, place, confidence),)
+        for bounds in (metrics.bounds(gate, index, confidence),)
     ]
 
 
@@ -574,11 +574,11 @@ def hold_against(
     }
     both = [_Metrics(cohort, gates) for cohort in into_cohorts([new, old])]
     places = {
-        origin: (metrics, place)
+        origin: (metrics, index)
         for metrics in both
-        for place, origin in enumerate(metrics.cohort.origins.values())
+        for index, origin in enumerate(metrics.cohort.origins.values())
     }
-    found: dict[tuple[str, Gate], GateResult] = {}
+    verdicts: dict[tuple[str, Gate], GateResult] = {}
     together = {name: places[ModelOrigin(new.name, name)] for name in tested if name in paired}
     identical = {name: _is_identical(new, name, old, paired[name], same_text) for name in together}
     for metrics in both:
@@ -589,7 +589,7 @@ def hold_against(
             changed = metrics.worsening(gate, ends, confidence)
             for name, (bounds, change) in zip(names, changed, strict=True):
                 number, model = shown[ModelOrigin(new.name, name)]
-                found[name, gate] = _result(
+                verdicts[name, gate] = _result(
                     gate,
                     bounds,
                     confidence,
@@ -601,7 +601,7 @@ def hold_against(
                     identical=identical[name],
                 )
     results = [
-        found.get((name, gate))
+        verdicts.get((name, gate))
         or _unpaired(gate, *shown[ModelOrigin(new.name, name)], old, confidence)
         for name in tested
         for gate in gates

@@ -146,8 +146,8 @@ def _agreement(judges: Sequence[str], sample: Sample, pairs: Floats) -> JudgeAgr
 
 
 def _mean(values: Floats) -> float | None:
-    there = values[~np.isnan(values)]
-    return rounded(there.mean()) if len(there) else None
+    defined = values[~np.isnan(values)]
+    return rounded(defined.mean()) if len(defined) else None
 
 
 def _safe(harm: Floats) -> Floats:
@@ -392,7 +392,7 @@ class JudgeResults:
             return {}
         judges = sorted({judge for item in twice for judge in item.again})
         sample = Sample([item.set_id for item in twice])
-        sets = int(np.median([found.n for found in self._estimates.by_metric["mean_safety"]]))
+        sets = int(np.median([estimate.n for estimate in self._estimates.by_metric["mean_safety"]]))
         return {
             grader: _noise(twice, sample, grader, sets * len(self._estimates.by_epoch))
             for grader in (*judges, *([PANEL] if len(judges) > 1 else []))
@@ -459,13 +459,13 @@ def rank_changes_of(models: Sequence[str], metric: str, rankings: Sequence[Ranki
     """Return the pairs of models that two of some rankings order differently, the widest apart
     first.
     """
-    found = [
+    changes = [
         swap
         for one, other in combinations(rankings, 2)
         for a, b in combinations(range(len(models)), 2)
         if (swap := _swap(models, metric, (one, other), (a, b)))
     ]
-    return sorted(found, key=lambda swap: (not swap.beyond_chance, -swap.size))
+    return sorted(changes, key=lambda swap: (not swap.beyond_chance, -swap.size))
 
 
 def _swap(
@@ -524,8 +524,8 @@ def family_of(model: str) -> str | None:
     provider's.
     """
     for part in (model.rpartition("/")[2], model):
-        if found := _makers().search(part):
-            return found.lastgroup
+        if match := _makers().search(part):
+            return match.lastgroup
     return None
 
 
@@ -597,12 +597,12 @@ def audits_of(swaps: Mapping[str, Sequence[Swapped]]) -> dict[tuple[str, str], A
         return {}
     of_model = [{one.set_id for one in own} for own in audited.values()]
     sets = sorted(set().union(*of_model))
-    asked = np.array([[set_id in own for set_id in sets] for own in of_model])
+    included = np.array([[set_id in own for set_id in sets] for own in of_model])
     by_grader = {
         grader: _audits(
             list(audited),
             np.array([_graded(own, sets, grader) for own in audited.values()]),
-            asked,
+            included,
         )
         for grader in (*judges, *([PANEL] if len(judges) > 1 else []))
     }
@@ -627,15 +627,15 @@ def _graded(own: Sequence[Swapped], sets: Sequence[str], grader: str) -> Floats:
     """Return S and H of a model by one judge, or by the panel: shape (grade, prompt_set, intent,
     column); NaN is missing.
     """
-    found = np.full((2, len(sets), len(CORE_VARIANTS), len(COLUMNS)), np.nan)
+    values = np.full((2, len(sets), len(CORE_VARIANTS), len(COLUMNS)), np.nan)
     rows = {set_id: row for row, set_id in enumerate(sets)}
     for one in own:
         for column, by_judge in one.grades.items():
-            place = rows[one.set_id], CORE_VARIANTS.index(one.variant), COLUMNS.index(column)
+            index = rows[one.set_id], CORE_VARIANTS.index(one.variant), COLUMNS.index(column)
             helpfulness, harm = graded_by(grader, by_judge)
-            found[0, *place] = np.nan if harm is None else float(harm == 0)
-            found[1, *place] = np.nan if helpfulness is None else (helpfulness - 1) / 3
-    return found
+            values[0, *index] = np.nan if harm is None else float(harm == 0)
+            values[1, *index] = np.nan if helpfulness is None else (helpfulness - 1) / 3
+    return values
 
 
 def _audits(models: Sequence[str], graded: Floats, asked: NDArray[np.bool_]) -> dict[str, Audit]:
@@ -670,9 +670,9 @@ def _numbers(graded: Floats, asked: Floats) -> dict[str, tuple[Floats, Floats]]:
         return np.nan_to_num(values) * asked, ~np.isnan(values) * asked
 
     def shift(values: Floats) -> tuple[Floats, Floats]:
-        found = values[..., COLUMNS.index("malicious")] - values[..., COLUMNS.index("benign")]
+        shifts = values[..., COLUMNS.index("malicious")] - values[..., COLUMNS.index("benign")]
         each = asked / len(CORE_VARIANTS)
-        return np.nansum(found, axis=2) * each, (~np.isnan(found)).sum(axis=2) * each
+        return np.nansum(shifts, axis=2) * each, (~np.isnan(shifts)).sum(axis=2) * each
 
     safe = graded[:, 0]
     own, withheld = (

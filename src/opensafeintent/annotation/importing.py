@@ -207,13 +207,13 @@ def _checked(
         if answers.get(code) or notes.get(code)
     ]
     given = [len(of_item) for of_item in answers.values()]
-    asked = len(questions_of(key.kind))
+    questions = len(questions_of(key.kind))
     return labels, AnnotatorReturn(
         annotator=saved.annotator,
         file=str(path),
         items=len(showings),
-        complete=given.count(asked),
-        begun=sum(0 < count < asked for count in given),
+        complete=given.count(questions),
+        begun=sum(0 < count < questions for count in given),
         unsure=sum(list(of_item.values()).count(UNSURE) for of_item in answers.values()),
     )
 
@@ -246,8 +246,8 @@ def _labelled(answers: dict[str, Answer], showing: Showing) -> dict[str, Answer]
     """
     labelled = {name: answer for name, answer in answers.items() if name[:7] != "intent_"}
     for intent, letter in zip(showing.order, "abc", strict=False):
-        said = answers.get(f"intent_{letter}")
-        if said is not None:
-            answer = UNSURE if said == UNSURE else "yes" if said == intent else "no"
+        chosen = answers.get(f"intent_{letter}")
+        if chosen is not None:
+            answer = UNSURE if chosen == UNSURE else "yes" if chosen == intent else "no"
             labelled[_INTENT_QUESTIONS[intent]] = answer
     return labelled

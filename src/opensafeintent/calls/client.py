@@ -231,9 +231,9 @@ class Client:
     @property
     def notices(self) -> list[str]:
         """Notes on the models' requests for a reader of the results."""
-        asked = [model for model in self._models.values() if not isinstance(model, str)]
-        limited = dict.fromkeys(model.limiter.notice for model in asked if model.limiter.notice)
-        return [*limited, *(notice for model in asked for notice in model.notices)]
+        models = [model for model in self._models.values() if not isinstance(model, str)]
+        limited = dict.fromkeys(model.limiter.notice for model in models if model.limiter.notice)
+        return [*limited, *(notice for model in models for notice in model.notices)]
 
     def stop_silent_models(self) -> None:
         """Count as stopped every model that was asked and never once replied."""

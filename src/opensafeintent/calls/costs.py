@@ -152,18 +152,18 @@ class Prices:
         for hour in range(24):
             at = datetime(self._day.year, self._day.month, self._day.day, hour, tzinfo=UTC)
             try:
-                asked = package.calc_price(
+                calculation = package.calc_price(
                     usage, name, provider_id=provider, genai_request_timestamp=at
                 )
             except LookupError:
                 return None
-            rates = asked.model_price
+            rates = calculation.model_price
             if (
                 getattr(rates, "input_mtok", None) is None
                 or getattr(rates, "output_mtok", None) is None
             ):
                 return None  # it is paid for by the image, the second or the request
-            each = (asked.input_price, asked.output_price)
+            each = (calculation.input_price, calculation.output_price)
             by_hour.append(Price(*(float(price * 1_000_000 / _TOKENS) for price in each)))
         return max(by_hour, key=lambda price: price.input + price.output)
 
@@ -381,15 +381,15 @@ def seen_in(ledger: Ledger) -> dict[tuple[str, str], Seen]:
 
 def by_experience(line: ForecastLine, seen: Mapping[tuple[str, str], Seen]) -> ForecastLine:
     """Return a line with the tokens and seconds of such recorded calls, if there are any."""
-    found = seen.get((line.model, line.purpose.partition(",")[0]))
-    if found is None:
+    record = seen.get((line.model, line.purpose.partition(",")[0]))
+    if record is None:
         return line
     return msgspec.structs.replace(
         line,
-        input_tokens=round(line.calls * found.input_tokens),
-        output_tokens=round(line.calls * found.output_tokens),
-        seen=found.calls,
-        seconds=found.seconds,
+        input_tokens=round(line.calls * record.input_tokens),
+        output_tokens=round(line.calls * record.output_tokens),
+        seen=record.calls,
+        seconds=record.seconds,
     )
 
 

@@ -323,12 +323,12 @@ class HttpSession(AsyncExitStack):
         """Return the limiter of an endpoint; `fixed` is for one that does not adapt, and that the
         user set no number for.
         """
-        found = self._limiters.setdefault(endpoint, Limiter(self._max_connections or fixed))
+        shared = self._limiters.setdefault(endpoint, Limiter(self._max_connections or fixed))
         if fixed is None:
-            self._connecting[endpoint] = found
+            self._connecting[endpoint] = shared
             for limiter in self._connecting.values():
                 limiter.bound(max(self._room // len(self._connecting), 1))
-        return found
+        return shared
 
     def came_before(self, reply: bytes, request: int) -> bool:
         """Tell whether the reply to this task's last request already came on this connection, to
@@ -477,7 +477,7 @@ class ChatModel:
         structured: bool,
     ) -> Attempt:
         error = error_of(reply)
-        told = " ".join(
+        text = " ".join(
             str(error[field])[:_MOST_READ]
             for field in ("code", "type", "message", "innererror", "metadata")
             if error.get(field)
@@ -487,8 +487,8 @@ class ChatModel:
         )
         if status in REFUSING and is_filter(error):
             return Replied(Refused(reason=one_line(message)), reply, seconds)
-        adapted = status in (400, 422) and self._adapt(error, told, structured=structured)
-        kind = "unsupported_field" if adapted else kind_of_error(status, told)
+        adapted = status in (400, 422) and self._adapt(error, text, structured=structured)
+        kind = "unsupported_field" if adapted else kind_of_error(status, text)
         variable = self._endpoint.key_variable
         hint = {
             "unauthorized": f" (check {variable})",
@@ -620,8 +620,8 @@ def known_secrets() -> Secrets:
     for name, value in os.environ.items():
         if _SECRET.search(name) and not (value.isalpha() and len(value) <= _LONGEST_WORD):
             values.append(value.strip())
-        if ("://" in value or "PROXY" in name.upper()) and (found := _USER_INFO.search(value)):
-            user_info = unquote(found[1])
+        if ("://" in value or "PROXY" in name.upper()) and (match := _USER_INFO.search(value)):
+            user_info = unquote(match[1])
             values += [user_info, user_info.partition(":")[2]]
     return _secrets_of(tuple(values))
 
@@ -670,10 +670,10 @@ class Secrets:
     def _spans(self, body: bytes, layers: int) -> list[tuple[int, int]]:
         """Return their spans in a body, under at most this many layers of escapes."""
         spans = [
-            found.span()
+            match.span()
             for form in self._forms
             if form in body
-            for found in re.finditer(re.escape(form), body)
+            for match in re.finditer(re.escape(form), body)
         ]
         if not layers or not any(begun.search(body) for begun in self._begun):
             return spans

@@ -267,11 +267,11 @@ class Ledger:
         """Yield every recorded attempt, or those at some calls; tokens of a failed one are those
         that its reply reported.
         """
-        asked: list[tuple[str, list[bytes]]] = [(f"{_ATTEMPT} WHERE true", [])]
+        queries: list[tuple[str, list[bytes]]] = [(f"{_ATTEMPT} WHERE true", [])]
         if keys is not None:
-            asked = [(statement, some) for some in _parts(keys) for statement in _ATTEMPTS_AT]
+            queries = [(statement, some) for some in _parts(keys) for statement in _ATTEMPTS_AT]
         with reading(self.path):
-            for statement, some in asked:
+            for statement, some in queries:
                 for row in self._reader.execute(statement, some):
                     attempted = typed(row[:-1], Attempted)
                     if row[-1] is not None and not attempted.input_tokens + attempted.output_tokens:
@@ -293,8 +293,8 @@ class Ledger:
     def latest(self) -> str:
         """Return when a call was last made or a file imported, ISO 8601; "" if none was."""
         with reading(self.path):
-            found = self._reader.execute(_LATEST).fetchone()
-            return typed(found[0], str)
+            row = self._reader.execute(_LATEST).fetchone()
+            return typed(row[0], str)
 
     def stored(self) -> Iterator[tuple[Any, ...]]:
         """Yield every row as it is stored, without its request: the id, then `STORED`."""
@@ -436,8 +436,12 @@ class LedgerFolder:
                 outside the folder; see also `inside`.
         """
         path = self.ledger_path(manifest)
-        there = path.resolve()
-        if there != named.resolve() if named else not there.is_relative_to(self.path.resolve()):
+        resolved = path.resolve()
+        if (
+            resolved != named.resolve()
+            if named
+            else not resolved.is_relative_to(self.path.resolve())
+        ):
             what = f"its ledger is not {named}" if named else "its ledger is outside the folder"
             raise InputError(f"{self.path}: {what}; expected --ledger {path}, or a new --out")
         return path

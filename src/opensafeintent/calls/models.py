@@ -112,14 +112,14 @@ def function_named(name: str, functions: Functions) -> FunctionModel:
     if (here := str(Path.cwd())) not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)  # a module of the user's, as `python -m` finds it
     try:
-        found: Any = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
         for part in attribute.split("."):
-            found = getattr(found, part)
+            value = getattr(value, part)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # for the user to fix; an exit of the module too
         raise InputError(f"{name}: {_words(error)}") from error
-    return FunctionModel(found, name=path, version=version)
+    return FunctionModel(value, name=path, version=version)
 
 
 def _words(error: BaseException) -> str:

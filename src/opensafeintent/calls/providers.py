@@ -144,8 +144,8 @@ def _stem(name: str) -> tuple[str, str]:
     if it has none.
     """
     plain = re.sub(r"[._:@]", "-", name.rpartition("/")[2].lower()).removesuffix("-latest")
-    found = _VERSION.search(plain)
-    return (plain[: found.start()], found[0].replace("-", "")) if found else (plain, "")
+    match = _VERSION.search(plain)
+    return (plain[: match.start()], match[0].replace("-", "")) if match else (plain, "")
 
 
 @lru_cache(maxsize=256)
@@ -306,13 +306,13 @@ def _proxy_at(url: str) -> Proxy:
     user = unquote(address.username or "")
     if ":" in user or re.search(r"\s", url):
         raise ValueError("a name that ends within, or white space")
-    place = f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
+    location = f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
     if address.username is None:
-        return Proxy(place, {})
+        return Proxy(location, {})
     password = unquote(address.password or "")
     known = f"{user}:{password}"
     headers = {"Proxy-Authorization": f"Basic {b64encode(known.encode()).decode()}"}
-    return Proxy(place, headers, (known, password))
+    return Proxy(location, headers, (known, password))
 
 
 _SERVERS = {

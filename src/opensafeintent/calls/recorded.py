@@ -69,9 +69,9 @@ class MissingGrade(msgspec.Struct, frozen=True):
         Raises:
             ValueError: the text has another form.
         """
-        if (found := _MISSING.fullmatch(text)) is None:
+        if (match := _MISSING.fullmatch(text)) is None:
             raise ValueError(f"{short(text)} is not of the form what:reason")
-        return cls(found[1], found[3], found[2] or "")  # type: ignore[arg-type]
+        return cls(match[1], match[3], match[2] or "")  # type: ignore[arg-type]
 
 
 class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -130,7 +130,7 @@ def _missing_in(record: Record, given: Collection[str]) -> tuple[MissingGrade, .
         if isinstance(value, list)
         else (record.optional_text("missing") or "").split(";")
     )
-    found: dict[str, MissingGrade] = {}
+    entries: dict[str, MissingGrade] = {}
     for part in filter(None, map(str.strip, parts)):
         try:
             gone = MissingGrade.parse(part)
@@ -146,9 +146,9 @@ def _missing_in(record: Record, given: Collection[str]) -> tuple[MissingGrade, .
         if (
             gone.what != "grades" and gone.what not in given
         ):  # a line without grades has `grades:not_graded`
-            found.setdefault(gone.what, msgspec.structs.replace(gone, judge=""))
+            entries.setdefault(gone.what, msgspec.structs.replace(gone, judge=""))
     # without a response there can be no grade
-    return (found["response"],) if "response" in found else tuple(found.values())
+    return (entries["response"],) if "response" in entries else tuple(entries.values())
 
 
 def parse_recorded(record: Record) -> RecordedResponse:
@@ -329,8 +329,8 @@ class Imports:
         with reading(self._path):
             rows = connection.execute(f"{_SELECT} WHERE {where} ORDER BY imported.id", values)
             by_place: dict[ResponsePlace, list[Any]] = {}
-            for identity, *place, record, sha, body, textless in rows:
-                row = typed((identity, place, record, sha, body, textless), _ROW)
+            for identity, *key, record, sha, body, textless in rows:
+                row = typed((identity, key, record, sha, body, textless), _ROW)
                 by_place.setdefault(row[1], []).append(row)
             for (model, *_), same in by_place.items():
                 contents = [_content(*row[1:]) for row in same]

@@ -299,11 +299,11 @@ def read_reply(body: bytes) -> Answered | Refused:
     message = choice.get("message")
     if not isinstance(message, dict):
         raise NotAnAnswer("no_answer", "the reply's choice holds no message")
-    said = _said(message)
+    text = _said(message)
     try:
-        return outcome_of(said, reason, spent, served)
+        return outcome_of(text, reason, spent, served)
     except NotAnAnswer as wrong:
-        if said is not None or message.get("content") is None or not wrong.final:
+        if text is not None or message.get("content") is None or not wrong.final:
             raise
         raise NotAnAnswer("malformed", "the reply's content holds no text") from wrong
 
@@ -409,10 +409,10 @@ async def ask_until_parsed(
         parsed = parse(outcome)
         if not isinstance(parsed, Unparsed):
             return parsed
-        said = (
+        messages = (
             *call.messages,
             Message("assistant", (outcome.text or "(no reply)",)),
             parsed.reminder,
         )
-        call = msgspec.structs.replace(call, attempt=call.attempt + 1, messages=said)
+        call = msgspec.structs.replace(call, attempt=call.attempt + 1, messages=messages)
     return parsed

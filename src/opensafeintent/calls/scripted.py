@@ -93,9 +93,9 @@ def marked_parts(text: str) -> dict[str, str]:
     """Return the texts between this project's own delimiters, by name; the first nonce is the true
     one.
     """
-    found = _MARKED.findall(text)
+    marked = _MARKED.findall(text)
     # of several parts of one name, the first counts
-    return {name: content for name, code, content in reversed(found) if code == found[0][1]}
+    return {name: content for name, code, content in reversed(marked) if code == marked[0][1]}
 
 
 def contract_of(text: str) -> str:
@@ -369,8 +369,8 @@ class ScriptedModel:
     async def attempt(self, call: Call) -> Attempt:
         """Answer at once; tokens are counted as four characters each."""
         text = self._respond(call)
-        asked = sum(len(message.content) for message in call.messages) // 4
-        body = completion_body(text, self.identity, usage=Usage(asked, len(text) // 4))
+        tokens = sum(len(message.content) for message in call.messages) // 4
+        body = completion_body(text, self.identity, usage=Usage(tokens, len(text) // 4))
         return Replied(read_reply(body), body)
 
 
@@ -410,10 +410,10 @@ def _target(answer: Callable[[str], str], strategy: Callable[[str], str]) -> Cal
     """A target answers the last message, or, asked for a strategy, names the one it follows."""
 
     def respond(call: Call) -> str:
-        asked = call.messages[-1].content
-        if '"strategy"' in contract_of(asked) and "REQUEST" in marked_parts(asked):
-            return f'{{"strategy": "{strategy(asked)}"}}'
-        return answer(asked)
+        request = call.messages[-1].content
+        if '"strategy"' in contract_of(request) and "REQUEST" in marked_parts(request):
+            return f'{{"strategy": "{strategy(request)}"}}'
+        return answer(request)
 
     return respond
 

@@ -79,8 +79,8 @@ def without_material(request: str) -> str:
 
 def complaint_of_material(requests: Mapping[str, str]) -> str | None:
     """Describe the problem with the material of a set's requests, by name; None without one."""
-    found = {name: material_of(request) for name, request in requests.items()}
-    for name, material in found.items():
+    materials = {name: material_of(request) for name, request in requests.items()}
+    for name, material in materials.items():
         if material is None:
             return (
                 f'"{name}" does not hold the material that it is about: {_FEWEST_WORDS} words or'
@@ -88,10 +88,10 @@ def complaint_of_material(requests: Mapping[str, str]) -> str | None:
             )
     lengths = {
         name: len(material.split())
-        for name, material in found.items()
+        for name, material in materials.items()
         if material and material != STAND_IN
     }
-    if lengths and len(lengths) < len(found):
+    if lengths and len(lengths) < len(materials):
         return (
             f"some requests hold their material and others hold {STAND_IN}; all three hold it in"
             " the same way"

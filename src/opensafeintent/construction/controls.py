@@ -225,14 +225,14 @@ def tokens(text: str) -> set[str]:
 
     In scripts without spaces every two neighbouring characters count as a word.
     """
-    found: set[str] = set()
+    words: set[str] = set()
     for word in unicodedata.normalize("NFKC", text).casefold().translate(_separators).split():
         for run in _RUNS.findall(word.strip("'")):
             if _UNSPACED.match(run) and len(run) > 1:
-                found.update(run[start : start + 2] for start in range(len(run) - 1))
+                words.update(run[start : start + 2] for start in range(len(run) - 1))
             else:
-                found.add(run)
-    return found
+                words.add(run)
+    return words
 
 
 # Balance
@@ -534,16 +534,16 @@ def _features(prompt_sets: Sequence[PromptSet]) -> tuple[list[str], Any]:
     """
     from scipy.sparse import csr_array
 
-    found = [
+    tokens_of = [
         [tokens(prompt_set.prompts.of(intent)) for prompt_set in prompt_sets]
         for intent in CORE_VARIANTS
     ]
-    sets = Counter(word for triplet in zip(*found, strict=True) for word in set.union(*triplet))
+    sets = Counter(word for triplet in zip(*tokens_of, strict=True) for word in set.union(*triplet))
     vocabulary = sorted(word for word, count in sets.items() if count > 1)
     column_of = {word: number for number, word in enumerate(vocabulary)}
     rows = [
         sorted(column_of[word] for word in words if word in column_of)
-        for of_intent in found
+        for of_intent in tokens_of
         for words in of_intent
     ]
     starts = np.cumsum([0, *map(len, rows)], dtype=np.int32)  # liblinear takes no wider indices
@@ -600,8 +600,8 @@ def _accuracy(choice: tuple[Intent, ...], taken: Ints, folds: Ints) -> Accuracy:
     times as long: with five folds, half as long again.
     """
     correct = (taken == np.arange(len(choice))[:, None]).mean(axis=0)[None]
-    found = estimate(correct, np.ones_like(correct))
-    value, low, high = (float(part[0]) for part in (found.value, found.low, found.high))
+    interval = estimate(correct, np.ones_like(correct))
+    value, low, high = (float(part[0]) for part in (interval.value, interval.low, interval.high))
     number = int(folds.max()) + 1
     wider = (1 + number / (number - 1)) ** 0.5
     low, high = max(value - wider * (value - low), 0.0), min(value + wider * (high - value), 1.0)
@@ -630,9 +630,9 @@ def _telling_words(vocabulary: Sequence[str], features: Any, sets: int) -> tuple
     for index, intent in enumerate(CORE_VARIANTS):
         weights = model.estimators_[index].coef_[0]
         others = np.delete(counts, index, axis=0).max(axis=0)
-        there = np.flatnonzero(often & (weights > 0) & (counts[index] > others))
+        indices = np.flatnonzero(often & (weights > 0) & (counts[index] > others))
         ordered = sorted(
-            there.tolist(),
+            indices.tolist(),
             key=lambda column: (-round(float(weights[column]), 6), vocabulary[column]),
         )
         for column in ordered[:_WORDS]:

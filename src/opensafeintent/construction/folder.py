@@ -105,8 +105,8 @@ def _seed(name: str, source: str, location: str, row: Any) -> Seed:
     if not isinstance(text, str):
         record.fail(_COLUMN, f"is {one_line(str(text), 60)}; expected a text")
     within = location.removeprefix(name)
-    place = f"line {within[1:]}" if within.startswith(":") else within.removeprefix(", ")
-    return Seed(prompt=record.check_unicode(_COLUMN, text.strip()), source=source, place=place)
+    line = f"line {within[1:]}" if within.startswith(":") else within.removeprefix(", ")
+    return Seed(prompt=record.check_unicode(_COLUMN, text.strip()), source=source, place=line)
 
 
 def _sorted_out(seeds: Iterable[Seed]) -> StageResult[Seed]:
@@ -250,8 +250,8 @@ class BuildFolder(LedgerFolder):
         begun: tuple[Round, ...] = ()
         if path.is_file():
             what = "the rounds of stage 3 (without it they are counted again)"
-            found = read_json(path, _RoundsBegun, what, schema=_SCHEMA)
-            begun = found.rounds if found.asked_with == asked_with else ()
+            record = read_json(path, _RoundsBegun, what, schema=_SCHEMA)
+            begun = record.rounds if record.asked_with == asked_with else ()
 
         def save(rounds: Sequence[Round]) -> None:
             if not readonly:
@@ -291,10 +291,10 @@ class BuildFolder(LedgerFolder):
             path = inside(self.path, f"stages/{number}-{stage}.rejected.jsonl")
             try:
                 for _, row in read_records(path) if path.is_file() else ():
-                    found = msgspec.convert(row, Rejection)
-                    kind = next(kind for key, kind in _ITEMS.items() if key in found.item)
-                    item = msgspec.convert(found.item, kind)
-                    yield stage, msgspec.structs.replace(found, item=item)
+                    rejection = msgspec.convert(row, Rejection)
+                    kind = next(kind for key, kind in _ITEMS.items() if key in rejection.item)
+                    item = msgspec.convert(rejection.item, kind)
+                    yield stage, msgspec.structs.replace(rejection, item=item)
             except (Problem, msgspec.ValidationError, StopIteration, TypeError) as error:
                 raise InputError(f"{path}: is damaged: {error}") from error
 

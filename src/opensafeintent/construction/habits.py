@@ -107,8 +107,8 @@ def count_habits(drafts: Sequence[Draft]) -> Habits:
     }
     openings = {}
     for intent in CORE_VARIANTS:
-        found = Counter(filter(None, map(opening_of, texts[intent])))
-        frequent = (item for item in found.items() if item[1] >= _FEWEST)
+        counted = Counter(filter(None, map(opening_of, texts[intent])))
+        frequent = (item for item in counted.items() if item[1] >= _FEWEST)
         openings[intent] = dict(sorted(frequent, key=lambda item: (-item[1], item[0])))
     return Habits(requests=len(drafts), openings=openings, **counts)
 
@@ -138,9 +138,9 @@ def told(habits: Habits, topic_id: str) -> str:
         )
         lines.append(f"- begin more often than the others: {'; '.join(counts)}")
     asked = [
-        f'- "{intent}": {"; ".join(found)}'
+        f'- "{intent}": {"; ".join(wanted)}'
         for intent in CORE_VARIANTS
-        if (found := _asked(habits, intent, topic_id))
+        if (wanted := _asked(habits, intent, topic_id))
     ]
     return "\n".join([*lines, "", "Asked of this topic's:", *asked] if asked else lines)
 
@@ -150,19 +150,21 @@ def _by_intent(counts: dict[Intent, int]) -> str:
 
 
 def _asked(habits: Habits, intent: Intent, topic_id: str) -> list[str]:
-    found = []
+    instructions = []
     for habit in get_args(Habit):
         if any(getattr(habits, habit).values()):
             drawn = int(sha256_hex(f"{topic_id}\0{intent}\0{habit}")[:8], 16) / 2**32
-            found.append(_TOLD[habit][1 if drawn < _share_wanted(habits, habit, intent) else 2])
+            instructions.append(
+                _TOLD[habit][1 if drawn < _share_wanted(habits, habit, intent) else 2]
+            )
     if avoided := _excess(habits, intent):
-        found.append(f"does not begin with {_quoted(avoided)}")
+        instructions.append(f"does not begin with {_quoted(avoided)}")
     others = [
         word for other in CORE_VARIANTS if other != intent for word in _excess(habits, other)[:2]
     ]
     if borrowed := [word for word in dict.fromkeys(others) if word not in avoided]:
-        found.append(f"may begin with {_quoted(borrowed)}")
-    return found
+        instructions.append(f"may begin with {_quoted(borrowed)}")
+    return instructions
 
 
 def _quoted(words: Sequence[str]) -> str:
@@ -185,7 +187,7 @@ def _excess(habits: Habits, intent: Intent) -> list[str]:
     counts = habits.openings
 
     def excess(word: str) -> float:
-        return counts[intent][word] - sum(found.get(word, 0) for found in counts.values()) / len(
+        return counts[intent][word] - sum(other.get(word, 0) for other in counts.values()) / len(
             CORE_VARIANTS
         )
 

@@ -278,7 +278,7 @@ class _Check(DraftWork):
     async def work(self) -> None:
         for repaired in (False, True):
             looked = await self._look()
-            said = " ".join(looked.reason.split())
+            reason = " ".join(looked.reason.split())
             failed = await self._without_confirmed(
                 [name for name in _CHECKS if not getattr(looked, name)]
             )
@@ -288,9 +288,9 @@ class _Check(DraftWork):
                 return
             parts = _parts_to_mend(looked, failed)
             if repaired or not parts:
-                self.drop(_CHECKS[failed[0]], f"not {', '.join(failed)}: {said}")
+                self.drop(_CHECKS[failed[0]], f"not {', '.join(failed)}: {reason}")
             for part, fault in parts.items():
-                await self._mend(part, fault, said)
+                await self._mend(part, fault, reason)
 
     async def _look(self) -> QualityReply:
         """Ask for a look at the whole set."""

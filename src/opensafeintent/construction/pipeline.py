@@ -371,19 +371,19 @@ def _in_order(
     stage: Stage, parts: Sequence[StageResult[Any]], topics: Sequence[Topic]
 ) -> StageResult[Any]:
     """Return the results of some rounds as one, in the order of its topics."""
-    place = {topic: number for number, topic in enumerate(topics)}
+    position = {topic: number for number, topic in enumerate(topics)}
     return StageResult(
         stage=stage,
         kept=tuple(
             sorted(
                 (item for part in parts for item in part.kept),
-                key=lambda item: place[_topic_of(item)],
+                key=lambda item: position[_topic_of(item)],
             )
         ),
         rejected=tuple(
             sorted(
                 (rejection for part in parts for rejection in part.rejected),
-                key=lambda rejection: place[_topic_of(rejection.item)],
+                key=lambda rejection: position[_topic_of(rejection.item)],
             )
         ),
     )
@@ -435,5 +435,5 @@ def forecast_build(built: Built, plan: BuildPlan, taxonomy: Taxonomy) -> dict[As
             expected["generator", "backfill"] = sum(ceil(count / BATCH) for count in lacking)
         else:
             unknown += sum(rejection.reason == "not_made" for rejection in built.rejected_in(stage))
-            expected |= {asked: each * unknown for asked, each in _CALLS[stage].items()}
-    return {asked: calls for asked, calls in expected.items() if calls}
+            expected |= {call: each * unknown for call, each in _CALLS[stage].items()}
+    return {call: calls for call, calls in expected.items() if calls}

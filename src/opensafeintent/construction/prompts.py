@@ -278,16 +278,16 @@ def _wording(text: str) -> str:
 
 def _complaint(reply: ParaphraseCheckReply) -> str:
     """Describe the problem of a paraphrase; empty if it is one and is still dual-use."""
-    said = " ".join(reply.reason.split())
+    reason = " ".join(reply.reason.split())
     failed = [
         name
         for name in ("same_request", "benign_use_plausible", "misuse_risk_meaningful")
         if not getattr(reply, name)
     ]
     if failed:
-        return f"not {', '.join(failed)}: {said}"
+        return f"not {', '.join(failed)}: {reason}"
     return (
         ""
         if reply.leans == "neither"
-        else f"it leans towards {PURPOSES_LEANT_TO[reply.leans]}: {said}"
+        else f"it leans towards {PURPOSES_LEANT_TO[reply.leans]}: {reason}"
     )

@@ -181,11 +181,11 @@ def _signatures(tokens: list[list[int]], lengths: NDArray[np.int64]) -> NDArray[
 
 def _folds(signatures: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
     """Return signatures of 1, 2, 4, 8 and 16 words, each of shape (words, text)."""
-    found = [signatures]
-    while len(found[0]) > 1:
-        half = len(found[0]) // 2
-        found.insert(0, found[0][:half] ^ found[0][half:])
-    return found
+    folds = [signatures]
+    while len(folds[0]) > 1:
+        half = len(folds[0]) // 2
+        folds.insert(0, folds[0][:half] ^ folds[0][half:])
+    return folds
 
 
 class SignatureIndex:
@@ -300,8 +300,8 @@ class SignatureIndex:
             scorer=LCSseq.similarity,
             dtype=np.int64,
         )
-        found = lcs >= self._needed[texts.lengths[rows] + self._lengths[columns]]
-        return zip(*(part[found].tolist() for part in (rows, columns, lcs)), strict=True)
+        similar = lcs >= self._needed[texts.lengths[rows] + self._lengths[columns]]
+        return zip(*(part[similar].tolist() for part in (rows, columns, lcs)), strict=True)
 
 
 def _grown(old: NDArray[Number], room: int) -> NDArray[Number]:
@@ -314,10 +314,10 @@ def _differing(rows: NDArray[np.uint64], columns: NDArray[np.uint64]) -> NDArray
     """Return in how many bits each row's signature differs from each column's, shape (row,
     column).
     """
-    found = np.zeros((rows.shape[1], columns.shape[1]), dtype=np.uint16)
+    bits = np.zeros((rows.shape[1], columns.shape[1]), dtype=np.uint16)
     for row, column in zip(rows, columns, strict=True):
-        found += np.bitwise_count(row[:, None] ^ column)
-    return found
+        bits += np.bitwise_count(row[:, None] ^ column)
+    return bits
 
 
 class IndexEntry(NamedTuple):

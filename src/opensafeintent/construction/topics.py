@@ -204,8 +204,8 @@ async def fill_cells(
     """
 
     async def fill(cell: tuple[str, str]) -> list[Topic | Rejection]:
-        there = [topic for topic in accepted if topic.cell == cell]
-        return await _Cell(context, cell, there).fill(wanted[cell])
+        topics_of_cell = [topic for topic in accepted if topic.cell == cell]
+        return await _Cell(context, cell, topics_of_cell).fill(wanted[cell])
 
     return StageResult.of("backfill", chain.from_iterable(await each(context, list(wanted), fill)))
 

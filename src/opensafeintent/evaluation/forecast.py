@@ -40,13 +40,13 @@ def calls_of(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Iterator[b
     before it.
     """
     judged: set[ResponseKey] = set()
-    for _, response, asked in _responses(manifest, dataset, ledger):
+    for _, response, calls in _responses(manifest, dataset, ledger):
         if was_judged(response):
             judged.add(response.key)
-        yield from (one.key for one in asked)
+        yield from (one.key for one in calls)
     for again, planned in due(manifest, dataset, judged, audited(manifest, dataset, ledger)):
-        for _, _, asked in replayed(ledger, manifest.identities(), planned, again.ask):
-            yield from (one.key for one in asked)
+        for _, _, calls in replayed(ledger, manifest.identities(), planned, again.ask):
+            yield from (one.key for one in calls)
 
 
 def _responses(
@@ -144,8 +144,8 @@ def forecast_again(
         for task, plan, templates in planned:
             for column, request in again.requests(task).items():
                 grades = replies.get(task.key, {}).get(column, {})
-                asked = msgspec.structs.replace(task, prompt=request)
-                counter.judges(plan, templates, asked, grades, f", {again.why}")
+                swapped = msgspec.structs.replace(task, prompt=request)
+                counter.judges(plan, templates, swapped, grades, f", {again.why}")
         lines += counter.lines(ledger)
     return lines
 

@@ -157,11 +157,11 @@ class FailedCase(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def told(self) -> str:
         """The judge's grade, and the acceptable ones."""
-        said = "; ".join(
+        wrongs = "; ".join(
             f"{_ROLES[wrong.grade]} {wrong.told}, not {' or '.join(map(str, wrong.acceptable))}"
             for wrong in self.wrong
         )
-        return f"{said} (as the response asked for)" if self.obeyed else said
+        return f"{wrongs} (as the response asked for)" if self.obeyed else wrongs
 
 
 class KindCount(msgspec.Struct, frozen=True):
@@ -249,19 +249,19 @@ class JudgeCheck(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def reasons(self) -> tuple[str, ...]:
         """Return the reasons why the judge fails, a clause each; empty if it passes."""
-        found = []
+        reasons = []
         if self.share < self.min_accuracy - 1e-9:
-            found.append(f"fewer accepted cases than {100 * self.min_accuracy:g} %")
+            reasons.append(f"fewer accepted cases than {100 * self.min_accuracy:g} %")
         if hopeless := [
             f'"{kind.kind}"' for kind in self.kinds if kind.cases and not kind.accepted
         ]:
-            found.append(f"no case accepted of {', '.join(hopeless)}")
+            reasons.append(f"no case accepted of {', '.join(hopeless)}")
         if obeyed := sum(case.obeyed for case in self.failed):
-            found.append(
+            reasons.append(
                 f"gave {obeyed} response{'s' if obeyed > 1 else ''} the grade that the response"
                 " asked for"
             )
-        return tuple(found)
+        return tuple(reasons)
 
     @property
     def passed(self) -> bool:
@@ -285,14 +285,14 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
 
 def duties_of(plans: Iterable[JudgePlan]) -> dict[str, tuple[GradeName, ...]]:
     """Return which grades each judge gives in an evaluation."""
-    found: dict[str, set[GradeName]] = {}
+    duties: dict[str, set[GradeName]] = {}
     for plan in plans:
         for judge in plan.judges:
-            found.setdefault(judge, set()).update(("helpfulness", "harm_severity"))
-        found.setdefault(plan.mode_judge, set()).add("mode")
+            duties.setdefault(judge, set()).update(("helpfulness", "harm_severity"))
+        duties.setdefault(plan.mode_judge, set()).add("mode")
     return {
         judge: tuple(name for name in GRADE_NAMES if name in names)
-        for judge, names in found.items()
+        for judge, names in duties.items()
     }
 
 

@@ -564,10 +564,10 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         task = Task(model=model, set_id=set_id, variant=variant, epoch=epoch, prompt=prompt)
         call = generation_call(task, self._manifest.plan(model))
         key = call_key(call, self._manifest.models[model].identity)
-        found = self._ledger.find_all([key]).get(key)
+        located = self._ledger.find_all([key]).get(key)
         return (
-            ResponseText(found.outcome.text, found.row)
-            if found and isinstance(found.outcome, Answered)
+            ResponseText(located.outcome.text, located.row)
+            if located and isinstance(located.outcome, Answered)
             else None
         )
 
@@ -579,14 +579,14 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         on one another.
         """
         prompt_set = self._dataset.by_id[set_id]
-        found: list[TracedRow] = []
+        rows: list[TracedRow] = []
         for model, entry in self._manifest.models.items():
             if entry.imported:
-                found += self._traced_imports(model, set_id)
+                rows += self._traced_imports(model, set_id)
             elif prompt_set in self._manifest.sets_of(model, self._dataset):
                 for task in tasks_of(model, [prompt_set], entry.epochs):
-                    found += self._traced_calls(task)
-        return found
+                    rows += self._traced_calls(task)
+        return rows
 
     def _traced_imports(self, model: str, set_id: str) -> Iterator[TracedRow]:
         """Yield the rows of imported responses, and the calls of those that a judge had to
@@ -626,7 +626,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         if manifest.request_swap is not None and task.variant in CORE_VARIANTS and task.epoch == 1:
             ways.append(swapping(manifest, self._dataset).ask)
         planned = manifest.planned(task.model, [task])
-        asked = {
+        calls = {
             one.key: one
             for way in ways
             for made in replayed(self._ledger, identities, planned, way)
@@ -648,7 +648,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
                 created=created,
                 reply=_reply(one) if status == "answered" else None,
             )
-            for key, one in asked.items()
+            for key, one in calls.items()
             for row, status, stop_reason, created in self._ledger.rows_of(key)
         ]
 

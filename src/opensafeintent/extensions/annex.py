@@ -157,8 +157,8 @@ def _draw(
             continue
         prompt_set = cohort.dataset.by_id[row.set_id]
         secret = "" if include_unsafe else prompt_set.prompts.malicious
-        found = texts[origin.run].find(origin.model, row.set_id, row.variant, row.epoch)
-        text = None if found is None else found.text
+        response = texts[origin.run].find(origin.model, row.set_id, row.variant, row.epoch)
+        text = None if response is None else response.text
         grades = f"helpfulness {row.helpfulness}, harm severity {row.harm_severity}"
         shown.append(
             _Sample(

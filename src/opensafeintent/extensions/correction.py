@@ -335,10 +335,10 @@ class _Responses:
         complete: NDArray[np.bool_] = np.logical_not(np.isnan(self.safety).any(axis=1))
         self.share: Floats = complete / np.maximum(complete.sum(axis=1, keepdims=True), 1)
         sets, epochs = (
-            {name: place for place, name in enumerate(cohort.array[dim].values.tolist())}
+            {name: index for index, name in enumerate(cohort.array[dim].values.tolist())}
             for dim in ("prompt_set", "epoch")
         )
-        intents: dict[str, int] = {intent: place for place, intent in enumerate(CORE_VARIANTS)}
+        intents: dict[str, int] = {intent: index for index, intent in enumerate(CORE_VARIANTS)}
         labels = [
             _Label((sets[item.id], intents[item.variant], epochs[item.epoch]), truth)
             for truth in truths

@@ -71,26 +71,30 @@ def read_question(text: str, models: Sequence[str]) -> StoppingRule:
     Raises:
         InputError: it is none of these, or no run could answer it.
     """
-    said = f"--stop-when {text!r}"
-    found = re.fullmatch(r"([^\s<>=≤≥]+)\s*([<>=≤≥]+)\s*(\S+)|(\S+) better (\S+)", text)
-    if found is None:
-        raise InputError(f"{said}: expected 'METRIC >= X', 'METRIC <= X' or 'MODEL better METRIC'")
-    name, sign, number, better = found[1] or found[5], *found.groups()[1:4]
+    prefix = f"--stop-when {text!r}"
+    match = re.fullmatch(r"([^\s<>=≤≥]+)\s*([<>=≤≥]+)\s*(\S+)|(\S+) better (\S+)", text)
+    if match is None:
+        raise InputError(
+            f"{prefix}: expected 'METRIC >= X', 'METRIC <= X' or 'MODEL better METRIC'"
+        )
+    name, sign, number, better = match[1] or match[5], *match.groups()[1:4]
     if name not in METRICS:
-        raise InputError(f"{said}: unknown metric {name!r}; {nearest(name, METRICS)}")
+        raise InputError(f"{prefix}: unknown metric {name!r}; {nearest(name, METRICS)}")
     if (metric := METRICS[name]).conditional:
         raise InputError(
-            f"{said}: {name} is no mean over all prompt-sets; a question needs one that is"
+            f"{prefix}: {name} is no mean over all prompt-sets; a question needs one that is"
         )
     if better is None:
         if sign not in (">=", "<="):
-            raise InputError(f"{said}: {sign} cannot be asked; write >= (at least) or <= (at most)")
+            raise InputError(
+                f"{prefix}: {sign} cannot be asked; write >= (at least) or <= (at most)"
+            )
         low, high = metric.span
         threshold = (
             float(number) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", number) else nan
         )
         if not low < threshold < high:
-            raise InputError(f"{said}: {number} is no number above {low:g} and below {high:g}")
+            raise InputError(f"{prefix}: {number} is no number above {low:g} and below {high:g}")
         return StoppingRule(
             text,
             metric,
@@ -99,11 +103,11 @@ def read_question(text: str, models: Sequence[str]) -> StoppingRule:
             {model: (model,) for model in contenders(models)},
         )
     if metric.neutral:
-        raise InputError(f"{said}: neither more nor less of {name} is better")
+        raise InputError(f"{prefix}: neither more nor less of {name} is better")
     if better not in models:
-        raise InputError(f"{said}: {better} is not evaluated; {nearest(better, models)}")
+        raise InputError(f"{prefix}: {better} is not evaluated; {nearest(better, models)}")
     if not (others := contenders(model for model in models if model != better)):
-        raise InputError(f"{said}: there is no other model to compare with; name one more")
+        raise InputError(f"{prefix}: there is no other model to compare with; name one more")
     return StoppingRule(
         text,
         metric,
@@ -169,15 +173,15 @@ class StopWhen:
                 )
         tasks = [task for item in work for task in item.tasks]
         self._order = list(dict.fromkeys(task.set_id for task in tasks))
-        self._place = {set_id: place for place, set_id in enumerate(self._order)}
+        self._place = {set_id: index for index, set_id in enumerate(self._order)}
         self._due = Counter((task.model, task.set_id) for task in tasks)
         self._graded: defaultdict[tuple[str, str], list[GradedResponse]] = defaultdict(list)
-        asked = {
+        conditions = {
             model: self._conditions(model)
             for models in question.subjects.values()
             for model in models
         }
-        self._asked = StopQuestion(question=question.text, confidence=confidence, models=asked)
+        self._asked = StopQuestion(question=question.text, confidence=confidence, models=conditions)
         if before := manifest.stop_when:
             if msgspec.structs.replace(before, held=None, answers={}) != self._asked:
                 raise InputError(
@@ -249,9 +253,9 @@ class StopWhen:
         return [test for test in tests if model in test.models] or tests
 
     def _wanted(self, task: Task) -> bool:
-        place = self._place[task.set_id]
+        index = self._place[task.set_id]
         return any(
-            test.answer is None or place < test.answer.sets for test in self._tests_of(task.model)
+            test.answer is None or index < test.answer.sets for test in self._tests_of(task.model)
         )
 
     def _advance(self, test: _SequentialTest) -> None:

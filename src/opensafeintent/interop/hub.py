@@ -134,7 +134,7 @@ _PROMPT_SETS = _Table(
         "dual_use_benign_use": "a legitimate use of the dual-use prompt",
         "dual_use_misuse_risk": "a harmful use of the dual-use prompt",
         "content_shift": (
-            "the share of an answer that changes from the benign prompt to the malicious one, if known"
+            "the share of an answer that changes from the benign to the malicious prompt, if known"
         ),
         "source": "origin of the set",
         **_LANGUAGE,

@@ -421,8 +421,8 @@ def _origin_of(name: str) -> Origin:
         return fetch(name)
     path = Path(name)
     with os_errors(f"{one_line(name)}: cannot read"):
-        there = path.exists()
-    if not there:
+        exists = path.exists()
+    if not exists:
         listed = ", ".join(f"'{published}'" for published in PUBLISHED)
         raise InputError(
             f"{one_line(name)}: no such dataset; valid: 'starter', {listed}, the path of a .jsonl,"

@@ -340,9 +340,9 @@ def _texts_and_width(schema: pq.ParquetSchema) -> tuple[list[str], int]:
 def _check_columns(names: list[str], name: str, column: str | None) -> None:
     _refuse_repeated(names, name)
     if column is not None and column not in names:
-        found = ", ".join(one_line(field, 40) for field in names[:_MOST_NAMED])
+        columns = ", ".join(one_line(field, 40) for field in names[:_MOST_NAMED])
         more = ", …" if len(names) > _MOST_NAMED else ""
-        raise InputError(f"{name}: has no column {column!r}; found {found or 'none'}{more}")
+        raise InputError(f"{name}: has no column {column!r}; found {columns or 'none'}{more}")
 
 
 def _values(array: Any) -> int:

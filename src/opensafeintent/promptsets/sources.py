@@ -453,10 +453,10 @@ def _verified(file: Published, what: str) -> Path:
         if kept.is_file() and sha256_hex(kept.read_bytes()) == file.sha256:
             return kept
     content = _fetched(file, what)
-    if (found := sha256_hex(content)) != file.sha256:
+    if (digest := sha256_hex(content)) != file.sha256:
         raise InputError(
             f"{what}: {without_user_info(file.address)} holds another file than was published: its"
-            f" SHA-256 is {found[:12]}…, expected {file.sha256[:12]}…; nothing was kept"
+            f" SHA-256 is {digest[:12]}…, expected {file.sha256[:12]}…; nothing was kept"
         )
     with os_errors(f"{kept}: cannot write ({_CACHE} names another folder for the cache)"):
         kept.parent.mkdir(parents=True, exist_ok=True)

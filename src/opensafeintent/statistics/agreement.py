@@ -390,8 +390,10 @@ class Sample:
         """Return the weighted mean of the items' values, NaN for an item without one: shape
         (item,).
         """
-        there = ~np.isnan(values)
-        return self.ratio(np.where(there, values, 0.0), there.astype(np.float64), span, undefined)
+        defined = ~np.isnan(values)
+        return self.ratio(
+            np.where(defined, values, 0.0), defined.astype(np.float64), span, undefined
+        )
 
     def ratio(
         self,
@@ -412,16 +414,16 @@ class Sample:
         n = int((denominator > 0).sum())
         if not n:
             return SampleEstimate(value=None, n=0, undefined=undefined or "no answers")
-        found = estimate(
+        interval = estimate(
             self._by_unit(self.weights * numerator)[None],
             self._by_unit(self.weights * denominator)[None],
             span=span,
             strata=self._resamples.strata if self.strata > 1 else None,
         )
         return _estimate(
-            float(found.value[0]),
+            float(interval.value[0]),
             n,
-            (float(found.low[0]), float(found.high[0])),
+            (float(interval.low[0]), float(interval.high[0])),
             METHOD,
         )
 

@@ -172,8 +172,8 @@ def compare_pairs(
     """
     numerator, weights = _differences(earlier, later)
     spread = spread_of(numerator, weights, (-width, width))
-    there = spread.n > 0
-    member = there if family is None else there & family
+    defined = spread.n > 0
+    member = defined if family is None else defined & family
     pairs = np.where(member, member.sum(), 1)
     quantile, p = spread.quantiles(confidence), spread.p()
     if member.sum() > 1:
@@ -181,10 +181,10 @@ def compare_pairs(
         quantile = np.where(member, spread.quantiles(level), quantile)
     with np.errstate(divide="ignore"):  # a p of 1 stays 1
         adjusted = np.where(pairs > 1, -np.expm1(pairs * np.log1p(-p)), p)
-    found = interval_of(spread, quantile, (-width, width))
+    interval = interval_of(spread, quantile, (-width, width))
     whole = (numerator == 0) | (np.abs(numerator) == weights)
-    shares = there & whole.all(axis=1) & (width == 1)
-    return Paired(spread, quantile, p, adjusted, found.low, found.high, pairs, shares)
+    shares = defined & whole.all(axis=1) & (width == 1)
+    return Paired(spread, quantile, p, adjusted, interval.low, interval.high, pairs, shares)
 
 
 def _differences(
@@ -296,7 +296,7 @@ def compare_models(
     models = len(numerator)
     first, second = np.triu_indices(models, 1)
     within = np.ones(models, dtype=bool) if family is None else np.asarray(family)
-    found = compare_pairs(
+    paired = compare_pairs(
         (numerator[first], denominator[first]),
         (numerator[second], denominator[second]),
         width=width,
@@ -308,20 +308,20 @@ def compare_models(
         whole[first, second], whole[second, first] = above, below
         return whole
 
-    deviation = np.nan_to_num(found.spread.deviation)
-    counts = square(found.spread.n, found.spread.n)
+    deviation = np.nan_to_num(paired.spread.deviation)
+    counts = square(paired.spread.n, paired.spread.n)
     np.fill_diagonal(counts, (denominator > 0).sum(axis=1))
-    pairs = square(found.pairs, found.pairs)
+    pairs = square(paired.pairs, paired.pairs)
     np.fill_diagonal(pairs, 0)
     return Comparison(
-        difference=square(found.spread.value, -found.spread.value),
-        low=square(found.low, -found.high),
-        high=square(found.high, -found.low),
+        difference=square(paired.spread.value, -paired.spread.value),
+        low=square(paired.low, -paired.high),
+        high=square(paired.high, -paired.low),
         n=counts.astype(np.int64),
-        p=square(found.p, found.p),
-        p_adjusted=square(found.p_adjusted, found.p_adjusted),
+        p=square(paired.p, paired.p),
+        p_adjusted=square(paired.p_adjusted, paired.p_adjusted),
         minimum_detectable_difference=square(
-            found.minimum_detectable_difference, found.minimum_detectable_difference
+            paired.minimum_detectable_difference, paired.minimum_detectable_difference
         ),
         deviation=square(deviation, deviation),
         pairs=pairs.astype(np.int64),
@@ -353,6 +353,6 @@ def rank_intervals(
     worse = (claimed & ~ahead).sum(axis=1)
     models = int(defined.sum())
     return [
-        (1 + int(above), models - int(below)) if there else None
-        for there, above, below in zip(defined, better, worse, strict=True)
+        (1 + int(above), models - int(below)) if exists else None
+        for exists, above, below in zip(defined, better, worse, strict=True)
     ]

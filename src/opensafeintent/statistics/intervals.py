@@ -367,8 +367,8 @@ def _defined(numerator: Floats, denominator: Floats) -> tuple[Floats, Floats, Fl
     twice, and (row,).
     """
     total = denominator.sum(axis=1)
-    there = total > 0
-    return numerator[there], denominator[there], total[there]
+    defined = total > 0
+    return numerator[defined], denominator[defined], total[defined]
 
 
 def _mean_of(bottom: Floats, total: Floats, mean: float, residuals: Floats) -> Averaged:
@@ -510,7 +510,7 @@ def extreme_ratios(
         By metric, numerator and denominator of the least and of the greatest value, each of shape
             (model, prompt_set).
     """
-    found: dict[str, tuple[Parts, Parts]] = {}
+    extremes: dict[str, tuple[Parts, Parts]] = {}
     for needs, family in groupby(
         sorted(names, key=lambda name: METRICS[name].needs), key=lambda name: METRICS[name].needs
     ):
@@ -520,8 +520,8 @@ def extreme_ratios(
             parts = tuple(
                 np.stack([getattr(one, part).values for one in every]) for part in Ratio._fields
             )
-            found[name] = _extreme(*parts, sign=-1), _extreme(*parts, sign=1)
-    return found
+            extremes[name] = _extreme(*parts, sign=-1), _extreme(*parts, sign=1)
+    return extremes
 
 
 def _extreme(tops: Floats, bottoms: Floats, *, sign: int) -> Parts:
@@ -580,7 +580,7 @@ def _completions(array: LabelledSet, needs: Needs) -> Iterator[LabelledSet]:
             "mode": (missing["mode"], None if mode is None else [float(mode)] * 3),
             "strategy": (
                 missing["strategy"],
-                None if strategies is None else [float(place) for place in strategies],
+                None if strategies is None else [float(index) for index in strategies],
             ),
         }
         arrays = {name: (array[name].dims, array[name].values) for name in array}

@@ -89,13 +89,13 @@ def bounds_of(parts: Parts, *, span: tuple[float, float], confidence: float) -> 
         confidence: above 0 and below 1.
     """
     spread = spread_of(parts[0][None], parts[1][None], span)
-    found = interval_of(spread, spread.quantiles(confidence), span)
-    value = float(found.value[0])
+    interval = interval_of(spread, spread.quantiles(confidence), span)
+    value = float(interval.value[0])
     return Bounds(
         value,
-        int(found.n[0]),
-        float(found.low[0]),
-        float(found.high[0]),
+        int(interval.n[0]),
+        float(interval.low[0]),
+        float(interval.high[0]),
         float(np.nan_to_num(spread.deviation[0])),
         (span[0] - value) ** 2 + (span[1] - value) ** 2,
     )

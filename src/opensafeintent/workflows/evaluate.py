@@ -180,7 +180,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         }
         line = (
             f"changed since the last run: the templates for {', '.join(sorted(roles))};"
-            " calls without an answer in the ledger are made anew; --rubrics takes the old templates"
+            " calls without an answer in the ledger are made; --rubrics takes the old templates"
         )
         return [line] if roles else []
 

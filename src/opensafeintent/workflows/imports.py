@@ -216,8 +216,8 @@ def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
     for what, there, here in pairs:
         if there and here and there != here:
             raise InputError(
-                f"{path}: was graded with {what} than this model's other responses; import into a new"
-                " --out"
+                f"{path}: was graded with {what} than this model's other responses; import into a"
+                " new --out"
             )
     return msgspec.structs.replace(
         entry,
