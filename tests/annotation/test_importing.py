@@ -147,7 +147,7 @@ def answering(raw: str) -> Callable[[dict[str, Any]], object]:
         (lambda saved: saved.update(study="0" * 12), "belongs to study '000000000000'"),
         (lambda saved: saved.update(annotator="eve"), "annotator 'eve' is not in the key"),
         (lambda saved: saved.update(annotator="ben"), "is none of ben's in this study"),
-        (lambda saved: saved.update(more=1), "not what a page"),
+        (lambda saved: saved.update(more=1), "not a file saved by a page"),
         (lambda saved: saved.update(items=3), "Expected `array`, got `int` - at `$.items`"),
     ],
 )
@@ -164,11 +164,11 @@ def test_a_page_that_was_edited_is_refused(
         (b"id,answer\n1,2\n", "neither a page's .json nor a sheet of this task"),
         (b"PK\x03\x04 a workbook\xff", "packed by zip"),
         (b'a,"b\nc', "cannot read as CSV"),
-        (b"{", "not what a page"),
+        (b"{", "not a file saved by a page"),
         (b'{"form": "\xff"}', "not UTF-8"),
-        (b'{"items": ' + b"[" * 100_000, "not what a page"),
-        (b'{"study": "\\ud800"}', "not what a page"),
-        (b'{"items": 1' + b"0" * 5_000, "not what a page"),
+        (b'{"items": ' + b"[" * 100_000, "not a file saved by a page"),
+        (b'{"study": "\\ud800"}', "not a file saved by a page"),
+        (b'{"items": 1' + b"0" * 5_000, "not a file saved by a page"),
     ],
 )
 def test_other_files_are_refused(content: bytes, said: str, tmp_path: Path) -> None:

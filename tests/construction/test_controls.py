@@ -157,7 +157,7 @@ def test_scripts_without_spaces_have_characters_only(text: str, spaced: bool) ->
     words = 2 if spaced else 0
     assert counts == {"words": words, "characters": 2, "readability": words}
     assert found.likeness[1].compared == words
-    unspaced = [line for line in found.left_out if "2 of 2 prompt-sets are written without" in line]
+    unspaced = [line for line in found.left_out if "2 of 2 prompt-sets have no spaces" in line]
     assert len(unspaced) == (not spaced)
 
 
