@@ -161,6 +161,36 @@ def test_a_call_has_a_deadline(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) 
         assert server.stats()["total"] == 1  # the next attempt would have been later than that
 
 
+def test_a_model_that_only_says_429_is_stopped(ledger: Ledger) -> None:
+    with LoopbackServer(faults=[status(429)]) as server:
+        budget = Budget(retry_seconds=0.2)
+        results, client = ask_in_turn(ledger, server.base_url, 3, budget=budget)
+        assert server.stats()["total"] == 1
+    assert [type(result) for result in results] == [Failed, ModelStopped, ModelStopped]
+    assert "--retry-for" in client.stopped_models[MODEL]
+
+
+def test_a_rate_limit_of_one_call_does_not_stop_a_model_that_replies(ledger: Ledger) -> None:
+    faults = [status(429, match=Match(contains="limited"))]
+    with LoopbackServer(faults=faults) as server:
+        calls = [user_call("limited"), *user_calls(3)]
+        budget = Budget(retry_seconds=1.5)
+        outcomes = ask_all(ledger, server.base_url, calls, budget=budget)
+    assert Counter(map(type, outcomes)) == {Failed: 1, Answered: 3}
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_a_failed_call_is_tried_as_often_as_was_asked(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, retries: int
+) -> None:
+    monkeypatch.setattr(module, "_FIRST_WAIT", 0.01)
+    with LoopbackServer(faults=[status(500)]) as server:
+        budget = Budget(max_retries=retries)
+        (outcome,) = ask_all(ledger, server.base_url, user_calls(1), budget=budget)
+        assert isinstance(outcome, Failed)
+        assert server.stats()["total"] == 1 + retries
+
+
 def test_rate_limits_do_not_use_up_the_attempts(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,13 +251,13 @@ def test_a_rate_limited_endpoint_answers_everything_in_the_end(path: Path, ledge
 
 
 def ask_in_turn(
-    ledger: Ledger, base_url: str, count: int
+    ledger: Ledger, base_url: str, count: int, **options: Any
 ) -> tuple[list[Outcome | BaseException], Client]:
     """Make calls one after another."""
 
     async def run() -> tuple[list[Outcome | BaseException], Client]:
         results: list[Outcome | BaseException] = []
-        async with open_client(ledger, base_url) as client:
+        async with open_client(ledger, base_url, **options) as client:
             for call in user_calls(count):
                 results += await asyncio.gather(client.ask(call), return_exceptions=True)
         return results, client

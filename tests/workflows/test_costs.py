@@ -227,6 +227,17 @@ def table(ran: Ran) -> dict[tuple[str, str], list[str]]:
     return {(row[0], row[1]): row[2:] for row in rows if row and row[0].startswith("openai-api/")}
 
 
+def test_a_provider_that_answers_429_for_ever_ends_the_run_as_was_said(tmp_path: Path) -> None:
+    limited = Fault(action="status", status=429, match=Match(model="target"))
+    with LoopbackServer(faults=[limited]) as server:
+        more = (some_sets(tmp_path, 1), tmp_path / "run", "--retry-for", "0.005")
+        said = evaluate(server, *more, "--dry-run")
+        assert "0.005 minutes is stopped, and the run ends with exit code 3" in said.text
+        ended = evaluate(server, *more)
+    assert ended.code == 3
+    assert "--retry-for" in ended.err + ended.out
+
+
 def test_tokens_are_the_mean_of_calls_on_record_and_time_their_median(
     prices: Path, tmp_path: Path
 ) -> None:

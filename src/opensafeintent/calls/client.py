@@ -100,13 +100,17 @@ class Tally:
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that a run may ask for; None is no limit."""
+    """The most that a run may ask for, None being no limit; and how long a call is tried again."""
 
     calls: int | None = None
     tokens: int | None = None
     dollars: float | None = None
     prices: Prices | None = None
     """Prices for counting dollars."""
+    max_retries: int | None = None
+    """Further attempts at a call that failed, rate limits aside; None is `_ATTEMPTS` in all."""
+    retry_seconds: float | None = None
+    """Deadline of one call, its retries and waits included; None is `_CALL_SECONDS`."""
 
     def reached(self, tally: Tally) -> str | None:
         """Say which limit is used up, if one is."""
@@ -130,7 +134,6 @@ _REPLIES = 2
 _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 30.0
 _CALL_SECONDS = 1800.0
-"""Deadline of one call, its retries and waits included."""
 _FAILURES_IN_A_ROW = 20
 """So many calls that failed one after the other, with no answer between them, stop a model."""
 
@@ -183,6 +186,8 @@ class Client:
         self._flights: dict[bytes, asyncio.Future[Outcome]] = {}
         self._answered: set[str] = set()
         self._failures_in_a_row: dict[str, int] = dict.fromkeys(models, 0)
+        self._replied_at: dict[str, float] = {}
+        """When a model last replied, by `time.monotonic`."""
 
     def halt(self, reason: OpenSafeIntentError) -> None:
         """Begin no further call; those in flight finish and are recorded."""
@@ -295,6 +300,9 @@ class Client:
         """Try until it is answered, hopeless, or out of attempts or time; waiting holds no
         connection.
         """
+        seconds = self._budget.retry_seconds or _CALL_SECONDS
+        most = self._budget.max_retries
+        attempts = _ATTEMPTS if most is None else most + 1
         give_up = 0.0
         tries = replies = 0
         number = 0
@@ -309,15 +317,18 @@ class Client:
                 model.limiter.release()
             if isinstance(result, Replied):
                 self._failures_in_a_row[call.model] = 0
+                self._replied_at[call.model] = time.monotonic()
                 return result.outcome
             tries += not result.throttled
             replies += result.replied
             give_up = (
-                give_up or time.monotonic() + _CALL_SECONDS
+                give_up or time.monotonic() + seconds
             )  # waiting for the first slot is no part of it
-            pause = _pause_before_next(result, tries) if replies < _REPLIES else None
+            pause = _pause_before_next(result, tries, attempts) if replies < _REPLIES else None
             if pause is None or time.monotonic() + pause > give_up:
-                self._note_failure(call.model, result)
+                silent = self._replied_at.get(call.model, 0.0) < give_up - seconds
+                throttled = result.throttled and silent and pause is not None
+                self._note_failure(call.model, result, throttled_for=seconds if throttled else None)
                 return Failed(kind=result.kind, error=result.error)
             await self._pause(call.model, pause)
 
@@ -350,8 +361,21 @@ class Client:
             self.halt(Stopped(reached))
         self.raise_if_halted()
 
-    def _note_failure(self, model: str, failure: Failure) -> None:
+    def _note_failure(
+        self, model: str, failure: Failure, *, throttled_for: float | None = None
+    ) -> None:
+        """Note a call that failed for good, and stop the model if there is no hope for others.
+
+        Args:
+            model: its name.
+            failure: its last attempt.
+            throttled_for: seconds of rate limits without a reply, if there was nothing else.
+        """
         self.last_errors[model] = failure.error
+        if throttled_for is not None:
+            line = f"rate limits for {throttled_for / 60:g} minutes (--retry-for): {failure.error}"
+            self.stopped_models.setdefault(model, f"{model}: stopped: {line}")
+            self._wake()
         if failure.replied:
             self._answered.add(model)
         elif failure.kind != "not_recorded":  # a gap in a file says nothing of the rest
@@ -379,13 +403,14 @@ def not_on_record(ledger: Ledger, key: bytes) -> Failed:
     return Failed(kind=kind, error=error)
 
 
-def _pause_before_next(failure: Failure, tries: int) -> float | None:
+def _pause_before_next(failure: Failure, tries: int, attempts: int) -> float | None:
     """Return the wait before the next attempt, in seconds; None if no attempt follows.
 
     Waits double from half a second, with jitter, and are no shorter than `Retry-After`. A rate
-    limit is waited out without limit, and is not one of the `tries`.
+    limit is waited out without limit, and is not one of the `tries`, of which there are `attempts`
+    at most.
     """
-    if not failure.retry or (tries >= _ATTEMPTS and not failure.throttled):
+    if not failure.retry or (tries >= attempts and not failure.throttled):
         return None
     if (
         failure.kind == "unsupported_field"

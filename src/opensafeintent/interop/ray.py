@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.calls.client import Client, Tally
+from opensafeintent.calls.client import Budget, Client, Tally
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER, Ledger, take_up
 from opensafeintent.calls.providers import (
@@ -85,6 +85,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """For a model whose weights a task loads; by default one, if the cluster has any."""
     max_connections: int | None = None
     """Of an endpoint, over all tasks at work."""
+    patience: Budget = Budget()
+    """How long a call is tried again."""
 
 
 # What models need on a node
@@ -132,6 +134,7 @@ class _Job(NamedTuple):
     known: Mapping[bytes, Answered | Refused]
     """Outcomes on record of the calls that its prompts take."""
     max_connections: int | None
+    patience: Budget
     working_folder: Path
     """File names within models' names are relative to it."""
     run: Callable[..., _Report]
@@ -198,7 +201,7 @@ async def _asked(job: _Job) -> _Report:
         # an earlier attempt at this shard, on a node that was cut off, may still write
         with _ShardLedger(job.folder / LEDGER, waiting=heed) as ledger:
             ledger.known = job.known
-            client = Client(ledger, opened)
+            client = Client(ledger, opened, job.patience)
             with contextlib.suppress(Stopped), current_drain().covering(client):
                 await run_tasks(
                     client, [job.work], at_once=under_way(job.max_connections), done=lambda _: None
@@ -401,6 +404,7 @@ class Shards:
                 if not isinstance(one.outcome, Failed)
             },
             max_connections=connections,
+            patience=self._cluster.patience,
             working_folder=Path.cwd(),
             run=self._run,
         )

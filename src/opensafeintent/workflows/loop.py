@@ -195,6 +195,8 @@ class Limits(Budget, frozen=True, kw_only=True):
             dollars=settings.budget_dollars,
             prices=Prices(settings.prices),
             max_connections=settings.max_connections,
+            max_retries=settings.max_retries,
+            retry_seconds=settings.retry_for * 60,
         )
 
     def check_prices(self, models: Iterable[str]) -> None:

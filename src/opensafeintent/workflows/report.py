@@ -338,6 +338,11 @@ class Outcome(msgspec.Struct, kw_only=True):
     def forecasting(cls, expected: Forecast, settings: Calling, notes: list[str]) -> Outcome:
         """Return the outcome of a dry run."""
         expected = msgspec.structs.replace(expected, connections=settings.max_connections)
+        waits = (
+            f"a model that answers with rate limits (429) alone for {settings.retry_for:g} minutes"
+            " is stopped, and the run ends with exit code 3 (--retry-for)"
+        )
+        notes = [*notes, waits] if expected.lines else notes
         return cls(exit_code=0, forecast=expected, prices=settings.prices, notes=notes)
 
     def with_calls(self, client: Client) -> Outcome:

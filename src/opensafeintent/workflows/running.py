@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, graders, into_cohorts
-from opensafeintent.calls.client import Client, Display, progress_line, refreshed, shown
+from opensafeintent.calls.client import Budget, Client, Display, progress_line, refreshed, shown
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER, Ledger, take_up
 from opensafeintent.calls.providers import PREFIX
@@ -347,6 +347,7 @@ async def _spread(
         shards=settings.shards,
         gpus_per_model=settings.gpus_per_model,
         max_connections=settings.max_connections,
+        patience=Budget(max_retries=limits.max_retries, retry_seconds=limits.retry_seconds),
     )
     shards = Shards(cluster, plan.folder.path / _SHARDS, client, run_async)
 

@@ -290,6 +290,17 @@ class Calling(Settings, frozen=True, kw_only=True):
     max_connections: Annotated[
         Count | None, Opt("Requests at once to one endpoint.  [default: adaptive]", metavar="N")
     ] = None
+    max_retries: Annotated[
+        Annotated[int, Meta(ge=0, le=1000)],
+        Opt("Try a failed call up to N more times; rate limits (429) do not count.", metavar="N"),
+    ] = 5
+    retry_for: Annotated[
+        Annotated[float, Meta(gt=0, le=_NO_LIMIT)],
+        Opt(
+            "Wait out rate limits (429) for so long; a model without a reply in that time stops.",
+            metavar="MINUTES",
+        ),
+    ] = 30.0
     budget_calls: Annotated[Count | None, Opt("Stop after N calls.", metavar="N")] = None
     budget_tokens: Annotated[Count | None, Opt("Stop after N tokens.", metavar="N")] = None
     budget_dollars: Annotated[
