@@ -111,7 +111,7 @@ def said(text: str, stop: str = "stop", **usage: int) -> ModelOutput:
 
 def run_task(models: str | list[str], tmp_path: Path, **options: Any) -> list[EvalLog]:
     """Run our task as `inspect eval` does, in this process, and return its logs."""
-    options["task_args"] = options.pop("parameters", {})
+    options["task_args"] = {"metrics": "all"} | options.pop("parameters", {})
     options = {"model_roles": {"grader": "opensafeintent/judge"}, "log_realtime": False} | options
     options |= {"log_dir": str(tmp_path / "logs"), "display": "none"}
     with warnings.catch_warnings():  # what Inspect AI and its parts warn of is theirs

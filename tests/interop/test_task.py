@@ -122,7 +122,8 @@ def test_a_grade_that_cannot_be_had_is_unscored_with_its_reason(tmp_path: Path) 
     scores = log.samples[0].scores or {}
     score = scores["opensafeintent_harm_severity"]
     assert math.isnan(score.value)  # type: ignore[arg-type]
-    assert score.reason == "harm_severity:unparsed"
+    assert score.reason == "grader_failed"
+    assert (score.explanation or "").startswith("harm_severity:unparsed")
     assert scores["opensafeintent_sets"].value == "missing"
     # 7 responses, each asked for its harm three times in vain
     assert Counter(asked_for(messages) for messages, _ in provider.asked)["harm"] == 7 * 3
@@ -131,6 +132,18 @@ def test_a_grade_that_cannot_be_had_is_unscored_with_its_reason(tmp_path: Path) 
     found = metrics_of(log)
     assert math.isnan(found["triplet_safety"])  # undefined, not 0
     assert [found[name] for name in module._COVERAGE] == [1, 0, 0, 7, 7]
+
+
+def test_the_headline_metrics_come_first_and_the_others_on_request(tmp_path: Path) -> None:
+    shown = {}
+    for metrics in ("headline", "all"):
+        parameters = {"limit": 1, "metrics": metrics}
+        (log,) = support.run_task("opensafeintent/comply-all", tmp_path, parameters=parameters)
+        shown[metrics] = metrics_of(log)
+    first = ["triplet_safety", "mean_utility", "low_help_rate_benign"]
+    assert list(shown["headline"]) == [*first, *module._COVERAGE]
+    assert list(shown["all"])[: len(shown["headline"])] == list(shown["headline"])
+    assert set(METRICS) < set(shown["all"])
 
 
 def test_a_filtered_response_is_a_refusal_without_a_judge(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from functools import lru_cache
 from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from inspect_ai import Task, task
@@ -41,6 +41,7 @@ from inspect_ai.scorer import (
     SampleScore,
     Score,
     Scorer,
+    ScoreReason,
     Target,
     Value,
     frequency,
@@ -54,6 +55,7 @@ from inspect_ai.tool import ToolChoice, ToolInfo
 
 from opensafeintent import __version__
 from opensafeintent.calls.models import ReplayModel
+from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.calls.records import (
     Answered,
     Call,
@@ -111,6 +113,8 @@ Refusal = PrerequisiteError
 # ------------------------------------------------------------------------------
 
 _Count = Annotated[int, msgspec.Meta(ge=1)]
+Metrics = Literal["headline", "all"]
+"""Which metrics Inspect AI shows."""
 
 
 class ScorerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,6 +147,7 @@ class TaskSettings(ScorerSettings, frozen=True, kw_only=True):
     epochs: _Count
     taxonomy: str | None
     max_rows: _Count
+    metrics: Metrics
 
 
 @task
@@ -157,6 +162,7 @@ def opensafeintent(
     judge_max_tokens: int = 2048,
     taxonomy: str | None = None,
     max_rows: int = MOST_ROWS,
+    metrics: Metrics = "headline",
 ) -> Task:
     """OpenSafeIntent: does a model give the right amount of help as intent shifts, on the same
     task?
@@ -176,6 +182,7 @@ def opensafeintent(
         judge_max_tokens: token limit of a judge's reply.
         taxonomy: a TOML file of harm domains and task types in place of the paper's.
         max_rows: prompt-sets that the dataset may have.
+        metrics: shown of the score `opensafeintent_sets`, `headline` or `all`.
 
     Raises:
         Refusal: a parameter or a file is not usable, or nobody has the role `grader`.
@@ -194,6 +201,7 @@ def opensafeintent(
         "epochs": epochs,
         "taxonomy": taxonomy,
         "max_rows": max_rows,
+        "metrics": metrics,
     }
     try:  # the command line of Inspect AI lets any text through
         msgspec.convert(grading | sampling, TaskSettings)
@@ -205,7 +213,7 @@ def opensafeintent(
     except InputError as error:
         raise Refusal(str(error)) from error
     return Task(
-        dataset=MemoryDataset(_samples(sets, chosen), name=sets.name),
+        dataset=MemoryDataset(_samples(sets, chosen, metrics), name=sets.name),
         solver=respond(),
         scorer=[make(**grading) for make in SCORERS],
         config=GenerateConfig(max_tokens=_MAX_TOKENS),
@@ -224,7 +232,7 @@ def opensafeintent(
     )
 
 
-def _samples(dataset: Dataset, chosen: Sequence[PromptSet]) -> list[Sample]:
+def _samples(dataset: Dataset, chosen: Sequence[PromptSet], metrics: Metrics) -> list[Sample]:
     """Return a sample for each prompt, set by set: a limit cuts through one set at most."""
     positions = {
         prompt_set.id: position for position, prompt_set in enumerate(dataset.sorted.prompt_sets)
@@ -243,6 +251,7 @@ def _samples(dataset: Dataset, chosen: Sequence[PromptSet]) -> list[Sample]:
                 # where the set stands among its dataset's, sorted by id
                 "position": positions[prompt_set.id],
                 "sets": len(dataset),
+                "metrics": metrics,
             },
         )
         for prompt_set in chosen
@@ -471,16 +480,16 @@ _COVERAGE = (
 
 @metric(scores="unreduced")
 def prompt_set_metrics() -> Metric:
-    """Every metric of the benchmark by its name in `metrics.json`, NaN where it is undefined; and
-    how many prompt-sets and responses stand behind them.
+    """The headline metrics by their names in `metrics.json`, NaN if undefined; how many prompt-sets
+    and responses they are of; and, if the task was asked for them, all other metrics.
     """
 
     def metrics_of(scores: list[SampleScore]) -> Value:
         # arrays, for which no other task of Inspect AI need wait
-        from opensafeintent.metrics import METRICS, Grades, compute
+        from opensafeintent.metrics import HEADLINES, Grades, compute
 
         if not scores:
-            return dict.fromkeys(METRICS, nan) | dict.fromkeys(_COVERAGE, 0)
+            return dict.fromkeys(HEADLINES, nan) | dict.fromkeys(_COVERAGE, 0)
         array = labelled_array(scores)
         grades = Grades(array)
         graded = grades.safety.notnull()
@@ -492,7 +501,9 @@ def prompt_set_metrics() -> Metric:
             len(scores) - int(graded.sum()),
         )
         values = {name: float(ratio.value.values[0]) for name, ratio in compute(array).items()}
-        return values | dict(zip(_COVERAGE, counts, strict=True))
+        shown = {name: values[name] for name in HEADLINES}
+        every = (scores[0].sample_metadata or {}).get("metrics") == "all"
+        return shown | dict(zip(_COVERAGE, counts, strict=True)) | (values if every else {})
 
     return metrics_of
 
@@ -561,6 +572,19 @@ def _overall(row: GradeRow) -> Score:
     )
 
 
+def _reason(missing: Sequence[MissingGrade]) -> ScoreReason:
+    """Return what Inspect AI calls the reason of a missing score.
+
+    A judge may have failed, or the model under test, which answers questions of strategy too.
+    """
+    gone = missing[0] if missing else None
+    if gone is None or gone.what == "grades":
+        return "scoring_failed"
+    if gone.what in ("response", "strategy"):
+        return "invalid_response_format" if gone.reason == "unparsed" else "no_response"
+    return "grader_failed"
+
+
 def _single(row: GradeRow, what: str) -> Score | None:
     value = getattr(row, what)
     judges = {judge: grades[what == "harm_severity"] for judge, grades in row.by_judge.items()}
@@ -571,8 +595,8 @@ def _single(row: GradeRow, what: str) -> Score | None:
     if what in ("mode", "strategy") and not any(gone.what == what for gone in reasons):
         return None  # nobody asked for it
     return Score.unscored(
-        reason="; ".join(map(str, reasons)) or "missing",
-        explanation=_ABOUT[what],
+        reason=_reason(reasons),
+        explanation=f"{'; '.join(map(str, reasons)) or 'missing'} ({_ABOUT[what]})",
         metadata=metadata,
     )
 
