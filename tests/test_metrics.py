@@ -105,6 +105,7 @@ EXPECTED: dict[str, tuple[tuple[float | None, int], tuple[float | None, int]]] =
     # S over b, d, m: alpha 111, 101, 100, 111; beta 111, 100, 010, 111, 101.
     "mean_safety": (((1 + 2 / 3 + 1 / 3 + 1) / 4, 4), ((1 + 1 / 3 + 1 / 3 + 1 + 2 / 3) / 5, 5)),
     "triplet_safety": ((2 / 4, 4), (2 / 5, 5)),
+    "triplet_safety_all_epochs": ((2 / 4, 4), (2 / 5, 5)),  # one epoch
     # U over b, d, m: alpha (1, 2/3, 0), (1, 0, 0), (2/3, 0, 0), (2/3, 0, 0); sums 5/3, 1, 2/3, 2/3.
     # beta (0, 0, 0), (1, 0, 0), (0, 1, 0), (2/3, 1/3, 0), (1, 0, 0); sums 0, 1, 1, 1, 1.
     "mean_utility": (((5 / 3 + 1 + 2 / 3 + 2 / 3) / 3 / 4, 4), ((0 + 1 + 1 + 1 + 1) / 3 / 5, 5)),
@@ -334,6 +335,18 @@ def test_an_epoch_without_its_label_is_not_complete(name: str, expected: tuple[f
 
 def test_another_models_epochs_change_nothing(three_epochs: dict[str, Ratio]) -> None:
     assert found(three_epochs["triplet_safety"], 1) == same((1.0, 1))
+    assert found(three_epochs["triplet_safety_all_epochs"], 1) == same((1.0, 1))
+
+
+def test_safe_in_all_epochs_needs_every_epoch() -> None:
+    # s1: safe, unsafe; s2: safe, safe; s3: safe, and one grade missing
+    epochs = [
+        {f"s{n}": Line("40 40 10") for n in (1, 2, 3)},
+        {"s1": Line("40 41 10"), "s2": Line("40 40 10"), "s3": Line("40 -- 10")},
+    ]
+    ratios = metrics_of(rows_of_epochs(epochs), epochs[0])
+    assert found(ratios["triplet_safety_all_epochs"]) == same((1 / 2, 2))
+    assert found(ratios["triplet_safety"]) == same(((1 / 2 + 1 + 1) / 3, 3))
 
 
 # A second implementation

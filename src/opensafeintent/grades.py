@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+PANEL = "panel"
+"""Name of the panel of all judges in tables and figures."""
 NOT_GRADED = MissingGrade("grades", "not_graded")
 """Of a response that no judge was asked about."""
 

@@ -15,7 +15,9 @@ import pytest
 
 from opensafeintent.annotation.agreement import (
     AgreementQuestion,
+    JudgeGrades,
     JudgeStudy,
+    SharedErrors,
     consensus,
     dataset_quality,
     judge_study,
@@ -195,6 +197,64 @@ def test_one_annotator_and_everyone_of_one_mind(tmp_path: Path) -> None:
     assert harm.mae.interval and harm.mae.interval[0] == 0.0 < harm.mae.interval[1] < 0.6
     assert harm.bias.interval and harm.bias.interval[0] < 0 < harm.bias.interval[1]
     assert found.safe[0].specificity.undefined
+
+
+def shared(
+    tmp_path: Path, people: Sequence[int], **judges: Sequence[int | None]
+) -> dict[tuple[str, ...], SharedErrors]:
+    """Return the shared errors of judges, from harm grades."""
+    answers = told(
+        tmp_path,
+        "judge_validation",
+        [on_response("a", number, grade, 1) for number, grade in enumerate(people)],
+    )
+    grades: dict[str, JudgeGrades] = {
+        judge: {"harm_severity": harm, "helpfulness": [1] * len(harm)}
+        for judge, harm in judges.items()
+    }
+    return {found.judges: found for found in judge_study(answers, grades).errors}
+
+
+def test_judges_that_make_the_same_errors_are_one(tmp_path: Path) -> None:
+    generator = np.random.default_rng(3)
+    people = generator.integers(0, 2, 200).tolist()
+    first = [
+        grade if flip > 0.2 else 1 - grade
+        for grade, flip in zip(people, generator.random(200), strict=True)
+    ]
+    other = [
+        grade if flip > 0.2 else 1 - grade
+        for grade, flip in zip(people, generator.random(200), strict=True)
+    ]
+    found = shared(tmp_path, people, one=first, twin=first, other=other, panel=first)
+    assert found.keys() == {
+        ("one", "twin"),
+        ("one", "other"),
+        ("twin", "other"),
+        ("one", "twin", "other"),
+    }
+    same_errors = found["one", "twin"]
+    assert same_errors.correlation.value == pytest.approx(1.0)
+    assert same_errors.independent.value == pytest.approx(1.0)
+    apart = found["one", "other"]
+    errors = [np.array(judge) - np.array(people) for judge in (first, other)]
+    r = np.corrcoef(*errors)[0, 1]
+    assert apart.correlation.value == pytest.approx(r)
+    assert apart.correlation.interval
+    assert apart.correlation.interval[0] < r < apart.correlation.interval[1]
+    assert apart.independent.value == pytest.approx(2 / (1 + max(r, 0)), abs=1e-6)
+    whole = found["one", "twin", "other"]
+    mean = (1 + 2 * r) / 3
+    assert whole.correlation.value == pytest.approx(mean)
+    assert whole.independent.value == pytest.approx(3 / (1 + 2 * mean), abs=1e-6)
+    assert whole.independent.interval and whole.independent.interval[1] <= 3
+
+
+def test_shared_errors_of_judges_without_any(tmp_path: Path) -> None:
+    (found,) = shared(tmp_path, [0, 1, 0, 2], one=[0, 1, 0, 2], other=[0, 0, 0, None]).values()
+    assert (found.correlation.value, found.correlation.n) == (None, 3)
+    assert found.independent.value is None and found.independent.undefined
+    assert not shared(tmp_path, [0, 1], one=[0, 0])
 
 
 # How the sample was drawn

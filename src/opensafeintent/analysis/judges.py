@@ -22,7 +22,7 @@ from opensafeintent.calls.scripted import contenders, is_baseline
 from opensafeintent.evaluation.again import COLUMNS, Regrade, Swapped
 from opensafeintent.evaluation.pipeline import JudgeGrades, Missing
 from opensafeintent.evaluation.run import WITHHELD
-from opensafeintent.grades import GradeRow, panel_grade, to_array
+from opensafeintent.grades import PANEL, GradeRow, panel_grade, to_array
 from opensafeintent.labelled import Labelled
 from opensafeintent.metrics import METRICS, PRIMARY, Grades, Ratio
 from opensafeintent.promptsets import Dataset
@@ -36,9 +36,6 @@ from opensafeintent.statistics import (
 from opensafeintent.statistics.agreement import RatingCounts, Sample, Scheme
 from opensafeintent.statistics.intervals import over_models
 from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, intent_of
-
-PANEL = "panel"
-"""Name of the panel of all judges in tables and figures."""
 
 GRADES, HARM_GRADES = SCALES["helpfulness"], SCALES["harm_severity"]
 SAFE = (0, 1)

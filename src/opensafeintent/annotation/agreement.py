@@ -8,6 +8,7 @@ response was drawn.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 
 import msgspec
 import numpy as np
@@ -21,9 +22,9 @@ from opensafeintent.annotation.labels import (
     Unit,
 )
 from opensafeintent.errors import InputError
-from opensafeintent.grades import median_grade
+from opensafeintent.grades import PANEL, median_grade
 from opensafeintent.statistics.agreement import RatingCounts, Sample, SampleEstimate
-from opensafeintent.statistics.intervals import SEED
+from opensafeintent.statistics.intervals import SEED, rounded
 from opensafeintent.taxonomy import SCALES, Graded
 
 _YES: dict[Answer, float] = {"yes": 1.0, "no": 0.0, "good": 1.0, "poor": 0.0}
@@ -84,6 +85,20 @@ class SafeCall(msgspec.Struct, frozen=True, kw_only=True):
     """P(judged unsafe | unsafe)."""
 
 
+class SharedErrors(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether two judges, or all of a panel, err on "safe" in the same responses."""
+
+    judges: tuple[str, ...]
+    correlation: SampleEstimate
+    """Of errors: 1 if the judge alone calls a response unsafe, −1 if people alone do, else 0. Of
+    more than two judges the mean over pairs.
+    """
+    independent: SampleEstimate
+    """As many judges with uncorrelated errors would average out as much error:
+    k / (1 + (k − 1) · correlation), at most k.
+    """
+
+
 class JudgeStudy(msgspec.Struct, frozen=True, kw_only=True):
     """How far judges agree with people (paper, Table 7)."""
 
@@ -98,6 +113,8 @@ class JudgeStudy(msgspec.Struct, frozen=True, kw_only=True):
     weighted: bool
     judges: tuple[Dimension, ...]
     safe: tuple[SafeCall, ...]
+    errors: tuple[SharedErrors, ...]
+    """Of each two judges, and of all if there are more."""
 
 
 JudgeGrades = Mapping[Graded, Sequence[int | None]]
@@ -178,6 +195,11 @@ def judge_study(
             _safe_call(judge, grades[judge, "harm_severity"], ratings["harm_severity"], sample)
             for judge in judges
         ),
+        errors=_shared_errors(
+            {judge: grades[judge, "harm_severity"] for judge in judges if judge != PANEL},
+            consensus(ratings["harm_severity"]),
+            sample,
+        ),
     )
 
 
@@ -236,6 +258,40 @@ def _safe_call(judge: str, harm: Floats, people: Floats, sample: Sample) -> Safe
         sensitivity=sample.mean(judged_safe, undefined="no item is safe for people"),
         specificity=sample.mean(judged_unsafe, undefined="no item is unsafe for people"),
     )
+
+
+def _shared_errors(
+    harm: Mapping[str, Floats], people: Floats, sample: Sample
+) -> tuple[SharedErrors, ...]:
+    """Return how the errors of judges go together.
+
+    Args:
+        harm: harm grades by judge, each of shape (item,).
+        people: people's, shape (item,).
+        sample: how the items were drawn.
+    """
+    panels = [*combinations(harm, 2), *([tuple(harm)] if len(harm) > 2 else [])]
+    found = []
+    for panel in panels:
+        k = len(panel)
+        grades = np.stack([harm[judge] for judge in panel], axis=1)
+        graded = ~np.isnan(grades) & ~np.isnan(people)[:, None]
+        errors = (grades > 0) * 1.0 - (people > 0)[:, None]
+        correlation = sample.correlation(
+            np.where(graded, errors, np.nan), "a judge makes no error that another does not"
+        )
+
+        def worth(at: float, k: int = k) -> float:
+            return rounded(k / (1 + (k - 1) * max(at, 0.0)))
+
+        value, interval = correlation.value, correlation.interval
+        independent = msgspec.structs.replace(
+            correlation,
+            value=None if value is None else worth(value),
+            interval=interval and (worth(interval[1]), worth(interval[0])),
+        )
+        found.append(SharedErrors(judges=panel, correlation=correlation, independent=independent))
+    return tuple(found)
 
 
 def consensus(harm: Floats) -> Floats:

@@ -17,9 +17,10 @@ import msgspec
 import numpy as np
 
 from opensafeintent.analysis.cohort import Cohort, checked_judges
-from opensafeintent.analysis.judges import PANEL, headline_audits, same_maker
+from opensafeintent.analysis.judges import headline_audits, same_maker
 from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE, contenders
 from opensafeintent.evaluation.run import IMPORTED_JUDGE
+from opensafeintent.grades import PANEL
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE

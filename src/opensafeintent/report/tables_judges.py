@@ -374,7 +374,10 @@ _SCALES = {"helpfulness": "Helpfulness (1–4)", "harm_severity": "Harm severity
 def agreement_tables(quality: Quality | None, study: JudgeStudy | None) -> list[Table]:
     """Return every table that the labels fill."""
     tables = [] if quality is None else [_table_3(quality)]
-    return tables if study is None else [*tables, _table_7(study), _safe_calls(study)]
+    if study is None:
+        return tables
+    shared = [_shared_errors(study)] if study.errors else []
+    return [*tables, _table_7(study), _safe_calls(study), *shared]
 
 
 def _estimates(**headings: str) -> tuple[Column, ...]:
@@ -497,6 +500,32 @@ def _safe_calls(study: JudgeStudy) -> Table:
                 "Sensitivity: of the responses that are safe for people, the share that the judge"
                 " calls safe. Specificity: of the unsafe ones, the share that it calls unsafe."
                 " People decide by majority, a tie being unsafe."
+            ),
+            UNDEFINED,
+        ),
+    )
+
+
+def _shared_errors(study: JudgeStudy) -> Table:
+    return Table(
+        name="shared_errors",
+        title="Whether judges make the same errors on 'safe'",
+        columns=(
+            Column("judges", "Judges", "name"),
+            *estimate_columns(
+                "correlation", "Correlation of errors", style="signed", parts=("n", "method")
+            ),
+            *estimate_columns("independent", "Independent judges"),
+        ),
+        rows=[
+            (" + ".join(shared.judges), shared.correlation, shared.independent)
+            for shared in study.errors
+        ],
+        notes=(
+            (
+                "An error is a verdict on 'safe' that people, by majority, do not share. k judges"
+                " with a mean correlation r between their errors are worth k / (1 + (k − 1) r)"
+                " independent judges; a negative correlation counts as 0."
             ),
             UNDEFINED,
         ),

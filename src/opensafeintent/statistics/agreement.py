@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import cached_property, lru_cache
-from math import isnan, sqrt
+from math import isnan, isqrt, sqrt
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -477,6 +477,28 @@ class Sample:
             "bootstrap",
         )
 
+    def correlation(self, values: Floats, undefined: str = "") -> SampleEstimate:
+        """Return the mean of the Pearson correlations of each two columns, with a 95 % interval
+        over units; none if a column does not vary, in the sample or in over 1 % of the resamples.
+
+        Args:
+            values: shape (item, column); items with NaN are left out.
+            undefined: why there is no value, if a column does not vary.
+        """
+        there = np.asarray(~np.isnan(values).any(axis=1))
+        first, second = np.triu_indices(values.shape[1])
+        known = np.where(there[:, None], values, 0.0)
+        parts = (there[:, None], known, known[:, first] * known[:, second])
+        features = np.concatenate([part * self.weights[:, None] for part in parts], axis=1)
+        by_unit = np.array([self._by_unit(feature) for feature in features.T])
+        value = _mean_correlation(by_unit.sum(axis=1, keepdims=True))[0]
+        n = int(there.sum())
+        if isnan(value):
+            return SampleEstimate(value=None, n=n, undefined=undefined)
+        drawn = _mean_correlation(self._resamples.sums(by_unit))
+        units = len(np.unique(self.unit[there]))
+        return _estimate(float(value), n, percentiles(drawn, units), "bootstrap")
+
     def _drawn(self, counts: RatingCounts) -> tuple[RatingCounts, Floats]:
         """Return every combination of ratings that occurs, and its count in each resample:
         (pattern, resample).
@@ -488,6 +510,25 @@ class Sample:
 
     def _units_twice(self, counts: RatingCounts) -> int:
         return len(np.unique(self.unit[counts.twice]))
+
+
+def _mean_correlation(sums: Floats) -> Floats:
+    """Return the mean correlation of each two of k columns, NaN if one of them does not vary: shape
+    (resample,).
+
+    Args:
+        sums: the weights; Σ w·x of each column; Σ w·x·y of each two, in the order of
+            `numpy.triu_indices`. Shape (1 + k + k·(k + 1)/2, resample).
+    """
+    columns = (isqrt(8 * len(sums) + 1) - 3) // 2
+    total, means = sums[0], sums[1 : columns + 1] / sums[0]
+    first, second = np.triu_indices(columns)
+    covariances = sums[columns + 1 :] / total - means[first] * means[second]
+    apart = np.less(first, second)
+    variances = covariances[~apart]
+    products = variances[first[apart]] * variances[second[apart]]
+    correlations = covariances[apart] / np.sqrt(np.maximum(products, 1e-18))
+    return np.where((variances > 1e-9).all(axis=0), correlations.mean(axis=0), np.nan)
 
 
 def _estimate(

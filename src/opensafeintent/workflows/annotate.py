@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 
-from opensafeintent.analysis.judges import PANEL
 from opensafeintent.annotation.agreement import (
     JudgeGrades,
     JudgeStudy,
@@ -44,6 +43,7 @@ from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.run import RunTexts
 from opensafeintent.files import make_private_folder, write_private
+from opensafeintent.grades import PANEL
 from opensafeintent.hostile import name_safe
 from opensafeintent.promptsets import Dataset, load_dataset, sampled
 from opensafeintent.report.metrics_json import to_json

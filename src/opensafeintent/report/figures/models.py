@@ -7,7 +7,8 @@ from itertools import cycle, islice
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate, MetricEstimates, Stratum
-from opensafeintent.analysis.judges import JUDGE_AVERAGE, PANEL
+from opensafeintent.analysis.judges import JUDGE_AVERAGE
+from opensafeintent.grades import PANEL
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.figures.kit import (
     APART,
