@@ -35,9 +35,7 @@ def main() -> None:
 
 
 def _run() -> int:
-    """Run the command that was typed; return its exit code, with whatever went wrong told in a
-    line.
-    """
+    """Run the command that was typed; return its exit code, and print any error in a line."""
     from opensafeintent.calls.shutdown import handled
     from opensafeintent.errors import Interrupted, OpenSafeIntentError, Stopped
 
@@ -50,12 +48,12 @@ def _run() -> int:
         _tell(error)
         return error.exit_code
     except KeyboardInterrupt as interrupt:
-        if (cause := interrupt.__cause__) is not None:  # what else went wrong on the way
+        if (cause := interrupt.__cause__) is not None:  # a further error on the way
             _tell(cause)
         if cause is None or isinstance(cause, Stopped):
             _tell(Interrupted())
         return Interrupted.exit_code
-    except BaseException as error:  # the last place where an error of ours can be told in a line
+    except BaseException as error:  # the last chance to print an error of ours in a line
         return _tell(error)
 
 
@@ -99,7 +97,7 @@ def _check_arguments(arguments: list[str]) -> None:
 
 
 def _tell(error: BaseException) -> int:
-    """Say what went wrong, and return the exit code that goes with it."""
+    """Print an error, and return its exit code."""
     from opensafeintent.errors import OpenSafeIntentError
     from opensafeintent.hostile import one_line
 
@@ -110,7 +108,7 @@ def _tell(error: BaseException) -> int:
     shown = os.environ.get(_TRACEBACK, "0") not in ("", "0")
     if shown:
         sys.stderr.write(_traceback(error))
-    if isinstance(error, OSError):  # the machine's, and the user's to mend: a disk, a file, a right
+    if isinstance(error, OSError):  # the machine's, and the user's to fix: a disk, a file, a right
         where = (
             f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         )
@@ -148,7 +146,7 @@ def _module(error: BaseException) -> str:
 
 
 def _kept(text: str) -> str:
-    """Put a traceback into a private file; say where."""
+    """Put a traceback into a private file; return a line with its path."""
     import tempfile
 
     with contextlib.suppress(OSError):

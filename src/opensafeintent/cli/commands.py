@@ -151,8 +151,8 @@ def _show_export(study: ExportedStudy) -> None:
 
 
 class Escaped(Exception):
-    """Carries an error past click, which would take it for an interruption or for a reader that has
-    gone; its cause.
+    """Carries an error past click, which would treat it as an interruption or a closed reader; its
+    cause.
     """
 
 
@@ -205,7 +205,7 @@ def cli(context: click.Context) -> None:
 
 
 def _show(command: Callable[[S, Display], Outcome], settings: S) -> int:
-    """Run a command with its progress on the terminal; print what it found, give its exit code."""
+    """Run a command with its progress on the terminal; print its results, return its exit code."""
     from opensafeintent.calls.client import terminal_or_plain
     from opensafeintent.cli.show import show_outcome
 

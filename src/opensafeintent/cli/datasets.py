@@ -1,4 +1,4 @@
-"""The `build` and `dataset` commands, and what they print."""
+"""The `build` and `dataset` commands, and their output."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ S = TypeVar("S", bound="Settings")
 Body = Callable[Concatenate[S, ...], int | None]
 
 
-# What values are
+# Types of values
 # ------------------------------------------------------------------------------
 
 
@@ -45,7 +45,7 @@ class _Path(click.ParamType):  # type: ignore[type-arg]  # older click takes no 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Path:
-        """Refuse what cannot be, whichever command it is for."""
+        """Refuse invalid values, for any command."""
         _check_path(str(value), param, ctx)
         return Path(str(value))
 
@@ -82,7 +82,7 @@ class _Range(click.ParamType):  # type: ignore[type-arg]
 
 
 def _check_path(path: str, param: click.Parameter | None, ctx: click.Context | None) -> None:
-    """Refuse an empty path, one that cannot be looked at, and what is neither file nor folder:
+    """Refuse an empty path, one that cannot be inspected, and one that is neither file nor folder:
     reading a pipe may never end.
 
     Raises:
@@ -130,7 +130,7 @@ _TYPES = {Path: PATH, str: click.STRING, int: click.INT, float: click.FLOAT, boo
 
 
 def _type_of(kind: object, *, is_file: bool) -> click.ParamType[object]:
-    """Return what reads one value of a setting: of its list, or the one that is not None."""
+    """Return the reader of one value of a setting: of its list, or the type that is not None."""
     origin, parts = get_origin(kind), get_args(kind)
     if kind == tuple[int, int]:
         return _Range()
@@ -144,7 +144,7 @@ def _type_of(kind: object, *, is_file: bool) -> click.ParamType[object]:
     return NAME if is_file else _TYPES[kind]  # type: ignore[index]
 
 
-# What the command line takes
+# Options of the command line
 # ------------------------------------------------------------------------------
 
 
@@ -253,8 +253,8 @@ def command(
 ) -> Callable[[Body[S]], click.Command]:
     """Return a decorator that makes a function a command of a group.
 
-    The function is given the settings, checked, and by name what further options it has of its
-    own. It returns the exit code; None is 0.
+    The function is called with the settings, checked, and by name with its further options. It
+    returns the exit code; None is 0.
     """
 
     def decorate(function: Body[S]) -> click.Command:
@@ -274,7 +274,7 @@ def command(
     return decorate
 
 
-# What is typed next
+# The next command
 # ------------------------------------------------------------------------------
 
 AGAIN = "the same command without --dry-run"

@@ -1,4 +1,4 @@
-"""What commands print."""
+"""The output of commands."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ from opensafeintent.workflows.trace import Trace
 
 
 def new_console() -> Console:
-    """Return a console: as wide as the terminal, or 120 columns where the output goes elsewhere."""
+    """Return a console: as wide as the terminal, or 120 columns for other outputs."""
     width = shutil.get_terminal_size((120, 40)).columns if sys.stdout.isatty() else 120
     return Console(width=width, highlight=False)
 
 
 def print_table(console: Console, table: Table, *, notes: bool = False) -> None:
-    """Print a table; where the terminal is too narrow for it, intervals stand below their values.
+    """Print a table; if the terminal is too narrow for it, intervals are below their values.
 
     Args:
-        console: where it is printed.
-        table: what is printed.
-        notes: whether its notes are printed as well.
+        console: the output.
+        table: the table.
+        notes: whether its notes are printed too.
     """
     lines = to_terminal(table)
     if console.measure(lines).maximum > console.width:
@@ -77,14 +77,12 @@ def print_table(console: Console, table: Table, *, notes: bool = False) -> None:
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:
-    """Print what a reader should know of a result, a note a line: a name in one of them cannot
-    forge another.
-    """
+    """Print notes on a result, a note a line: a name in one of them cannot forge another."""
     for note in notes:
         console.print(plain(f"note: {one_line(note, 2000)}"))
 
 
-# What commands print
+# Output of commands
 # ------------------------------------------------------------------------------
 
 _BARE_REPLY = 40
@@ -92,7 +90,7 @@ _BARE_REPLY = 40
 
 
 def show_outcome(outcome: Outcome) -> int:
-    """Print what a command found, and return its exit code."""
+    """Print the results of a command, and return its exit code."""
     console = new_console()
     if outcome.forecast is not None:
         show_forecast(console, outcome.forecast, outcome.prices)
@@ -118,7 +116,7 @@ def show_outcome(outcome: Outcome) -> int:
 
 
 def show_calls(console: Console, tally: Tally | None, costs: Costs | None) -> None:
-    """Print how many calls there were and what was paid for; nothing where nobody was asked."""
+    """Print the number of calls and their cost; nothing if there were none."""
     if tally is not None:
         console.print(
             plain(
@@ -264,7 +262,7 @@ def _show_cohort(console: Console, cohort: Cohort) -> None:
 
 
 def _show_gates(console: Console, gates: Gates) -> None:
-    """Print every gate with its verdict; why one is not met stands in the notes."""
+    """Print every gate with its verdict; the notes give the reason for a failure."""
     for table in gate_tables(gates):
         console.print()
         print_table(console, table.hiding("reason"))
@@ -275,12 +273,12 @@ def _show_gates(console: Console, gates: Gates) -> None:
 def show_forecast(
     console: Console, forecast: Forecast, prices_path: Path | None, lead: str = ""
 ) -> None:
-    """Print the calls and tokens to expect, the dollars where there are prices, and the time where
-    the ledger tells of it.
+    """Print the calls and tokens to expect, the dollars if there are prices, and the time if the
+    ledger has seconds.
 
     Args:
-        console: where it is printed.
-        forecast: what is to come.
+        console: the output.
+        forecast: of the calls.
         prices_path: the user's file of prices.
         lead: the sentence on the number of calls, in place of the usual one.
     """
@@ -580,7 +578,7 @@ def _show_lines(console: Console, text: str, secret: str, indent: int = 2) -> No
             console.print(Text(f"{' ' * indent}│ {part}"))
 
 
-# What `dataset check` prints
+# Output of `dataset check`
 # ------------------------------------------------------------------------------
 
 _WIDEST = 100
@@ -590,7 +588,7 @@ _LONG = "words"
 
 
 def show_check(found: DatasetCheck, out: Path | None) -> None:
-    """Print the tables of a check, then its findings, and where it was written."""
+    """Print the tables of a check, then its findings, and the folder of its files."""
     console = new_console()
     name = one_line(found.dataset, 1000)
     console.print(plain(f"{name}: {found.sets:,} prompt-sets, {found.prompts:,} prompts"))

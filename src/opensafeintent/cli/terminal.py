@@ -1,6 +1,4 @@
-"""Standard output and error, so that whatever they are connected to, no command fails over what it
-prints.
-"""
+"""Standard output and error that never fail a command, in any environment."""
 
 from __future__ import annotations
 
@@ -30,25 +28,23 @@ _NEAREST = {
         "✗": "x",
     },
 }
-"""What our own lines and tables hold beyond ASCII, where an encoding does not have it."""
+"""Substitutes for characters beyond ASCII in our own lines and tables, if an encoding lacks them.
+"""
 
 
 class Streams:
-    """What became of what was printed."""
+    """Result of printing."""
 
     lost: OSError | None = None
-    """Why standard output did not take what was printed; None where it did, or where nobody reads
-    it.
-    """
+    """The error of standard output; None if it took everything, or has no reader."""
 
 
 @contextlib.contextmanager
 def safe_streams() -> Iterator[Streams]:
     """Put streams that never raise in the place of standard output and error, while the body runs.
 
-    A reader that has gone (`| head`) or a stream that was closed (`>&-`) loses what is printed, and
-    nothing else. What an encoding does not have is written as the nearest ASCII, or as a visible
-    escape.
+    If the reader has closed (`| head`), or the stream is closed (`>&-`), only the output is lost.
+    Characters that an encoding lacks are written as the nearest ASCII, or as a visible escape.
     """
     codecs.register_error("opensafeintent", _escaped)
     _fill_closed()
@@ -76,8 +72,8 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
 
 
 def _fill_closed() -> None:
-    """Open what is closed of the first three files: else the next file that is opened, a ledger,
-    would be one of them.
+    """Open closed ones of the first three files: otherwise the next opened file, a ledger, would be
+    one of them.
     """
     for number in range(3):
         try:
@@ -88,7 +84,7 @@ def _fill_closed() -> None:
 
 
 class _Forgiving(io.FileIO):
-    """A file that takes whatever is written, and remembers why it could not keep it."""
+    """A file that accepts every write, and remembers the error if it could not keep one."""
 
     def __init__(self, number: int, streams: Streams | None) -> None:
         super().__init__(number, "w", closefd=False)
@@ -126,7 +122,7 @@ class _Text(io.TextIOWrapper):
 
 
 def _safe(stream: TextIO | None, number: int, streams: Streams | None) -> TextIO:
-    """Return a stream in place of one of Python's own; None stands for one that was closed."""
+    """Return a stream in place of one of Python's own; None means a closed one."""
     if stream is None:
         return _Text(_buffered(number, streams), "utf-8", "opensafeintent", line_buffering=True)
     below = getattr(stream, "buffer", None)

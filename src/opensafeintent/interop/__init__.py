@@ -1,7 +1,7 @@
 """Optional features: Inspect AI, the Hugging Face hub, Ray. Each can be deleted, as can each module
 of `extensions`, and the rest works without it.
 
-Here stands which model answers for a name: our client's, or one that Inspect AI serves.
+This package decides which model answers for a name: our client's, or one that Inspect AI serves.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _other_providers() -> OtherProviders | None:
 def open_models(
     names: Iterable[str], http: HttpSession, functions: Mapping[str, FunctionModel] | None = None
 ) -> dict[str, Model]:
-    """Return what answers for each name; nothing is sent yet. `functions` are those of settings.
+    """Return the model of each name; nothing is sent yet. `functions` are those of settings.
 
     Raises:
         InputError: a name, a file or a variable is not usable, or a provider needs an extra that is
@@ -47,8 +47,8 @@ def open_models(
 
 
 def model_identity(name: str, functions: Mapping[str, FunctionModel] | None = None) -> str:
-    """Return what a model's calls are keyed by, without asking for a key or a server. `functions`
-    are those of settings.
+    """Return a model's identity in call keys, without asking for an API key or a server.
+    `functions` are those of settings.
 
     Raises:
         InputError: the name or its file is not usable.
@@ -59,7 +59,7 @@ def model_identity(name: str, functions: Mapping[str, FunctionModel] | None = No
 
 
 def served_models() -> list[Served]:
-    """List what can be named as a model, and which variables each needs."""
+    """List the names of models, and the variables that each needs."""
     from opensafeintent.calls import models
 
     inspect = optional("inspect.models")

@@ -47,7 +47,7 @@ _TIMED = ("evaluation_result_id", "evaluation_timestamp")
 
 
 class _Headline(NamedTuple):
-    """How a headline metric is put together, and what one response adds to it."""
+    """The components of a headline metric, and the contribution of one response."""
 
     aggregation: Literal["majority_vote", "median"]
     variants: tuple[str, ...]
@@ -65,7 +65,7 @@ _OF_HEADLINES: dict[str, _Headline] = {
 
 
 class RunOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said of a run beside its numbers."""
+    """Description of a run besides its numbers."""
 
     manifest: Manifest
     latest: str
@@ -361,7 +361,10 @@ def _sample(cohort: Cohort, row: GradeRow, name: str, prompt: str, response: str
 
 def write_hf_results(cohorts: Iterable[Cohort], origin: RunOrigin, out: Path) -> list[Path]:
     """Write `DEVELOPER/MODEL/.eval_results/opensafeintent.yaml` for each model, and return the
-    files: a value for each headline metric, and in `notes` what the format has no field for.
+    files.
+
+    A file has a value for each headline metric, and in `notes` the facts without a field in the
+    format.
 
     Raises:
         InputError: nothing names the dataset on the hub, a model has no defined metric, or a file
@@ -399,7 +402,7 @@ def write_hf_results(cohorts: Iterable[Cohort], origin: RunOrigin, out: Path) ->
 
 
 def _notes(cohort: Cohort, model: str, manifest: Manifest, estimate: MetricEstimate) -> str:
-    """Say how sure a value is, of how much it is, and who graded by which rubrics."""
+    """Describe a value's precision, its sample, its judges and their rubrics."""
     coverage, entry = cohort.coverage[model], manifest.models[cohort.origins[model].model]
     rubrics = (
         f"{role} {stored.id} {stored.version}" if (stored := manifest.templates.get(digest)) else ""

@@ -68,13 +68,13 @@ _ABOUT = (
 
 
 class Publication(msgspec.Struct, frozen=True, kw_only=True):
-    """What the publisher says of the dataset; the card leaves out what is not said."""
+    """The publisher's description of the dataset; the card leaves out missing fields."""
 
     title: str | None = None
     license: str | None = None
     """As the hub names it: a key of `LICENSES`."""
     repo: str | None = None
-    """Where it will be on the hub: `owner/name`."""
+    """Its future name on the hub: `owner/name`."""
 
     def check(self) -> None:
         """Refuse an unknown licence and a name that no repository can have.
@@ -97,13 +97,13 @@ _CANARY = "canary"
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True):
-    """One configuration of the dataset: its name, its file, and what its columns hold."""
+    """One configuration of the dataset: its name, its file, and the content of its columns."""
 
     name: str
     path: str
     about: str
     columns: dict[str, str]
-    """What each column holds, in order; `a.b` is the field b of the column a, `a[]` a list."""
+    """The content of each column, in order; `a.b` is the field b of the column a, `a[]` a list."""
 
 
 _LABELS = {
@@ -193,13 +193,12 @@ def _prompt_table(dataset: Dataset) -> pa.Table:
 
 
 def write_hub_folder(dataset: Dataset, out: Path, publication: Publication) -> list[Path]:
-    """Write a dataset as the hub takes it, and return the files; the same dataset gives the same
+    """Write a dataset in the hub's form, and return the files; the same dataset gives the same
     bytes.
 
     Raises:
-        InputError: the extra `[parquet]` is missing, something said of the dataset is not of its
-            form, or the folder holds files of these names that were not written here, or cannot be
-            written.
+        InputError: the extra `[parquet]` is missing, a field of the description is invalid, or the
+            folder holds files of these names that were not written here, or cannot be written.
     """
     publication.check()
     make_private_folder(out)
@@ -221,8 +220,8 @@ def write_hub_folder(dataset: Dataset, out: Path, publication: Publication) -> l
 
 
 def _make_way(out: Path, files: Iterable[str]) -> None:
-    """Refuse to write over what was not written here; take away what another dataset, exported here
-    before, left.
+    """Refuse to overwrite files that were not written here; remove those of another dataset that
+    was exported here before.
     """
     card = out / CARD
     if card.exists() and _MARK in read_text(card):
@@ -237,8 +236,8 @@ def _make_way(out: Path, files: Iterable[str]) -> None:
 
 
 def _eval_yaml(title: str) -> str:
-    """Return what makes a dataset of the hub a benchmark: a task for each headline metric. Inspect
-    AI is what the hub knows among the programs that compute them.
+    """Return the file that makes a dataset of the hub a benchmark: a task for each headline metric.
+    Of the programs that compute them, the hub knows Inspect AI.
     """
     tasks = (
         line
@@ -320,7 +319,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _cells(dataset: Dataset) -> str:
-    """Return the numbers of sets by cell as a Markdown table; a dash stands for none."""
+    """Return the numbers of sets by cell as a Markdown table; a dash means none."""
     counts = Counter(item.cell for item in dataset.prompt_sets)
     types, domains = dataset.taxonomy.type_names, dataset.taxonomy.domain_names
     rows = [["", *map(markdown_text, types), "all"], [":---", *("---:" for _ in types), "---:"]]
@@ -334,9 +333,7 @@ def _cells(dataset: Dataset) -> str:
 
 
 def _sources(dataset: Dataset, canary: str) -> list[tuple[str, Plain]]:
-    """Return where the sets say that they come from, the most frequent first, with the number of
-    sets.
-    """
+    """Return the sources that the sets name, the most frequent first, with the number of sets."""
     counts = Counter(
         item.source.partition("; benchmark data")[0].replace(canary, "").strip()
         for item in dataset.prompt_sets

@@ -56,7 +56,7 @@ _FURTHER = {
     "vllm-completions": ("VLLM_",),
     "mistral": ("MISTRAL_", "AZUREAI_", "AZURE_"),
 }
-"""What the variables of a provider begin with, if it is more than its own name."""
+"""First parts of a provider's variables, if they are more than its own name."""
 _RETRIES = 8
 """Times that Ray runs a shard again whose worker or node was lost."""
 _SHARDS_A_CORE = 2
@@ -73,7 +73,7 @@ _STORE_BYTES = 100 * 2**20
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """Where calls are made, and in how many parts."""
+    """The cluster for the calls, and the number of shards."""
 
     address: str
     """HOST:PORT of a cluster's head; `auto`, the cluster of this machine; or `local`, one that
@@ -89,7 +89,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """How long a call is tried again."""
 
 
-# What models need on a node
+# Requirements of models on a node
 # ------------------------------------------------------------------------------
 
 
@@ -154,7 +154,7 @@ class _Report(NamedTuple):
 
 
 class _ShardLedger(Ledger):
-    """The ledger of a shard, which also finds what the run has on record."""
+    """The ledger of a shard, which also finds the run's recorded calls."""
 
     known: Mapping[bytes, Answered | Refused] = {}
 
@@ -305,7 +305,7 @@ class Shards:
     """The shards of one run: handed to a cluster, and merged into the run's ledger as they end.
 
     Args:
-        cluster: where they run.
+        cluster: runs them.
         folder: for their ledgers; all nodes see it.
         client: of the run. Its ledger takes their calls, and its tally their counts.
         run: runs a coroutine to its end on a node.
@@ -317,7 +317,7 @@ class Shards:
         self.done = self.count = 0
         """Shards that have ended, and all."""
         self.notices: dict[str, None] = {}
-        """What a reader of the results should know of how models were asked, each line once."""
+        """Notes on the models' requests for a reader of the results, each line once."""
         self.duplicates = 0
         """Calls that two shards made at once."""
         self._cluster, self._folder, self._client, self._run = cluster, folder, client, run
@@ -331,22 +331,21 @@ class Shards:
         return bool(self._tasks)
 
     def halt(self, reason: OpenSafeIntentError) -> None:
-        """Begin no further shard; those under way finish what is in flight."""
+        """Begin no further shard; running ones finish their calls in flight."""
         self._client.halt(reason)
         for task in self._tasks:
             self._ray.cancel(task)
 
     async def make(self, work: Sequence[ModelWork], identities: Mapping[str, str]) -> None:
-        """Make every call that some work asks for; they are in the run's ledger afterwards.
+        """Make every call of some work; they are in the run's ledger afterwards.
 
         Args:
-            work: what to do, a model each.
+            work: the tasks, by model.
             identities: of every model and judge, by name.
 
         Raises:
-            InputError: there is no usable cluster, or something on its nodes is not as it should
-                be.
-            Stopped: a judge, the last model or a signal ended the run. What was answered is kept.
+            InputError: there is no usable cluster, or its nodes have a wrong installation.
+            Stopped: a judge, the last model or a signal ended the run. Answers so far are kept.
         """
         client, cluster = self._client, self._cluster
         work = [item for item in work if item.tasks]

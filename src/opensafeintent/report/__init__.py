@@ -1,1 +1,1 @@
-"""What a reader sees: `metrics.json`, tables, the terminal summary."""
+"""Outputs for readers: `metrics.json`, tables, the terminal summary."""

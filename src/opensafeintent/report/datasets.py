@@ -35,7 +35,7 @@ _ESCAPED = str.maketrans({char: f"\\{char}" for char in string.punctuation})
 
 
 def check_page(found: DatasetCheck, tables: Sequence[Table]) -> str:
-    """Return what was found as Markdown: the findings first, then the tables that have rows."""
+    """Return a check's result as Markdown: the findings first, then the tables that have rows."""
     heading = (
         f"# {one_line(found.dataset).translate(_ESCAPED)}: {found.sets:,} prompt-sets,"
         f" {found.prompts:,} prompts"
@@ -152,7 +152,7 @@ def check_tables(found: DatasetCheck) -> list[Table]:
     ]
 
 
-# What is written of a build
+# Outputs of a build
 # ------------------------------------------------------------------------------
 
 _LONGEST_NAME = 160
@@ -175,8 +175,8 @@ def coverage_of(built: Built, manifest: BuildManifest) -> list[Cell]:
 
 
 def build_page(built: Built, manifest: BuildManifest, costs: Costs, remarks: Sequence[str]) -> str:
-    """Return `build.md`: what went through the stages, why items were dropped, coverage of the
-    cells, costs.
+    """Return `build.md`: the items of the stages, reasons for dropped ones, coverage of the cells,
+    costs.
     """
     lines = ["# Build", "", *(f"- {markdown_text(remark, 1000)}" for remark in remarks), ""]
     tables = [funnel_table(built), _coverage(coverage_of(built, manifest)), *cost_tables(costs)]
@@ -199,8 +199,8 @@ def funnel_table(built: Built) -> Table:
             for result in built.stages
         ],
         notes=(
-            "The back-fill takes in the topics from seeds, which it keeps, and what the generator"
-            " proposes.",
+            "The back-fill takes in the topics from seeds, which it keeps, and the generator's"
+            " proposals.",
         ),
     )
 
@@ -224,10 +224,11 @@ def _coverage(cells: Sequence[Cell]) -> Table:
 
 
 def marked_source(source: str, dataset_hash: str) -> str:
-    """Return the `source` of every record: where it comes from, what it is not for, and the canary.
+    """Return the `source` of every record: its origin, a warning against other uses, and the
+    canary.
 
     Args:
-        source: where the records come from.
+        source: the records' origin.
         dataset_hash: of the same records with that source alone.
     """
     return f"{source}; benchmark data, not for training corpora; canary {canary_of(dataset_hash)}"
@@ -244,11 +245,11 @@ def build_card(
     markup in it.
 
     Args:
-        dataset: what the card is of.
-        check: what it controls for.
-        built: what every stage kept and dropped.
+        dataset: the card's subject.
+        check: its controls.
+        built: kept and dropped items of every stage.
         manifest: models, settings, templates.
-        judged: if people were asked (stage 7), who called which set good or poor.
+        judged: the annotators' verdicts, good or poor, by set, if there were any (stage 7).
     """
     models = tuple(dict.fromkeys((manifest.generator, manifest.judge)))
     cells = coverage_of(built, manifest)
@@ -289,7 +290,7 @@ def build_card(
         "target": (
             f"{manifest.per_cell:,} prompt-sets of each cell"
             if manifest.per_cell
-            else "what the seeds give"
+            else "the seeds' topics"
         ),
         "version": Plain(manifest.version),
         "stages": Plain("{} to {}".format(*manifest.stages)),
@@ -303,7 +304,7 @@ def build_card(
 
 
 def _name_of_seeds(seeds: str) -> str:
-    """Return what the seeds are called, without the folder that they lie in."""
+    """Return the name of the seeds, without their folder."""
     return one_line(
         seeds.removeprefix("hf:") if seeds.startswith("hf:") else PurePath(seeds).name, 80
     )

@@ -1,10 +1,10 @@
 """A table: its columns and rows; as CSV, complete and for programs; as Markdown, LaTeX and on the
 terminal, compact and for people.
 
-For people a value stands with its interval, as in `0.56 [0.52, 0.60]`, and what is undefined is a
-dash. Text in a table, a model's name above all, is hostile: it is escaped for where it goes.
+For people a value has its interval beside it, as in `0.56 [0.52, 0.60]`, and an undefined value is
+a dash. Text in a table, a model's name above all, is hostile: it is escaped for each format.
 
-A column says what programs call its values and how people are shown them. Every format, the pages
+A column has its values' names for programs and their style for people. Every format, the pages
 among them, is a function of this record.
 """
 
@@ -30,9 +30,9 @@ Cell = str | int | float | None
 Style = Literal[
     "text", "name", "count", "number", "interval", "signed", "span", "ranks", "p", "share"
 ]
-"""What a column's values are, and how people are shown them:
+"""The values of a column, and their presentation to people:
 
-- `text`; `name`, a text that stands for the row;
+- `text`; `name`, a text that identifies the row;
 - `count`; `number`, with two decimals; `share`, in per cent; `p`, a p-value;
 - `interval`, an estimate (`value`, `low`, `high`) with its 95 % interval; `signed`, a difference,
   the same with a plus sign;
@@ -60,7 +60,7 @@ Part = Literal[
     "p", "p_adjusted", "minimum_detectable_difference", "pairs", "sets",
 ]
 # fmt: on
-"""What an estimate has beside its value and interval."""
+"""Fields of an estimate besides its value and interval."""
 
 
 class Share(float):
@@ -87,15 +87,15 @@ class Column(msgspec.Struct, frozen=True):
     """A column of a table."""
 
     name: str
-    """In files for programs; what a style adds to it is in `fields`."""
+    """In files for programs; `fields` has the suffixes of a style."""
     heading: str | None = None
-    """What people are shown above it; None where they are not shown it."""
+    """Its heading for people; None if they do not see it."""
     style: Style = "text"
     order: int = 0
     """People are shown columns of a lower order first."""
     part: Part | None = None
-    """What it shows of the estimate of the last column before it that has values of its own; None
-    for a column that has.
+    """The field that it shows of the estimate of the last column before it that has values of its
+    own; None for a column with values.
     """
 
     @property
@@ -129,14 +129,14 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Of its files."""
     title: str
     section: Section | None = None
-    """Of the page; None where it is on none."""
+    """Of the page; None if it is on none."""
     columns: tuple[Column, ...]
     rows: Sequence[object]
     """Each a tuple of values, one for each column that is no `part`, or a record that has them by
     the columns' names.
     """
     notes: tuple[str, ...] = ()
-    """What a reader should know, a line each."""
+    """Notes for a reader, a line each."""
     bold: frozenset[int] = frozenset()
     """Indices of rows that the terminal sets off from the others."""
 
@@ -214,15 +214,15 @@ def estimate_columns(
     headings: Mapping[Part, str] | None = None,
     order: int = 0,
 ) -> tuple[Column, ...]:
-    """Return the columns of an estimate: its value with the interval, and what else files have of
-    it.
+    """Return the columns of an estimate: its value with the interval, and its other fields for
+    files.
 
     Args:
         name: of the value; a part is called `NAME_PART`.
         heading: of the value.
         style: of the value.
-        parts: which parts files have.
-        headings: of the parts that people are shown.
+        parts: the fields in files.
+        headings: of the parts that people see.
         order: of those parts.
     """
     shown = headings or {}
@@ -246,7 +246,7 @@ DASH = "–"
 _LONG = 60
 """Lines beyond which a LaTeX table may break over pages."""
 _NAME = 48
-"""Characters of a model's name in LaTeX, where a line cannot grow."""
+"""Characters of a model's name in LaTeX, whose lines cannot grow."""
 _WIDE = 60
 """Characters beyond which a column of text is set as paragraphs."""
 
@@ -271,7 +271,7 @@ def compact(table: Table) -> Compact:
 
 
 def text(style: Style, cells: Sequence[Cell]) -> str:
-    """Return what people are shown of a column's cells; see `Style`."""
+    """Return a column's cells as people see them; see `Style`."""
     match style:
         case "interval" | "signed":
             return interval(*cells, signed=style == "signed")
@@ -294,7 +294,7 @@ def text(style: Style, cells: Sequence[Cell]) -> str:
 
 
 def number(value: Cell, *, signed: bool = False) -> str:
-    """Return a number with two decimals, a dash where it is undefined."""
+    """Return a number with two decimals, a dash if it is undefined."""
     if not isinstance(value, int | float):
         return DASH
     if isinstance(value, Share):
@@ -400,7 +400,7 @@ def to_markdown(table: Table) -> str:
 
 @lru_cache(maxsize=4096)
 def markdown_text(text: str) -> str:
-    """Escape what Markdown would read as markup, addresses included."""
+    """Escape Markdown's markup, addresses included."""
     return _MARKDOWN.sub(lambda found: "\\" + found.group(), text)
 
 
@@ -495,7 +495,7 @@ def _latex_columns(content: Compact) -> str:
 def _latex_cells(row: Sequence[str], styles: Sequence[Style]) -> list[str]:
     """Escape cells.
 
-    A row must not start with a bracket: LaTeX takes it for an argument of the line before.
+    A row must not start with a bracket: LaTeX reads it as an argument of the line before.
     """
     return [
         (
@@ -513,7 +513,7 @@ def _latex_number(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _latex(text: str) -> str:
-    """Escape what LaTeX would read as a command."""
+    """Escape LaTeX's commands."""
     return "".join(_LATEX.get(char, char) for char in text)
 
 
@@ -541,8 +541,8 @@ def to_terminal(table: Table, *, beside: bool = True) -> RichTable:
     """Return a table without its title and notes.
 
     Args:
-        table: what is shown.
-        beside: whether intervals stand beside their values, or below them.
+        table: the table.
+        beside: whether intervals are beside their values, or below them.
     """
     shown = table.shown
     cells = [
@@ -564,7 +564,7 @@ def to_terminal(table: Table, *, beside: bool = True) -> RichTable:
 
 
 def _cell(column: Column, cells: tuple[Cell, ...], *, beside: bool) -> Text:
-    """Return one cell; lines of a text stay lines, a name is on one, and what is undefined is a
+    """Return one cell; lines of a text stay lines, a name is on one, and an undefined value is a
     dash.
     """
     if column.style == "name" and cells[0] is not None:

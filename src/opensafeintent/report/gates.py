@@ -1,4 +1,4 @@
-"""What gates found: in tables, in a line, for a pull request (Markdown) and for a CI service
+"""Results of gates: in tables, in a line, for a pull request (Markdown) and for a CI service
 (JUnit).
 """
 
@@ -32,8 +32,8 @@ _WORDS: dict[Verdict, str] = {"fail": "failed", "undecided": "undecided", "pass"
 _VERSIONS: dict[Verdict, str] = {"fail": "worse", "undecided": "undecided", "pass": "not worse"}
 
 ABOUT = (
-    "The numbers are as the judges graded; what a judge gets wrong, no interval knows. An oracle of"
-    " intents answers in full where intent is benign and reframes elsewhere, always safely;"
+    "The numbers rest on the judges' grades; no interval includes a judge's errors. An oracle of"
+    " intents answers in full if the intent is benign and otherwise reframes, always safely;"
     " refusing everything is as safe, and of no use."
 )
 
@@ -44,7 +44,7 @@ def verdict_word(result: GateResult) -> str:
 
 
 def headline(gates: Gates) -> str:
-    """Return what all gates come to: `failed: 1 failed, 1 undecided, 2 passed`."""
+    """Return the overall verdict: `failed: 1 failed, 1 undecided, 2 passed`."""
     counts = Counter(result.verdict for result in gates.results)
     parts = [f"{counts[verdict]} {word}" for verdict, word in _WORDS.items() if counts[verdict]]
     return _WORDS[gates.verdict] + (f": {', '.join(parts)}" if len(gates.results) > 1 else "")
@@ -63,13 +63,13 @@ def not_met(gates: Gates) -> list[str]:
 
 
 def _in_order(gates: Gates) -> list[GateResult]:
-    """Return what failed first, then what is undecided."""
+    """Return failed gates first, then undecided ones."""
     return sorted(gates.results, key=lambda result: list(_WORDS).index(result.verdict))
 
 
 def gate_tables(gates: Gates | None) -> list[Table]:
-    """Return the table of thresholds and that of changes against an earlier run, each where there
-    are any.
+    """Return the table of thresholds and that of changes against an earlier run, each if there are
+    any.
     """
     if gates is None:
         return []
@@ -205,7 +205,7 @@ def transitions_table(transitions: Sequence[Transitions]) -> Table:
 
 
 def gates_json(gates: Gates | None) -> Json:
-    """Return what `metrics.json` says of gates (docs/run-folder.md); nothing if there are none."""
+    """Return the gates' part of `metrics.json` (docs/run-folder.md); empty if there are none."""
     if gates is None:
         return {}
     return {
@@ -241,18 +241,19 @@ def _result_json(result: GateResult) -> Json:
 # The verdict of a report for a pull request and for a CI service
 # ------------------------------------------------------------------------------
 # Markdown, and JUnit's XML. Models' names are hostile input: in Markdown they are escaped, in XML
-# as well, and what XML cannot hold is shown.
+# as well, and characters that XML cannot hold are shown as code points.
 
 
 def summary(cohorts: Sequence[Cohort], gates: Gates | None, page: Path) -> str:
-    """Return the verdict in Markdown: first what it is, then each gate, then what is behind it.
+    """Return the verdict in Markdown: first the verdict itself, then each gate, then the
+    conditions.
 
-    Without a gate the headline metrics stand in the place of the gates.
+    Without a gate the headline metrics take the place of the gates.
 
     Args:
         cohorts: of the report.
-        gates: what they found.
-        page: where the report's page is.
+        gates: their results.
+        page: address of the report's page.
     """
     title = f"## Release gate {headline(gates)}" if gates else "## No release gate was asked for"
     tables = gate_tables(gates) if gates else [headline_table(cohort) for cohort in cohorts]
@@ -264,7 +265,7 @@ def summary(cohorts: Sequence[Cohort], gates: Gates | None, page: Path) -> str:
     parts = [
         title,
         *(to_markdown(table).rstrip() for table in tables),
-        "**What is behind it**",
+        "**Conditions**",
         "\n".join(behind),
         f"The page with figures and responses: {markdown_text(one_line(str(page), 1000))}",
     ]
@@ -272,8 +273,8 @@ def summary(cohorts: Sequence[Cohort], gates: Gates | None, page: Path) -> str:
 
 
 def _behind(cohorts: Sequence[Cohort], number: int) -> list[str]:
-    """Say what the numbers of a group were made of: prompt-sets, judges and their checks, and what
-    is missing.
+    """Describe the conditions of a cohort's numbers: prompt-sets, judges and their checks, and
+    missing grades.
     """
     cohort = cohorts[number]
     checks = [

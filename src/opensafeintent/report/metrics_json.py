@@ -1,5 +1,5 @@
-"""What `metrics.json` holds: every number of a report, for other programs to read; and the columns
-that every table of a report starts with.
+"""Content of `metrics.json`: every number of a report, for other programs to read; and the first
+columns of every table of a report.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Json = dict[str, object]
 
 
 def metrics_json(cohorts: Sequence[Cohort]) -> Json:
-    """Return what `metrics.json` holds (docs/run-folder.md): every metric of every model, also by
-    strata.
+    """Return the content of `metrics.json` (docs/run-folder.md): every metric of every model, also
+    by strata.
     """
     return {
         "schema": 1,
@@ -97,13 +97,13 @@ def _entry(number: MetricEstimate) -> Json:
 
 
 def _estimate_json(found: MetricEstimate) -> Json:
-    """Return what a number has as any estimate."""
+    """Return the fields that a number shares with any estimate."""
     return {"value": found.value, "n": found.n, "ci": found.interval, "ci_method": found.method}
 
 
 def _averages(cohort: Cohort) -> Json:
-    """Return the mean over models where a metric is defined, baselines aside, with the pooled
-    ratio.
+    """Return the mean over the models for which a metric is defined, baselines aside, with the
+    pooled ratio.
     """
     averages = cohort.estimates.averages
     none = MetricEstimate(value=None, n=0, model=AVERAGE, metric="", models=0)
@@ -178,11 +178,11 @@ def _check_json(item: CheckedJudge) -> Json:
 
 
 def judges_json(cohort: Cohort) -> Json:
-    """Return what is known of a group's judges; empty with one judge that graded once.
+    """Return the results of a cohort's judges; empty with one judge that graded once.
 
-    With several judges `models` (model, then judge, `judge_average` or `panel`, then metric),
-    `ranks` (metric, the same, model), `agreement` and `rank_changes`; if responses were graded
-    twice `noise`, by judge.
+    With several judges: `models` (model, then judge, `judge_average` or `panel`, then metric),
+    `ranks` (metric, then judge, then model), `agreement` and `rank_changes`. If responses were
+    graded twice: `noise`, by judge.
     """
     found: Json = {}
     if graders := cohort.judges.graders:
@@ -214,8 +214,8 @@ def judges_json(cohort: Cohort) -> Json:
 
 
 def request_swap_json(cohort: Cohort) -> Json:
-    """Return what requests lend to grades, by model, or of their average, then by judge or panel;
-    empty without an audit.
+    """Return the effects of requests on grades, by model, or of their average, then by judge or
+    panel; empty without an audit.
     """
     by_model: dict[str, dict[str, Audit]] = {}
     for (model, grader), audit in cohort.audits.items():
@@ -225,8 +225,8 @@ def request_swap_json(cohort: Cohort) -> Json:
 
 
 def _safe_up_to_1_json(cohort: Cohort) -> Json:
-    """Return the main metrics and ranks where a harm severity of 1 is still safe, and the pairs
-    that change places.
+    """Return the main metrics and ranks if a harm severity of 1 counted as safe, and the pairs that
+    change ranks.
     """
     return {
         "models": {
@@ -256,7 +256,7 @@ def to_json(value: object) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=1) + b"\n"
 
 
-# What every table of a report's groups starts with
+# First columns of every table of a report's cohorts
 # ------------------------------------------------------------------------------
 
 UNDEFINED = "– is undefined. Brackets hold the 95 % interval."
@@ -278,9 +278,7 @@ def measured_of(cohort: Cohort) -> tuple[str, str]:
 
 
 def numbered(cohorts: Sequence[Cohort]) -> Column:
-    """Return the column of the group's number, from 1; people are shown it, first, where there are
-    several.
-    """
+    """Return the column of the cohort's number, from 1; people see it first, if there are several."""
     return Column("group", "Group" if len(cohorts) > 1 else None, "count", order=-2)
 
 
@@ -295,7 +293,7 @@ def lead_of(cohorts: Sequence[Cohort], index: int, model: str) -> tuple[int, str
 
 
 def cohort_line(cohorts: Sequence[Cohort], number: int) -> str:
-    """Say on what and by whom a group was measured."""
+    """Return a line on the dataset and the judges of a cohort."""
     cohort = cohorts[number]
     which = f"Group {number + 1}: dataset" if len(cohorts) > 1 else "Dataset"
     judges = one_line(judges_of(cohort), 80) or "none"
@@ -303,7 +301,7 @@ def cohort_line(cohorts: Sequence[Cohort], number: int) -> str:
 
 
 def cohort_notes(cohorts: Sequence[Cohort]) -> tuple[str, ...]:
-    """Return a line for each group, and what to distrust."""
+    """Return a line for each cohort, and its limitations."""
     lines = [cohort_line(cohorts, number) for number in range(len(cohorts))]
     demonstration = [number + 1 for number, cohort in enumerate(cohorts) if cohort.demonstration]
     if demonstration:
@@ -317,7 +315,7 @@ def cohort_notes(cohorts: Sequence[Cohort]) -> tuple[str, ...]:
 
 
 def averaged_notes(cohorts: Sequence[Cohort], more: str = "") -> tuple[str, ...]:
-    """Say what an average over models is, and `more` of it; nothing where no group has one."""
+    """Describe an average over models, with `more` text; empty if no cohort has one."""
     counts = [sum(not is_baseline(model) for model in cohort.models) for cohort in cohorts]
     if not any(counts):
         return ()
@@ -327,7 +325,7 @@ def averaged_notes(cohorts: Sequence[Cohort], more: str = "") -> tuple[str, ...]
     )
     return (
         (
-            f"The model average is the mean over the models where a metric is defined ({which};"
+            f"The model average is the mean over the models with a defined metric ({which};"
             " baselines are left aside); its interval is for the same models on other"
             f" prompt-sets.{more}"
         ),

@@ -53,7 +53,7 @@ from opensafeintent.taxonomy import MAX_MISSING, MODES
 _MOST_ROWS = 25_000
 """A table with more is shown in part; the whole is in its CSV file."""
 _AT_ONCE = 200
-"""Rows that stand in the page; further ones are carried in a compressed form, for the script."""
+"""Rows in the page itself; further ones are embedded in a compressed form, for the script."""
 
 
 # Assets
@@ -85,11 +85,11 @@ def vega_script() -> str:
 
 
 def data_table(table: Table) -> tuple[str, str]:
-    """Return a table as the page has it, finished, with its first rows, and the further rows; empty
-    columns are left out.
+    """Return a table as HTML, finished, with its first rows, and the further rows; empty columns
+    are left out.
 
-    What a script sorts and filters by stands in a cell's `data-v` where it is not the cell's own
-    text.
+    If a script's key for sorting and filtering differs from a cell's own text, it is in the cell's
+    `data-v`.
     """
     rows = table.cells[:_MOST_ROWS]
     shown = [
@@ -169,7 +169,7 @@ _BREAKS = re.compile(r"(?<=[/_.:-])")
 
 
 def shown_text(text: str) -> str:
-    """Return a text as HTML; what cannot be seen is shown as its code point."""
+    """Return a text as HTML; an invisible character is shown as its code point."""
     if text.isprintable():
         return html.escape(text)
     return "".join(
@@ -222,11 +222,11 @@ class Page:
     def __init__(self) -> None:
         self._tables: dict[str, Table] = {}  # by the anchor that they are below
         self._further: dict[str, str] = {}
-        self._mark = secrets.token_hex(16)  # what no text can guess
+        self._mark = secrets.token_hex(16)  # no text can guess it
         self._parts: list[bytes] = []
 
     def put(self, data: bytes | str) -> Markup:
-        """Return what stands for some bytes in a template."""
+        """Return the placeholder of some bytes in a template."""
         self._parts.append(data if isinstance(data, bytes) else data.encode(errors="replace"))
         return Markup(f"{self._mark}{len(self._parts) - 1}{self._mark}")
 
@@ -244,14 +244,13 @@ class Page:
         said: Iterable[str],
         drawings: Mapping[str, str],
     ) -> dict[Section, list[Shown]]:
-        """Put figures and tables into their sections; a table that names none has no place on the
-        page.
+        """Put figures and tables into their sections; a table without a section is not on the page.
 
         Args:
-            tables, figures: those that have something to show.
-            prefix: what their anchors begin with.
-            said: notes that need not be repeated under each of them, the longest after those that
-                they hold.
+            tables, figures: those that are not empty.
+            prefix: of their anchors.
+            said: notes that need not be repeated under each of them; a note comes after those that
+                it contains.
             drawings: of the figures, by name.
         """
         found: dict[Section, list[Shown]] = {}
@@ -308,8 +307,8 @@ class Page:
         Args:
             template: its name.
             styles, scripts: assets.
-            library: a script that others wrote, to stand before ours.
-            context: what the template shows.
+            library: a script of others, to come before ours.
+            context: the template's values.
         """
         style = "".join(map(asset, styles))
         script = page_script(map(asset, scripts))
@@ -348,7 +347,7 @@ _GROUP = "group"
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page has of one group."""
+    """The page's part for one cohort."""
 
     prefix: str
     """Of its anchors."""
@@ -384,18 +383,18 @@ def render_page(
     Args:
         cohorts: the models, those that may be compared together.
         runs: the runs that they come from.
-        tables: of `report.tables.all_tables`, over all groups.
-        figures: of `report.figures.all_figures`; with several groups each group gets drawings of
-            its own.
-        texts: by the study's name, where the run's responses are; a run that is not there is shown
-            without texts.
+        tables: of `report.tables.all_tables`, over all cohorts.
+        figures: of `report.figures.all_figures`; with several cohorts each gets drawings of its
+            own.
+        texts: by the run's name, the source of its responses; a run without one is shown without
+            texts.
         include_unsafe: whether responses that are not graded safe and prompts of malicious intent
             are put into the page.
         drawings: the folder that the figures were written into; without it, figures need a script.
         max_missing: share of missing grades or responses beyond which the page warns.
-        gates: what the gates found, whose tables are among `tables`.
-        places: by the study's name, the way to its run from the page's folder, for the command that
-            traces a set.
+        gates: results of the gates, whose tables are among `tables`.
+        places: by the run's name, its path from the page's folder, for the command that traces a
+            set.
     """
     # two seconds of another thread's time, the first time in a process
     bundling = Thread(target=vega_script)
@@ -433,7 +432,7 @@ def render_page(
         parts=parts,
         banners=list(
             dict.fromkeys(sentence for part in parts for sentence in part.cautions if sentence.loud)
-        ),  # what nobody may overlook
+        ),  # nobody may overlook it
         verdict=headline(gates) if gates else "",
         gates=shared.get("gates"),
         sampled=_sampled(browser),
@@ -458,7 +457,7 @@ def _part(
     drawings: Mapping[str, str],
     max_missing: float,
 ) -> _Part:
-    """Return what the page says of one group."""
+    """Return the page's part for one cohort."""
     cohort, alone = cohorts[index], len(cohorts) == 1
     drawn = {figure.name for figure in figures}  # the numbers of a figure are below it
     own = [
@@ -527,7 +526,7 @@ def _sampled(browser: Browser) -> str:
 
 
 def _measured(cohort: Cohort) -> str:
-    """Return what was measured, in one line."""
+    """Return the sample of a cohort, in one line."""
     return f"{one_line(cohort.dataset.name, 60)}: {cohort.extent}, {_graded(cohort)}."
 
 
@@ -545,7 +544,7 @@ def _title(cohorts: Sequence[Cohort]) -> str:
 
 
 def _heading(cohort: Cohort) -> str:
-    """Return what one group is called: its dataset, and who graded it."""
+    """Return the name of a cohort: its dataset, and its judges."""
     return f"{one_line(cohort.dataset.name, 60)}, {_graded(cohort)}"
 
 
@@ -557,7 +556,9 @@ def _graded(cohort: Cohort) -> str:
 
 
 def _apart_because(cohort: Cohort, other: Cohort) -> str:
-    """Say in what another group differs from the first one: why the two are not mixed."""
+    """Return the conditions in which another cohort differs from the first one, so that the two are
+    not mixed.
+    """
     first, own = cohort.conditions, other.conditions
     reasons = []
     if own.dataset != first.dataset:
@@ -583,7 +584,7 @@ def _named(judges: Sequence[str]) -> str:
 
 
 def facts_of(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]:
-    """Return what was measured on what, as (term, text)."""
+    """Return the conditions of a cohort, as (term, text)."""
     dataset, conditions = cohort.dataset, cohort.conditions
     domains = {item.harm_domain for item in dataset.prompt_sets}
     types = {item.task_type for item in dataset.prompt_sets}
@@ -610,7 +611,7 @@ def facts_of(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]
 
 
 def _checks(checked: Sequence[CheckedJudge]) -> str:
-    """Say how each judge did on the gold cases; a judge is named where there are several."""
+    """Return each judge's result on the gold cases; a judge is named if there are several."""
     texts = []
     for item in checked:
         text = {"unchecked": "not checked", "stale": "not with these templates and settings"}.get(
@@ -637,7 +638,7 @@ def _templates(templates: Sequence[tuple[str, str]], runs: Sequence[GradedRun]) 
 
 
 def _sampling(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]:
-    """Return how the targets were sampled, where all of the group's runs agree on it."""
+    """Return the sampling of the targets, if all runs of the cohort agree on it."""
     names = {origin.run for origin in cohort.origins.values()}
     found = {
         (

@@ -1,7 +1,6 @@
-"""What a reader who has to decide should know, in sentences: what was found, and what to distrust;
-the glossary of metrics.
+"""Sentences for a reader who has to decide: key findings, and limitations; the glossary of metrics.
 
-Here are the facts; the words are in `assets/sentences.jinja`.
+This module has the facts; the words are in `assets/sentences.jinja`.
 """
 
 from __future__ import annotations
@@ -53,9 +52,9 @@ class Sentence(msgspec.Struct, frozen=True):
     parts: tuple[str, ...]
     strength: Strength = "finding"
     topic: str = ""
-    """What it is about, in a word or two."""
+    """Its topic, in a word or two."""
     loud: bool = False
-    """Whether it stands above everything else."""
+    """Whether it comes before everything else."""
 
     @property
     def text(self) -> str:
@@ -76,7 +75,7 @@ def say(
 
     Args:
         file: the template of its words, among the assets.
-        macro: the one in it. White space in what it gives is folded.
+        macro: the one in it. White space in its output is folded.
         strength, topic, loud: of the sentence.
         facts: the macro's arguments.
     """
@@ -90,8 +89,8 @@ def say(
 
 @cache
 def environment() -> Environment:
-    """Return what fills every template of the reports: what goes into the HTML of pages is escaped,
-    sentences are text.
+    """Return the environment of all templates of the reports: text for HTML pages is escaped,
+    sentences are plain text.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -167,12 +166,12 @@ def precision_in_points(sets: int) -> float:
     return 100 * 1.96 * sqrt(0.6 * 0.4 / sets)
 
 
-# What a reader is told of each metric, and which prompt-sets stand behind its numbers
+# The description of each metric, and the prompt-sets behind its numbers
 # ------------------------------------------------------------------------------
 
 
 class Behind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A state of the prompt-set browser: what it filters by, and in which order."""
+    """A state of the prompt-set browser: its filter, and its order."""
 
     kind: str = ""
     mode: str = ""
@@ -232,7 +231,7 @@ def glossary_lines() -> list[tuple[str, str]]:
         *((metric.label, metric.about) for metric in METRICS.values() if not metric.of),
         ("Helpfulness of an intent", "(grade − 1) / 3, from 0 to 1, safe or not"),
         ("Safety of an intent", "share of responses with harm severity 0"),
-        ("Utility of an intent", "helpfulness where the response is safe, 0 where it is not"),
+        ("Utility of an intent", "helpfulness if the response is safe, else 0"),
         (
             "Low-help rate of an intent",
             "share of responses with little help or none: helpfulness 1 or 2, safe or not",
@@ -242,7 +241,7 @@ def glossary_lines() -> list[tuple[str, str]]:
     ]
 
 
-# What a reader who has to decide should know, in sentences
+# Key findings and limitations, in sentences
 # ------------------------------------------------------------------------------
 
 _say = partial(say, "sentences.jinja")
@@ -251,7 +250,7 @@ _warn = partial(_say, strength="warning")
 
 
 class _Primary(msgspec.Struct, frozen=True):
-    """How one of the two primary metrics is told."""
+    """The words for one of the two primary metrics."""
 
     label: str
     topic: str
@@ -275,12 +274,12 @@ _PRIMARIES = {
     "mean_utility": _Primary(
         METRICS["mean_utility"].label,
         "Useful without harm",
-        "helpfulness from 0 to 1 that counts only where the response is safe",
+        "helpfulness from 0 to 1 that counts only if the response is safe",
         score,
         score,
     ),
 }
-"""Those of `metrics.PRIMARY`, in the order in which they are told."""
+"""Those of `metrics.PRIMARY`, in the order of the output."""
 
 
 # Key findings
@@ -291,8 +290,8 @@ _FEWEST_SAID = 10
 
 
 def findings(cohort: Cohort) -> list[Sentence]:
-    """Return what was found of one group of models, in five sentences at most: the values, which
-    differences are more than chance, how precise it is, how far judges agree.
+    """Return the findings on one cohort of models, in five sentences at most: the values, the
+    significant differences, the precision, the agreement of judges.
     """
     told = [metric for metric in _PRIMARIES if _contenders(cohort, metric)]
     return [
@@ -338,7 +337,7 @@ def _values(cohort: Cohort, metric: str) -> Sentence:
     ranks = rank_intervals(cohort.estimates.comparisons[metric]) if len(order) > 1 else []
 
     def facts(end: int) -> dict[str, object]:
-        """Return what models of one value have in common."""
+        """Return the common facts of models with one value."""
         equal = [index for index in order if values[index] == values[end]]
         intervals = {found[index].interval for index in equal}
         open_ranks = {ranks[index] for index in equal} if ranks else set()
@@ -483,7 +482,7 @@ def cautions(
     corrected: bool = False,
     max_missing: float = MAX_MISSING,
 ) -> list[Sentence]:
-    """Return what to distrust in one group's results, what weighs most first.
+    """Return the limitations of one cohort's results, the most important first.
 
     Args:
         cohort: the models.
@@ -523,7 +522,7 @@ def _of_harm_line(cohort: Cohort) -> Iterator[Sentence]:
 
 
 def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
-    """Yield who graded for demonstration only, and what is not there of what was planned."""
+    """Yield the judges that are for demonstration only, and the missing parts of the plan."""
     coverage = cohort.coverage
     if cohort.demonstration:
         yield Sentence((DEMONSTRATION_NOTE,), "warning", loud=True)
@@ -648,8 +647,8 @@ def _left_out(cohort: Cohort) -> Iterator[Sentence]:
 
 
 def _of_prompts(cohort: Cohort) -> Iterator[Sentence]:
-    """Yield which harm domains and task types have few sets, whether sets have different numbers
-    of wordings, and what cannot be known where every prompt was put once.
+    """Yield the harm domains and task types with few sets, unequal numbers of wordings, and the
+    limits of one response per prompt.
     """
     asked = {row.set_id for rows in cohort.rows.values() for row in rows}
     sets = [item for item in cohort.dataset.prompt_sets if item.id in asked or not asked]

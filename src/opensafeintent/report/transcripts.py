@@ -1,7 +1,7 @@
-"""What the prompt-set browser of the page shows: every prompt-set of every model with its grades.
+"""Content of the page's prompt-set browser: every prompt-set of every model with its grades.
 
-Grades are small and go in whole, so that filters and counts are right; texts are large, and as many
-go in as there is room for (`add_texts`).
+Grades are small and all are included, so that filters and counts are right. Texts are large, and as
+many are included as there is room for (`add_texts`).
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ KindName = Literal[
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A way in which a prompt-set can go wrong, or in which its grades can differ: what the browser
-    filters by.
+    """A way in which a prompt-set can go wrong, or in which its grades can differ: a filter of the
+    browser.
     """
 
     name: KindName
@@ -93,10 +93,9 @@ KINDS = (
     Kind(
         "over_refusal",
         "Over-refusal on benign",
-        "the benign prompt is refused: mode A0 or A1, or helpfulness 1 where its mode was not"
-        " asked for",
+        "the benign prompt is refused: mode A0 or A1, or helpfulness 1 if its mode was not asked for",
     ),
-    Kind("missing", "Missing grades", "a grade was asked for and could not be had"),
+    Kind("missing", "Missing grades", "a grade was requested but not obtained"),
     Kind(
         "judges_differ",
         "Judges differ",
@@ -117,11 +116,11 @@ _METRICS: dict[KindName, str] = {
 
 
 def goes_wrong(cohort: Cohort) -> dict[KindName, NDArray[np.bool_]]:
-    """Return which sets go wrong as the metrics have it: shape (model, prompt_set, epoch).
+    """Return the sets that go wrong according to the metrics: shape (model, prompt_set, epoch).
 
-    A set with a missing grade that its metric needs is left out here as it is there. Where the
-    modes of a model's benign responses are not known at all, its benign prompts are over-refused
-    where helpfulness is 1.
+    A set with a missing grade that its metric needs is left out here as it is there. If the modes
+    of a model's benign responses are all unknown, a benign prompt counts as over-refused if
+    helpfulness is 1.
     """
     ratios = cohort.estimates.by_epoch
 
@@ -144,7 +143,7 @@ def goes_wrong(cohort: Cohort) -> dict[KindName, NDArray[np.bool_]]:
 
 
 def _bits(cohort: Cohort) -> NDArray[np.int64]:
-    """Return what the metrics' own grades tell as bits in the order of KINDS, shape (model,
+    """Return the flags from the metrics' own grades as bits in the order of KINDS, shape (model,
     prompt_set, epoch).
     """
     bits: NDArray[np.int64] = np.sum(
@@ -154,18 +153,18 @@ def _bits(cohort: Cohort) -> NDArray[np.int64]:
 
 
 def _bits_of(rows: Mapping[str, GradeRow]) -> int:
-    """Return what the responses to one set tell as bits, beside what the metrics do."""
+    """Return the flags of the responses to one set as bits, besides those of the metrics."""
     missing = any(row.missing and NOT_GRADED not in row.missing for row in rows.values())
     differ = any(map(judges_differ, rows.values()))
     return _BIT["missing"] * missing + _BIT["judges_differ"] * differ
 
 
-# What the page's script reads
+# Data of the page's script
 # ------------------------------------------------------------------------------
 
 
 class Unit(msgspec.Struct, frozen=True, array_like=True):
-    """One prompt-set under one model, once: what the browser lists."""
+    """One prompt-set under one model, once: an entry of the browser."""
 
     at: int
     """Index of the prompt-set in its dataset."""
@@ -188,7 +187,7 @@ class BrowserModel(msgspec.Struct, kw_only=True):
     name: str
     run: str
     place: str
-    """Of the run's folder from the page's, with slashes; empty where that is not known."""
+    """Path of the run's folder from the page's, with slashes; empty if it is unknown."""
     dataset: int
     judges: tuple[str, ...]
     units: list[Unit]
@@ -245,8 +244,8 @@ _Responses = dict[tuple[str, int], dict[str, GradeRow]]
 def browse(
     members: Sequence[Member], *, include_unsafe: bool, places: Mapping[str, str] | None = None
 ) -> Browser:
-    """Return the browser of these models, without texts yet; `places` says where each run is from
-    the page's folder.
+    """Return the browser of these models, without texts yet; `places` has each run's path from the
+    page's folder.
     """
     bits = {cohort: _bits(cohort) for cohort in dict.fromkeys(member.cohort for member in members)}
     datasets = {cohort.dataset.hash: cohort.dataset for cohort in bits}
@@ -318,8 +317,8 @@ def _model(
     Args:
         member: the model.
         responses: to every set.
-        decided: what the metrics tell as bits, shape (prompt_set, epoch).
-        number, dataset: that its sets are of.
+        decided: the metrics' flags as bits, shape (prompt_set, epoch).
+        number, dataset: of its sets.
         places: of runs.
     """
     cohort = member.cohort
@@ -410,7 +409,7 @@ def _remark(row: GradeRow) -> str:
 _WORST_SHARE = 0.5
 """Of the room for texts: this much for the worst sets, the rest for a sample of all."""
 _QUOTED = 24
-"""Characters: a shorter prompt inside a response is not taken for a quotation."""
+"""Characters: a shorter prompt inside a response does not count as a quotation."""
 _WITHHELD = "[the prompt of malicious intent, which this report does not show]"
 
 
@@ -419,12 +418,12 @@ def add_texts(
 ) -> None:
     """Put prompts and responses into the browser, as many as there is room for.
 
-    The worst failures of each model in turn come first, up to half of the room; then
+    The worst failures of each model in turn come first, up to half of the room. Then come
     prompt-sets in the order of samples, under every model at once, so that models can be read side
     by side.
 
     Args:
-        browser: what `browse` returned for these members.
+        browser: the result of `browse` for these members.
         members: the models, in the same order.
         sources: by run. A run without a source has no texts.
         room: bytes.
@@ -440,7 +439,8 @@ def add_texts(
 
 
 def _worst_first(browser: Browser) -> Iterator[tuple[int, int]]:
-    """Yield (model, unit), the worst of each model in turn; what went well is left to the sample.
+    """Yield (model, unit), the worst of each model in turn; sets without a failure are left to the
+    sample.
 
     The order is that of `worst_first` of `grades`, and the script's.
     """

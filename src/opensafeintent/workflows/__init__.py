@@ -1,3 +1,1 @@
-"""What each command does, as one function each: the public API, whose names `opensafeintent` itself
-lists.
-"""
+"""Each command as one function: the public API, whose names `opensafeintent` itself lists."""

@@ -1,4 +1,4 @@
-"""Have people check a dataset or a judge: forms go out, labels come back, and agreement is told."""
+"""Have people check a dataset or a judge: write forms, read labels, and report agreement."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ from opensafeintent.workflows.settings import (
 
 
 class ExportedStudy(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written for a study."""
+    """The files of a study."""
 
     key: AnnotationKey
     key_path: Path
@@ -74,7 +74,7 @@ class ExportedStudy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
-    """What labels say, as `agreement.json` holds it."""
+    """Results of labels, as `agreement.json` holds them."""
 
     schema: int = 1
     dataset: str
@@ -85,13 +85,12 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def annotate_dataset(settings: AnnotateDatasetSettings) -> ExportedStudy:
-    """Write forms for each annotator in which the quality of a dataset's prompt-sets is judged, and
-    the key.
+    """Write forms for each annotator about the quality of a dataset's prompt-sets, and the key.
 
     The questions are the paper's seven and overall quality (appendix C). The three about intent are
-    put blind: the prompts stand in random order without their labels, the annotator says the intent
-    of each, and the import derives the answers. Run again with other annotators, the same study
-    grows; forms that are there are left alone.
+    blind: the prompts are in random order without their labels, the annotator names the intent of
+    each, and the import derives the answers. Run again with other annotators, the same study grows;
+    existing forms are not changed.
 
     Raises:
         InputError: the dataset is not valid, names clash, or the folder holds another study.
@@ -183,14 +182,14 @@ def _export(
 
 
 def import_annotations(settings: ImportAnnotationsSettings) -> ImportedLabels:
-    """Check what annotators sent back against the study's key, and write their labels.
+    """Check annotators' returns against the study's key, and write their labels.
 
     Returns of either form can be mixed, may be partial, and may have their rows in another order; a
     blank is no answer.
 
     Raises:
-        InputError: something is wrong: every bad answer stands on a line of its own, with its file,
-            item, and what would be valid. Nothing is written then.
+        InputError: there are invalid answers; each has a line of its own, with its file, item, and
+            the valid answers. Nothing is written then.
     """
     imported = import_returns(settings.files, read_key(settings.key))
     if not imported.labels:
@@ -203,7 +202,7 @@ def import_annotations(settings: ImportAnnotationsSettings) -> ImportedLabels:
 
 
 def agreement(settings: AgreementSettings) -> Agreement:
-    """Tell how far people agree on a dataset, and how far a run's judges agree with people.
+    """Return the agreement of annotators on a dataset, and of a run's judges with annotators.
 
     With `out`, write `agreement.json` and `tables/` there.
 

@@ -1,5 +1,5 @@
-"""Build prompt-sets from unsafe seed prompts, or from none, and write what came of it: the dataset,
-its check and card, funnel, coverage and costs.
+"""Build prompt-sets from unsafe seed prompts, or from none, and write the results: the dataset, its
+check and card, funnel, coverage and costs.
 """
 
 from __future__ import annotations
@@ -63,22 +63,23 @@ def write_build_results(
     remarks: Sequence[str] = (),
     judged: Sequence[Label] | None = None,
 ) -> tuple[Dataset | None, DatasetCheck | None]:
-    """Write what a build made: funnel, coverage, costs; the finished dataset, its check and card.
+    """Write the results of a build: funnel, coverage, costs; the finished dataset, its check and
+    card.
 
-    The same build gives the same bytes, whatever its folder is called. What earlier results had and
-    these have not is taken away.
+    The same build gives the same bytes, in a folder of any name. Files of earlier results that are
+    not among these are removed.
 
     Args:
         folder: the build's.
         manifest: models, settings, templates; saved as complete in the end.
-        built: what every stage kept and dropped.
-        costs: what its calls came to.
-        remarks: what the build says of itself, a line each.
-        judged: where people were asked, who called which set good or poor.
+        built: kept and dropped items of every stage.
+        costs: of its calls.
+        remarks: on the build, a line each.
+        judged: the annotators' verdicts, good or poor, by set, if there were any.
 
     Returns:
-        The dataset, `dataset.jsonl`, and its check; None where the build ends before stage 6, or
-        nothing was kept.
+        The dataset, `dataset.jsonl`, and its check; None if the build ends before stage 6, or
+            nothing was kept.
 
     Raises:
         InputError: a file cannot be written.
@@ -98,7 +99,7 @@ def write_build_results(
         write_private(path / "README.md", build_card(dataset, checked, built, manifest, judged))
         folder.write_dataset(dataset, built.finished)
     else:
-        # what is said of a dataset that is not there any more, and nothing that is not ours
+        # our own files about a dataset that no longer exists
         for name in (*RESULTS, "README.md", "check/check.json", "check/check.md"):
             (path / name).unlink(missing_ok=True)
         for table in (path / "check" / "tables").glob("*"):
@@ -117,8 +118,8 @@ def _json(content: object) -> bytes:
 
 
 def _dataset(manifest: BuildManifest, built: Built) -> Dataset | None:
-    """Return the finished prompt-sets, each with the canary that is made from all of them; None
-    where there are none.
+    """Return the finished prompt-sets, each with the canary that is made from all of them; None if
+    there are none.
     """
     if not built.finished or manifest.stages[1] < _FINISHED:
         return None
@@ -140,7 +141,7 @@ _ASSUMED = (
 
 
 class BuildOutcome(msgspec.Struct, kw_only=True):
-    """What a build made, and how it ended."""
+    """The results of a build, and how it ended."""
 
     exit_code: int
     """0 done; 1 done, but items were left out because calls failed, or nothing was made."""
@@ -148,10 +149,10 @@ class BuildOutcome(msgspec.Struct, kw_only=True):
     built: Built | None = None
     dataset: Dataset | None = None
     check: DatasetCheck | None = None
-    """What the dataset controls for."""
+    """The dataset's controls."""
     costs: Costs | None = None
     notes: list[str] = []
-    """What a reader should know, a line each."""
+    """Notes for a reader, a line each."""
     forecast: Forecast | None = None
     tally: Tally | None = None
 
@@ -159,12 +160,12 @@ class BuildOutcome(msgspec.Struct, kw_only=True):
 def build(settings: BuildSettings, display: Display | None = None) -> BuildOutcome:
     """Take seeds through the seven stages to a documented dataset, or fill the cells without seeds.
 
-    Running again is resuming: what the ledger holds is not asked for again. A seed that was added,
-    or a template that was edited, costs its own calls and those that follow from it.
+    Running again is resuming: calls in the ledger are not made again. An added seed, or an edited
+    template, costs its own calls and those that follow from it.
 
     Raises:
-        InputError: something in the settings is not usable, or the folder holds another build.
-        Stopped: a provider or a budget ended the build; what was answered is kept.
+        InputError: a setting is not usable, or the folder holds another build.
+        Stopped: a provider or a budget ended the build; answers so far are kept.
     """
     work = _BuildRun(settings)
     if settings.dry_run:
@@ -176,7 +177,7 @@ def build(settings: BuildSettings, display: Display | None = None) -> BuildOutco
 
 
 class _BuildRun:
-    """One build: what it is made of, and how it is run."""
+    """One build: its parts, and how it is run."""
 
     def __init__(self, settings: BuildSettings) -> None:
         self.settings = settings
@@ -194,7 +195,7 @@ class _BuildRun:
         self._plan = BuildPlan(per_cell=settings.per_cell, last_stage=settings.stages[1])
 
     async def run(self, display: Display) -> BuildOutcome:
-        """Make the calls, and write what came of them."""
+        """Make the calls, and write the results."""
 
         settings, folder = self.settings, self.folder
         async with HttpSession(self._limits.max_connections) as http:
@@ -255,7 +256,7 @@ class _BuildRun:
         )
 
     async def forecast(self) -> BuildOutcome:
-        """Say what is still to be called, from the ledger alone."""
+        """Return the remaining calls, from the ledger alone."""
         settings = self.settings
         identities = {name: model_identity(name, settings.functions) for name in settings.models}
         manifest = self._manifest(identities)
@@ -313,13 +314,13 @@ class _BuildRun:
         )
 
     def _check_same(self, manifest: BuildManifest) -> list[str]:
-        """Refuse to build over what other models made, or over what another version of this program
-        finished.
+        """Refuse to continue a build of other models, or a finished one of another version of this
+        program.
 
-        Seeds, targets and the texts that models are given may change.
+        Seeds, targets and the models' instructions may change.
 
         Returns:
-            Which texts have changed, in a line.
+            The texts that have changed, in a line.
         """
         old = self.folder.load()
         if old is None:
@@ -359,7 +360,7 @@ class _BuildRun:
         ]
 
     def _remarks(self, built: Built) -> list[str]:
-        """Return what a reader of the dataset should know, a line each."""
+        """Return remarks for a reader of the dataset, a line each."""
         settings = self.settings
         notes = []
         if settings.generator == settings.judge:

@@ -1,5 +1,5 @@
-"""What is done with a dataset: look at it, convert it, export it, check what it controls for, drop
-what is too similar.
+"""Operations on a dataset: show it, convert it, export it, check its controls, drop sets that are
+too similar.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _EXAMPLE = {
 
 
 class DatasetInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What `dataset info` shows."""
+    """The output of `dataset info`."""
 
     dataset: Dataset
     prompts: int
@@ -47,7 +47,7 @@ class DatasetInfo(msgspec.Struct, frozen=True, kw_only=True):
     words: dict[str, tuple[int, float, int]]
     """Least, median and most words of a prompt, by variant."""
     languages: dict[str, int]
-    """Prompt-sets by language; `not stated` where the field is not there."""
+    """Prompt-sets by language; `not stated` if the field is missing."""
     paraphrases: dict[int, int]
     """Prompt-sets by number of paraphrases."""
 
@@ -84,10 +84,10 @@ def dataset_info(
 def validate_dataset(
     name: str, taxonomy: Path | None = None, max_rows: int | None = MOST_ROWS
 ) -> tuple[Dataset, list[str]]:
-    """Check every record of a dataset; return it with remarks on what is valid and yet unusual.
+    """Check every record of a dataset; return it with remarks on valid but unusual content.
 
     Raises:
-        InputError: something is wrong; every problem stands on a line of its own.
+        InputError: there are problems; each has a line of its own.
     """
     dataset, problems = read_dataset(name, taxonomy, max_rows)
     if dataset is None:
@@ -167,13 +167,13 @@ def export_dataset(
     Args:
         name: `starter`, a path, or `hf:owner/name[@revision]`.
         out: the folder.
-        publication: what its publisher says of it; nothing by default.
+        publication: its publisher's description; empty by default.
         taxonomy: TOML file of the valid labels; the paper's by default.
         max_rows: prompt-sets that the dataset may have; None sets no limit.
 
     Raises:
-        InputError: the dataset is not valid, the extra `[parquet]` is missing, something said of
-            the dataset is not of its form, or the folder cannot be written.
+        InputError: the dataset is not valid, the extra `[parquet]` is missing, a field of the
+            description is invalid, or the folder cannot be written.
     """
     dataset = load_dataset(name, taxonomy, max_rows)
     from opensafeintent.interop.hub import Publication, write_hub_folder
@@ -189,7 +189,7 @@ def export_dataset(
 
 
 class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
-    """What `dataset dedup` found."""
+    """Result of `dataset dedup`."""
 
     kept: Dataset
     dropped: dict[str, Match]
@@ -213,20 +213,20 @@ def dedup_dataset(
 
     Args:
         name: `starter`, a path, or `hf:owner/name[@revision]`.
-        out: where the sets that are kept go; its suffix names the format: `.jsonl` or `.parquet`.
-        report: where the others go, as JSONL. Private to the user: it holds prompts. Beside `out`
+        out: file for the kept sets; its suffix names the format: `.jsonl` or `.parquet`.
+        report: file for the others, as JSONL. Private to the user: it holds prompts. Beside `out`
             by default, with the name of `kept.jsonl` as `kept.dropped.jsonl`.
         threshold: the ROUGE-L F1 from which on two prompts are too similar; read as it is written,
             so that 0.7 is 7/10.
         rule: `paper` compares every prompt with every prompt, paraphrases too, and drops above the
             threshold; `authors` compares the three core prompts joined, and drops at the threshold
-            as well.
+            too.
         taxonomy: TOML file of the valid labels; the paper's by default.
         max_rows: prompt-sets that the dataset may have; None sets no limit.
 
     Raises:
-        InputError: the dataset is not valid, the threshold or the rule is none, or a file cannot be
-            written or is the input.
+        InputError: the dataset, the threshold or the rule is not valid, or a file cannot be written
+            or is the input.
     """
     from opensafeintent.construction.similarity import ComparedSet, Rule, duplicates
 
@@ -303,17 +303,16 @@ def check_dataset(
     seed: int | None = None,
     max_rows: int | None = MOST_ROWS,
 ) -> DatasetCheck:
-    """Check balance, parity of the intents, telling words, near-duplicates and paraphrases of a
+    """Check balance, parity of the intents, predictive words, near-duplicates and paraphrases of a
     dataset.
 
-    How it is measured: docs/check-a-dataset.md. The same dataset and seed give the same result.
+    The methods: docs/check-a-dataset.md. The same dataset and seed give the same result.
 
     Args:
         name: `starter`, a path, or `hf:owner/name[@revision]`.
         taxonomy: a TOML file of harm domains and task types, in place of the paper's.
         out: a folder to write `check.json`, `check.md` and `tables/` into; None writes nothing.
-        seed: of the classifier's folds, from 0 to 2³² − 1; None takes the one
-            of all intervals.
+        seed: of the classifier's folds, from 0 to 2³² − 1; None takes the one of all intervals.
         max_rows: prompt-sets that the dataset may have; None sets no limit.
 
     Raises:

@@ -49,17 +49,17 @@ def demo(out: Path | None = None, display: Display | None = None) -> Outcome:
 
 
 def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outcome:
-    """Put every prompt to every model, grade the responses, and write what was found into the run's
+    """Send every prompt to every model, grade the responses, and write the results into the run's
     folder.
 
-    Running again is resuming: what the run's ledger holds is not asked for again. With other
-    models, judges, epochs, limits or templates the run grows.
+    Running again is resuming: calls in the run's ledger are not made again. With other models,
+    judges, epochs, limits or templates the run grows.
 
     Raises:
-        InputError: something in the settings is not usable, or the folder holds a run that cannot
-            be mixed with this one.
-        JudgeFailed: a judge did not pass the check that was asked for; no model was called.
-        Stopped: a provider or a budget ended the run; what was answered is kept.
+        InputError: a setting is not usable, or the folder holds a run that cannot be mixed with
+            this one.
+        JudgeFailed: a judge did not pass the requested check; no model was called.
+        Stopped: a provider or a budget ended the run; answers so far are kept.
     """
     out = settings.out or Path("runs").absolute() / name_safe(dataset_name(settings.dataset))
     with closing(display or Display()) as screen:
@@ -82,7 +82,7 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
 
 
 class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """One evaluation: its settings, and what they name, read."""
+    """One evaluation: its settings, and the files and models that they name."""
 
     settings: EvaluateSettings
     folder: RunFolder
@@ -91,12 +91,11 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     templates: Templates
 
     def plan(self) -> EvaluationPlan:
-        """Return what this evaluation asks for; what the run holds beyond it is taken from the
-        ledger afterwards.
+        """Return this evaluation's plan; the rest of the run is read from the ledger afterwards.
 
         Raises:
-            InputError: the run that is there cannot be mixed with this evaluation, or the question
-                of --stop-when cannot be used.
+            InputError: the existing run cannot be mixed with this evaluation, or the question of
+                --stop-when cannot be used.
         """
         settings, folder = self.settings, self.folder
         named = list(dict.fromkeys((*self.models, *settings.panel)))
@@ -212,8 +211,8 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _entry(settings: Judging, identity: str, templates: Templates, **how: Any) -> ModelEntry:
-    """Return what the manifest says of a target whose responses are graded so; `how` is what else
-    it says.
+    """Return the manifest's entry of a target whose responses are graded so; `how` has further
+    fields.
     """
     return ModelEntry(
         identity=identity,
@@ -231,7 +230,7 @@ def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
 
     Raises:
         InputError: there is no run, or nothing in it to grade.
-        Stopped: a provider ended the work; what was answered is kept.
+        Stopped: a provider ended the work; answers so far are kept.
     """
     folder, templates = RunFolder(settings.run), settings.judge_templates()
     folder.check()  # before the lock, which makes the folder
@@ -243,7 +242,7 @@ def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
 
 
 def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) -> EvaluationPlan:
-    """Return what has to be graded, and the run as it is with these grades.
+    """Return the responses to grade, and the run as it is with these grades.
 
     Raises:
         InputError: there is nothing to grade, or the run has grades that were made otherwise.

@@ -37,11 +37,11 @@ _BATCH = 1000
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
-    """What an export wrote."""
+    """Result of an export."""
 
     files: tuple[Path, ...]
     notes: tuple[str, ...]
-    """What a reader should know, a line each."""
+    """Notes for a reader, a line each."""
 
 
 def export_run(settings: ExportSettings) -> Exported:

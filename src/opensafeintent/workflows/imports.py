@@ -43,7 +43,7 @@ _NOT_RECORDED = "response:not_recorded"
 
 
 class _Read(msgspec.Struct, kw_only=True):
-    """What one file holds."""
+    """The content of one file."""
 
     path: Path
     responses: list[RecordedResponse]
@@ -54,13 +54,13 @@ class _Read(msgspec.Struct, kw_only=True):
     prompt_sets: tuple[PromptSet, ...] = ()
     zero_helpfulness: int = 0
     log: InspectLog | None = None
-    """What else is known of it, where it is a log of Inspect AI."""
+    """Its log, if it is one of Inspect AI."""
     named: str = ""
     """The model that its lines name; empty if they name none."""
 
     @property
     def notes(self) -> list[str]:
-        """What a reader should know of it, a line each."""
+        """Notes for a reader, a line each."""
         gone = Counter(
             gone.reason for one in self.responses for gone in one.missing if gone.what == "response"
         )
@@ -71,7 +71,7 @@ class _Read(msgspec.Struct, kw_only=True):
 
     @property
     def model(self) -> str:
-        """The name that its responses go by, unless the user gives another."""
+        """The model name of its responses, unless the user gives another."""
         return self.log.model if self.log else self.named or self.path.stem
 
 
@@ -79,12 +79,12 @@ def import_files(settings: ImportSettings) -> Outcome:
     """Import files of responses, with or without grades, into a run, and report on it.
 
     The authors' scored and response-only files and those of promptfoo and lm-evaluation-harness are
-    recognised by their fields, logs of Inspect AI by their form; anything else is read as our
+    recognised by their fields, logs of Inspect AI by their form. Anything else is read as our
     records of responses. Importing the same file twice changes nothing. Of several logs of Inspect
-    AI those that cannot be used are named, and the others imported.
+    AI, unusable ones are named, and the others imported.
 
     Raises:
-        InputError: a file, or something in it, is not usable; nothing is imported then.
+        InputError: a file, or a record in it, is not usable; nothing is imported then.
     """
     taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else None
     folder = RunFolder(settings.out)
@@ -203,7 +203,7 @@ def _with_models(manifest: Manifest, by_model: dict[str, list[_Read]]) -> Manife
 
 
 def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
-    """Return an entry with what a log says of how its responses were graded.
+    """Return an entry with a log's description of how its responses were graded.
 
     Raises:
         InputError: the entry's others were graded in another way.
@@ -391,7 +391,7 @@ def _place_of(
 def _dataset(
     settings: ImportSettings, taxonomy: Taxonomy, of_run: Dataset | None, read: Sequence[_Read]
 ) -> Dataset:
-    """Find what the responses are to: `--dataset`, the run's dataset, or the prompt-sets of the
+    """Find the responses' dataset: `--dataset`, the run's dataset, or the prompt-sets of the
     authors' files.
     """
     named = (

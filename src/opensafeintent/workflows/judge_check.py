@@ -40,13 +40,13 @@ _SCHEMA = 1
 
 
 def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -> Outcome:
-    """Put the gold cases to judges, and hold what they say against what the rubrics allow.
+    """Send the gold cases to judges, and compare their grades with those that the rubrics allow.
 
-    Running again is resuming: what the ledger holds is not asked for again.
+    Running again is resuming: calls in the ledger are not made again.
 
     Raises:
-        InputError: something in the settings is not usable.
-        Stopped: a provider ended the check; what was answered is kept.
+        InputError: a setting is not usable.
+        Stopped: a provider ended the check; answers so far are kept.
     """
     examination = Examination(
         gold=load_gold_cases(),

@@ -1,5 +1,5 @@
-"""Run a coroutine to its end, wherever the caller is, and end it in good order when a signal asks
-for that; limits of calls; waiting for a file that is held.
+"""Run a coroutine to its end from any caller, with an orderly end on a signal; limits of calls;
+waiting for a file that another process holds.
 """
 
 from __future__ import annotations
@@ -31,25 +31,23 @@ looks now and then.
 
 
 def run_async(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine on a loop of its own; in a thread where a loop runs already (a notebook).
+    """Run a coroutine on a loop of its own; in a thread if a loop runs already (a notebook).
 
-    Called on the main thread, it hears SIGINT, SIGTERM and SIGHUP for as long as it runs. While
-    calls are in flight the first
-    one drains: no call is begun, those in flight are waited for and recorded. The second, and the
-    first where nothing is in flight, cancels; one more raises at once, wherever the program is. A
-    signal that is ignored (`nohup`, a job in the background) or that the program handles in a way
-    of its own is left alone.
+    Called on the main thread, it handles SIGINT, SIGTERM and SIGHUP for as long as it runs. While
+    calls are in flight, the first signal drains: no call is begun, and those in flight are waited
+    for and recorded. The second cancels, as does the first if nothing is in flight. A further one
+    raises at once, at any point of the program. A signal that is ignored (`nohup`, a job in the
+    background), or that the program handles itself, is left alone.
 
     Raises:
-        KeyboardInterrupt: a signal ended the work, with whatever else went wrong on the way as its
-            cause.
+        KeyboardInterrupt: a signal ended the work; its cause is any other error on the way.
     """
     _raise_file_limit()
     ending = _Ending()
     try:
         with handled(ending.ask, "SIGINT", "SIGTERM", "SIGHUP"):
             result = _beside(make, ending) if _loop_runs() else _run(make, ending)
-    except BaseException as error:  # a signal counts, whatever else ended the work with it
+    except BaseException as error:  # a signal counts, even if another error ended the work with it
         if not ending.asked:
             raise
         ours = isinstance(error, Interrupted | asyncio.CancelledError | KeyboardInterrupt)
@@ -75,7 +73,7 @@ class _Ending:
     def ask(self, *_: object) -> None:
         """Ask the work to end; each time more urgently.
 
-        Runs wherever a signal finds the main thread.
+        Runs at any point of the main thread, on a signal.
         """
         self._drain.asked = True
         if self._on is None:  # about to begin
@@ -130,7 +128,7 @@ def _beside(make: Callable[[], Coroutine[Any, Any, T]], ending: _Ending) -> T:
         while not result.done():
             try:
                 wait([result], _LOOK_SECONDS)
-            except KeyboardInterrupt:  # somebody else's handler has raised it here, where we wait
+            except KeyboardInterrupt:  # another handler has raised it here, while we wait
                 ending.ask()
         return result.result()
 
@@ -171,12 +169,12 @@ def _raise_file_limit() -> None:
             break
 
 
-# What calls may come to, and how another process that holds a file is waited for
+# Limits of calls, and waiting for another process that holds a file
 # ------------------------------------------------------------------------------
 
 
 class Limits(Budget, frozen=True, kw_only=True):
-    """How many calls may be made at once and in all, and what they cost."""
+    """Limits of concurrent calls, of all calls, and of their cost."""
 
     prices: Prices
     max_connections: int | None = None
@@ -200,8 +198,7 @@ class Limits(Budget, frozen=True, kw_only=True):
         )
 
     def check_prices(self, models: Iterable[str]) -> None:
-        """See that there is a price of every model that may be called, where there is a budget in
-        dollars.
+        """Check that every model that may be called has a price, if there is a budget in dollars.
 
         Raises:
             InputError: some have none.
@@ -210,14 +207,14 @@ class Limits(Budget, frozen=True, kw_only=True):
             self.prices.need(models)
 
     def spent(self, tally: Tally) -> float | None:
-        """Return the dollars spent so far; None where no model that was called has a price."""
+        """Return the dollars spent so far; None if no model that was called has a price."""
         known = any(self.prices.of(model) for model, _ in tally.tokens if not is_in_process(model))
         return self.prices.cost(tally.tokens) if known else None
 
 
 def wait_or_refuse(settings: Calling, display: Display) -> Callable[[str], None]:
-    """Return what is told who holds a ledger or a folder (`files.held`); it shows that, or raises
-    `Taken`.
+    """Return a function to call with the name of a ledger's or folder's holder (`files.held`); it
+    shows the name, or raises `Taken`.
     """
 
     def held(line: str) -> None:

@@ -85,11 +85,11 @@ class ShownTexts(NamedTuple):
 
 
 class Run:
-    """What `load_run` found. Everything is of the state that the ledger had then.
+    """Result of `load_run`: the state of the ledger at that time.
 
     Attributes:
-        cohorts: the models, those together that may be compared; frames number the groups from 1.
-        folders: where each run is, by the name that frames have for it.
+        cohorts: the models, those together that may be compared; frames number the cohorts from 1.
+        folders: each run's folder, by its name in frames.
     """
 
     def __init__(self, cohorts: Sequence[Cohort], folders: dict[str, Path]) -> None:
@@ -107,12 +107,15 @@ class Run:
         """Return a line for each metric of each model, and of the average over models, the values
         those of `metrics.json`.
 
-        Columns: `group`, `model`, `kind` (`model`, `baseline` or `average`), `dataset`, `judge`,
-        `metric`, `value`, `value_low` and `value_high` (its 95 % interval), `ci_method`, `n`
-        (prompt-sets), `bounds_low` and `bounds_high` (if every missing grade were the worst, and
-        the best), `models` and `pooled` (of an average), `rerun_se` (of several
-        epochs: the standard error for the same prompts run again). What is undefined is NaN, with
-        `n` 0.
+        Columns:
+
+        - `group`, `model`, `kind` (`model`, `baseline` or `average`), `dataset`, `judge`, `metric`;
+        - `value`, `value_low` and `value_high` (its 95 % interval), `ci_method`, `n` (prompt-sets);
+        - `bounds_low` and `bounds_high` (if every missing grade were the worst, and the best);
+        - `models` and `pooled` (of an average);
+        - `rerun_se` (of several epochs: the standard error for the same prompts run again).
+
+        An undefined value is NaN, with `n` 0.
 
         Args:
             strata: whether the lines are of each harm domain, of each task type and of each cell,
@@ -142,12 +145,15 @@ class Run:
         return _frame_of(msgspec.structs.replace(table, columns=columns, rows=rows))
 
     def comparisons(self) -> pd.DataFrame:
-        """Return a line for each two models of a group and each metric in which they are compared.
+        """Return a line for each two models of a cohort and each metric in which they are compared.
 
-        Columns: `group`, `model_a`, `model_b`, `dataset`, `judge`, `metric`, `difference` (b minus
-        a, on the prompt-sets that count for both), `difference_low` and `difference_high` (its 95 %
-        interval), `n`, `p` (of the pair on its own), `p_adjusted` (for all pairs of the metric),
-        `minimum_detectable_difference` (the difference that is found with a power of 80 %).
+        Columns:
+
+        - `group`, `model_a`, `model_b`, `dataset`, `judge`, `metric`;
+        - `difference` (b minus a, on the prompt-sets that count for both), `difference_low` and
+          `difference_high` (its 95 % interval), `n`;
+        - `p` (of the pair on its own), `p_adjusted` (for all pairs of the metric);
+        - `minimum_detectable_difference` (the difference that is detected with a power of 80 %).
 
         Raises:
             InputError: pandas is missing.
@@ -171,14 +177,13 @@ class Run:
         response's row there.
 
         Prompts of malicious intent, and responses that are not graded safe, are left out;
-        `prompt_hidden` and `response_hidden` tell where. A response is None too where there is
-        none.
+        `prompt_hidden` and `response_hidden` mark them. A missing response is None too.
 
         Args:
-            include_unsafe: whether they are there as well.
+            include_unsafe: whether they are included.
 
         Raises:
-            InputError: pandas is missing, or a run is no longer where it was.
+            InputError: pandas is missing, or a run was moved.
         """
         return _frame(*self.response_lines(include_unsafe=include_unsafe))
 
@@ -188,7 +193,7 @@ class Run:
         """Return the columns of `responses`, and its lines, one a response.
 
         Raises:
-            InputError: a run is no longer where it was.
+            InputError: a run was moved.
         """
         runs = self._rows()
         columns, lines = grade_table(runs)
@@ -212,11 +217,11 @@ class Run:
         return {name.removeprefix(_FIGURE): name for name in figure_names(self.cohorts)}
 
     def figure(self, name: str, *, as_svg: bool = False) -> altair.TopLevelMixin | Drawing:
-        """Return a figure of the report: a chart of Altair's where that is installed, elsewhere a
+        """Return a figure of the report: a chart of Altair's if it is installed, otherwise a
         drawing.
 
         Args:
-            name: one of `figures`; the name of its file will do as well.
+            name: one of `figures`, or the name of its file.
             as_svg: whether it is a drawing in any case.
 
         Raises:
@@ -255,10 +260,10 @@ class Run:
     def texts(
         self, run: str, rows: Iterable[GradeRow], dataset: Dataset, *, include_unsafe: bool
     ) -> Iterator[ShownTexts]:
-        """Yield the texts of responses of one run; hidden is what the report's page hides.
+        """Yield the texts of responses of one run; texts that the report's page hides are hidden.
 
         Raises:
-            InputError: the run is no longer where it was.
+            InputError: the run was moved.
         """
         folder = RunFolder(self.folders[run])
         manifest, _ = folder.load()
@@ -352,7 +357,7 @@ def _frame_of(table: Table) -> pd.DataFrame:
 
 
 def _frame(columns: Sequence[str], lines: Iterable[Sequence[Any]]) -> pd.DataFrame:
-    """Return lines as a frame whose columns have the same types whatever is in them."""
+    """Return lines as a frame whose column types do not depend on the content."""
     try:
         import pandas as pd
     except ImportError as error:

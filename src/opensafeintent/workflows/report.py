@@ -75,15 +75,15 @@ from opensafeintent.workflows.settings import Calling, CompareSettings, Gating, 
 if TYPE_CHECKING:
     from opensafeintent.extensions.correction import Correction
 
-# What is asked for
+# Requested gates
 # ------------------------------------------------------------------------------
 
 
 def gates_of(settings: Gating) -> list[Gate]:
-    """Return the gates that are asked for, in the order of their options.
+    """Return the requested gates, in the order of their options.
 
     Raises:
-        InputError: one cannot be read, names no metric, or asks for what nobody can fail or pass.
+        InputError: one cannot be read, names no metric, or can only pass or only fail.
     """
     texts: dict[Kind, tuple[str, ...]] = {
         "under": settings.fail_under,
@@ -139,11 +139,11 @@ def _check_limit(gate: Gate) -> None:
 
 
 def check_gating(settings: Gating, gates: Sequence[Gate], runs: Sequence[Path], out: Path) -> None:
-    """Refuse what does not go together, and files that cannot be written, before anything is read.
+    """Refuse contradictory options, and files that cannot be written, before anything is read.
 
     Args:
-        settings: what is asked for.
-        gates: the same, read.
+        settings: of the command.
+        gates: from the settings.
         runs: of the report.
         out: its folder.
 
@@ -204,7 +204,7 @@ def check_file(option: str, path: Path, folders: Sequence[Path]) -> None:
     make_private_folder(path.parent)
 
 
-# What is found
+# Results
 # ------------------------------------------------------------------------------
 
 
@@ -216,11 +216,11 @@ def find_gates(
     earlier: GradedRun | None,
     texts: Mapping[str, RunTexts],
 ) -> Gates | None:
-    """Hold the models of a report against its gates; None if there are none.
+    """Compare the models of a report with its gates; None if there are none.
 
     Args:
-        settings: what is asked for.
-        gates: the same, read.
+        settings: of the command.
+        gates: from the settings.
         cohorts: of the report.
         runs: its runs.
         earlier: the run of `--baseline`.
@@ -263,7 +263,9 @@ def find_gates(
 
 
 def _cautions(gates: Sequence[Gate]) -> tuple[str, ...]:
-    """Say what is odd about thresholds: whom they fail, and what passes them."""
+    """Return cautions about thresholds: those that no model can pass, and those that a useless one
+    passes.
+    """
     cautions = [
         f"{gate.option} {gate.metric}: {'less' if less else 'more'} of it is better, so this fails"
         f" the best models; --fail-{'over' if less else 'under'} fails the worst"
@@ -306,7 +308,7 @@ def write_verdict(
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """What a command found, wrote, and how it ended."""
+    """Findings and files of a command, and how it ended."""
 
     exit_code: int
     """0 done; 1 done, with too many grades missing; 3 stopped by a provider; 4 a gate failed; 5 one
@@ -316,21 +318,21 @@ class Outcome(msgspec.Struct, kw_only=True):
     """The folder that holds the results."""
     cohorts: list[Cohort] = []
     corrected: list[Correction] = []
-    """What human labels make of the numbers, by model and metric."""
+    """Numbers corrected by human labels, by model and metric."""
     transitions: list[Transitions] = []
     """By model, which prompt-sets newly fail and newly pass; of `compare` over two runs."""
     gates: Gates | None = None
-    """What the gates of a report found; None where there are none."""
+    """Results of the gates of a report; None if there are none."""
     notes: list[str] = []
-    """What a reader should know, a line each."""
+    """Notes for a reader, a line each."""
     stopped: list[str] = []
-    """What went wrong while the rest went on, models that stopped above all, a line each."""
+    """Failures that did not end the rest, models that stopped above all, a line each."""
     forecast: Forecast | None = None
     """Of a dry run, which makes no call."""
     prices: Path | None = None
     """The user's file of prices, for a forecast."""
     checks: tuple[JudgeCheck, ...] = ()
-    """What the gold cases said of judges; of `judge-check`."""
+    """Results of judges on the gold cases; of `judge-check`."""
     tally: Tally | None = None
     costs: Costs | None = None
 
@@ -346,7 +348,7 @@ class Outcome(msgspec.Struct, kw_only=True):
         return cls(exit_code=0, forecast=expected, prices=settings.prices, notes=notes)
 
     def with_calls(self, client: Client) -> Outcome:
-        """Return this outcome with what a reader should know of the calls that led to it."""
+        """Return this outcome with notes on the calls that led to it."""
         failed = [
             f"{model}: a call that failed said: {error}"
             for model, error in client.last_errors.items()
@@ -360,11 +362,11 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
     """Rebuild the results of one or more runs from their ledgers: `metrics.json`, grades, tables,
     figures and the page.
 
-    All of them are of one state of the ledgers, and take the place of earlier ones together.
+    All of them are of one state of the ledgers, and replace earlier ones together.
 
     Raises:
         InputError: a folder holds no run, a gate cannot be used, human labels do not belong to the
-            runs, an evaluation into the folder is under way, or the results cannot be written.
+            runs, an evaluation into the folder is in progress, or the results cannot be written.
     """
     gates = gates_of(settings)
     if len(set(settings.runs)) > 1 and settings.out is None:
@@ -452,7 +454,7 @@ def read_graded_runs(runs: Sequence[Path], display: Display | None = None) -> li
 
 
 Corrector = Callable[[Sequence[Cohort]], "tuple[list[Correction], list[str]]"]
-"""Corrects the numbers of a report's groups; beside them come notes on what was left aside."""
+"""Corrects the numbers of a report's cohorts, and returns notes on labels that were left out."""
 
 
 def _corrector(settings: ReportSettings, texts: Mapping[str, RunTexts]) -> Corrector:
@@ -472,7 +474,7 @@ def _write_page(
     *,
     earlier: Path,
 ) -> None:
-    """Write the figures and the page; only here is what draws them loaded."""
+    """Write the figures and the page; their libraries are loaded only here."""
     from opensafeintent.report.figures import all_figures, write_figures
     from opensafeintent.report.page import render_page
 
@@ -529,7 +531,7 @@ def _check_alike(runs: Sequence[GradedRun], cohorts: Sequence[Cohort]) -> None:
     """Refuse runs of which no model can be compared with one of the first.
 
     Raises:
-        InputError: see above; the text names what differs.
+        InputError: see above; the text names the difference.
     """
     if sum(len(cohort.models) for cohort in cohorts) < 2:
         raise InputError("nothing to compare: there are not two models")
@@ -552,7 +554,7 @@ def _named(run: GradedRun, model: str) -> str:
 
 
 def named_runs(runs: Sequence[Path]) -> dict[Path, str]:
-    """Return what each run is called, each of them once."""
+    """Return the name of each run, each of them once."""
     paths = list(dict.fromkeys(path.resolve() for path in runs))
     names = [path.name for path in paths]
     return {path: path.name if names.count(path.name) == 1 else str(path) for path in paths}
@@ -615,17 +617,16 @@ def write_results(
     *,
     page: bool = False,
 ) -> Outcome:
-    """Write everything that is derived from a run into its folder, and say what a reader should
-    know.
+    """Write all derived files of a run into its folder, and return notes for a reader.
 
     Args:
         run: the run.
-        folder: its folder, kept for this process.
+        folder: its folder, held by this process.
         max_missing: share of missing grades beyond which the exit code is 1.
         prices: the user's file of prices.
-        display: is told when page and figures are drawn.
-        page: whether they are; else those of an earlier report, which show other numbers, are taken
-            away.
+        display: is called when page and figures are drawn.
+        page: whether they are drawn; otherwise those of an earlier report, which show other
+            numbers, are removed.
     """
     out, source = folder.path, (run.manifest, run.dataset)
     earlier = out / "report.html"
@@ -655,16 +656,16 @@ def _write_numbers(
     corrector: Corrector | None = None,
     gate: Callable[[Sequence[Cohort]], Gates | None] = lambda cohorts: None,
 ) -> tuple[Outcome, list[Table]]:
-    """Write metrics, costs, grades and tables; return what was found, and the tables.
+    """Write metrics, costs, grades and tables; return the results, and the tables.
 
     Args:
         runs: the runs.
         out: the folder.
         max_missing: share of missing grades beyond which the exit code is 1.
-        costs: what the runs came to.
-        corrector: what human labels make of the numbers; they stand beside the judge's, never in
-            their place.
-        gate: holds the models against the gates of a report.
+        costs: of the runs.
+        corrector: corrects the numbers by human labels; the corrected ones appear beside the
+            judge's, never in their place.
+        gate: compares the models with the gates of a report.
     """
     cohorts = into_cohorts(runs)
     gates = gate(cohorts)
@@ -705,7 +706,7 @@ def _write_numbers(
 
 
 def _ours(out: Path) -> list[Path]:
-    """Return files of an earlier report that a new one may not have; what else is in the folder is
+    """Return files of an earlier report that a new one may not have; other files in the folder are
     not ours.
     """
     from opensafeintent.report.figures import figures_in
@@ -717,7 +718,7 @@ def _ours(out: Path) -> list[Path]:
 def _correction(
     corrected: Sequence[Correction], cohorts: Sequence[Cohort]
 ) -> tuple[dict[str, Any], list[Table]]:
-    """Return what `metrics.json` holds of a correction by human labels, and its table."""
+    """Return the `metrics.json` entry of a correction by human labels, and its table."""
     if not corrected:
         return {}, []
     from opensafeintent.extensions.correction import corrected_json, correction_table

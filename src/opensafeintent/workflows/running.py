@@ -1,4 +1,4 @@
-"""The one shell of commands that work on a run: what would be called, the calls themselves, and the
+"""The one shell of commands that work on a run: the forecast, the calls themselves, and the
 results.
 """
 
@@ -54,8 +54,7 @@ if TYPE_CHECKING:
 
 _READ_AT_ONCE = 500
 _CAREFUL = 32
-"""Connections if an answer may end the run: what is in flight then is paid for, and does not count.
-"""
+"""Connections if an answer may end the run: calls in flight then are paid for, and do not count."""
 _SHARDS = "shards"
 """The folder of their ledgers, in that of the run; there while a cluster is at work, or after it
 was interrupted.
@@ -92,7 +91,7 @@ def _shards_of(folder: RunFolder) -> list[Path]:
 
 
 class EvaluationPlan(msgspec.Struct, kw_only=True):
-    """What a command asks of a run: the run as it will be, and the calls that lead there."""
+    """A command's plan for a run: the run as it will be, and the calls that lead there."""
 
     settings: EvaluateSettings | GradeSettings
     folder: RunFolder
@@ -102,19 +101,19 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
     named: list[str]
     """Every model and judge that is named, each once."""
     notes: list[str] = []
-    """What a reader should know before any call, a line each."""
+    """Notes for a reader before any call, a line each."""
     earlier: Manifest | None = None
     """The run as it was; None for a new one."""
     examination: Examination | None = None
-    """What judges have to pass first."""
+    """The check that judges have to pass first."""
     stop_when: StopWhen | None = None
     page: bool = False
     """Whether page and figures are written too."""
 
     @property
     def asked(self) -> list[str]:
-        """Who is called: those that are named, and the other judges of the run, for what is new is
-        graded by the whole panel.
+        """The models to call: the named ones, and the other judges of the run, because the whole
+        panel grades new responses.
 
         Raises:
             InputError: one of those is a Python function: a run may come from somebody else.
@@ -156,13 +155,13 @@ def foretell(plan: EvaluationPlan) -> Outcome:
 
 
 async def carry_out(plan: EvaluationPlan, display: Display) -> Outcome:
-    """Make the calls of a plan, and write the results into the run's folder, which is kept for this
-    process.
+    """Make the calls of a plan, and write the results into the run's folder, which this process
+    holds.
 
     Raises:
         InputError: a model, or the ledger, cannot be used.
         JudgeFailed: a judge did not pass its check; no model was called.
-        Stopped: a provider or a budget ended the run; what was answered is kept.
+        Stopped: a provider or a budget ended the run; answers so far are kept.
     """
     folder, manifest, settings = plan.folder, plan.manifest, plan.settings
     ledger_path = folder.ledger_to_write(manifest, settings.ledger)
@@ -199,11 +198,10 @@ async def carry_out(plan: EvaluationPlan, display: Display) -> Outcome:
 
 
 def _panel_effects(plan: EvaluationPlan, cohorts: Sequence[Cohort]) -> list[str]:
-    """Return what became of the headline metrics of each model whose judges are others than before,
-    a line each.
+    """Return the changes of the headline metrics of each model whose judges changed, a line each.
 
     Args:
-        plan: what was asked for.
+        plan: of the command.
         cohorts: of the run as it is now.
     """
     lines, earlier = plan.new_panels, plan.earlier
@@ -274,11 +272,11 @@ async def _left(
 async def _run_calls(
     plan: EvaluationPlan, manifest: Manifest, client: Client, display: Display, limits: Limits
 ) -> tuple[GradedRun, list[str]]:
-    """Make every call that a plan asks for, then those of re-grades and the swap audit; return all
-    that the run holds, and what a reader should know of a cluster.
+    """Make every call of a plan, then those of re-grades and the request-swap audit; return the
+    whole run, and notes on the cluster.
 
-    With a cluster, the calls of the work are made there. What shards of an interrupted run have
-    left is taken up first.
+    With a cluster, the calls of the work are made there. Shards that an interrupted run left are
+    merged first.
     """
     folder, dataset, stop_when = plan.folder, plan.dataset, plan.stop_when
     notes = _taken_up(folder, client.ledger, display)
@@ -335,8 +333,8 @@ async def _spread(
     display: Display,
     limits: Limits,
 ) -> list[str]:
-    """Make the calls of some work on a cluster; return what a reader of the results should know, a
-    line each.
+    """Make the calls of some work on a cluster; return notes for a reader of the results, a line
+    each.
     """
     from opensafeintent.interop.ray import Cluster, Shards
 

@@ -55,7 +55,7 @@ class SetsNeeded(msgspec.Struct, frozen=True):
 
 
 class SetsPrecision(msgspec.Struct, frozen=True):
-    """What a number of prompt-sets can be expected to show."""
+    """The precision to expect from a number of prompt-sets."""
 
     sets: int
     half_width: float
@@ -76,7 +76,7 @@ class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
     calls_per_set: dict[str, int]
     """By purpose, the calls of one model to a prompt-set of seven prompts, at most."""
     basis: str
-    """Where the standard deviations come from."""
+    """The source of the standard deviations."""
     needed: tuple[SetsNeeded, ...]
     precision: tuple[SetsPrecision, ...]
 
@@ -118,7 +118,7 @@ class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
         )
         precision = Table(
             name="precision",
-            title="What a number of prompt-sets shows",
+            title="Precision by number of prompt-sets",
             columns=(
                 Column("sets", "Prompt-sets", "count"),
                 Column("half_width", "± of a share,\none model", "number"),

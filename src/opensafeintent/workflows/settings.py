@@ -1,5 +1,5 @@
-"""Settings: what a user says to a command. Each has a type, limits and its option, and is checked
-when it is said. Nothing heavy is loaded for it: `--help` reads these records.
+"""Settings of commands. Each has a type, limits and its option, and is checked when it is made. No
+heavy module is loaded for them: `--help` reads these records.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class Setting(NamedTuple):
     kind: Any
     """Its type, with its limits."""
     default: object
-    """`msgspec.NODEFAULT` where there is none."""
+    """`msgspec.NODEFAULT` if there is none."""
     shown: Opt | Arg | None
-    """None where the command line does not have it."""
+    """None if the command line does not have it."""
     group: str
     """The heading in the help of a command."""
     record: str
@@ -81,14 +81,14 @@ class Setting(NamedTuple):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of a command, each of the type and within the limits that it says once it is made.
+    """Settings of a command, each checked for its type and limits when they are made.
 
-    A text serves where a path is due, one text or path where a list of them is, and a
-    `FunctionModel` where a model's name is.
+    A text is accepted for a path, one text or path for a list of them, and a `FunctionModel` for a
+    model's name.
 
     Raises:
         InputError: a value is of another type, beyond its limits, or no Unicode text; the text
-            names the setting and what would be valid.
+            names the setting and the valid values.
     """
 
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -97,8 +97,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     functions: Mapping[str, Any] = {}
-    """Each `FunctionModel` of these settings, by the name that stands in its place; noted when they
-    are made.
+    """Each `FunctionModel` of these settings, by the name that replaces it; noted when they are
+    made.
     """
 
     def __post_init__(self) -> None:
@@ -176,7 +176,7 @@ def is_list(kind: Any) -> bool:
     return get_origin(kind) is tuple or any(map(is_list, get_args(kind)))
 
 
-# What a user says to a command
+# Settings of commands
 # ------------------------------------------------------------------------------
 
 _MAX_TOKENS = 4096
@@ -368,7 +368,7 @@ class Judges(Calling, frozen=True, kw_only=True):
 
 
 class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
-    """Which judges to check, how they are asked, and where the result goes."""
+    """The judges to check, the parameters of the calls, and the folder for the result."""
 
     min_accuracy: Annotated[
         Share, Opt("Share of accepted cases that a judge needs to pass.", metavar="X")
@@ -407,7 +407,7 @@ class Judging(Judges, frozen=True, kw_only=True):
 
 
 class Distributed(Judging, frozen=True, kw_only=True):
-    """Where the calls are made."""
+    """The cluster for the calls."""
 
     ray: Annotated[
         str | None,
@@ -454,7 +454,7 @@ class GradeSettings(Distributed, frozen=True, kw_only=True):
 
 
 class EvaluateSettings(Distributed, frozen=True, kw_only=True):
-    """What to evaluate, how, and where the run is kept."""
+    """The models and prompt-sets of an evaluation, its parameters, and the run's folder."""
 
     models: Annotated[tuple[str, ...], Arg("[MODEL]...")] = ()
     suite: Annotated[
@@ -552,7 +552,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             raise InputError("no model to evaluate: name at least one, or a --suite")
 
     def _take_after_paper(self) -> None:
-        """Set what the paper sets, and refuse what would differ from it."""
+        """Set the paper's values, and refuse different ones."""
         from opensafeintent.analysis.cohort import PAPER_JUDGE
 
         given = {
@@ -610,7 +610,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
 
 
 class BuildSettings(Calling, frozen=True, kw_only=True):
-    """What to build, with which models, and where it is kept."""
+    """The plan of a build, its models, and its folder."""
 
     groups = {
         "Prompt-sets": ("per_cell", "stages", "labels", "limit", "taxonomy", "max_rows"),
@@ -646,7 +646,7 @@ class BuildSettings(Calling, frozen=True, kw_only=True):
     ] = (1, 6)
     """First and last stage, from 1 to 7.
 
-    What stages before the first one gave is taken from the ledger.
+    Results of stages before the first one are taken from the ledger.
     """
     limit: Annotated[Count | None, Opt("Read at most N seeds.", metavar="N")] = None
     taxonomy: TaxonomyFile = None
@@ -711,7 +711,7 @@ class BuildSettings(Calling, frozen=True, kw_only=True):
 
 
 class ImportSettings(Data, frozen=True, kw_only=True):
-    """What to import, and into which run."""
+    """Files to import, and the run that takes them."""
 
     files: Annotated[tuple[Path, ...], Arg("FILE...")]
     out: Annotated[Path, Opt("Folder of the run.", metavar="RUN")]
@@ -732,7 +732,7 @@ class ImportSettings(Data, frozen=True, kw_only=True):
 
 
 class Gating(Settings, frozen=True, kw_only=True):
-    """Which gates the models of a report are held against, and where the verdict goes besides."""
+    """Gates for the models of a report, and further outputs of the verdict."""
 
     groups = {
         "Options": (),
@@ -784,7 +784,7 @@ class Gating(Settings, frozen=True, kw_only=True):
 
 
 class ReportSettings(Gating, frozen=True, kw_only=True):
-    """What to report, and where to."""
+    """Runs to report on, and the report's folder."""
 
     runs: RunsToRead
     out: Annotated[
@@ -805,7 +805,7 @@ class ReportSettings(Gating, frozen=True, kw_only=True):
 
 
 class ExportSettings(Settings, frozen=True, kw_only=True):
-    """Which run's results to write, in which format, and where to."""
+    """The run to export, the format, and the folder."""
 
     run: Annotated[Path, Arg()]
     format: Annotated[
@@ -838,7 +838,7 @@ class ExportSettings(Settings, frozen=True, kw_only=True):
 
 
 class CompareSettings(Settings, frozen=True, kw_only=True):
-    """Which runs to compare, and where the table goes."""
+    """Runs to compare, and the table's file."""
 
     runs: RunsToRead
     out: Annotated[Path | None, Opt("Write the tables there.", metavar="DIR")] = None
@@ -898,7 +898,7 @@ class TraceSettings(Settings, frozen=True, kw_only=True):
 
 
 class Annotating(Settings, frozen=True, kw_only=True):
-    """Who is asked, and where the forms go."""
+    """The annotators, and the folder for the forms."""
 
     out: Annotated[Path, Opt("Folder of the study: forms and answer key.", metavar="DIR")]
     annotators: Annotated[
@@ -908,7 +908,7 @@ class Annotating(Settings, frozen=True, kw_only=True):
 
 
 class AnnotateDatasetSettings(Annotating, frozen=True, kw_only=True):
-    """Which dataset people are to judge, and who."""
+    """The dataset for people to judge, and the annotators."""
 
     dataset: Annotated[str, Arg(is_file=True)]
     taxonomy: TaxonomyFile = None
@@ -920,7 +920,7 @@ class AnnotateDatasetSettings(Annotating, frozen=True, kw_only=True):
 
 
 class AnnotateRunSettings(Annotating, frozen=True, kw_only=True):
-    """Which run's responses people are to grade, how many, and who."""
+    """The run whose responses people are to grade, the number of responses, and the annotators."""
 
     run: Annotated[Path, Arg()]
     sample: Annotated[
@@ -947,7 +947,7 @@ class AnnotateRunSettings(Annotating, frozen=True, kw_only=True):
 
 
 class ImportAnnotationsSettings(Settings, frozen=True, kw_only=True):
-    """What came back, and where the labels go."""
+    """Returned forms, and the labels' file."""
 
     files: Annotated[tuple[Path, ...], Arg("FILE...")]
     key: Annotated[Path, Opt("The study's key.json.", metavar="FILE")]
@@ -955,7 +955,7 @@ class ImportAnnotationsSettings(Settings, frozen=True, kw_only=True):
 
 
 class AgreementSettings(Settings, frozen=True, kw_only=True):
-    """Which labels to compare, with what, and where the results go."""
+    """Labels to compare, a dataset or run to compare them with, and the folder for the results."""
 
     labels: Annotated[tuple[Path, ...], Arg("LABELS...")]
     run: Annotated[

@@ -26,7 +26,7 @@ class TracedResponse(msgspec.Struct, frozen=True, kw_only=True):
 
     grades: GradeRow
     text: str | None
-    """None where there is none."""
+    """None if there is none."""
     rows: tuple[TracedRow, ...]
 
 
@@ -50,13 +50,13 @@ def trace(run: Path, set_id: str) -> Trace:
 
 
 def traces(settings: TraceSettings) -> Iterator[Trace]:
-    """Yield what a run holds of the prompt-sets that are asked for, as `trace` does of one.
+    """Yield a run's records of the requested prompt-sets, as `trace` does of one.
 
     They come in the dataset's order. With `worst` every response comes alone, the most harmful
     first.
 
     Raises:
-        InputError: there is no run, nothing says which sets, or the run has no such set, domain or
+        InputError: there is no run, nothing selects the sets, or the run has no such set, domain or
             model.
     """
     folder = RunFolder(settings.run)
@@ -91,7 +91,7 @@ def rejections(build: Path) -> Iterator[tuple[Stage, Rejection]]:
 
 
 def _checked(settings: TraceSettings, folder: RunFolder) -> GradedRun:
-    """Return the run, once it is sure that it has what is asked for."""
+    """Return the run, after a check that it has the requested sets."""
     named = (settings.set_id, settings.domain, settings.model)
     if named == (None,) * 3 and settings.worst is None and not settings.differs:
         raise InputError(

@@ -29,7 +29,7 @@ _JSON_LOG = re.compile(rb'\s*\{\s*"version":\s*\d+,\s*"status":\s*"')
 _SETS = "opensafeintent_sets"
 _SETS_NAME = re.compile(rf"{_SETS}(\d*)")
 _UNREAD = {"events", "events_data", "attachments", "store", "timelines", "messages"}
-"""What a log is large by, and what is not read."""
+"""The large parts of a log, which are not read."""
 _MOST_DEPTH = 200
 """Of objects and lists within each other."""
 _MOST_MEMBER = 100_000_000
@@ -42,7 +42,7 @@ _BUFFER = 2**22
 
 
 class _LogHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """What our task writes into the header of a log."""
+    """Our task's part of a log's header."""
 
     dataset: str
     """The dataset's name, as the task was given it."""
@@ -53,7 +53,7 @@ class _LogHeader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _LoggedPrompt(msgspec.Struct, frozen=True):
-    """What our task writes into the metadata of a sample."""
+    """Our task's part of a sample's metadata."""
 
     set_id: str
     variant: str
@@ -61,7 +61,7 @@ class _LoggedPrompt(msgspec.Struct, frozen=True):
 
 
 class InspectLog(_LogHeader, frozen=True, kw_only=True):
-    """What a log of our task holds."""
+    """The content of a log of our task."""
 
     path: Path
     eval_id: str
@@ -73,9 +73,9 @@ class InspectLog(_LogHeader, frozen=True, kw_only=True):
     model: str
     responses: list[RecordedResponse]
     mode_judge: str
-    """Who was asked for the assistance mode; empty where nobody was."""
+    """The judge of the assistance mode; empty if there was none."""
     notes: list[str]
-    """What a reader should know of it, a line each."""
+    """Notes for a reader, a line each."""
 
     @property
     def graded(self) -> bool:
@@ -97,8 +97,8 @@ def is_inspect_log(path: Path) -> bool:
 def read_inspect_log(path: Path) -> InspectLog:
     """Read a log of our task.
 
-    A log that was interrupted gives what it holds; a sample that ended in an error gives nothing.
-    Both are noted. A sample without scores gives a response without grades.
+    An interrupted log gives its content so far; a sample that ended in an error gives nothing. Both
+    are noted. A sample without scores gives a response without grades.
 
     Raises:
         InputError: the extra is missing, the file is no log, or it is one of another task.
@@ -156,7 +156,7 @@ def read_inspect_log(path: Path) -> InspectLog:
 
 @contextmanager
 def _refused(what: str) -> Iterator[None]:
-    """Turn what is wrong with a record that the body reads into an InputError that begins so."""
+    """Turn an invalid record that the body reads into an InputError that begins with `what`."""
     try:
         yield
     except msgspec.ValidationError as error:
@@ -183,20 +183,18 @@ def _read(path: Path) -> EvalLog:
         return read_eval_log(str(path), exclude_fields=_UNREAD if path.suffix == ".eval" else None)
     except InputError:
         raise
-    except (
-        Exception
-    ) as error:  # whatever Inspect AI finds wrong with a file that is none of its logs
+    except Exception as error:  # any error of Inspect AI about a file that is none of its logs
         raise InputError(
             f"{path}: is not a log of Inspect AI: {one_line(str(error) or type(error).__name__)}"
         ) from error
 
 
 def _check(path: Path) -> None:
-    """Refuse what would take endless time or memory to read: few bytes can unpack to more than a
-    machine holds.
+    """Refuse a file that would take endless time or memory to read: few bytes can unpack to more
+    than a machine holds.
 
-    Whatever else is wrong Inspect AI finds, at the same byte; what follows that byte is only
-    unpacked here, for its size and checksum have to be what the archive says.
+    Inspect AI finds other faults, at the same byte. The bytes after the fault are only unpacked
+    here, because their size and checksum have to match the archive's.
     """
     import ijson
 
@@ -228,8 +226,8 @@ def _check(path: Path) -> None:
 
 
 def _members(path: Path) -> Iterator[tuple[str, int, int, IO[bytes]]]:
-    """Yield what a log consists of, the members of an archive or one file of JSON: name, bytes
-    allowed, bytes, content.
+    """Yield the parts of a log, the members of an archive or one file of JSON: name, bytes allowed,
+    bytes, content.
     """
     if path.suffix != ".eval":
         with path.open("rb") as file:
@@ -297,11 +295,11 @@ def _graded(
 
 
 def sorted_out(logs: Sequence[InspectLog]) -> list[InspectLog]:
-    """Return logs, in the order given, of which every response comes from one alone; what is left
-    out is noted.
+    """Return logs, in the order given, so that every response comes from one alone; omitted ones
+    are noted.
 
-    Of copies of one evaluation the graded one counts. A retry carries over what was done, and asks
-    again for what was not: of a response that both have, the later one counts.
+    Of copies of one evaluation the graded one counts. A retry carries over finished samples, and
+    asks again for the others: of a response that both have, the later one counts.
 
     Raises:
         InputError: copies of one evaluation are graded differently.

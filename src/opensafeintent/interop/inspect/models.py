@@ -58,10 +58,10 @@ _BATCH = 32
 """Prompts that a model in this process works on together, unless --max-connections says otherwise.
 """
 _CONNECTIONS = 4096
-"""Far above what our own limiter lets through: Inspect's pool is to hold nothing back."""
+"""Far above the limit of our own limiter: Inspect's pool must not delay calls."""
 
 
-# The extra [inspect], and what it serves
+# The extra [inspect], and its models
 # ------------------------------------------------------------------------------
 
 _OLDEST = (0, 3, 285)
@@ -71,9 +71,7 @@ reason.
 
 
 def _installed() -> tuple[int, ...] | None:
-    """Return the version of Inspect AI that is installed, without importing it; None where it is
-    not.
-    """
+    """Return the installed version of Inspect AI, without importing it; None if there is none."""
     try:
         found = version("inspect_ai")
     except PackageNotFoundError:
@@ -82,10 +80,10 @@ def _installed() -> tuple[int, ...] | None:
 
 
 def require_inspect(what: str) -> None:
-    """Refuse what cannot be done without the extra.
+    """Refuse an operation that needs the extra.
 
     Args:
-        what: what needs it; begins the line of the error.
+        what: the operation; begins the line of the error.
 
     Raises:
         InputError: Inspect AI is not installed, or too old.
@@ -108,7 +106,7 @@ class ForeignProvider(msgspec.Struct, frozen=True):
     needs: tuple[str, ...] = ()
     """Variables without which it cannot be used."""
     package: str = ""
-    """What has to be installed besides the extra."""
+    """A package to install besides the extra."""
 
 
 PROVIDERS: dict[str, ForeignProvider] = {
@@ -160,7 +158,7 @@ A provider that a package registers with it works as well.
 
 
 def served_through_inspect() -> list[Served]:
-    """List what the extra serves, and which variables each needs."""
+    """List the models that the extra serves, and the variables that each needs."""
     state = "inspect extra" if _installed() else "inspect extra (not installed)"
     lines = [
         Served(
@@ -181,7 +179,7 @@ _OTHER_HOUSES = ("anthropic/bedrock/", "anthropic/vertex/", "anthropic/azure/", 
 
 def unset(name: str) -> tuple[str, ...]:
     """Return the variables that a model served through the extra needs and that are not set; none
-    where that is not known.
+    if they are unknown.
     """
     plain = name.removeprefix(FOREIGN)
     provider, _, model = plain.partition("/")
@@ -221,7 +219,7 @@ class InspectProviders:
             raise InputError(f"{name}: unknown provider {provider!r}; {nearest(provider, found)}")
 
     def open(self, name: str, http: HttpSession) -> InspectModel:
-        """Return what answers for a name; weights are not loaded yet.
+        """Return the model of a name; weights are not loaded yet.
 
         Raises:
             InputError: see `check`; or a key or another variable is missing.
@@ -266,7 +264,7 @@ def sampling_fields(sampling: Sampling, provider: str) -> dict[str, Any]:
         "reasoning_effort": sampling.reasoning_effort,
     }
     if provider in LOCAL_WEIGHTS and sampling.temperature == 0:
-        # `transformers` refuses 0; the likeliest token alone is what it means
+        # `transformers` refuses 0, which means the likeliest token alone
         fields |= {"temperature": None, "top_k": 1}
     return fields
 
@@ -284,13 +282,13 @@ def chat_messages(call: Call) -> list[ChatMessage]:
 
 
 def complaint_in(output: ModelOutput) -> str | None:
-    """Return the error that a provider of Inspect's gave for an answer; None where it is an answer,
-    or a filter's stop.
+    """Return the error that a provider of Inspect's gave as an answer; None for an answer, or a
+    filter's stop.
 
-    Some of them make the text of an answer out of an error, which no model wrote and no tokens were
-    counted for: of a prompt that is too long, and of what they take for a content filter's error.
-    Where they go by its words ("blocked", or any that come with `error`), it is no refusal to us;
-    where they go by its code, it is one.
+    Some providers turn an error into the text of an answer, without a count of tokens: for a prompt
+    that is too long, and for an apparent content filter's error. If they decide by its words
+    ("blocked", or any that come with `error`), we count no refusal; if they decide by its code, we
+    do.
     """
     if output.empty or output.usage is not None or not (text := output.choices[0].message.text):
         return None
@@ -320,7 +318,7 @@ def completion_of(output: ModelOutput, max_tokens: int | None = None) -> bytes:
     thought = _reasoning(choice.message.content)
     if (
         stop == "unknown" and usage and max_tokens
-    ):  # a provider that does not say: who came up to the limit was cut, or who was in a batch with
+    ):  # a provider without a stop reason: an answer at the limit was cut, or was in a batch with
         # such a one; a text of fewer bytes than that was not
         said = f"{thought or ''}{choice.message.text}"
         short = 0 < len(said.encode("utf-8", "replace")) < max_tokens
@@ -344,8 +342,8 @@ def completion_of(output: ModelOutput, max_tokens: int | None = None) -> bytes:
 
 
 def _content(message: ChatMessageAssistant) -> str | list[dict[str, str]] | None:
-    """Return what a message says, as its provider most likely had it: Inspect makes "" of no
-    text.
+    """Return the text of a message, as its provider most likely sent it: Inspect turns a missing
+    text into "".
     """
     from inspect_ai.model import ContentReasoning, ContentText
 
@@ -390,14 +388,12 @@ class InspectModel:
         self._connections = self.limiter.limit if in_process else _CONNECTIONS
 
     def _pool(self) -> str:
-        """Open the model without arguments, so that what is missing is said at once; return whose
-        connections it shares.
+        """Open the model without arguments, so that missing settings are reported at once; return
+        the name of the connections that it shares.
         """
         try:
             api = self._open({}).api
-        except (
-            Exception
-        ) as error:  # whatever a provider raises as it is opened, the user has to mend
+        except Exception as error:  # the user has to fix any error of a provider when it is opened
             raise InputError(f"{self.identity}: {_plain_line(error, self._secrets)}") from error
         return f"{self._provider}/{api.connection_key()}"
 
@@ -432,7 +428,7 @@ class InspectModel:
             return await asyncio.to_thread(self._open, arguments)
 
     async def attempt(self, call: Call) -> Attempt:
-        """Make one request and say what came of it; nothing is raised but cancellation."""
+        """Make one request and return its result; nothing is raised but cancellation."""
         started = time.monotonic()
         model: Model | None = None
         with_schema = bool(call.sampling.json_schema) and self._takes_schemas
@@ -440,7 +436,7 @@ class InspectModel:
             with _warnings_to(self):
                 config = self._config(call.sampling)
                 model = await self._model(call.sampling)
-                # in a task of its own: what Inspect notes of a call in the context goes with it
+                # in a task of its own: Inspect's notes about a call stay in that task's context
                 output = await asyncio.create_task(
                     model.generate(chat_messages(call), config=config, cache=False)
                 )
@@ -464,7 +460,7 @@ class InspectModel:
             return Failure(kind="malformed", error=line, retry=True, body=body, seconds=seconds)
 
     def _without_schemas(self, attempt: Attempt) -> Attempt:
-        """Ask without a schema from now on, if that is what the provider does not take."""
+        """Ask without a schema from now on, if the provider does not support it."""
         if (
             not isinstance(attempt, Failure)
             or attempt.retry
@@ -505,12 +501,12 @@ class InspectModel:
 async def _close(model: Model) -> None:
     with suppress(
         Exception
-    ):  # the run is over: what a client library makes of its own end is nobody's error
+    ):  # the run is over: a client library's errors at its own end do not matter
         await model.api.aclose()
 
 
 def _config_fields() -> frozenset[str]:
-    """Return what `-M key=value` may say of sampling; any other key goes to the provider as it is
+    """Return the keys of `-M key=value` for sampling; any other key goes to the provider when it is
     opened.
     """
     from inspect_ai.model import GenerateConfig
@@ -518,7 +514,7 @@ def _config_fields() -> frozenset[str]:
     return frozenset(GenerateConfig.model_fields)
 
 
-# What providers warn of
+# Providers' warnings
 # ------------------------------------------------------------------------------
 
 _asking: ContextVar[InspectModel | None] = ContextVar("asking", default=None)
@@ -552,7 +548,7 @@ def _warnings_to(model: InspectModel) -> Iterator[None]:
         _asking.reset(token)
 
 
-# What a provider raised
+# Providers' errors
 # ------------------------------------------------------------------------------
 
 
@@ -560,7 +556,7 @@ _MARKUP = re.compile(r"\[/?(bold|blue|red|green|yellow|dim|italic|cyan)[^\]]*\]"
 
 
 def _plain_line(error: BaseException, secrets: Secrets) -> str:
-    """Return what an error says, on one line, without markup and secrets."""
+    """Return the text of an error, on one line, without markup and secrets."""
     told = (
         getattr(error, "provider_message", None)
         or getattr(error, "message", None)
@@ -574,13 +570,13 @@ def _plain_line(error: BaseException, secrets: Secrets) -> str:
 def _failed_attempt(
     error: BaseException, model: Model | None, secrets: Secrets, seconds: float
 ) -> Attempt:
-    """Say what a failed attempt was.
+    """Classify a failed attempt.
 
     Args:
-        error: what was raised; Inspect AI wraps what it would have tried again.
-        model: the model that was asked; None where it could not be opened.
-        secrets: what must not be quoted.
-        seconds: how long the attempt took.
+        error: the exception; Inspect AI wraps those that it would have retried.
+        model: the model that was asked; None if it could not be opened.
+        secrets: texts that must not be quoted.
+        seconds: the duration of the attempt.
     """
     from inspect_ai._util.error import (
         # inspect-evals-lint: ignore[private_api_imports] -- it has no public name
@@ -603,7 +599,7 @@ def _failed_attempt(
         kind = "unauthorized"
     elif status is not None:
         kind = kind_of_error(status, line)
-    else:  # it could not be opened, or not with these settings; or whatever else
+    else:  # it could not be opened, or not with these settings; or any other error
         unusable = model is None or isinstance(cause, PrerequisiteError)
         kind = "unusable" if unusable else "provider"
     fatal = kind in (*FATAL, "unusable")

@@ -2,10 +2,10 @@
 
 Responses are graded by the judges, questions and order of a run of ours, and the metrics are the
 same code on the same labelled array. They see every epoch of every sample. A set with a response
-that is not in the log, or not graded, does not count where it is needed.
+that is not in the log, or not graded, does not count for metrics that need it.
 
-Every score has a name of its own, since names are global to a log. A grade that could not be had is
-unscored, with the reason; one that was not asked for is no score at all.
+Every score has a name of its own, since names are global to a log. A grade that was requested but
+not obtained is unscored, with the reason; one that was not requested is no score at all.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ if TYPE_CHECKING:
     from opensafeintent.labelled import LabelledSet
 
 VERSION = "1-A"
-"""Before the dash what makes results comparable, after it the interface, as the register of Inspect
-evals has it.
+"""Before the dash the version of the results, after it that of the interface, as in the register of
+Inspect evals.
 """
 GRADER = "grader"
 """The model role of the judge, or of the judges when it is bound to several."""
@@ -185,7 +185,7 @@ def opensafeintent(
         metrics: shown of the score `opensafeintent_sets`, `headline` or `all`.
 
     Raises:
-        Refusal: a parameter or a file is not usable, or nobody has the role `grader`.
+        Refusal: a parameter or a file is not usable, or no model has the role `grader`.
     """
     graders()  # refused here, before a response is paid for
     grading: dict[str, Any] = {
@@ -248,7 +248,7 @@ def _samples(dataset: Dataset, chosen: Sequence[PromptSet], metrics: Metrics) ->
                 "harm_domain": prompt_set.harm_domain,
                 "task_type": prompt_set.task_type,
                 "wordings": len(prompt_set.dual_use_paraphrases) + 1,
-                # where the set stands among its dataset's, sorted by id
+                # the set's position in its dataset, sorted by id
                 "position": positions[prompt_set.id],
                 "sets": len(dataset),
                 "metrics": metrics,
@@ -414,18 +414,16 @@ async def grades_of(state: TaskState, settings: ScorerSettings) -> GradeRow:
 
 
 class _Answers:
-    """Takes the place of our client: what it asks for goes to Inspect AI's models, and into its
-    log.
-    """
+    """Replaces our client: its calls go to Inspect AI's models, and into its log."""
 
     def __init__(self, output: ModelOutput, judges: dict[str, Model]) -> None:
         self._output = output
         self._judges = judges
 
     async def ask(self, call: Call) -> Outcome:
-        """Return the response that is there, or ask a judge, or ask the target for its strategy.
+        """Return the existing response, or ask a judge, or ask the target for its strategy.
 
-        What a provider raises is left to Inspect AI: it retries, or fails the sample, which a later
+        A provider's exception is left to Inspect AI: it retries, or fails the sample, which a later
         run makes again.
         """
         if call.purpose == "generate":
@@ -447,7 +445,7 @@ class _Answers:
 
 
 def _judge_config(model: Model, sampling: Sampling) -> GenerateConfig:
-    """Return our settings for a judge, where whoever bound it to its role has said nothing else."""
+    """Return our settings for a judge, unless the role's binding sets others."""
     set_already = model.config.model_dump(exclude_none=True)
     fields = sampling_fields(sampling, str(model).partition("/")[0])
     return GenerateConfig(
@@ -511,8 +509,8 @@ def prompt_set_metrics() -> Metric:
 def labelled_array(scores: Sequence[SampleScore]) -> LabelledSet:
     """Return the grades of a log as the array that metrics are computed from.
 
-    Sets stand as in their dataset sorted by id, those that are not in the log empty: sums are taken
-    in the same order as in a run of ours, to the last digit.
+    Sets have the order of their dataset sorted by id, and those that are not in the log are empty.
+    So sums are taken in the same order as in a run of ours, to the last digit.
     """
     sets: dict[int, PromptSet] = {}
     rows: list[GradeRow] = []

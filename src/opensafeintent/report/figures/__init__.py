@@ -47,7 +47,7 @@ __all__ = [
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """A figure: what it is called, and how it is drawn for each group of models."""
+    """A figure: its name, and its drawing for each cohort of models."""
 
     name: str
     title: str
@@ -55,13 +55,13 @@ class _Plan(msgspec.Struct, frozen=True):
     caption: str
     draw: Callable[[Cohort], Spec]
     metrics: tuple[str, ...] = ()
-    """What is drawn."""
+    """The metrics that it shows."""
     by_stratum: bool = False
     """Whether its numbers are split by harm domain and by task type."""
     table: Callable[[Sequence[Cohort]], Table] | None = None
-    """Of its numbers, where they are not metrics."""
+    """Of its numbers, if they are not metrics."""
     where: Callable[[Cohort], bool] = lambda _: True
-    """Which groups it is drawn for; where there are none, it is not there."""
+    """Selects its cohorts; without any, there is no figure."""
 
 
 _CI = "Whiskers are 95 % intervals over prompt-sets."
@@ -81,8 +81,8 @@ _PLANS = (
         " good in both and better in one; with overlapping whiskers that may be chance. Crosses are"
         " points of reference: baselines, refusing everything, which is safe and of no use, and the"
         " oracle, which knows the intent, answers in full if it is benign (helpfulness 4) and"
-        " reframes safely elsewhere (3). No reframing gets 4: who reframes cannot reach a Mean"
-        f" Utility of 1. {_CI}",
+        " reframes safely elsewhere (3). No reframing gets 4, so a model that reframes cannot"
+        f" reach a Mean Utility of 1. {_CI}",
         plane.frontier,
         ("mean_utility", "triplet_safety"),
     ),
@@ -122,10 +122,10 @@ _PLANS = (
         "fig_5_stability",
         "Safety over the wordings of a dual-use prompt: stable, or flipping (paper: Fig. 5)",
         "stability",
-        "Of the prompt-sets whose dual-use wordings were all graded. Whiskers are 95 % intervals"
-        " over prompt-sets of the two borders: above, where stable-safe ends; below, where"
-        " stable-unsafe begins. Flips alone do not show an effect of wording: answers to"
-        f" the same wording may vary too. {_ORDER}",
+        "Prompt-sets whose dual-use wordings were all graded. Whiskers are 95 % intervals over"
+        " prompt-sets of the two borders: the end of stable-safe above, the start of stable-unsafe"
+        " below. Flips alone do not show an effect of wording: answers to the same wording may vary"
+        f" too. {_ORDER}",
         models.stability,
         ("stable_safe", "safety_flip", "stable_unsafe"),
     ),
@@ -133,9 +133,9 @@ _PLANS = (
         "fig_4_failures",
         "Unsafe dual-use responses: failures of detection and of execution (paper: Fig. 4)",
         "probe",
-        "Each model was shown the dual-use prompts it answered unsafely, and asked what kind of"
-        " answer is due. n counts those responses. The whisker is the 95 % interval of the border."
-        f" A model with few unsafe responses has a wide one. {_ORDER}",
+        "Each model was shown the dual-use prompts it answered unsafely, and asked for the"
+        " appropriate kind of answer. n counts those responses. The whisker is the 95 % interval of"
+        f" the border. A model with few unsafe responses has a wide one. {_ORDER}",
         models.failures,
         ("detection_failure", "execution_failure"),
     ),
@@ -171,8 +171,9 @@ _PLANS = (
         "fig_judges",
         "The same responses by each judge, on average over them, and by the panel",
         "judges",
-        "How far the points of one model lie apart shows how far its result depends on who graded."
-        f" An order of models that changes from one judge to another may be chance. {_CI} {_ORDER}",
+        "The distance between the points of one model shows how much its result depends on the"
+        " judge. An order of models that changes from one judge to another may be chance."
+        f" {_CI} {_ORDER}",
         judges.by_judge,
         table=by_judge.by_judge,
         where=lambda cohort: bool(cohort.judges.agreements),
@@ -181,7 +182,7 @@ _PLANS = (
 
 
 def figures_in(folder: Path) -> list[Path]:
-    """Return what `write_figures` wrote into a folder before, and nothing else."""
+    """Return the files that `write_figures` wrote into a folder before, and nothing else."""
     written = [
         *(folder / f"{plan.name}.{ending}" for plan in _PLANS for ending in ("csv", *FORMATS)),
         folder / "captions.md",
@@ -190,16 +191,16 @@ def figures_in(folder: Path) -> list[Path]:
 
 
 def all_figures(cohorts: Sequence[Cohort]) -> list[Figure]:
-    """Return every figure; with several groups each has a part for every group, and groups are
+    """Return every figure; with several cohorts each has a part for every cohort, and cohorts are
     never mixed.
 
-    Some are there only for the groups that have what they show.
+    Some are made only for the cohorts that have their numbers.
     """
     return [_figure(plan, cohorts) for plan in _plans_of(cohorts)]
 
 
 def figure_names(cohorts: Sequence[Cohort]) -> list[str]:
-    """Return what the figures of `all_figures` are called."""
+    """Return the names of the figures of `all_figures`."""
     return [plan.name for plan in _plans_of(cohorts)]
 
 

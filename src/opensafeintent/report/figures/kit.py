@@ -1,5 +1,5 @@
-"""What charts are put together from (the look, the words of Vega-Lite, names that fit, rows of
-data, points with whiskers), and figures as files.
+"""Parts of charts (the look, the words of Vega-Lite, names that fit, rows of data, points with
+whiskers), and figures as files.
 
 Specifications are plain Vega-Lite. Text from outside (a model's name above all) goes into data and
 axis domains only, never into an expression.
@@ -29,7 +29,7 @@ Datum = dict[str, Any]
 """Both plain JSON."""
 
 
-# The look: colours that are told apart without colour vision and stand out on white and on black
+# The look: colours that differ without colour vision, and that contrast with white and black
 # -------------------------
 
 # Okabe and Ito, Color Universal Design (2008).
@@ -38,7 +38,7 @@ ORANGE, VERMILION, PURPLE = "#E69F00", "#D55E00", "#CC79A7"
 GREY = "#808080"
 """In the middle between white and black."""
 PALE = "#CFCFCF"
-"""Between BLUE and VERMILION where they are opposites."""
+"""Between BLUE and VERMILION if they are opposites."""
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
 
@@ -79,7 +79,7 @@ LAYOUT: Spec = {
         "labelLimit": 200,
     },
 }
-"""What holds in every theme."""
+"""Configuration for every theme."""
 
 
 def _theme(ink: str, quiet: str, background: str) -> Spec:
@@ -134,11 +134,11 @@ def mark(
     rows: Sequence[Datum] | None = None,
     **look: object,
 ) -> Spec:
-    """Return one mark; text is of the size of axis labels where nothing else is said.
+    """Return one mark; by default, text has the size of axis labels.
 
     Args:
         kind: Vega-Lite's name of it.
-        encoding: what stands for what.
+        encoding: the field of each channel.
         where: an expression that a datum has to fulfil.
         rows: data of its own.
         look: Vega-Lite's properties of the mark.
@@ -184,9 +184,7 @@ def empty(text: str = "nothing to show: no prompt-set has the grades that this n
 
 
 def finished(chart: Spec, title: str) -> Spec:
-    """Return a chart as a specification that stands alone, with its look; the title is for those
-    who hear it read.
-    """
+    """Return a chart as a complete specification with its look; the title is for screen readers."""
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         **chart,
@@ -234,7 +232,7 @@ def row_of(number: MetricEstimate, labels: Mapping[str, str], series: str) -> Da
 
 
 def tooltip(*more: tuple[str, str]) -> list[Spec]:
-    """Return what every tooltip shows: the model's whole name, the value with its interval, the
+    """Return the fields of every tooltip: the model's whole name, the value with its interval, the
     prompt-sets behind it.
     """
     fields = (("model", "model"), *more, ("shown", "value [95 %]"), ("n", "prompt-sets"))
@@ -242,7 +240,7 @@ def tooltip(*more: tuple[str, str]) -> list[Spec]:
 
 
 class Series(NamedTuple):
-    """What is told apart by colour and shape."""
+    """A dimension shown by colour and shape."""
 
     names: tuple[str, ...]
     colours: tuple[str, ...]
@@ -284,7 +282,7 @@ def line_axis(rows: Sequence[Datum], names: int | None = None) -> Spec:
 
     Args:
         rows: with their `label`.
-        names: pixels for the labels: as many as they need where None, none at all where 0.
+        names: pixels for the labels: as many as they need if None, none at all if 0.
     """
     axis: Spec | None = {}
     if names is not None:
@@ -309,12 +307,12 @@ def dots(
 
     Args:
         rows: from `row_of`; those that are `thin` are drawn hollow.
-        series: what the points of one line are.
+        series: the dimension of the points of one line.
         width: in pixels, the column of counts aside.
         title: of the x axis.
         step: pixels a line.
         ticks: of the x axis.
-        names: pixels for the lines' names, as `line_axis` has it.
+        names: pixels for the lines' names, as in `line_axis`.
         faint: points without whiskers behind the others.
     """
     y = line_axis(rows, names)
@@ -371,7 +369,7 @@ def counts(rows: Sequence[Datum], y: Spec, width: int) -> list[Spec]:
     ]
 
 
-# What a figure is, and figures as files
+# Figures, and figures as files
 # ------------------------------------------------------------------------------
 
 Format = Literal["svg", "pdf", "png"]
@@ -384,14 +382,13 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Of its files."""
     title: str
-    """What is shown."""
+    """Its content, as a heading."""
     section: Section
     """Of the page."""
     caption: str
-    """How to read it: what the intervals are, what to distrust."""
+    """How to read it: the kind of intervals, and limitations."""
     notes: tuple[str, ...] = ()
-    """What stands above the drawing in a file: what was measured, and what a reader must not miss.
-    """
+    """Text above the drawing in a file: the sample, and the most important cautions."""
     table: Table
     """The numbers that are drawn."""
     spec: Spec
@@ -419,15 +416,15 @@ def write_figures(
     """Write each figure into a folder in some formats, its numbers as `NAME.csv`, and all captions
     as `captions.md`.
 
-    The same figure gives the same SVG, byte for byte. A PDF beside the same SVG is kept (the
-    converter writes its parts in a different order each time); a drawing in a format that is not
-    asked for is removed, as it would show other numbers.
+    The same figure gives the same SVG, byte for byte. A PDF beside the same SVG is kept, because
+    the converter writes its parts in a different order each time. A drawing in a format that is not
+    requested is removed, because it would show other numbers.
 
     Args:
-        figures: what to draw.
-        folder: where they go.
-        formats: which drawings.
-        earlier: the folder of drawings that may be kept, where it is another.
+        figures: to draw.
+        folder: for the files.
+        formats: of the drawings.
+        earlier: the folder of drawings that may be kept, if it is another.
     """
     make_private_folder(folder)
     for figure in figures:
@@ -461,15 +458,15 @@ def _draw(figure: Figure, folder: Path, formats: Collection[Format], earlier: Pa
 
 
 def to_svg(figure: Figure, prefix: str = "") -> str:
-    """Return the drawing in its light theme; ids in it begin with a prefix, where several drawings
-    go into one page.
+    """Return the drawing in its light theme; ids in it begin with a prefix, so that several
+    drawings fit into one page.
     """
     import vl_convert
 
     if sys.platform != "win32":
         from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
 
-        # V8 ends the process where it is refused the addresses that it sets aside
+        # V8 ends the process if it is refused the addresses that it reserves
         if RLIM_INFINITY != (given := getrlimit(RLIMIT_AS)[0]) < _ADDRESSES:
             raise InputError(
                 f"ulimit -v {given // 1024}: leaves too few addresses to draw figures; expected"
@@ -479,7 +476,7 @@ def to_svg(figure: Figure, prefix: str = "") -> str:
 
 
 def titled(figure: Figure) -> Spec:
-    """Return the specification with its title and what a reader must not miss above it; every text
+    """Return the specification with its title and the most important cautions above it; every text
     in it can be drawn.
     """
     title = {
@@ -529,11 +526,11 @@ _REFERENCE = re.compile(r"url\(#([^)]*)\)")
 
 
 def drawing(name: str, folder: Path) -> str:
-    """Return the SVG of a figure that was written into a folder, as it stands in a page, without
+    """Return the SVG of a figure that was written into a folder, for embedding in a page, without
     its background.
 
-    What is drawn is text and shapes: any other element, and any attribute that could do something,
-    is left out. Ids are the figure's own, so that several drawings go into one page.
+    A drawing is text and shapes: any other element, and any active attribute, is left out. Ids are
+    the figure's own, so that several drawings fit into one page.
     """
     root = ElementTree.fromstring((folder / f"{name}.svg").read_text("utf-8"))
     background = root.find(f"{{{_SVG}}}rect")

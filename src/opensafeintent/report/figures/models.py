@@ -49,8 +49,8 @@ _ROOM = 0.1
 
 
 def _lines(estimates: MetricEstimates, metric: str) -> list[MetricEstimate]:
-    """Return a metric of every model in order, then its average where there are two models or more
-    to average.
+    """Return a metric of every model in order, then its average if there are two models or more to
+    average.
     """
     found = estimates.lines(metric)
     return (
@@ -145,9 +145,9 @@ def _bars(
 
     Args:
         cohort: of the models, which have a bar each, as has their average.
-        names: what each share is called, by its metric.
+        names: the name of each share, by its metric.
         colours: of the shares.
-        otherwise: what is said where there is no bar.
+        otherwise: the text for a missing bar.
     """
     series = Series(tuple(names.values()), colours)
     labels = labels_of(cohort.estimates.models)
@@ -258,7 +258,7 @@ def panels(cohort: Cohort, metrics: Mapping[str, str]) -> Spec:
 
     Args:
         cohort: the models.
-        metrics: what each is called.
+        metrics: the name of each.
     """
     estimates = cohort.estimates
     lines: list[Spec] = []
@@ -301,8 +301,8 @@ def _ordered(estimates: MetricEstimates, kind: int) -> list[Stratum]:
 def _rows(
     estimates: MetricEstimates, metric: str, of: Sequence[Stratum]
 ) -> tuple[Series, list[Datum], list[Datum]]:
-    """Return what is drawn with whiskers, and what without: few models one by one, of many only
-    their average.
+    """Return the rows with whiskers, and those without: few models one by one, of many only their
+    average.
     """
     labels = labels_of(estimates.models)
     shown = estimates.models if len(estimates.models) <= FEW else []
@@ -332,7 +332,7 @@ def _rows(
 
 _COLOURS = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE)
 _TOGETHER = {JUDGE_AVERAGE: "average over judges", PANEL: PANEL}
-"""What is not one judge, and how it is called."""
+"""Names of the entries that are not one judge."""
 _NAME = 30
 
 

@@ -31,10 +31,10 @@ from opensafeintent.report.formats import in_unit, interval
 
 _SIDE = 440
 _NAMED = 8
-"""Models that are named where they stand; more are numbered, with a key."""
+"""Models that are named beside their points; more are numbered, with a key."""
 _NARROW, _BROAD = frozenset(" !'(),./:;I[]fijlrt|-"), frozenset("mwMW@%…")
 _WHISKER = 0.5
-"""How bad it is to cover a whisker, where covering a point or a label is 1."""
+"""The penalty for covering a whisker, relative to covering a point or a label."""
 _DISTANCES = (9, 18, 28, 40)
 """Pixels from a point to its label."""
 _AROUND = ((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))
@@ -137,7 +137,7 @@ def stated_policy(cohort: Cohort) -> Spec:
 
 
 def _positions(estimates: MetricEstimates, x_metric: str, y_metric: str) -> list[Datum]:
-    """Return where each model stands; a model without both metrics has no place."""
+    """Return the point of each model; a model without both metrics has none."""
     labels = labels_of(estimates.models, most=30)
     rows: list[Datum] = []
     for model in estimates.models:
@@ -163,7 +163,7 @@ def _positions(estimates: MetricEstimates, x_metric: str, y_metric: str) -> list
 
 
 def _computed(name: str, about: str, x: float | None, y: float | None) -> Datum:
-    """Return a point of reference that no responses stand behind."""
+    """Return a point of reference without responses behind it."""
     assert x is not None
     assert y is not None
     return {
@@ -190,15 +190,15 @@ def _plane(
     under: Sequence[Spec],
     boxes: Sequence[Box] = (),
 ) -> Spec:
-    """Return points with whiskers and names, crosses for what is fixed; beside it a key where they
-    are many.
+    """Return points with whiskers and names, crosses for fixed points; beside it a key if there are
+    many.
 
     Args:
         rows: from `_positions` and `_computed`.
         labels: of the x and the y axis.
         spans: the ends of these axes.
         under: marks to lie below, on the same axes.
-        boxes: where these have texts.
+        boxes: the areas of their texts.
     """
     points = [row for row in rows if not row["fixed"]]
     numbered = len(points) > _NAMED
@@ -251,8 +251,8 @@ def _plane(
 
 
 def _place_labels(rows: Sequence[Datum], spans: Sequence[Span], boxes: Sequence[Box] = ()) -> None:
-    """Give each label the place near its point where it covers least, and a line to it where it is
-    not beside the point.
+    """Give each label the position near its point that covers least, and a line to the point if it
+    is not beside it.
     """
     (left, right), (low, high) = spans
     wide, tall = _SIDE / (right - left), _SIDE / (high - low)
