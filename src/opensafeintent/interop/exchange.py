@@ -118,12 +118,12 @@ def write_every_eval_ever(
             ]
             known = msgspec.json.encode([timeless, info], order="sorted")
             name = str(UUID(sha256_hex(known)[:32], version=4))
-            place = Path("data", _COLLECTION, *_folders(info["id"]))
-            make_private_folder(out / place)
+            folder = Path("data", _COLLECTION, *_folders(info["id"]))
+            make_private_folder(out / folder)
             if texts is not None:
                 lines = list(_samples(cohort, model, record, texts(cohort, model)))
                 content = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
-                path = place / f"{name}_samples.jsonl"
+                path = folder / f"{name}_samples.jsonl"
                 record["detailed_evaluation_results"] = {
                     "format": "jsonl",
                     "file_path": path.as_posix(),
@@ -138,7 +138,7 @@ def write_every_eval_ever(
                 }
                 write_private(out / path, content)
                 written.append(out / path)
-            written.append(out / place / f"{name}.json")
+            written.append(out / folder / f"{name}.json")
             write_private(written[-1], msgspec.json.format(msgspec.json.encode(record), indent=1))
     return written
 

@@ -45,10 +45,10 @@ def records_of_tool(records: Sequence[Located], path: Path) -> list[Located] | N
         model = _lm_eval_model(path)
         filters = {row.get("filter") for _, row in records[:1]}  # each repeats the same responses
         return [
-            found
+            record
             for location, row in records
             if not isinstance(row, dict) or row.get("filter") in filters
-            for found in _lm_eval(Record(row, location), model)
+            for record in _lm_eval(Record(row, location), model)
         ]
     return None
 

@@ -77,17 +77,17 @@ def metrics_json(cohorts: Sequence[Cohort]) -> Json:
 def _models_json(cohort: Cohort) -> dict[str, Json]:
     overall = cohort.estimates.overall
     return {
-        found.model: {
-            **{metric: _entry(overall[found.model, metric]) for metric in METRICS},
+        wording.model: {
+            **{metric: _entry(overall[wording.model, metric]) for metric in METRICS},
             "paraphrase_effect": {  # no sum over sets alone, and so without bounds
-                **msgspec.to_builtins(found.excess),
+                **msgspec.to_builtins(wording.excess),
                 "bounds": None,
-                "between": found.between.value,
-                "within": found.within.value,
-                "unknown": found.unknown,
+                "between": wording.between.value,
+                "within": wording.within.value,
+                "unknown": wording.unknown,
             },
         }
-        for found in cohort.wordings
+        for wording in cohort.wordings
     }
 
 
@@ -121,16 +121,16 @@ def _comparisons_json(cohort: Cohort) -> Json:
                 {
                     "a": cohort.models[a],
                     "b": cohort.models[b],
-                    "difference": found.value,
-                    "ci": found.interval,
-                    "n": found.n,
-                    "p": found.p,
-                    "p_adjusted": found.p_adjusted,
-                    "minimum_detectable_difference": found.minimum_detectable_difference,
-                    "family": found.pairs,
+                    "difference": difference.value,
+                    "ci": difference.interval,
+                    "n": difference.n,
+                    "p": difference.p,
+                    "p_adjusted": difference.p_adjusted,
+                    "minimum_detectable_difference": difference.minimum_detectable_difference,
+                    "family": difference.pairs,
                 }
                 for a, b in combinations(range(len(cohort.models)), 2)
-                if (found := comparison.pair(a, b))
+                if (difference := comparison.pair(a, b))
             ],
             "rank_intervals": dict(
                 zip(
@@ -184,33 +184,33 @@ def judges_json(cohort: Cohort) -> Json:
     `ranks` (metric, then judge, then model), `agreement` and `rank_changes`. If responses were
     graded twice: `noise`, by judge.
     """
-    found: Json = {}
+    result: Json = {}
     if graders := cohort.judges.graders:
-        found["models"] = {
+        result["models"] = {
             model: {
-                grader.name: {metric: grader.estimates[metric][place] for metric in SHOWN}
+                grader.name: {metric: grader.estimates[metric][index] for metric in SHOWN}
                 for grader in graders
             }
-            for place, model in enumerate(cohort.models)
+            for index, model in enumerate(cohort.models)
         }
-        found["ranks"] = {
+        result["ranks"] = {
             metric: {
                 grader.name: {
                     model: {
-                        "rank": grader.rank(metric, place),
-                        "interval": grader.rank_interval(metric, place),
+                        "rank": grader.rank(metric, index),
+                        "interval": grader.rank_interval(metric, index),
                     }
-                    for place, model in enumerate(cohort.models)
+                    for index, model in enumerate(cohort.models)
                 }
                 for grader in graders
             }
             for metric in PRIMARY
         }
-        found["agreement"] = cohort.judges.agreements
-        found["rank_changes"] = {metric: cohort.judges.rank_changes(metric) for metric in PRIMARY}
+        result["agreement"] = cohort.judges.agreements
+        result["rank_changes"] = {metric: cohort.judges.rank_changes(metric) for metric in PRIMARY}
     if noise := cohort.judges.noise:
-        found["noise"] = noise
-    return found
+        result["noise"] = noise
+    return result
 
 
 def request_swap_json(cohort: Cohort) -> Json:
@@ -230,13 +230,13 @@ def _safe_up_to_1_json(cohort: Cohort) -> Json:
     """
     return {
         "models": {
-            model: {metric: cohort.safe_up_to_1.estimates[metric][place] for metric in SHOWN}
-            for place, model in enumerate(cohort.models)
+            model: {metric: cohort.safe_up_to_1.estimates[metric][index] for metric in SHOWN}
+            for index, model in enumerate(cohort.models)
         },
         "ranks": {
             metric: {
-                model: cohort.safe_up_to_1.rank(metric, place)
-                for place, model in enumerate(cohort.models)
+                model: cohort.safe_up_to_1.rank(metric, index)
+                for index, model in enumerate(cohort.models)
             }
             for metric in PRIMARY
         },
@@ -278,7 +278,7 @@ def measured_of(cohort: Cohort) -> tuple[str, str]:
 
 
 def numbered(cohorts: Sequence[Cohort]) -> Column:
-    """Return the column of the cohort's number, from 1; people see it first, if there are several."""
+    """Return the column of the cohort's number; people see it first if there are several."""
     return Column("group", "Group" if len(cohorts) > 1 else None, "count", order=-2)
 
 

@@ -106,7 +106,7 @@ def data_table(table: Table) -> tuple[str, str]:
         for row in rows
     ]
     first, further = "\n".join(body[:_AT_ONCE]), "\n".join(body[_AT_ONCE:])
-    told = (
+    note = (
         f"The first {_AT_ONCE} of {len(table.rows):,} lines; all of them are in"
         f" {html.escape(table.name)}.csv."
     )
@@ -115,7 +115,7 @@ def data_table(table: Table) -> tuple[str, str]:
         f'<table aria-label="{title}" data-name="{html.escape(table.name)}"'
         f' data-of="{len(table.rows)}">\n'
         f"<thead><tr>{head}</thead>\n<tbody>\n{first}\n</tbody></table></div>"
-        f"{f'<noscript><p class=note>{told}</p></noscript>' if further else ''}"
+        f"{f'<noscript><p class=note>{note}</p></noscript>' if further else ''}"
     ), further
 
 
@@ -253,13 +253,13 @@ class Page:
                 it contains.
             drawings: of the figures, by name.
         """
-        found: dict[Section, list[Shown]] = {}
+        parts: dict[Section, list[Shown]] = {}
         for figure in figures:
             caption = figure.caption
             for note in said:
                 caption = caption.replace(note, "")
             drawn = drawings.get(figure.name)
-            found.setdefault(figure.section, []).append(
+            parts.setdefault(figure.section, []).append(
                 Shown(
                     kind="figure",
                     key=f"{prefix}figure-{figure.name}",
@@ -273,7 +273,7 @@ class Page:
         for table in tables:
             if table.section:
                 key = f"{prefix}table-{table.name}"
-                found.setdefault(table.section, []).append(
+                parts.setdefault(table.section, []).append(
                     Shown(
                         kind="table",
                         key=key,
@@ -283,7 +283,7 @@ class Page:
                         table=self._put_table(key, table),
                     )
                 )
-        return found
+        return parts
 
     def _put_table(self, key: str, table: Table) -> Markup:
         """Put in a table whose rows lie below an anchor."""
@@ -468,9 +468,9 @@ def _part(
         for table in (headline_table(cohort), *own, with_and_without(cohort.changes))
         if table.rows and table.name not in drawn
     ]
-    said = sorted({*cohort_notes(cohorts), *cohort_notes([cohort]), UNDEFINED})
+    notes = sorted({*cohort_notes(cohorts), *cohort_notes([cohort]), UNDEFINED})
     prefix = "" if alone else f"part-{index + 1}-"
-    content = page.sections(shown, figures, prefix=prefix, said=said, drawings=drawings)
+    content = page.sections(shown, figures, prefix=prefix, said=notes, drawings=drawings)
     return _Part(
         prefix=prefix,
         heading=_heading(cohort),
@@ -640,7 +640,7 @@ def _templates(templates: Sequence[tuple[str, str]], runs: Sequence[GradedRun]) 
 def _sampling(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]:
     """Return the sampling of the targets, if all runs of the cohort agree on it."""
     names = {origin.run for origin in cohort.origins.values()}
-    found = {
+    settings = {
         (
             sampling.temperature,
             sampling.max_tokens,
@@ -650,9 +650,9 @@ def _sampling(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]
         for run in runs
         if run.name in names and (sampling := run.manifest.target_sampling) is not None
     }
-    if len(found) != 1:
-        return [("Sampling", "differs between runs")] if found else []
-    temperature, tokens, system, preset = found.pop()
+    if len(settings) != 1:
+        return [("Sampling", "differs between runs")] if settings else []
+    temperature, tokens, system, preset = settings.pop()
     facts = (
         ""
         if all(map(is_in_process, cohort.models))

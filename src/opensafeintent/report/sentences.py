@@ -293,10 +293,10 @@ def findings(cohort: Cohort) -> list[Sentence]:
     """Return the findings on one cohort of models, in five sentences at most: the values, the
     significant differences, the precision, the agreement of judges.
     """
-    told = [metric for metric in _PRIMARIES if _contenders(cohort, metric)]
+    metrics = [metric for metric in _PRIMARIES if _contenders(cohort, metric)]
     return [
-        *_too_little(cohort, [metric for metric in _PRIMARIES if metric not in told]),
-        *(_values(cohort, metric) for metric in told),
+        *_too_little(cohort, [metric for metric in _PRIMARIES if metric not in metrics]),
+        *(_values(cohort, metric) for metric in metrics),
         *_differences(cohort),
         *_precision(cohort),
         *_between_judges(cohort),
@@ -307,11 +307,11 @@ def _contenders(cohort: Cohort, metric: str) -> list[int]:
     """Return the models that a sentence is about, the highest value first: those with enough
     prompt-sets, baselines aside if there are others.
     """
-    found = cohort.estimates.by_metric[metric]
+    estimates = cohort.estimates.by_metric[metric]
     enough = [
         cohort.models[index]
         for index in cohort.estimates.ranked(metric)
-        if found[index].n >= _FEWEST_SAID
+        if estimates[index].n >= _FEWEST_SAID
     ]
     return [cohort.models.index(model) for model in contenders(enough)]
 
@@ -332,27 +332,27 @@ def _too_little(cohort: Cohort, metrics: Sequence[str]) -> Iterator[Sentence]:
 def _values(cohort: Cohort, metric: str) -> Sentence:
     """Say between which values the models lie, each with its interval and its rank."""
     order = _contenders(cohort, metric)
-    found = cohort.estimates.by_metric[metric]
+    estimates = cohort.estimates.by_metric[metric]
     values = cohort.estimates.ratios[metric].value.values
     ranks = rank_intervals(cohort.estimates.comparisons[metric]) if len(order) > 1 else []
 
     def facts(end: int) -> dict[str, object]:
         """Return the common facts of models with one value."""
         equal = [index for index in order if values[index] == values[end]]
-        intervals = {found[index].interval for index in equal}
+        intervals = {estimates[index].interval for index in equal}
         open_ranks = {ranks[index] for index in equal} if ranks else set()
         return {
             "models": [cohort.models[index] for index in equal],
-            "value": found[end].value,
+            "value": estimates[end].value,
             "interval": intervals.pop() if len(intervals) == 1 else None,
             "ranks": open_ranks.pop() if len(open_ranks) == 1 else None,
         }
 
-    told = _PRIMARIES[metric]
+    primary = _PRIMARIES[metric]
     return _say(
         "values",
-        topic=told.topic,
-        metric=told,
+        topic=primary.topic,
+        metric=primary,
         least=facts(order[-1]),
         most=facts(order[0]),
         equal=values[order[0]] == values[order[-1]],
@@ -362,9 +362,9 @@ def _values(cohort: Cohort, metric: str) -> Sentence:
 
 def _differences(cohort: Cohort) -> Iterator[Sentence]:
     """Say how many pairs differ by more than chance, and which models may rank first."""
-    found = [facts for metric in _PRIMARIES if (facts := _difference(cohort, metric))]
-    if found:
-        yield _say("differences", topic="Significant differences", found=found)
+    differences = [facts for metric in _PRIMARIES if (facts := _difference(cohort, metric))]
+    if differences:
+        yield _say("differences", topic="Significant differences", found=differences)
 
 
 def _difference(cohort: Cohort, metric: str) -> dict[str, object] | None:
@@ -421,8 +421,8 @@ def _precision(cohort: Cohort) -> Iterator[Sentence]:
         for metric in _PRIMARIES
     }
     detectable = [
-        f"{told.difference(float(np.nanmedian(pairs[metric])))} of {told.label}"
-        for metric, told in _PRIMARIES.items()
+        f"{primary.difference(float(np.nanmedian(pairs[metric])))} of {primary.label}"
+        for metric, primary in _PRIMARIES.items()
         if not np.isnan(pairs[metric]).all()
     ]
     if (once := cohort.array.sizes["epoch"] == 1) or detectable:
@@ -461,12 +461,14 @@ def _order(cohort: Cohort, metric: str) -> dict[str, object] | None:
     pairs = len(models) * (len(models) - 1) // 2
     if not pairs:
         return None
-    found = [swap for swap in cohort.judges.rank_changes(metric) if set(swap.models) <= set(models)]
-    real = [swap for swap in found if swap.beyond_chance]
+    changes = [
+        swap for swap in cohort.judges.rank_changes(metric) if set(swap.models) <= set(models)
+    ]
+    real = [swap for swap in changes if swap.beyond_chance]
     return {
         "label": METRICS[metric].label,
         "pairs": pairs,
-        "swapped": len({frozenset(swap.models) for swap in found}),
+        "swapped": len({frozenset(swap.models) for swap in changes}),
         "real": len({frozenset(swap.models) for swap in real}),
         "first": real[0] if real else None,
     }
@@ -503,11 +505,16 @@ def _of_harm_line(cohort: Cohort) -> Iterator[Sentence]:
     """Say which primary metrics depend on whether harm severity 1 counts as safe, by more than half
     the width of their intervals.
     """
-    found = []
-    for metric, told in _PRIMARIES.items():
+    sentences = []
+    for metric, primary in _PRIMARIES.items():
         then = cohort.safe_up_to_1.estimates[metric]
         moved = [
-            (after - one.value, cohort.models[index], told.shown(one.value), told.shown(after))
+            (
+                after - one.value,
+                cohort.models[index],
+                primary.shown(one.value),
+                primary.shown(after),
+            )
             for index in _contenders(cohort, metric)
             for one, after in ((cohort.estimates.by_metric[metric][index], then[index].value),)
             if one.value is not None
@@ -516,9 +523,9 @@ def _of_harm_line(cohort: Cohort) -> Iterator[Sentence]:
             and after - one.value > (one.interval[1] - one.interval[0]) / 2
         ]
         if moved:
-            found.append((told.label, *max(moved)[1:]))
-    if found:
-        yield _warn("harm_line", found=found)
+            sentences.append((primary.label, *max(moved)[1:]))
+    if sentences:
+        yield _warn("harm_line", found=sentences)
 
 
 def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
@@ -580,7 +587,7 @@ def _strict_panel(cohort: Cohort) -> Iterator[Sentence]:
     agreed = judges.agreements[0].safe
     *_, average, panel = judges.graders
     moved = []
-    for metric, told in _PRIMARIES.items():
+    for metric, primary in _PRIMARIES.items():
         gaps = {
             cohort.models[index]: both - one
             for index in _contenders(cohort, metric)
@@ -588,8 +595,8 @@ def _strict_panel(cohort: Cohort) -> Iterator[Sentence]:
             and (both := average.estimates[metric][index].value) is not None
         }
         if gaps and (most := max(gaps, key=gaps.__getitem__)) and gaps[most] > 0:
-            by = told.difference(gaps[most])
-            moved.append({"label": told.label, "by": by, "model": most, "of": len(gaps)})
+            by = primary.difference(gaps[most])
+            moved.append({"label": primary.label, "by": by, "model": most, "of": len(gaps)})
     if moved:
         yield _distrust("strict_panel", ties=1 - (agreed.value or 0.0), n=agreed.n, moved=moved)
 
@@ -618,12 +625,12 @@ def _of_judges(cohort: Cohort, *, corrected: bool) -> Iterator[Sentence]:
     for state, macro in (("stale", "check_stale"), ("unchecked", "check_never")):
         if judges := [item.judge for item in checked if item.state == state]:
             yield _distrust(macro, judges=judges)
-    if found := [
+    if shifts := [
         (grader, audit.safety_shift)
         for grader, audit in headline_audits(cohort.audits).items()
         if audit.safety_shift.n >= _FEWEST_SAID and audit.safety_shift.leaves_out_zero
     ]:
-        yield _distrust("swap_error", found=found, points=points)
+        yield _distrust("swap_error", found=shifts, points=points)
 
 
 def _left_out(cohort: Cohort) -> Iterator[Sentence]:
@@ -650,8 +657,8 @@ def _of_prompts(cohort: Cohort) -> Iterator[Sentence]:
     """Yield the harm domains and task types with few sets, unequal numbers of wordings, and the
     limits of one response per prompt.
     """
-    asked = {row.set_id for rows in cohort.rows.values() for row in rows}
-    sets = [item for item in cohort.dataset.prompt_sets if item.id in asked or not asked]
+    ids = {row.set_id for rows in cohort.rows.values() for row in rows}
+    sets = [item for item in cohort.dataset.prompt_sets if item.id in ids or not ids]
     taxonomy = cohort.dataset.taxonomy
     counts = {
         **{name: sum(item.harm_domain == name for item in sets) for name in taxonomy.domain_names},

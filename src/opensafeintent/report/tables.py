@@ -342,15 +342,15 @@ def wording(cohorts: Sequence[Cohort]) -> Table:
         ),
         rows=[
             (
-                *lead_of(cohorts, index, found.model),
-                found.epochs,
-                *(getattr(found, name) for name in _ESTIMATES),
-                found.unknown,
+                *lead_of(cohorts, index, estimate.model),
+                estimate.epochs,
+                *(getattr(estimate, name) for name in _ESTIMATES),
+                estimate.unknown,
             )
             for index, cohort in enumerate(cohorts)
             for place in cohort.estimates.order
-            for found in (cohort.wordings[place],)
-            if found.epochs > 1
+            for estimate in (cohort.wordings[place],)
+            if estimate.epochs > 1
         ],
         notes=(
             *cohort_notes(cohorts),
@@ -989,8 +989,8 @@ def pairs_of(cohort: Cohort, metric: str) -> Table:
     """Return the differences of every two models in one metric, in the order in which they were
     named.
     """
-    found = list(pairs(cohort, metric))
-    family = max((difference.pairs for *_, difference in found), default=1)
+    differences = list(pairs(cohort, metric))
+    family = max((difference.pairs for *_, difference in differences), default=1)
     level = f"95 % interval{f' and p for all {family} pairs at once' if family > 1 else ''}"
     return Table(
         name="pairs",
@@ -1008,9 +1008,11 @@ def pairs_of(cohort: Cohort, metric: str) -> Table:
                 part="minimum_detectable_difference",
             ),
         ),
-        rows=found,
+        rows=differences,
         bold=frozenset(
-            index for index, (*_, difference) in enumerate(found) if difference.leaves_out_zero
+            index
+            for index, (*_, difference) in enumerate(differences)
+            if difference.leaves_out_zero
         ),
     )
 
@@ -1029,8 +1031,8 @@ def ranks_of(cohort: Cohort, metric: str) -> Table:
             Column("rank", "Rank", "ranks"),
         ),
         rows=[
-            (cohort.models[place], cohort.estimates.by_metric[metric][place].value, ranks[place])
-            for place in cohort.estimates.ranked(metric)
+            (cohort.models[index], cohort.estimates.by_metric[metric][index].value, ranks[index])
+            for index in cohort.estimates.ranked(metric)
         ],
     )
 

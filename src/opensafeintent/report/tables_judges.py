@@ -132,13 +132,13 @@ def agreement(cohorts: Sequence[Cohort]) -> Table:
         rows=[
             (
                 index + 1,
-                *(found.judges if two else (f"all {len(found.judges)} judges", None)),
-                *(found.safe_rates if two else (None, None)),
-                *(getattr(found, measure) for measure in _MEASURES),
+                *(result.judges if two else (f"all {len(result.judges)} judges", None)),
+                *(result.safe_rates if two else (None, None)),
+                *(getattr(result, measure) for measure in _MEASURES),
             )
             for index, cohort in enumerate(cohorts)
-            for found in cohort.judges.agreements
-            for two in (len(found.judges) == 2,)
+            for result in cohort.judges.agreements
+            for two in (len(result.judges) == 2,)
         ],
         notes=(
             (
@@ -183,14 +183,14 @@ def noise(cohorts: Sequence[Cohort]) -> Table:
             (
                 index + 1,
                 judge,
-                found.responses,
-                found.missing,
-                *(getattr(found, measure) for measure in measures),
-                found.mean_safety_se,
-                found.mean_safety_sets,
+                result.responses,
+                result.missing,
+                *(getattr(result, measure) for measure in measures),
+                result.mean_safety_se,
+                result.mean_safety_sets,
             )
             for index, cohort in enumerate(cohorts)
-            for judge, found in cohort.judges.noise.items()
+            for judge, result in cohort.judges.noise.items()
         ],
         notes=(
             (
@@ -416,20 +416,20 @@ def _table_3(quality: Quality) -> Table:
         ),
         rows=[
             (
-                asked.question,
-                _QUESTIONS[asked.question],
-                asked.yes,
-                asked.no,
-                asked.unsure,
-                asked.blank,
-                asked.sets_twice,
-                asked.yes_rate,
-                asked.ac1,
-                asked.percent_agreement,
-                asked.alpha,
-                asked.ac1.se,
+                question.question,
+                _QUESTIONS[question.question],
+                question.yes,
+                question.no,
+                question.unsure,
+                question.blank,
+                question.sets_twice,
+                question.yes_rate,
+                question.ac1,
+                question.percent_agreement,
+                question.alpha,
+                question.ac1.se,
             )
-            for asked in quality.questions
+            for question in quality.questions
         ],
         notes=(
             (

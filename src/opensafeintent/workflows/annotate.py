@@ -158,9 +158,9 @@ def _export(
     """Write the key, and a page and a sheet for each annotator."""
     make_private_folder(settings.out)
     key_path = settings.out / "key.json"
-    asked = checked_names([name for text in settings.annotators for name in text.split(",")])
+    names = checked_names([name for text in settings.annotators for name in text.split(",")])
     before = read_key(key_path).annotators if key_path.exists() else {}
-    everyone = [*before, *(name for name in asked if name not in before)]
+    everyone = [*before, *(name for name in names if name not in before)]
     key, texts = lay_out(kind, dataset, subjects, everyone, seed=settings.seed, unit=unit)
     if not before.items() <= key.annotators.items():
         raise InputError(
@@ -170,7 +170,7 @@ def _export(
     write_key(key, key_path)
     written: list[Path] = []
     kept: list[Path] = []
-    for name in asked:
+    for name in names:
         for suffix, render in ((".html", render_page), (".csv", render_sheet)):
             path = settings.out / f"{name_safe(name)}{suffix}"
             if path.exists():

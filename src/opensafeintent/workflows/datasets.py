@@ -236,17 +236,17 @@ def dedup_dataset(
     _refuse_overwriting(name, out, report, taxonomy)
     dataset = load_dataset(name, taxonomy, max_rows)
     items = (ComparedSet(item.id, item.cell, item.wordings()) for item in dataset.prompt_sets)
-    found = duplicates(items, threshold, rule)
-    kept = tuple(item for item in dataset.prompt_sets if item.id not in found)
-    dropped = [item for item in dataset.prompt_sets if item.id in found]
+    similar = duplicates(items, threshold, rule)
+    kept = tuple(item for item in dataset.prompt_sets if item.id not in similar)
+    dropped = [item for item in dataset.prompt_sets if item.id in similar]
     result = Deduplication(
         kept=Dataset(out.stem, kept, dataset.taxonomy),
-        dropped={item.id: found[item.id] for item in dropped},
+        dropped={item.id: similar[item.id] for item in dropped},
         report=report,
     )
     make_private_folder(report.parent)
     write_dataset(result.kept, out)
-    write_private(report, b"".join(_line(item, found[item.id]) for item in dropped))
+    write_private(report, b"".join(_line(item, similar[item.id]) for item in dropped))
     return result
 
 
@@ -324,10 +324,10 @@ def check_dataset(
     dataset = load_dataset(name, taxonomy, max_rows)
     if out is not None and out.is_file():  # said before the work, not after
         raise InputError(f"{out}: is a file; expected a folder")
-    found = check(dataset) if seed is None else check(dataset, seed)
+    result = check(dataset) if seed is None else check(dataset, seed)
     if out is not None:
-        write_check(found, out)
-    return found
+        write_check(result, out)
+    return result
 
 
 def write_check(found: DatasetCheck, out: Path) -> None:

@@ -165,9 +165,9 @@ def _check_graded(
         known = {(model, *_place(row.recorded)): row.recorded for row in rows}
         brought = (one for item in by_model[model] for one in item.responses)
         for one in brought:
-            place = (model, *_place(one))
-            if place in judged and any(
-                getattr(one, what) is not None and getattr(known[place], what) is None
+            location = (model, *_place(one))
+            if location in judged and any(
+                getattr(one, what) is not None and getattr(known[location], what) is None
                 for what in SCALES
             ):
                 raise InputError(
@@ -213,8 +213,8 @@ def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
         ("another judge of modes", entry.mode_judge, log.mode_judge),
         ("another way of reading grades", entry.parse if entry.templates else "", log.grade_parse),
     )
-    for what, there, here in pairs:
-        if there and here and there != here:
+    for what, earlier, here in pairs:
+        if earlier and here and earlier != here:
             raise InputError(
                 f"{path}: was graded with {what} than this model's other responses; import into a"
                 " new --out"
@@ -379,13 +379,13 @@ def _place_of(
     """Return the set and variant that a record names, or that its prompt is of."""
     if "variant" in record:
         return record.text("id"), record.text("variant")
-    found = of_text.get(record.text("prompt"), [])
-    if not found:
+    locations = of_text.get(record.text("prompt"), [])
+    if not locations:
         record.fail("prompt", f"is no prompt of {dataset.name}, to the letter")
-    if len(found) > 1:
-        named = " and ".join(f"{set_id}, {variant}" for set_id, variant in found[:3])
+    if len(locations) > 1:
+        named = " and ".join(f"{set_id}, {variant}" for set_id, variant in locations[:3])
         record.fail("prompt", f"is that of {named}; name id and variant in its place")
-    return found[0]
+    return locations[0]
 
 
 def _dataset(

@@ -125,12 +125,14 @@ class Run:
             InputError: pandas is missing.
         """
         estimates = _stratum_numbers if strata else _numbers
-        found = [
+        numbers = [
             (index, number)
             for index, cohort in enumerate(self.cohorts)
             for number in estimates(cohort)
         ]
-        table = long.numbers_table(self.cohorts, "metrics", "", "numbers", found, by_stratum=strata)
+        table = long.numbers_table(
+            self.cohorts, "metrics", "", "numbers", numbers, by_stratum=strata
+        )
         cohort, model, *others = table.columns
         columns = (cohort, model, Column("kind"), *others, Column("rerun_se", part="rerun_se"))
         rows = [
@@ -140,7 +142,7 @@ class Run:
                 *(number.stratum if strata else ()),
                 *(number.metric, number),
             )
-            for index, number in found
+            for index, number in numbers
         ]
         return _frame_of(msgspec.structs.replace(table, columns=columns, rows=rows))
 
@@ -327,8 +329,8 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
 
 def _numbers(cohort: Cohort) -> list[MetricEstimate]:
     wordings = [
-        MetricEstimate.of(found.excess, found.model, "paraphrase_effect")
-        for found in cohort.wordings
+        MetricEstimate.of(wording.excess, wording.model, "paraphrase_effect")
+        for wording in cohort.wordings
     ]
     return [*cohort.estimates.every(), *wordings]
 

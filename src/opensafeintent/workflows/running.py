@@ -86,8 +86,8 @@ def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]
 
 def _shards_of(folder: RunFolder) -> list[Path]:
     """Return the ledgers that shards of an interrupted run have left."""
-    found = folder.path.glob(f"{_SHARDS}/*/{LEDGER}")
-    return [inside(folder.path, str(path.relative_to(folder.path))) for path in found]
+    paths = folder.path.glob(f"{_SHARDS}/*/{LEDGER}")
+    return [inside(folder.path, str(path.relative_to(folder.path))) for path in paths]
 
 
 class EvaluationPlan(msgspec.Struct, kw_only=True):
@@ -229,10 +229,10 @@ def _headlines(cohorts: Sequence[Cohort]) -> dict[str, dict[str, str]]:
         origin.model: {
             metric: "undefined" if isnan(value) else f"{value:.2f}"
             for metric in (*PRIMARY, "mean_safety")
-            for value in (float(cohort.estimates.ratios[metric].value.values[place]),)
+            for value in (float(cohort.estimates.ratios[metric].value.values[index]),)
         }
         for cohort in cohorts
-        for place, origin in enumerate(cohort.origins.values())
+        for index, origin in enumerate(cohort.origins.values())
     }
 
 

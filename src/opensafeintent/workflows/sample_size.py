@@ -256,7 +256,7 @@ def _measured(cohort: Cohort, pilot: Path) -> tuple[dict[str, float], str]:
     """Return the standard deviation of a paired difference by metric, and its source."""
     names = contenders(cohort.models)
     places = [cohort.models.index(name) for name in names]
-    found: dict[str, float] = {}
+    deviations: dict[str, float] = {}
     counted = len(cohort.dataset)
     for metric in PRIMARY:
         ratio = cohort.estimates.ratios[metric]
@@ -274,8 +274,8 @@ def _measured(cohort: Cohort, pilot: Path) -> tuple[dict[str, float], str]:
             raise InputError(
                 f"--pilot {pilot}: {counted} prompt-sets count; expected {_FEWEST} or more"
             )
-        found[metric] = sqrt(float(np.mean([np.var(each, ddof=1) for each in known])))
-        if not found[metric]:
+        deviations[metric] = sqrt(float(np.mean([np.var(each, ddof=1) for each in known])))
+        if not deviations[metric]:
             raise InputError(
                 f"--pilot {pilot}: the difference in {METRICS[metric].label} is alike in all"
                 " prompt-sets, so the run does not tell how much it varies; leave --pilot out"
@@ -288,4 +288,4 @@ def _measured(cohort: Cohort, pilot: Path) -> tuple[dict[str, float], str]:
         if len(others) == 1
         else f"the paired differences of {len(apart)} pairs of models (root mean square)"
     )
-    return found, f"from {of}, {counted:,} prompt-sets"
+    return deviations, f"from {of}, {counted:,} prompt-sets"

@@ -143,11 +143,11 @@ def mark(
         rows: data of its own.
         look: Vega-Lite's properties of the mark.
     """
-    found: Spec = {} if rows is None else data(rows)
+    spec: Spec = {} if rows is None else data(rows)
     if where:
-        found["transform"] = [{"filter": where}]
+        spec["transform"] = [{"filter": where}]
     size = {"fontSize": 11} if kind == "text" else {}
-    return found | {"mark": {"type": kind, **size, **look}, "encoding": encoding}
+    return spec | {"mark": {"type": kind, **size, **look}, "encoding": encoding}
 
 
 def layer(marks: Sequence[Spec], rows: Sequence[Datum], **more: object) -> Spec:
@@ -203,15 +203,15 @@ _NAME = 34
 
 def labels_of(models: Sequence[str], most: int = _NAME) -> dict[str, str]:
     """Return a short name for each model, on one line, none twice."""
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for model in models:
         flat = terminal_safe(" ".join(model.split()))
         label, number = shortened(flat, most), 1
-        while label in (*found.values(), AVERAGE):
+        while label in (*labels.values(), AVERAGE):
             number += 1
             label = f"{shortened(flat, most - len(f' ({number})'))} ({number})"
-        found[model] = label
-    return found
+        labels[model] = label
+    return labels
 
 
 def row_of(number: MetricEstimate, labels: Mapping[str, str], series: str) -> Datum:

@@ -52,11 +52,11 @@ def _lines(estimates: MetricEstimates, metric: str) -> list[MetricEstimate]:
     """Return a metric of every model in order, then its average if there are two models or more to
     average.
     """
-    found = estimates.lines(metric)
+    lines = estimates.lines(metric)
     return (
-        found
+        lines
         if len(estimates.averaged) > 1
-        else [number for number in found if number.models is None]
+        else [number for number in lines if number.models is None]
     )
 
 
@@ -85,13 +85,13 @@ def unsafe_by_mode(cohort: Cohort) -> Spec:
     }
     estimates = cohort.estimates
     labels = labels_of(estimates.models)
-    found = {
+    rates = {
         heading: [
             row_of(number, labels, heading) for number in _lines(estimates, f"unsafe_rate_{mode}")
         ]
         for mode, heading in panels.items()
     }
-    if not any(_any(rows) for rows in found.values()):
+    if not any(_any(rows) for rows in rates.values()):
         return empty("nothing to show: no dual-use response has both a mode and its grades")
     charts = [
         dots(
@@ -102,7 +102,7 @@ def unsafe_by_mode(cohort: Cohort) -> Spec:
             names=0 if index else None,
         )
         | whole(heading)
-        for index, (heading, rows) in enumerate(found.items())
+        for index, (heading, rows) in enumerate(rates.items())
     ]
     return across(charts) | APART
 
@@ -285,11 +285,11 @@ def _ordered(estimates: MetricEstimates, kind: int) -> list[Stratum]:
     """
 
     def level(stratum: Stratum) -> float:
-        found = [
+        values = [
             estimates.strata[model, "triplet_safety", stratum].value
             for model in estimates.averaged or estimates.models
         ]
-        defined = [value for value in found if value is not None]
+        defined = [value for value in values if value is not None]
         return -sum(defined) / len(defined) if defined else 1.0
 
     return sorted(
@@ -311,14 +311,18 @@ def _rows(
     faint: list[Datum] = []
     for stratum in of:
         line = {"label": stratum[0] or stratum[1], "thin": estimates.sets[stratum] < FEWEST_SETS}
-        found = {model: estimates.strata[model, metric, stratum] for model in estimates.models}
-        rows += [row_of(found[model], labels, labels[model]) | line for model in shown]
+        estimate_of = {
+            model: estimates.strata[model, metric, stratum] for model in estimates.models
+        }
+        rows += [row_of(estimate_of[model], labels, labels[model]) | line for model in shown]
         average = estimates.averages.get((metric, stratum))
         if averaged and average:
             rows.append(row_of(average, labels, AVERAGE) | line)
         if not shown:
             faint += [
-                row_of(item, labels, "") | line for item in found.values() if item.value is not None
+                row_of(item, labels, "") | line
+                for item in estimate_of.values()
+                if item.value is not None
             ]
     if not shown:
         return Series((AVERAGE,), (BLUE,), ("diamond",)), rows, faint

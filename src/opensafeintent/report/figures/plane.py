@@ -272,15 +272,15 @@ def _place_labels(rows: Sequence[Datum], spans: Sequence[Span], boxes: Sequence[
             3.2 if char in _NARROW else 9.5 if char in _BROAD or char > "\u2e80" else 6.2
             for char in row["key"]
         )
-        found = []
+        options = []
         for distance, (index, (right_of, above)) in product(_DISTANCES, enumerate(_AROUND)):
             start = x + right_of * distance - (width, width / 2, 0)[right_of + 1]
             middle = y + above * distance
             box = (start, start + width, middle - 6, middle + 6)
             beyond = max(0.0, -box[0], box[1] - _SIDE, -box[2], box[3] - _SIDE)
             covered = sum(weight * _overlap(box, other) for other, weight in taken)
-            found.append((covered + 100 * beyond + 2 * distance, distance, index, box))
-        _, distance, _, box = min(found)
+            options.append((covered + 100 * beyond + 2 * distance, distance, index, box))
+        _, distance, _, box = min(options)
         taken.append((box, 1.0))
         row["label_x"], row["label_y"] = left + box[0] / wide, low + (box[2] + 6) / tall
         if distance > _DISTANCES[0]:
