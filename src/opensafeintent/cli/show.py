@@ -39,6 +39,7 @@ from opensafeintent.report.tables import (
     expected,
     headline_table,
     lengths,
+    other_model_notes,
     pairs,
     pairs_of,
     ranks_of,
@@ -127,6 +128,8 @@ def show_calls(console: Console, tally: Tally | None, costs: Costs | None) -> No
     if costs is not None and costs.paid and costs.prices.tells(costs.models):
         console.print()
         print_table(console, cost_table(costs), notes=True)
+    elif costs is not None:
+        print_notes(console, other_model_notes(costs))
 
 
 def _show_written(console: Console, outcome: Outcome) -> None:
@@ -427,12 +430,14 @@ def show_traces(found: Iterator[Trace], settings: TraceSettings, *, include_unsa
                 console.print(plain(f"\nLedger: {shown.ledger}"), soft_wrap=True)
         yield part.get()
 
-    _print_parts(console, parts(), cut=settings.worst is not None)
-    say_next("opensafeintent report", settings.run, "--open")
+    if _print_parts(console, parts(), cut=settings.worst is not None):
+        say_next("opensafeintent report", settings.run, "--open")
 
 
-def _print_parts(console: Console, parts: Iterable[str], *, cut: bool) -> None:
-    """Print parts of an answer; with `cut` a terminal gets the first lines only."""
+def _print_parts(console: Console, parts: Iterable[str], *, cut: bool) -> bool:
+    """Print parts of an answer and return whether they are whole; with `cut` a terminal gets the
+    first lines only.
+    """
     room = _SCREEN - 2 if cut and sys.stdout.isatty() else None
     for part in parts:
         for line in part.splitlines():
@@ -442,8 +447,9 @@ def _print_parts(console: Console, parts: Iterable[str], *, cut: bool) -> None:
                     console.print(
                         f"… cut at {_SCREEN} lines. For all of it add: | less", style="bold"
                     )
-                    return
+                    return False
             print(line)
+    return True
 
 
 def _show_trace(

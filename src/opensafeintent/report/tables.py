@@ -834,16 +834,23 @@ def _sum(spent: Spent) -> Spending:
     )
 
 
-def cost_notes(costs: Costs) -> Iterator[str]:
-    """Yield notes on the sums: the source of prices, and calls without a price."""
-    yield costs.prices.basis
-    if costs.prices and (lacking := costs.prices.lacking(costs.models)):
-        yield f"No price is given for {', '.join(lacking)}: the sum is without it."
+def other_model_notes(costs: Costs) -> Iterator[str]:
+    """Yield how many replies name another model than the one asked, by run and model."""
     for run, spent in costs.runs.items():
         of = f" of {run}" if len(costs.runs) > 1 else ""
         for (model, other), count in sorted(spent.others.items()):
             replies = sum(line.calls for line in spent.lines if line.model == model)
             yield f"{model}{of}: {count:,} of {replies:,} replies name another model, {other}."
+
+
+def cost_notes(costs: Costs) -> Iterator[str]:
+    """Yield notes on the sums: the source of prices, and calls without a price."""
+    yield costs.prices.basis
+    if costs.prices and (lacking := costs.prices.lacking(costs.models)):
+        yield f"No price is given for {', '.join(lacking)}: the sum is without it."
+    yield from other_model_notes(costs)
+    for run, spent in costs.runs.items():
+        of = f" of {run}" if len(costs.runs) > 1 else ""
         for model, count in spent.silent().items():
             yield (
                 f"{model}{of}: {count:,} replies do not say how many tokens they took, and are not"
