@@ -128,7 +128,7 @@ function scaleOf(question) {
 function exampleOf(example) {
   return make("article", { class: "example" },
     make("h3", {}, example.title),
-    ...DATA.slots.map((slot, at) => textCard(slot.label, example.texts[at])),
+    ...DATA.slots.map((slot, at) => textCard(slot.label, example.texts[at], false, "h4")),
     make("dl", { class: "expected" }, ...expectedOf(example)),
     make("p", { class: "why" }, example.why),
   );
@@ -162,8 +162,8 @@ function keyList() {
 
 // An item ----------------------------------------------------------------------------------------------------------------
 
-function textCard(label, text, lit = false) {
-  return make("section", { class: lit ? "text lit" : "text", "data-slot": label }, make("h3", {}, label), make("div", { class: "words", dir: "auto" }, text));
+function textCard(label, text, lit = false, level = "h2") {
+  return make("section", { class: lit ? "text lit" : "text", "data-slot": label }, make(level, {}, label), make("div", { class: "words", dir: "auto" }, text));
 }
 
 function drawItem() {

@@ -16,6 +16,9 @@ async function drawFigure(figure, spec, config) {
   const { view } = await drawn.get(figure.id);
   const svg = figure.querySelector("svg");
   svg.setAttribute("role", "img");
+  for (const inner of svg.querySelectorAll("[role], [aria-label]")) { // one image, whose numbers are in a table
+    for (const name of ["role", "aria-label", "aria-roledescription"]) inner.removeAttribute(name);
+  }
   svg.setAttribute("aria-label", figure.querySelector(".label-title").textContent);
   const save = figure.querySelector("button.svg");
   save.hidden = false;
