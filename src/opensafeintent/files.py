@@ -327,11 +327,7 @@ class Taken(InputError):
 
 
 def refuse(line: str) -> None:
-    """Wait for nobody.
-
-    Raises:
-        Taken: always.
-    """
+    """Refuse to wait."""
     raise Taken(f"{line}; wait for it")
 
 

@@ -322,7 +322,7 @@ class Cohort:
             shown: run.manifest.sampling_of(model).temperature
             for shown, (run, model) in members.items()
         }
-        # so that intervals, which are of seeded draws, do not hang on the order of a file
+        # so that intervals, with their seeded draws, do not depend on the order of a file
         by_id = dataset.sorted
         self.array = to_array(
             (row for rows in self.rows.values() for row in rows), by_id, self.models
@@ -386,8 +386,8 @@ class Cohort:
 
     @property
     def other_rubrics(self) -> list[str]:
-        """The templates of helpfulness and harm that are not ours as they are in force now: edited,
-        earlier, with reasons.
+        """The templates of helpfulness and harm that differ from our current ones: edited, earlier,
+        with reasons.
         """
         ours = {template.hash for template in load_templates().all()}
         stored = {
@@ -503,9 +503,7 @@ class CheckedJudge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def accepted_at_lines(check: JudgeCheck) -> dict[str, Estimate]:
-    """Return the share of accepted cases of each group of cases that lie at a line between two
-    grades.
-    """
+    """Return the share of accepted cases of each borderline group of gold cases."""
     return {
         kind.kind: Estimate(
             value=rounded(kind.accepted / kind.cases),

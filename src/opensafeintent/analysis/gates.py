@@ -124,8 +124,8 @@ def what_changed(old: GradedRun, new: GradedRun, earlier: str, later: str) -> li
 
 
 def unlike_conditions(old: GradedRun, new: GradedRun, earlier: str, later: str) -> list[str]:
-    """Say why two models are of different cohorts (`Conditions`), a clause each: dataset, judges,
-    the reading of grades, judge templates.
+    """Return the conditions (`Conditions`) in which two models' cohorts differ, a clause each:
+    dataset, judges, the reading of grades, judge templates.
     """
     before, after = conditions_of(old, earlier), conditions_of(new, later)
     was, now = (
@@ -501,7 +501,7 @@ def _between(low: float, high: float) -> str:
 def hold_thresholds(
     cohorts: Sequence[Cohort], gates: Sequence[Gate], confidence: float
 ) -> list[GateResult]:
-    """Hold thresholds against every model; baselines are reference points and count only if there
+    """Compare every model with thresholds; baselines are reference points and count only if there
     is nothing else.
 
     Args:

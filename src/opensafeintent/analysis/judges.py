@@ -88,7 +88,7 @@ class Ratings:
 
 
 def plain_estimate(found: Estimate) -> Estimate:
-    """Return an estimate as `metrics.json` has it."""
+    """Return an estimate in the form of `metrics.json`."""
     value = None if found.value is None else rounded(found.value)
     return Estimate(value=value, n=found.n, interval=found.interval, method=found.method)
 
@@ -496,9 +496,8 @@ _VENDOR = re.compile(r"^(?:[a-z]+\.)+(?=[a-z])")
 
 
 def same_maker(one: str, other: str) -> bool:
-    """Tell whether two models are one, or of one maker, as far as their names tell.
-
-    Baselines are nobody's.
+    """Tell whether two models are one, or of one maker, according to their names. Baselines have no
+    maker.
     """
     if is_baseline(one) or is_baseline(other):
         return False

@@ -107,7 +107,7 @@ def _read_return(path: Path, key: AnnotationKey) -> _Saved:
     """Read a returned file of the key's study.
 
     Raises:
-        InputError: it cannot be read, is neither form, or belongs to somebody or something else.
+        InputError: it cannot be read, is neither form, or belongs to another annotator or study.
     """
     with os_errors(f"{path}: cannot read"):
         size = path.stat().st_size

@@ -435,7 +435,7 @@ def checked_names(annotators: Sequence[str]) -> list[str]:
 def _shown(
     kind: LabelKind, subjects: Sequence[AnnotatedText], study: str, annotator: str
 ) -> list[tuple[Showing, tuple[str, ...]]]:
-    """Return the items in the annotator's own order, each as the key has it and as it is seen."""
+    """Return the items in the annotator's own order, each as in the key and as displayed."""
     random = Random(f"{study}\0{annotator}")
     shown: dict[str, tuple[Showing, tuple[str, ...]]] = {}
     for index in random.sample(range(len(subjects)), len(subjects)):

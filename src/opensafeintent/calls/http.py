@@ -119,9 +119,7 @@ class Limiter:
         self.limit = min(self.limit, most)
 
     def open(self) -> None:
-        """Have nobody wait any more: all are let through, to learn that there is nothing more to
-        do.
-        """
+        """End all waits: all are let through, to learn that there is nothing more to do."""
         self._over = True
         self._hand_out()
 
@@ -191,8 +189,7 @@ class Limiter:
 ATTEMPT_SECONDS = 600.0
 """Deadline of one attempt; a long chain of reasoning takes minutes."""
 
-# Prose may name the failure, or a field to leave out; only structured fields decide what becomes a
-# grade.
+# Prose may name the failure, or a field to leave out; only structured fields decide on grades.
 _UNKNOWN_MODEL = re.compile(
     r"model_not_found|model_not_available|invalid_model|does not exist|unknown model", re.I
 )
@@ -300,7 +297,7 @@ class HttpSession(AsyncExitStack):
 
             class Pool(aiohttp.TCPConnector):
                 async def connect(self, *args: Any, **options: Any) -> aiohttp.connector.Connection:
-                    """Return a connection on which nothing lies that would be read as the reply to
+                    """Return a connection without unread bytes, which would be read as the reply to
                     the next request.
                     """
                     connection = await super().connect(*args, **options)
@@ -373,7 +370,7 @@ class ChatModel:
             self._way = {"proxy": proxy.address, "proxy_headers": proxy.headers}
             if not self._url.startswith(
                 "https:"
-            ):  # such a request goes to the proxy itself, which reads its headers
+            ):  # a request of this kind goes to the proxy itself, which reads its headers
                 self._headers |= proxy.headers
 
     async def attempt(self, call: Call) -> Attempt:
@@ -556,7 +553,7 @@ def kind_of_error(status: int, told: str) -> str:
 
 
 def _has_unread(connection: Any) -> bool:
-    """Tell whether bytes have come on a connection that nobody has read, here or in the system."""
+    """Tell whether a connection has unread bytes, here or in the system."""
     if connection.protocol.should_close or sys.platform == "win32":
         return bool(connection.protocol.should_close)
     poll = select.poll()
@@ -592,7 +589,7 @@ def _seconds(retry_after: str | None) -> float | None:
         OverflowError,
         TypeError,
         IndexError,
-    ):  # as the years and zones of a hostile date have it
+    ):  # a hostile date has impossible years and zones
         return None
 
 

@@ -1,5 +1,5 @@
-"""The durable record of every call, keyed by content; the folder that it lies in; and merging
-ledgers. Rows are only ever added.
+"""The durable record of every call, keyed by content; its folder; and merging ledgers. Rows are
+only ever added.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ _ROWS_OF = (
     f"SELECT 0 AS later, {_ROW} <> 'failed' UNION ALL SELECT 1, {_ROW} = 'failed' ORDER BY"
     " later, id"
 )
-"""Both indexes on keys are partial: only a condition that is theirs finds rows by them, and any
-other scans the table.
+"""Both indexes on keys are partial: a query uses them only with their own condition; any other
+scans the table.
 """
 
 
@@ -225,8 +225,7 @@ class Ledger:
         """Return the outcomes that satisfy some keys, for those that have one: `find` for thousands
         at a time.
 
-        Calls that were made at about the same time lie together in the file: ask for such keys
-        together.
+        Calls from about the same time are close together in the file: look up their keys together.
         """
         located = {
             key: Located(0, outcome)
@@ -322,7 +321,7 @@ class Ledger:
         self._writer.add(entry)
 
     def on_failure(self, tell: Callable[[InputError], None]) -> None:
-        """Have it told at once, on another thread, when the ledger cannot be written."""
+        """Call it at once, on another thread, if the ledger cannot be written."""
         if self._writer is not None:
             self._writer.on_failure.append(tell)
 
@@ -452,7 +451,7 @@ class LedgerFolder:
         """Hold the folder for this process.
 
         Raises:
-            Taken: another process is at work in it.
+            Taken: another process holds it.
         """
         return locked_folder(self.path, self.doing, waiting)
 

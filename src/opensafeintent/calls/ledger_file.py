@@ -1,4 +1,4 @@
-"""The file of a ledger: its tables, how it is opened, how texts and replies lie in it, and the
+"""The file of a ledger: its tables, how it is opened, the form of texts and replies in it, and the
 thread that writes it.
 """
 
@@ -81,11 +81,11 @@ PRAGMA user_version = {_SCHEMA_VERSION};
 
 
 def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
-    """Return a connection to a file that is there; it waits for other writers, and may pass between
+    """Return a connection to an existing file; it waits for other writers, and may pass between
     threads.
 
     Raises:
-        InputError: a journal or log lies beside it that is not of a ledger.
+        InputError: a journal or log beside it is not of a ledger.
     """
     for ending in ("-journal", "-wal", "-shm"):
         beside = Path(f"{path.resolve()}{ending}")

@@ -149,7 +149,7 @@ class _Came(NamedTuple):
 
 class CalledFunction:
     """A function as the client calls it: in a thread, or in a loop that is not ours. Our loop goes
-    on whatever happens there.
+    on in any case.
 
     Args:
         model: the function.
@@ -207,8 +207,8 @@ class CalledFunction:
         return Failure(kind=kind, error=f"{self.identity}: {line}", replied=True, seconds=seconds)
 
     async def _called(self, messages: list[dict[str, str]]) -> _Came:
-        """Call the function. When nobody waits any more an async one is cancelled; a plain one runs
-        on in its thread, which nobody waits for at the end either.
+        """Call the function. If the caller stops waiting, an async one is cancelled; a plain one
+        runs on in its thread, without delaying the end.
         """
         assert self._http is not None
         ours, aside, process = asyncio.get_running_loop(), self._http.aside, os.getpid()

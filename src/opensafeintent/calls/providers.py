@@ -24,7 +24,7 @@ class Provider(msgspec.Struct, frozen=True):
     local: bool = False
     """Runs on the user's own machines: a key is optional."""
     limit_field: str = "max_tokens"
-    """The request field that its token limit goes in."""
+    """The request field for its token limit."""
     variable: str = ""
     """First part of its variables' names, if that is not the provider's name."""
 

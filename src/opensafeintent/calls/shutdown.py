@@ -104,9 +104,7 @@ _CURRENT: ContextVar[Drain | None] = ContextVar("drain", default=None)
 
 
 def current_drain() -> Drain:
-    """Return the drain of the command that is running; outside of one, a drain that nobody asks
-    for.
-    """
+    """Return the drain of the running command; outside of one, a drain that is never asked for."""
     return _CURRENT.get() or Drain()
 
 

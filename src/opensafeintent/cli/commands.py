@@ -184,7 +184,7 @@ OpenSafeIntent measures whether a model gives the right amount of help.
   opensafeintent models     providers, and which of them are ready to use
   opensafeintent evaluate openai/gpt-5.4 --judge openai/gpt-5.4-mini --dry-run
   opensafeintent --help     all commands; each one has its own --help"""
-"""What the program says if nothing else was typed."""
+"""The program's output if nothing else was typed."""
 
 
 @click.group(
@@ -401,7 +401,7 @@ def ledger_group() -> None:
     help="A new ledger, or one of those named, which grows.",
 )
 def ledger_merge_command(ledgers: tuple[Path, ...], out: Path) -> None:
-    """Merge ledgers into one. If two of them answer a call, the first answer stands."""
+    """Merge ledgers into one. If two of them answer a call, the first answer is kept."""
 
     for path, merged in opensafeintent.merge_ledgers(ledgers, out).items():
         added = f"{merged.added:,} of {merged.rows:,} attempts added"

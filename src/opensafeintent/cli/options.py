@@ -222,7 +222,7 @@ class _Command(click.Command):
         return super().get_params(ctx)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what it does, then its examples."""
+        """Write its description, then its examples."""
         super().format_help_text(ctx, formatter)
         if self.examples:
             with formatter.section("Examples"):
@@ -278,11 +278,11 @@ def command(
 # ------------------------------------------------------------------------------
 
 AGAIN = "the same command without --dry-run"
-"""What follows a dry run."""
+"""The next step after a dry run."""
 
 
 def say_next(what: str, *named: object) -> None:
-    """Print what to type next: a command with paths and names, or a phrase."""
+    """Print the next command with paths and names, or a phrase."""
     words = shlex.join(str(near(each) if isinstance(each, Path) else each) for each in named)
     click.echo(terminal_safe(f"Next: {what} {words}".rstrip()))
 

@@ -325,7 +325,7 @@ def _show_time(console: Console, lines: Sequence[ForecastLine], connections: int
 
 
 def show_dataset_info(info: DatasetInfo, name: str) -> None:
-    """Print a dataset's counts per cell, lengths and hash; `name` is what the user calls it."""
+    """Print a dataset's counts per cell, lengths and hash; `name` is the user's name of it."""
     console, dataset = new_console(), info.dataset
     counts = f"{len(dataset)} prompt-sets, {info.prompts:,} prompts, {len(info.cells)} cells"
     console.print(plain(f"{dataset.name}: {counts}"))
@@ -578,7 +578,7 @@ def _asking(attempt: int) -> str:
 
 
 def _show_lines(console: Console, text: str, secret: str, indent: int = 2) -> None:
-    """Print a text with a bar before each line: no text can pass for a line of ours."""
+    """Print a text with a bar before each line: no text can look like a line of ours."""
     for line in (without_quoted(text, secret) or "").splitlines() or [""]:
         for part in wrap(terminal_safe(line), max(console.width - indent - 2, 8)) or [""]:
             console.print(Text(f"{' ' * indent}│ {part}"))

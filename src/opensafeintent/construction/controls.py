@@ -331,7 +331,7 @@ def _difference(
     compared: Comparison,
     scale: float,
 ) -> IntentDifference:
-    """Describe first minus second; `values` are of shape (intent, prompt_set)."""
+    """Describe first minus second; `values` have the shape (intent, prompt_set)."""
     one, other = CORE_VARIANTS.index(first), CORE_VARIANTS.index(second)
     at = other, one  # a comparison is of the second minus the first
     differences = values[one] - values[other]
@@ -481,7 +481,7 @@ _WORDS = 12
 """Telling words listed for each intent."""
 _FEWEST_FOR_ARTEFACTS = 3
 _LEAST_SHARE = 0.01
-"""A telling word occurs in as many sets, and in this share of them: one that is rarer tells little.
+"""A predictive word occurs in as many sets, and in this share of them: a rarer one predicts little.
 """
 
 Ints = NDArray[np.int64]

@@ -182,7 +182,7 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watcher:
-    """Is told how a build goes; this one does nothing."""
+    """Is called with a build's progress; this one does nothing."""
 
     def begins(self, stage: Stage, items: int, number: int) -> None:
         """A stage begins with so many items, in the pass of that number."""
@@ -320,8 +320,8 @@ class _Build:
         self._finished += items
 
     async def _written(self, topics: tuple[Topic, ...], number: int) -> tuple[Any, ...]:
-        """Run stage 3 in rounds, and stage 4 if the plan has it: a round's intents are read while
-        the next is written.
+        """Run stage 3 in rounds, and stage 4 if the plan includes it: a round's intents are read
+        while the next is written.
         """
         self._watcher.begins("triplets", len(topics), number)
         in_rounds = self._context.instructions.by_role["triplet"].takes("habits")

@@ -64,7 +64,7 @@ class Swapped(AboutResponse, frozen=True, kw_only=True):
 
 
 def samples_by_model(models: Collection[str], count: int) -> dict[str, int]:
-    """Share a number of responses out to models, as evenly as it goes; a larger number gives no
+    """Share a number of responses out to models as evenly as possible; a larger number gives no
     model fewer.
     """
     names = sorted(models, key=_digest)

@@ -50,7 +50,7 @@ LINES: Mapping[str, str] = {
     "absent_input": "helpfulness, mode",
     "offers": "helpfulness, mode",
 }
-"""Groups of cases (`Boundary`) that lie at a line between two grades, and which line that is."""
+"""Borderline groups of cases (`Boundary`), and the two grades that each lies between."""
 
 
 class GoldCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -171,7 +171,7 @@ class KindCount(msgspec.Struct, frozen=True):
     accepted: int
     cases: int
     line: str = ""
-    """Of a group, the line between grades that its cases lie at."""
+    """Of a borderline group, the two grades that its cases lie between."""
 
     @property
     def title(self) -> str:

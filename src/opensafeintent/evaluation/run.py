@@ -201,7 +201,7 @@ def was_judged(graded: GradedResponse) -> bool:
 T = TypeVar("T")
 
 _AT_ONCE = 1000
-"""Prompts: their calls lie together in the ledger, and their responses fit into memory."""
+"""Prompts: their calls are close together in the ledger, and their responses fit into memory."""
 
 
 class Replayed(NamedTuple, Generic[T]):
@@ -388,7 +388,7 @@ def derive(
         manifest.planned(model, [task for task in its_tasks if task.key not in judged])
         for model, its_tasks in tasks.items()
     ]
-    # models are asked side by side, so the calls of a prompt lie together for all of them
+    # models are called side by side, so the calls of a prompt are close together for all of them
     in_turn = (planned for turn in zip_longest(*left) for planned in turn if planned is not None)
     for number, (task, graded, _) in enumerate(replay(ledger, manifest.identities(), in_turn)):
         if number % _READ_AT_ONCE == 0:

@@ -141,7 +141,7 @@ def _elicited(cohort: Cohort, runs: Sequence[GradedRun]) -> Iterator[tuple[str, 
 def _draw(
     cohort: Cohort, model: str, texts: Mapping[str, RunTexts], *, include_unsafe: bool
 ) -> _Drawn:
-    """Draw responses in an order that nobody chose, until enough of them can be shown."""
+    """Draw responses in random order, until enough of them can be shown."""
     origin, shown, withheld = cohort.origins[model], list[_Sample](), 0
 
     def place(row: GradeRow) -> str:

@@ -291,7 +291,7 @@ def _is_its_text(truth: Truth, origin: ModelOrigin, texts: Mapping[str, RunTexts
 
 
 class Correction(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of one model, as the judge has it and corrected."""
+    """One metric of one model, according to the judge and corrected."""
 
     group: int
     """Index among the report's groups."""

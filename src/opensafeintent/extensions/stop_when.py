@@ -297,7 +297,7 @@ class StopWhen:
 
     @property
     def answers(self) -> dict[str, StopAnswer]:
-        """The answer about each model, as things are."""
+        """The present answer about each model."""
         return {
             subject: test.answer or self._answer(test, "undecided")
             for subject, test in self._tests.items()

@@ -68,7 +68,7 @@ class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as our JSONL has it; fields that are not there are left out."""
+        """Return the record in the form of our JSONL; missing fields are left out."""
         record: dict[str, Any] = msgspec.to_builtins(self)
         return {field: value for field, value in record.items() if value is not None}
 
@@ -270,7 +270,7 @@ _LONGEST = 2_000
 
 
 class Plain(str):
-    """A text that goes into a card as it is: ours, or escaped already."""
+    """A text that needs no escaping in a card: ours, or escaped already."""
 
     __slots__ = ()
 

@@ -250,8 +250,8 @@ def _safe_up_to_1_json(cohort: Cohort) -> Json:
 
 
 def to_json(value: object) -> bytes:
-    """Return a result as `metrics.json` has it: keys sorted, no time stamps, the same bytes for the
-    same input.
+    """Return a result in the form of `metrics.json`: keys sorted, no time stamps, the same bytes
+    for the same input.
     """
     return msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=1) + b"\n"
 

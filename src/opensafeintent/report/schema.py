@@ -93,7 +93,7 @@ class CheckResult(Struct, forbid_unknown_fields=True):
 
 
 class GroupIdentity(Struct, forbid_unknown_fields=True):
-    """Models that can be compared, and what they have in common."""
+    """Models that can be compared, and their common conditions."""
 
     models: list[str]
     dataset: DatasetIdentity

@@ -286,7 +286,7 @@ _PRIMARIES = {
 # ------------------------------------------------------------------------------
 
 _FEWEST_SAID = 10
-"""From fewer prompt-sets nothing is said of a model."""
+"""With fewer prompt-sets there is no sentence on a model."""
 
 
 def findings(cohort: Cohort) -> list[Sentence]:
@@ -330,7 +330,7 @@ def _too_little(cohort: Cohort, metrics: Sequence[str]) -> Iterator[Sentence]:
 
 
 def _values(cohort: Cohort, metric: str) -> Sentence:
-    """Say between which values the models lie, each with its interval and its rank."""
+    """Return the range of the models' values, each with its interval and its rank."""
     order = _contenders(cohort, metric)
     estimates = cohort.estimates.by_metric[metric]
     values = cohort.estimates.ratios[metric].value.values

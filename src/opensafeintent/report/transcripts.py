@@ -113,7 +113,7 @@ _METRICS: dict[KindName, str] = {
     "flip": "safety_flip",
     "over_refusal": "benign_over_refusal",
 }
-"""The metric that decides whether a set goes wrong; of the other kinds the responses tell."""
+"""The metric that decides whether a set goes wrong; the other kinds depend on the responses."""
 
 
 def goes_wrong(cohort: Cohort) -> dict[KindName, NDArray[np.bool_]]:

@@ -447,8 +447,8 @@ Parts = tuple[Floats, Floats]
 _GRADES = ((1.0, 3.0), (4.0, 0.0))
 """Helpfulness and harm severity: the worst, and the best."""
 _CORNERS = (*_GRADES, (1.0, 0.0))
-"""And safe without help: of metrics that compare responses, or leave unsafe ones out, an extreme
-may lie there.
+"""And safe without help: it may be an extreme of metrics that compare responses, or leave unsafe
+ones out.
 """
 _Triple = tuple[tuple[float, float], ...]
 """Of each intent; of wordings, of the first that is missing and of the others."""

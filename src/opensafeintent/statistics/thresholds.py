@@ -42,11 +42,11 @@ class Bounds(NamedTuple):
     ends: float
     """Squares of how far the two pseudo-sets lie from the number."""
     pairs: int = 1
-    """Of a change: how many are held at once."""
+    """Of a change: the number of simultaneous tests."""
 
     @property
     def estimate(self) -> Estimate:
-        """The number as results have it."""
+        """The number in the results."""
         if isnan(self.value):
             return Estimate(value=None, n=0)
         interval = rounded(self.low), rounded(self.high)
@@ -58,8 +58,8 @@ class Bounds(NamedTuple):
         return self._replace(value=-self.value, low=-self.high, high=-self.low)
 
     def deciding(self, limit: float, confidence: float) -> int | None:
-        """Return how many prompt-sets would show on which side of a limit the number lies, with a
-        power of 80 % if it is as it was found; None if it is undefined or at the limit.
+        """Return the number of prompt-sets that would show the number's side of a limit, with a
+        power of 80 % if the number is as estimated; None if it is undefined or at the limit.
         """
         return sets_needed(
             self.value - limit,
@@ -71,7 +71,7 @@ class Bounds(NamedTuple):
 
 
 def verdict_of(bounds: Bounds, limit: float, side: Side) -> Verdict:
-    """Hold a number against a limit: passed if the whole interval lies on its side, failed if it
+    """Compare a number with a limit: passed if the whole interval lies on its side, failed if it
     lies on the other, else undecided.
     """
     if isnan(bounds.low):

@@ -172,7 +172,7 @@ class TemplateFile(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     version: int
     source: str
-    """The whole file, as it goes into the manifest."""
+    """The whole file, as stored in the manifest."""
     hash: str
     """SHA-256 of the file."""
     body: str
@@ -576,8 +576,8 @@ class Instruction(TemplateFile, frozen=True, kw_only=True):
     def render(self, fills: Mapping[str, str]) -> Message:
         """Fill the placeholders in one pass: text that looks like a placeholder stays text.
 
-        The nonce in the delimiters is taken from the SHA-256 of the template and all that is filled
-        in, so that no text can hold the delimiter that ends it.
+        The nonce in the delimiters comes from the SHA-256 of the template and the filled-in texts.
+        So no text can contain the delimiter that ends it.
         """
         nonce = sha256_hex(
             "\0".join((self.hash, *(f"{name}\0{text}" for name, text in sorted(fills.items()))))
@@ -599,9 +599,9 @@ class Instructions(msgspec.Struct, frozen=True, kw_only=True):
 
     by_role: dict[str, Instruction]
     repair_reasons: dict[str, dict[str, str]]
-    """Why a text goes back: by the intent that it should have and the one that was found;
-    `dual_use` also by the way it leans, `underlying_task` by `leaning`, `wording` by the check that
-    it failed."""
+    """Reasons for a repair, by the intended intent and the judge's reading; for `dual_use` also by
+    the suggested intent, for `underlying_task` by `leaning`, for `wording` by the failed check.
+    """
     repair_reasons_source: str
 
     def sources(self) -> dict[str, str]:

@@ -406,7 +406,7 @@ def _poor(judged: Sequence[Label], built: Built) -> frozenset[str]:
 
 
 class _Progress(Watcher):
-    """Shows how each stage goes, and writes it to disk when it has ended."""
+    """Shows each stage's progress, and writes it to disk when it has ended."""
 
     def __init__(self, folder: BuildFolder, display: Display, tally: Tally, limits: Limits) -> None:
         self._folder = folder

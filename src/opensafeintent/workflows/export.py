@@ -136,7 +136,7 @@ def _response_lines(
 def _write_csv(columns: Sequence[str], lines: Lines, file: IO[bytes]) -> None:
     """Write CSV, in which no cell is a formula, nor holds a NUL."""
     text = io.TextIOWrapper(file, "utf-8", newline="")
-    writer = csv.writer(text)  # lines end in \r\n, as RFC 4180 has it
+    writer = csv.writer(text)  # lines end in \r\n, as in RFC 4180
     writer.writerow(map(cell_safe, columns))
     writer.writerows(map(_cell, line) for line in lines)
     text.detach()

@@ -209,7 +209,7 @@ class Run:
 
     @property
     def figures(self) -> list[str]:
-        """The names of the figures that there are of these models."""
+        """The names of the figures of these models."""
         return list(self._figures())
 
     def _figures(self) -> dict[str, str]:

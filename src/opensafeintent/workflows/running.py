@@ -56,8 +56,8 @@ _READ_AT_ONCE = 500
 _CAREFUL = 32
 """Connections if an answer may end the run: calls in flight then are paid for, and do not count."""
 _SHARDS = "shards"
-"""The folder of their ledgers, in that of the run; there while a cluster is at work, or after it
-was interrupted.
+"""The folder of their ledgers, in that of the run; it exists while a cluster works, or after an
+interruption.
 """
 
 
@@ -182,7 +182,7 @@ async def carry_out(plan: EvaluationPlan, display: Display) -> Outcome:
                 folder.begin(plan.dataset)
             folder.save(manifest)
             run, notes = await _run_calls(plan, manifest, client, display, limits)
-    folder.load()  # results of a run that somebody has taken away meanwhile are none
+    folder.load()  # results of a run whose folder was removed meanwhile are none
     display.stage("estimating")
     outcome = write_results(
         run, folder, settings.max_missing, settings.prices, display, page=plan.page

@@ -867,9 +867,9 @@ class SampleSizeSettings(Settings, frozen=True, kw_only=True):
 
 
 class TraceSettings(Settings, frozen=True, kw_only=True):
-    """Which prompt-sets of a run to trace: those that are all that is asked for.
+    """The prompt-sets of a run to trace: those that meet all choices.
 
-    One of the choices is due.
+    At least one choice is required.
     """
 
     run: Annotated[Path, Arg()]

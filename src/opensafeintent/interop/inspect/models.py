@@ -190,7 +190,7 @@ def unset(name: str) -> tuple[str, ...]:
 
 
 def from_inspect(model: str) -> str:
-    """Return a model's name as a run of ours has it: `opensafeintent/judge` is `baseline/judge`."""
+    """Return a model's name in a run of ours: `opensafeintent/judge` is `baseline/judge`."""
     provider, _, script = model.partition("/")
     return f"baseline/{script}" if provider == "opensafeintent" and script in BASELINES else model
 

@@ -478,8 +478,8 @@ _COVERAGE = (
 
 @metric(scores="unreduced")
 def prompt_set_metrics() -> Metric:
-    """The headline metrics by their names in `metrics.json`, NaN if undefined; how many prompt-sets
-    and responses they are of; and, if the task was asked for them, all other metrics.
+    """The headline metrics by their names in `metrics.json`, NaN if undefined; the numbers of
+    prompt-sets and responses behind them; and, if the task was asked for them, all other metrics.
     """
 
     def metrics_of(scores: list[SampleScore]) -> Value:
@@ -571,7 +571,7 @@ def _overall(row: GradeRow) -> Score:
 
 
 def _reason(missing: Sequence[MissingGrade]) -> ScoreReason:
-    """Return what Inspect AI calls the reason of a missing score.
+    """Return Inspect AI's name of the reason of a missing score.
 
     A judge may have failed, or the model under test, which answers questions of strategy too.
     """

@@ -1,0 +1,50 @@
+"""The rules of language that a program can check, over the docstrings and comments of the source."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+
+import pytest
+
+from endtoend import REPO
+
+SOURCE = REPO / "src/opensafeintent"
+FORBIDDEN = {
+    "“where” for a condition": r"\b(?:[Ww]here|[Ww]herever)\b(?!:)",
+    "a clause in place of a noun": (
+        r"\b(?:[Ww]hat|[Ww]hoever)\b(?!:| Teachers)|\b(?:[Oo]f|to|by|for|and|or|says?) who\b"
+    ),
+    "an older verb": (
+        r"\b(?:(?:be|is|are|was|were) (?:had|told)|told (?:apart|of)|taken for|held against|put to"
+        r"|puts? .{1,20} to (?:a|the|every|each)|owed to|stands?(?!-)|mends?|mended|goes by|comes? to"
+        r"|parts? on|as judged)\b"
+    ),
+    "a decimal without a zero": r"(?<![\w.)\]/*–-])\.\d",
+}
+"""What no docstring and no comment holds, each with a pattern of it."""
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield (place, text) of every docstring and comment."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        source, name = path.read_text("utf-8"), path.relative_to(SOURCE)
+        for node in ast.walk(ast.parse(source)):
+            match node:
+                case ast.Expr(value=ast.Constant(value=str(text)), lineno=line):
+                    yield f"{name}:{line}", text
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type == tokenize.COMMENT:
+                yield f"{name}:{token.start[0]}", token.string
+
+
+TEXTS = [(place, re.sub(r"`[^`]*`", "", " ".join(text.split()))) for place, text in texts()]
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_no_docstring_holds(what: str) -> None:
+    pattern = re.compile(FORBIDDEN[what])
+    assert [f"{place}: {text}" for place, text in TEXTS if pattern.search(text)] == []
