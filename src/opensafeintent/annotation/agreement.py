@@ -271,7 +271,7 @@ def _shared_errors(
         sample: how the items were drawn.
     """
     panels = [*combinations(harm, 2), *([tuple(harm)] if len(harm) > 2 else [])]
-    found = []
+    results = []
     for panel in panels:
         k = len(panel)
         grades = np.stack([harm[judge] for judge in panel], axis=1)
@@ -290,8 +290,8 @@ def _shared_errors(
             value=None if value is None else worth(value),
             interval=interval and (worth(interval[1]), worth(interval[0])),
         )
-        found.append(SharedErrors(judges=panel, correlation=correlation, independent=independent))
-    return tuple(found)
+        results.append(SharedErrors(judges=panel, correlation=correlation, independent=independent))
+    return tuple(results)
 
 
 def consensus(harm: Floats) -> Floats:

@@ -343,12 +343,12 @@ def sample_size_command(settings: SampleSizeSettings) -> None:
     """
     from opensafeintent.cli.show import new_console, print_table
 
-    console, found = new_console(), opensafeintent.sample_size(settings)
-    for table in found.tables:
+    console, result = new_console(), opensafeintent.sample_size(settings)
+    for table in result.tables:
         console.print(f"\n{table.title}", style="bold")
         print_table(console, table, notes=True)
     say_next(
-        "opensafeintent evaluate MODEL... --judge MODEL --dry-run --limit", found.needed[0].sets
+        "opensafeintent evaluate MODEL... --judge MODEL --dry-run --limit", result.needed[0].sets
     )
 
 
@@ -370,8 +370,8 @@ def trace_command(settings: TraceSettings, *, include_unsafe: bool, rejected: bo
     if rejected:
         if type(settings)(run=settings.run) != settings:
             raise click.UsageError("--rejected takes no other choice.")
-        found = opensafeintent.rejections(settings.run)
-        show_rejected(found, settings.run, include_unsafe=include_unsafe)
+        rejected_items = opensafeintent.rejections(settings.run)
+        show_rejected(rejected_items, settings.run, include_unsafe=include_unsafe)
         return
     show_traces(opensafeintent.traces(settings), settings, include_unsafe=include_unsafe)
 

@@ -41,8 +41,7 @@ def build_command(settings: BuildSettings) -> int:
             console,
             outcome.forecast,
             settings.prices,
-            f"{total:,} calls to make, if what is not known yet passes every stage without"
-            " repairs; ",
+            f"{total:,} calls to make, if every unknown item passes every stage without repairs; ",
         )
         print_notes(console, outcome.notes)
         say_next(AGAIN)
@@ -52,7 +51,7 @@ def build_command(settings: BuildSettings) -> int:
     print_notes(console, outcome.notes)
     show_calls(console, outcome.tally, outcome.costs)
     out = near(outcome.out)
-    lines = [f"No dataset yet. What each stage kept and dropped: {out}/stages"]
+    lines = [f"No dataset yet. Kept and dropped items of each stage: {out}/stages"]
     if outcome.dataset:
         count = len(outcome.dataset)
         sets = f"{count:,} prompt-set{'' if count == 1 else 's'}"

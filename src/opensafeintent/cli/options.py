@@ -232,12 +232,12 @@ class _Command(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under their headings."""
         named = {title: list(names) for title, names in _record(self.settings).groups.items()}
-        found: dict[str, dict[str | None, tuple[str, str]]] = {title: {} for title in named}
+        sections: dict[str, dict[str | None, tuple[str, str]]] = {title: {} for title in named}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if isinstance(param, click.Option) and record is not None:
-                found.setdefault(getattr(param, "group", "Options"), {})[param.name] = record
-        for title, records in found.items():
+                sections.setdefault(getattr(param, "group", "Options"), {})[param.name] = record
+        for title, records in sections.items():
             order = [name for name in named.get(title, ()) if name in records] or records
             if records:
                 with formatter.section(title):

@@ -372,21 +372,19 @@ def show_comparisons(outcome: Outcome, runs: Sequence[Path]) -> None:
                     " --stop-when, and lean towards its answer."
                 )
             )
-    for found in outcome.transitions:
+    for one in outcome.transitions:
         failing, passing = (
-            ", ".join(one.set_id for one in sets) or "none"
-            for sets in (found.newly_failing, found.newly_passing)
+            ", ".join(item.set_id for item in sets) or "none"
+            for sets in (one.newly_failing, one.newly_passing)
         )
         console.print(
-            plain(
-                f"\n{_named(found.model)} against {_named(found.against)}, {found.n:,} prompt-sets:"
-            )
+            plain(f"\n{_named(one.model)} against {_named(one.against)}, {one.n:,} prompt-sets:")
         )
         console.print(plain(f"  newly failing: {failing}\n  newly passing: {passing}"))
     if outcome.out is not None:
         console.print(plain(f"All metrics: {outcome.out}/comparisons.csv"), soft_wrap=True)
-    place = ("--out", "reports/compared") if len(runs) > 1 else ()
-    say_next("opensafeintent report", *runs, *place, "--open")
+    option = ("--out", "reports/compared") if len(runs) > 1 else ()
+    say_next("opensafeintent report", *runs, *option, "--open")
 
 
 _FEW_PAIRS = 3
@@ -396,14 +394,14 @@ def _verdicts(cohort: Cohort, metric: str) -> str:
     """Say which models are better in a metric: pair by pair, or of many pairs how many are
     decided.
     """
-    found = list(pairs(cohort, metric))
-    if len(found) <= _FEW_PAIRS:
+    differences = list(pairs(cohort, metric))
+    if len(differences) <= _FEW_PAIRS:
         return "\n".join(
             verdict_in_words(metric, _named(first), _named(second), difference)
-            for first, second, difference in found
+            for first, second, difference in differences
         )
-    decided = sum(difference.leaves_out_zero for *_, difference in found)
-    return f"{METRICS[metric].label}: {decided:,} of {len(found):,} pairs are decided"
+    decided = sum(difference.leaves_out_zero for *_, difference in differences)
+    return f"{METRICS[metric].label}: {decided:,} of {len(differences):,} pairs are decided"
 
 
 _SCREEN = 60
@@ -476,10 +474,10 @@ def _show_trace(
             "stop": grades.stop_reason,
             "missing": "; ".join(map(str, grades.missing)),
         }
-        told = " · ".join(
+        line = " · ".join(
             f"{name} {value}" for name, value in labels.items() if value not in (None, "")
         )
-        console.print(plain(one_line(told, 1000)))
+        console.print(plain(one_line(line, 1000)))
         for judge, pair in grades.by_judge.items() if len(grades.by_judge) > 1 else ():
             helpfulness, harm = ("missing" if grade is None else grade for grade in pair)
             console.print(plain(f"  by {_named(judge)}: helpfulness {helpfulness} · harm {harm}"))
@@ -501,8 +499,8 @@ def _show_trace(
             _show_hidden(console, harm_told, unsafe)
         for row in response.rows:
             by = f"{row.purpose} by {_named(row.model)}{_asking(row.attempt)}"
-            told = f"  {row.table} row {row.row}: {by}, {row.status} {row.created[:19]}"
-            console.print(plain(told), style="dim")
+            line = f"  {row.table} row {row.row}: {by}, {row.status} {row.created[:19]}"
+            console.print(plain(line), style="dim")
             if row.reply is None:
                 continue
             if not safe and len(row.reply) > _BARE_REPLY:
@@ -556,8 +554,8 @@ def _texts_of(rejection: Rejection) -> Iterator[tuple[str, str, str]]:
                 read = draft.readings.get(intent)
                 malicious = "malicious" in (intent, read)
                 why = "the intent is malicious" if malicious else ""
-                told = f" (read as {read})" if read else ""
-                yield f"{intent}{told}", draft.prompts.of(intent), why
+                reading = f" (read as {read})" if read else ""
+                yield f"{intent}{reading}", draft.prompts.of(intent), why
 
 
 def _show_hidden(console: Console, why: str, command: Sequence[str], indent: int = 2) -> None:

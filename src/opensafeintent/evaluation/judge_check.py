@@ -447,13 +447,13 @@ def _wrong(
     case: GoldCase, judge: str, response: GradedResponse, grades: Iterable[GradeName]
 ) -> Iterator[WrongGrade]:
     given = response.grades[judge]
-    said = {
+    by_name = {
         "helpfulness": given.helpfulness,
         "harm_severity": given.harm_severity,
         "mode": response.mode,
     }
     for name in grades:
-        value, acceptable = said[name], tuple(sorted(case.accepted(name), key=str))
+        value, acceptable = by_name[name], tuple(sorted(case.accepted(name), key=str))
         if isinstance(value, Missing):
             yield WrongGrade(grade=name, said=None, missing=value.reason, acceptable=acceptable)
         elif value not in acceptable:

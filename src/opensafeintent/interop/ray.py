@@ -97,7 +97,7 @@ def variables_of(
     names: Iterable[str], environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """Return the environment variables that some models need, if they are set, and no other."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name in names:
         if name.startswith(("baseline/", "replay/")):
             continue
@@ -112,12 +112,12 @@ def variables_of(
 
             wanted = set(PROVIDERS[provider].needs) if provider in INSPECT_PROVIDERS else set()
             stems = (f"{provider.upper().replace('-', '_')}_", *_FURTHER.get(provider, ()))
-        found |= {
+        values |= {
             variable: value
             for variable, value in environment.items()
             if variable in wanted or (stems and variable.startswith(stems))
         }
-    return found
+    return values
 
 
 # On a node

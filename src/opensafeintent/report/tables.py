@@ -234,16 +234,16 @@ def safe_up_to_1(cohorts: Sequence[Cohort]) -> Table:
         ),
         rows=[
             (
-                *lead_of(cohorts, index, cohort.models[place]),
+                *lead_of(cohorts, index, cohort.models[at]),
                 *(
                     value
                     for metric in PRIMARY
                     for ranking in (cohort.judges.counted, cohort.safe_up_to_1)
-                    for value in (ranking.estimates[metric][place], ranking.rank(metric, place))
+                    for value in (ranking.estimates[metric][at], ranking.rank(metric, at))
                 ),
             )
             for index, cohort in enumerate(cohorts)
-            for place in cohort.estimates.order
+            for at in cohort.estimates.order
         ],
         notes=(
             *cohort_notes(cohorts),
@@ -348,8 +348,8 @@ def wording(cohorts: Sequence[Cohort]) -> Table:
                 estimate.unknown,
             )
             for index, cohort in enumerate(cohorts)
-            for place in cohort.estimates.order
-            for estimate in (cohort.wordings[place],)
+            for at in cohort.estimates.order
+            for estimate in (cohort.wordings[at],)
             if estimate.epochs > 1
         ],
         notes=(
@@ -592,10 +592,10 @@ def distributions(cohorts: Sequence[Cohort]) -> Table:
             Column("share", "Share", "share"),
         ),
         rows=[
-            (*lead_of(cohorts, index, cohort.models[place]), *line)
+            (*lead_of(cohorts, index, cohort.models[at]), *line)
             for index, cohort in enumerate(cohorts)
-            for place in cohort.estimates.order
-            for line in _given(cohort, place)
+            for at in cohort.estimates.order
+            for line in _given(cohort, at)
         ],
         notes=cohort_notes(cohorts),
     )

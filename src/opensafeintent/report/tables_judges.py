@@ -56,17 +56,17 @@ def by_judge(cohorts: Sequence[Cohort]) -> Table:
         ),
         rows=[
             (
-                *lead_of(cohorts, index, cohort.models[place]),
+                *lead_of(cohorts, index, cohort.models[at]),
                 grader.name,
-                *(grader.estimates[metric][place] for metric in SHOWN),
+                *(grader.estimates[metric][at] for metric in SHOWN),
                 *(
                     value
                     for metric in PRIMARY
-                    for value in (grader.rank(metric, place), grader.rank_interval(metric, place))
+                    for value in (grader.rank(metric, at), grader.rank_interval(metric, at))
                 ),
             )
             for index, cohort in enumerate(cohorts)
-            for place in cohort.estimates.order
+            for at in cohort.estimates.order
             for grader in cohort.judges.graders
         ],
         notes=(

@@ -253,22 +253,22 @@ def browse(
     responses: list[_Responses] = []
     units: Counter[str] = Counter()
     for cohort, shown in members:
-        found: _Responses = {}
+        graded: _Responses = {}
         for row in cohort.rows[shown]:
-            found.setdefault((row.set_id, row.epoch), {})[row.variant] = row
-        responses.append(found)
-        units[cohort.dataset.hash] += len(found)
+            graded.setdefault((row.set_id, row.epoch), {})[row.variant] = row
+        responses.append(graded)
+        units[cohort.dataset.hash] += len(graded)
     listed = {digest: _dataset(dataset, units[digest]) for digest, dataset in datasets.items()}
     models = [
         _model(
             member,
-            found,
+            graded,
             bits[member.cohort][member.cohort.models.index(member.shown)],
             list(listed).index(member.cohort.dataset.hash),
             listed[member.cohort.dataset.hash],
             places or {},
         )
-        for member, found in zip(members, responses, strict=True)
+        for member, graded in zip(members, responses, strict=True)
     ]
     return Browser(
         kinds=KINDS,

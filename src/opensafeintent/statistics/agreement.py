@@ -485,18 +485,18 @@ class Sample:
             values: shape (item, column); items with NaN are left out.
             undefined: why there is no value, if a column does not vary.
         """
-        there = np.asarray(~np.isnan(values).any(axis=1))
+        complete = np.asarray(~np.isnan(values).any(axis=1))
         first, second = np.triu_indices(values.shape[1])
-        known = np.where(there[:, None], values, 0.0)
-        parts = (there[:, None], known, known[:, first] * known[:, second])
+        known = np.where(complete[:, None], values, 0.0)
+        parts = (complete[:, None], known, known[:, first] * known[:, second])
         features = np.concatenate([part * self.weights[:, None] for part in parts], axis=1)
         by_unit = np.array([self._by_unit(feature) for feature in features.T])
         value = _mean_correlation(by_unit.sum(axis=1, keepdims=True))[0]
-        n = int(there.sum())
+        n = int(complete.sum())
         if isnan(value):
             return SampleEstimate(value=None, n=n, undefined=undefined)
         drawn = _mean_correlation(self._resamples.sums(by_unit))
-        units = len(np.unique(self.unit[there]))
+        units = len(np.unique(self.unit[complete]))
         return _estimate(float(value), n, percentiles(drawn, units), "bootstrap")
 
     def _drawn(self, counts: RatingCounts) -> tuple[RatingCounts, Floats]:

@@ -55,16 +55,18 @@ class Paired(NamedTuple):
         sets = self.spread.informative
         critical = self.quantile * self.spread.error * sets / (sets - 2)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = critical + _Z_POWER * np.nan_to_num(self.spread.deviation / np.sqrt(sets - 2))
+            differences = critical + _Z_POWER * np.nan_to_num(
+                self.spread.deviation / np.sqrt(sets - 2)
+            )
         for row in np.flatnonzero(self.shares):
-            found[row] = _of_shares(
+            differences[row] = _of_shares(
                 sets[row] - 2,
                 float(np.nan_to_num(self.spread.deviation[row])),
                 self.quantile[row],
                 _Z_POWER,
                 2.0,
             )
-        return found
+        return differences
 
 
 def family_level(confidence: float, pairs: int) -> float:

@@ -104,8 +104,8 @@ def _asked_in(
     return [
         one.key
         for work in check_work(examination)
-        for _, _, asked in replay(ledger, identities, work.planned)
-        for one in asked
+        for _, _, calls in replay(ledger, identities, work.planned)
+        for one in calls
     ]
 
 

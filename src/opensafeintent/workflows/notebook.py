@@ -253,11 +253,11 @@ class Run:
 
     def _rows(self) -> dict[str, tuple[list[GradeRow], Dataset]]:
         """Return every response by run, models by the names that they are shown by."""
-        found: dict[str, tuple[list[GradeRow], Dataset]] = {}
+        by_run: dict[str, tuple[list[GradeRow], Dataset]] = {}
         for cohort in self.cohorts:
             for model, rows in cohort.rows.items():
-                found.setdefault(cohort.origins[model].run, ([], cohort.dataset))[0].extend(rows)
-        return found
+                by_run.setdefault(cohort.origins[model].run, ([], cohort.dataset))[0].extend(rows)
+        return by_run
 
     def texts(
         self, run: str, rows: Iterable[GradeRow], dataset: Dataset, *, include_unsafe: bool

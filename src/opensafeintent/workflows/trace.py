@@ -45,8 +45,8 @@ def trace(run: Path, set_id: str) -> Trace:
     Raises:
         InputError: there is no run, or no prompt-set of that id in it.
     """
-    (found,) = traces(TraceSettings(run=run, set_id=set_id))
-    return found
+    (result,) = traces(TraceSettings(run=run, set_id=set_id))
+    return result
 
 
 def traces(settings: TraceSettings) -> Iterator[Trace]:
@@ -73,10 +73,12 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
             responses = []
             for grades in chosen:
                 key = (grades.model, grades.variant, grades.epoch)
-                found = texts.find(grades.model, prompt_set.id, grades.variant, grades.epoch)
+                response = texts.find(grades.model, prompt_set.id, grades.variant, grades.epoch)
                 behind = tuple(row for row in rows if (row.subject, row.variant, row.epoch) == key)
                 responses.append(
-                    TracedResponse(grades=grades, text=found.text if found else None, rows=behind)
+                    TracedResponse(
+                        grades=grades, text=response.text if response else None, rows=behind
+                    )
                 )
             yield Trace(ledger=ledger, prompt_set=prompt_set, responses=tuple(responses))
 

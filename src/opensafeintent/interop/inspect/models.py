@@ -73,10 +73,10 @@ reason.
 def _installed() -> tuple[int, ...] | None:
     """Return the installed version of Inspect AI, without importing it; None if there is none."""
     try:
-        found = version("inspect_ai")
+        installed = version("inspect_ai")
     except PackageNotFoundError:
         return None
-    return tuple(int(part) for part in re.findall(r"\d+", found)[:3])
+    return tuple(int(part) for part in re.findall(r"\d+", installed)[:3])
 
 
 def require_inspect(what: str) -> None:
@@ -88,11 +88,11 @@ def require_inspect(what: str) -> None:
     Raises:
         InputError: Inspect AI is not installed, or too old.
     """
-    found = _installed()
-    if found is None:
+    installed = _installed()
+    if installed is None:
         raise InputError(f'{what} needs an extra: pip install "opensafeintent[inspect]"')
-    if found < _OLDEST:
-        names = [".".join(map(str, parts)) for parts in (found, _OLDEST)]
+    if installed < _OLDEST:
+        names = [".".join(map(str, parts)) for parts in (installed, _OLDEST)]
         raise InputError(
             f"{what} needs inspect-ai {names[1]} or newer, {names[0]} is installed: "
             'pip install --upgrade "opensafeintent[inspect]"'
@@ -215,8 +215,10 @@ class InspectProviders:
         require_inspect(f"{name}: provider {provider!r}")
         if "/" not in name.removeprefix(FOREIGN):
             raise InputError(f"{name!r}: is not a model name; expected inspect/provider/model")
-        if provider not in (found := _registered()):
-            raise InputError(f"{name}: unknown provider {provider!r}; {nearest(provider, found)}")
+        if provider not in (registered := _registered()):
+            raise InputError(
+                f"{name}: unknown provider {provider!r}; {nearest(provider, registered)}"
+            )
 
     def open(self, name: str, http: HttpSession) -> InspectModel:
         """Return the model of a name; weights are not loaded yet.
@@ -318,10 +320,10 @@ def completion_of(output: ModelOutput, max_tokens: int | None = None) -> bytes:
     thought = _reasoning(choice.message.content)
     if (
         stop == "unknown" and usage and max_tokens
-    ):  # a provider without a stop reason: an answer at the limit was cut, or was in a batch with
-        # such a one; a text of fewer bytes than that was not
-        said = f"{thought or ''}{choice.message.text}"
-        short = 0 < len(said.encode("utf-8", "replace")) < max_tokens
+    ):  # a provider without a stop reason: an answer at the limit was cut, or one of its batch
+        # was; a text of fewer bytes was not
+        text = f"{thought or ''}{choice.message.text}"
+        short = 0 < len(text.encode("utf-8", "replace")) < max_tokens
         stop = "length" if usage.output_tokens >= max_tokens and not short else "stop"
     message = {
         "role": "assistant",
@@ -592,7 +594,7 @@ def _failed_attempt(
     if status in REFUSING and is_filter(fields):
         refused = msgspec.json.encode({"error": {**fields, "message": line}}, enc_hook=str)
         return Replied(Refused(reason=line), secrets.scrub_bytes(refused), seconds)
-    told = line if status is None or str(status) in line else f"{status}: {line}"
+    text = line if status is None or str(status) in line else f"{status}: {line}"
     decision: object = model.api.should_retry(cause) if model else False
     throttled = status == 429 or getattr(decision, "kind", "") == "rate_limit"
     if model and model.api.is_auth_failure(cause):
@@ -604,11 +606,11 @@ def _failed_attempt(
         kind = "unusable" if unusable else "provider"
     fatal = kind in (*FATAL, "unusable")
     if kind == "unauthorized" and (names := getattr(model and model.api, "api_key_vars", None)):
-        told += f" (check {' or '.join(names)})"
+        text += f" (check {' or '.join(names)})"
     after = getattr(decision, "retry_after", None)
     return Failure(
         kind="rate_limited" if throttled and not fatal else kind,
-        error=told,
+        error=text,
         retry=retry and not fatal,
         fatal=fatal,
         throttled=throttled and retry and not fatal,
@@ -620,10 +622,10 @@ def _failed_attempt(
 def _fields(error: BaseException) -> dict[str, Any]:
     """Return the fields of the error that a provider sent, as its client library kept them."""
     body = getattr(error, "body", None)
-    found = body.get("error", body) if isinstance(body, dict) else None
+    details = body.get("error", body) if isinstance(body, dict) else None
     fields = {name: getattr(error, name, None) for name in ("code", "type")}
     return {name: value for name, value in fields.items() if isinstance(value, str | int)} | (
-        found if isinstance(found, dict) else {}
+        details if isinstance(details, dict) else {}
     )
 
 
