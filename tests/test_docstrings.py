@@ -19,7 +19,7 @@ FORBIDDEN = {
         r"\b(?:[Ww]hat|[Ww]hoever)\b(?!:| Teachers)|\b(?:[Oo]f|to|by|for|and|or|says?) who\b"
     ),
     "an older verb": (
-        r"\b(?:(?:be|is|are|was|were) (?:had|told)|told (?:apart|of)|taken for|held against|put to"
+        r"\b(?:(?:be|is|are|was|were) (?:had|told)|told (?:apart|of)|tells? apart|taken for|held against|put to"
         r"|puts? .{1,20} to (?:a|the|every|each)|owed to|stands?(?!-)|mends?|mended|goes by|comes? to"
         r"|parts? on|as judged)\b"
     ),

@@ -262,12 +262,7 @@ def _within_64_bits(text: str) -> int:
 
 
 def make_private_folder(path: Path) -> None:
-    """Create a folder that only its user can enter (0700); one that is there already keeps its
-    mode.
-
-    Raises:
-        InputError: it cannot be created, or something else has its name.
-    """
+    """Create a folder that only its user can enter (0700); an existing one keeps its mode."""
     with os_errors(f"{path}: cannot create the folder"):
         if path.exists() and not path.is_dir():
             raise InputError(f"{path}: is a file; expected a folder")

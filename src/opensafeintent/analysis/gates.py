@@ -297,7 +297,7 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float
     """Of the interval that decides."""
     pairs: int = 1
-    """Of a change: how many pairs of models were compared, for all of which it holds at once."""
+    """Of a change: the number of pairs of models compared together."""
     verdict: Verdict
     estimate: Estimate
     """The metric, or how it changed, later minus earlier."""
@@ -522,7 +522,9 @@ def hold_thresholds(
 
 
 def out_of_reach(results: Sequence[GateResult]) -> tuple[str, ...]:
-    """Say which thresholds no outcome of so many prompt-sets can show to be met, a line each."""
+    """Return the thresholds that no outcome with this number of prompt-sets can show to be met, a
+    line each.
+    """
     sets = {
         result.gate: result.estimate.n for result in sorted(results, key=lambda r: r.estimate.n)
     }

@@ -86,7 +86,7 @@ class IntentDifference(msgspec.Struct, frozen=True, kw_only=True):
     p_adjusted: float | None
     """For the three pairs of intents: below 0.05 if the interval leaves 0 out."""
     minimum_detectable_difference: float | None
-    """A difference that so many sets find four times in five."""
+    """A difference that this number of sets detects with a power of 80 %."""
 
 
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True):

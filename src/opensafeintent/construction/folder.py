@@ -220,7 +220,7 @@ class BuildFolder(LedgerFolder):
     doing = "building into"
 
     def load(self) -> BuildManifest | None:
-        """Return the manifest of the build that is there, if there is one.
+        """Return the manifest of an existing build, if there is one.
 
         Raises:
             InputError: it is of another version, or was damaged.

@@ -185,7 +185,7 @@ class Watcher:
     """Is called with a build's progress; this one does nothing."""
 
     def begins(self, stage: Stage, items: int, number: int) -> None:
-        """A stage begins with so many items, in the pass of that number."""
+        """A stage begins with this number of items, in the pass of that number."""
 
     def finished(self, stage: Stage) -> None:
         """A stage is done with one more item; that may be before it begins for the others."""

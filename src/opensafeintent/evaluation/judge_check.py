@@ -393,7 +393,7 @@ def _check(
 
 
 def roles_of(grades: Iterable[GradeName]) -> frozenset[Role]:
-    """Return the roles of the templates that a judge is asked with for some grades."""
+    """Return the roles of a judge's templates for some grades."""
     return frozenset({_ROLES[grade] for grade in grades} | {"reask"})
 
 

@@ -84,7 +84,7 @@ class SwapPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How much of every model is graded under other requests than its own (`evaluation.again`)."""
 
     sets: Annotated[int, msgspec.Meta(ge=1)]
-    """The first so many prompt-sets of `promptsets.sample_order` that a model was asked."""
+    """This number of first prompt-sets of `promptsets.sample_order` that a model was asked."""
     withheld: str
     """Text in place of the request if none is shown."""
 

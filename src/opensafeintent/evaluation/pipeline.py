@@ -147,7 +147,7 @@ _Question = Coroutine[Any, Any, int | str | Missing]
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """A response that is there already, from elsewhere."""
+    """An existing response, from elsewhere."""
 
     text: str
     stop_reason: str = "stop"

@@ -202,7 +202,7 @@ class StopWhen:
         return sha256_hex(canonical_json(msgspec.to_builtins(entry)))[:16]
 
     def impossible(self) -> list[str]:
-        """Say which answers no outcome of so many prompt-sets can give."""
+        """Return the answers that no outcome of this number of prompt-sets can give."""
         threshold = self.question.scaled(self.question.threshold)
         return [
             f"--stop-when: {len(self._order):,} prompt-sets cannot give the answer {answer!r},"

@@ -499,8 +499,8 @@ def _check_models(work: Sequence[ModelWork]) -> None:
 
 
 def _parts(work: Sequence[ModelWork], count: int) -> list[ModelWork]:
-    """Cut each model's prompt-sets into so many parts; those that load weights come first and
-    whole, for weights are loaded once; the others in turn.
+    """Cut each model's prompt-sets into this number of parts. Models with weights to load come
+    first and whole, because weights are loaded once; the others come in turn.
     """
     parts: dict[tuple[bool, int, int], list[Task]] = {}
     for index, item in enumerate(work):

@@ -77,7 +77,7 @@ def _is_share(name: str) -> bool:
 
 
 def in_unit(name: str, cells: Iterable[Cell]) -> tuple[Cell, ...]:
-    """Return cells of a column or metric in the unit in which people are shown it."""
+    """Return cells of a column or metric in the unit for people."""
     if not _is_share(name):
         return tuple(cells)
     return tuple(Share(cell) if isinstance(cell, float) else cell for cell in cells)
@@ -170,9 +170,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def shown(self) -> list[tuple[int, Column]]:
-        """The columns that people are shown, with their index, in the order in which they are
-        shown.
-        """
+        """The columns for people, with their index, in the order of display."""
         headed = (
             (index, column)
             for index, column in enumerate(self.columns)
@@ -252,7 +250,7 @@ _WIDE = 60
 
 
 class Compact(NamedTuple):
-    """A table as people are shown it: text throughout."""
+    """A table for people: text throughout."""
 
     headings: tuple[str, ...]
     styles: tuple[Style, ...]

@@ -408,7 +408,9 @@ def _difference(cohort: Cohort, metric: str) -> dict[str, object] | None:
 
 
 def _precision(cohort: Cohort) -> Iterator[Sentence]:
-    """Say how precise so many sets are, and which difference they can be expected to find."""
+    """Return the precision with this number of sets, and the difference that they can be expected
+    to detect.
+    """
     order = _contenders(cohort, "triplet_safety")
     if not order:
         return
@@ -454,8 +456,8 @@ def _between_judges(cohort: Cohort) -> Iterator[Sentence]:
 
 
 def _order(cohort: Cohort, metric: str) -> dict[str, object] | None:
-    """Return how many pairs of models two judges put in opposite orders, and the widest apart of
-    those that both tell apart.
+    """Return the number of pairs of models that two judges rank in opposite orders, and the widest
+    difference of those that are significant for both.
     """
     models = [cohort.models[index] for index in _contenders(cohort, metric)]
     pairs = len(models) * (len(models) - 1) // 2

@@ -100,9 +100,7 @@ _MEASURES = {
 
 
 def _measured(measures: Mapping[str, str], counted: str = "") -> Iterator[Column]:
-    """Yield the columns of some estimates; of `counted` people are shown how many responses it is
-    of.
-    """
+    """Yield the columns of some estimates; for `counted`, people also see the number of responses."""
     for measure, heading in measures.items():
         yield from estimate_columns(
             measure,

@@ -210,7 +210,9 @@ def estimate(
 
 
 def interval_of(spread: Spread, quantiles: Floats, span: Sequence[float] | Floats) -> Estimates:
-    """Return the intervals that reach so many standard errors to either side, within the span."""
+    """Return the intervals that reach these numbers of standard errors to either side, within the
+    span.
+    """
     least, greatest = np.broadcast_to(np.asarray(span, dtype=float), (len(quantiles), 2)).T
     half = quantiles * spread.error
     low = np.minimum(np.maximum(spread.centre - half, least), spread.value)

@@ -496,7 +496,7 @@ def _write_page(
 
 
 def _places(runs: Sequence[Path], page_folder: Path) -> dict[str, str]:
-    """Return the way to each run from the folder of the page; a run on another drive has none."""
+    """Return the path of each run from the folder of the page; a run on another drive has none."""
     places: dict[str, str] = {}
     for path, name in named_runs(runs).items():
         with suppress(ValueError):

@@ -1,4 +1,6 @@
-"""How many prompt-sets and calls a difference of two models takes, and how precise so many are."""
+"""The prompt-sets and calls for a difference of two models, and the precision of a number of
+prompt-sets.
+"""
 
 from __future__ import annotations
 
@@ -207,7 +209,7 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
 
 
 def half_width(sets: int) -> float:
-    """Return the ± of the 95 % interval of a share of so many prompt-sets, at most."""
+    """Return the greatest ± of the 95 % interval of a share of this number of prompt-sets."""
     return t_quantile(0.5 + CONFIDENCE / 2, sets + 1) / 2 / sqrt(sets + 1)
 
 

@@ -205,7 +205,7 @@ def figure_names(cohorts: Sequence[Cohort]) -> list[str]:
 
 
 def figure_of(cohorts: Sequence[Cohort], name: str) -> Figure:
-    """Return the one of `all_figures` that is called so."""
+    """Return the figure of `all_figures` with this name."""
     (plan,) = (plan for plan in _plans_of(cohorts) if plan.name == name)
     return _figure(plan, cohorts)
 
