@@ -269,3 +269,9 @@ def test_a_parameter_that_is_not_valid_or_no_grader_is_told(tmp_path: Path) -> N
 
 # What the register of Inspect evals reads of us
 # ------------------------------------------------------------------------------
+
+
+def test_one_line_of_the_file_declares_the_task() -> None:
+    lines = Path(str(module.__file__)).read_text("utf-8").splitlines()
+    assert lines.count("@task") == 1
+    assert lines[lines.index("@task") + 1].startswith("def opensafeintent(")
