@@ -100,7 +100,7 @@ _MEASURES = {
 
 
 def _measured(measures: Mapping[str, str], counted: str = "") -> Iterator[Column]:
-    """Yield the columns of some estimates; for `counted`, people also see the number of responses."""
+    """Yield the columns of some estimates; of `counted`, people also see the number."""
     for measure, heading in measures.items():
         yield from estimate_columns(
             measure,
