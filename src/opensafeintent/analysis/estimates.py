@@ -215,6 +215,11 @@ class MetricEstimates:
             for number in self._averaged(stratum, members)
         }
 
+    @property
+    def _shown(self) -> dict[tuple[str, Stratum], MetricEstimate]:
+        """The averages that tables show: none of a single model, which would repeat it."""
+        return self.averages if len(self.models) > 1 else {}
+
     @cached_property
     def macros(self) -> dict[tuple[str, str], MetricEstimate]:
         """Means over the harm domains in which a metric is defined, by (model, metric); `n` is
@@ -249,20 +254,20 @@ class MetricEstimates:
     def every(self) -> Iterator[MetricEstimate]:
         """Yield every metric of every model, then every average."""
         yield from self.overall.values()
-        yield from (number for number in self.averages.values() if number.stratum == EVERYWHERE)
+        yield from (number for (_, at), number in self._shown.items() if at == EVERYWHERE)
 
     def in_strata(self) -> Iterator[MetricEstimate]:
         """Yield the numbers of every stratum, an average after its models."""
         for stratum in self._members:
             for metric in _shown_metrics(stratum):
                 yield from (self.strata[model, metric, stratum] for model in self.models)
-                if (metric, stratum) in self.averages:
-                    yield self.averages[metric, stratum]
+                if (metric, stratum) in self._shown:
+                    yield self._shown[metric, stratum]
 
     def lines(self, metric: str) -> list[MetricEstimate]:
         """Return a metric of every model in order, and its average if there is one."""
         estimates = [self.overall[model, metric] for model in self.models]
-        average = self.averages.get((metric, EVERYWHERE))
+        average = self._shown.get((metric, EVERYWHERE))
         return [*estimates, average] if average else estimates
 
     @cached_property

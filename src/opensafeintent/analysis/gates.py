@@ -459,6 +459,13 @@ def _identical(gate: Gate) -> str:
     return f"has identical data, nothing tested; margin {gate.limit:g} of {gate.option}"
 
 
+_NONE = "no prompt-set has the grades that it needs"
+_LACKING = {
+    "benign_mode": "it needs the modes of benign responses (--modes core)",
+    "probes": "it needs the strategies of all prompts (--probe all)",
+}
+
+
 def _reason(
     gate: Gate,
     known: Bounds,
@@ -469,7 +476,7 @@ def _reason(
     worse = gate.kind == "worse"
     limit = f"{'margin' if worse else 'limit'} {gate.limit:g} of {gate.option}"
     if isnan(known.value):
-        return f"is undefined: no prompt-set counts for it; {limit}"
+        return f"is undefined: {_LACKING.get(METRICS[gate.metric].needs, _NONE)}; {limit}"
     text = f"{_worsening(known) if worse else f'is {_between(known.low, known.high)}'}"
     text += f" at {100 * confidence:g} %"
     if worst_case:
@@ -486,7 +493,7 @@ def _worsening(known: Bounds) -> str:
         return f"is worse than before, by {_between(known.low, known.high)}"
     if known.high < 0:
         return f"is better than before, by {_between(-known.high, -known.low)}"
-    return f"changed by {-known.low:.3f} for the better to {known.high:.3f} for the worse"
+    return f"is between {-known.low:.3f} better and {known.high:.3f} worse"
 
 
 def _between(low: float, high: float) -> str:

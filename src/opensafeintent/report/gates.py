@@ -78,7 +78,9 @@ def gate_tables(gates: Gates | None) -> list[Table]:
     tables = [_thresholds(thresholds, notes=(*gates.cautions, ABOUT))] if thresholds else []
     if changes:
         notes = () if thresholds else gates.cautions
-        tables += [_changes(changes, gates, notes), transitions_table(gates.transitions)]
+        tables.append(_changes(changes, gates, notes))
+        if any(of.newly_failing or of.newly_passing for of in gates.transitions):
+            tables.append(transitions_table(gates.transitions))
     return tables
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations
 from math import inf
 from pathlib import Path
@@ -31,6 +31,7 @@ from opensafeintent.report.formats import (
     Section,
     Table,
     estimate_columns,
+    number,
 )
 from opensafeintent.report.metrics_json import (
     MEASURED,
@@ -561,14 +562,17 @@ def verdict_in_words(metric: str, first: str, second: str, found: Difference) ->
     low, high = found.interval or (-inf, inf)
     better = _BETTER.get(metric, "better")
     sets = f"{found.n:,} prompt-sets"
+    shown, unit = (_points, " points") if about.is_share else (partial(number, signed=True), "")
+    if not value and not found.deviation:
+        return f"identical in {about.label} on all {sets}"
     if low <= 0 <= high:
         more = f"; about {found.deciding:,} prompt-sets would decide" if found.deciding else ""
-        between = f"the difference lies between {_points(low)} and {_points(high)} points"
+        between = f"the difference lies between {shown(low)} and {shown(high)}{unit}"
         return f"undecided which is {better}: {about.label}: {between}, {sets}{more}"
     ahead, behind = (second, first) if (value > 0) != about.less_is_better else (first, second)
     if ahead == first:
         value, low, high = -value, -high, -low
-    size = f"{_points(value)} points [{_points(low)}, {_points(high)}]"
+    size = f"{shown(value)}{unit} [{shown(low)}, {shown(high)}]"
     return f"{ahead} is {better} than {behind}: {about.label} {size}, {sets}"
 
 

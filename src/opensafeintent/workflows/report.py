@@ -104,7 +104,10 @@ def _read_gate(kind: Kind, text: str) -> Gate:
             " triplet_safety=0.8"
         ) from None
     if gate.metric not in METRICS:
-        unknown = f"unknown metric {gate.metric!r}; {nearest(gate.metric, METRICS)}"
+        near = nearest(gate.metric, METRICS)
+        if "refusal" in gate.metric:
+            near += " The headline’s over-refusal is low_help_rate_benign."
+        unknown = f"unknown metric {gate.metric!r}; {near}"
         raise InputError(f"{option}: {unknown}")
     if not isfinite(gate.limit):
         raise InputError(f"{option} {text}: expected a number")
