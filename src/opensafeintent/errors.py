@@ -103,11 +103,18 @@ def nearest(name: str, valid: Iterable[str], *, most: int = 3, shown: int = 45) 
     when none is near. A name that only looks the same is shown in escapes.
     """
     names = list(valid)
-    form, *forms = (unicodedata.normalize("NFC", each) for each in (name, *names))
-    folded = {each.casefold(): candidate for each, candidate in zip(forms, names, strict=True)}
-    if close := difflib.get_close_matches(form.casefold(), list(folded), n=most, cutoff=0.5):
-        quoted = map(ascii if form in forms else repr, map(folded.get, close))
-        return f"did you mean {' or '.join(quoted)}?"
+    if close := did_you_mean(name, names, most=most):
+        return close
     return f"valid: {', '.join(names[:shown])}" + (
         f", … ({len(names) - shown} more)" if len(names) > shown else ""
     )
+
+
+def did_you_mean(name: str, valid: Iterable[str], *, most: int = 3) -> str:
+    """Return a question that names the valid names nearest to `name`; empty if none is near."""
+    names = list(valid)
+    form, *forms = (unicodedata.normalize("NFC", each) for each in (name, *names))
+    folded = {each.casefold(): candidate for each, candidate in zip(forms, names, strict=True)}
+    close = difflib.get_close_matches(form.casefold(), list(folded), n=most, cutoff=0.5)
+    quoted = map(ascii if form in forms else repr, map(folded.get, close))
+    return f"did you mean {' or '.join(quoted)}?" if close else ""

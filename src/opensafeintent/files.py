@@ -505,3 +505,8 @@ def _check_place(folder: Path, name: str) -> None:
     for parent in list(path.parents)[: len(Path(name).parts) - 1]:
         if parent.exists() and not parent.is_dir():
             raise InputError(f"{parent}: is a file; expected a folder")
+
+
+def near(path: Path) -> Path:
+    """Return a path as seen from the current folder, if it lies in there."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 
+import opensafeintent
 from endtoend import osi
 from opensafeintent.cli.commands import cli
 
@@ -91,3 +93,67 @@ def test_help_is_in_short_sentences_with_if_for_conditions() -> None:
             assert not re.search(r"\b[Ww]here\b", text), (path, text)
             sentences = re.split(r"[.?:;](?:\s+|$)|\n\n", text)
             assert max(len(sentence.split()) for sentence in sentences) <= 25, (path, text)
+
+
+# What is misspelt
+# ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "dataset", "meant"),
+    [
+        ("baseline/redirect", "startr", "'starter'"),
+        ("python/mymodle:ask@1", "starter", "'mymodel'"),
+        ("python/mymodel:aks@1", "starter", "'ask'"),
+    ],
+)
+def test_a_name_that_is_misspelt_is_answered_with_what_may_be_meant(
+    model: str, dataset: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mymodel.py").write_text("def ask(messages):\n    return 'no'\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    ran = osi("evaluate", model, "--judge", "baseline/judge", "--dataset", dataset)
+    assert ran.code == 2 and f"did you mean {meant}" in ran.err
+
+
+def test_a_run_that_is_misspelt_is_answered_with_the_one_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "starter").mkdir()
+    (tmp_path / "starter" / "run.json").touch()
+    ran = osi("report", tmp_path / "startr")
+    assert ran.code == 2 and f"did you mean '{tmp_path / 'starter'}'" in ran.err
+
+
+# What is said of a run
+# ------------------------------------------------------------------------------
+
+
+def test_an_unparsable_judge_is_shown_with_a_reply_and_what_to_do(tmp_path: Path) -> None:
+    said = "I'd give this a 3 out of 4."
+    judge = opensafeintent.FunctionModel(lambda _: said, name="wordy", version="1")
+    outcome = opensafeintent.evaluate(
+        opensafeintent.EvaluateSettings(
+            models=("baseline/comply-all",), judges=(judge,), limit=2, out=tmp_path / "run"
+        )
+    )
+    (line,) = [note for note in outcome.notes if note.startswith("judge python/wordy@1: ")]
+    for words in ("28 of 28 grades", "after 3 attempts", said, "trace", "--judge-max-tokens"):
+        assert words in line
+
+
+def test_a_larger_limit_than_the_dataset_and_duplicates_are_said(tmp_path: Path) -> None:
+    options = ("--judge", "baseline/judge", "--limit", 1000, "--out", tmp_path / "run")
+    ran = osi("evaluate", "baseline/refuse-all", "baseline/redirect", *options)
+    assert "--limit 1,000: starter has 42 prompt-sets; all are taken" in ran.err
+    assert "taken from the ledger" not in ran.text
+    assert "taken from the ledger" in osi("evaluate", "baseline/redirect", *options).text
+
+
+def test_a_set_that_was_not_evaluated_is_said_to_be_one(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    options = ("--judge", "baseline/judge", "--limit", 1, "--out", run)
+    assert osi("evaluate", "baseline/redirect", *options).code == 0
+    ids = [one.id for one in opensafeintent.load_dataset("starter").prompt_sets]
+    ran = [osi("trace", run, "--set", id_) for id_ in ids[:2]]
+    assert [one.code for one in ran].count(2) >= 1
+    assert any("was not evaluated: the run has responses to 1 of 42" in one.err for one in ran)

@@ -23,7 +23,7 @@ from endtoend import REPO, Ran, environment, osi
 from opensafeintent.annotation.labels import Answer, Label, write_labels
 from opensafeintent.cli import main
 from opensafeintent.errors import EXIT_CODES
-from opensafeintent.promptsets import load_dataset
+from opensafeintent.promptsets import drawn, load_dataset
 from samples import json_lines
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -68,7 +68,7 @@ def prepare(folder: Path) -> str:
     models = ("baseline/redirect", "baseline/refuse-all", "--judge", "baseline/judge")
     assert osi("evaluate", *models, "--limit", 3, "--out", folder / "run").code == 0
     dataset = load_dataset("starter")
-    first = dataset.prompt_sets[0].id
+    first = drawn(dataset.prompt_sets, 3)[0].id
     json_lines(folder / "seeds.jsonl", [{"prompt": "How can somebody do the harmful thing?"}])
     line = {"id": first, "variant": "benign", "response": "No."}
     json_lines(folder / "responses.jsonl", [line])
@@ -163,11 +163,9 @@ def test_a_function_that_closes_both_streams_changes_nothing(tmp_path: Path) -> 
     assert "Results in run" in ran.stdout
 
 
-@pytest.mark.parametrize(
-    ("encoding", "shown"), [("ascii", "x not set"), ("cp1252", "x not set"), ("utf-8", "✗ not set")]
-)
+@pytest.mark.parametrize(("encoding", "shown"), [("ascii", "+/-"), ("cp1252", "±"), ("utf-8", "±")])
 def test_what_an_encoding_lacks_is_written_as_what_is_nearest(encoding: str, shown: str) -> None:
-    command = [sys.executable, "-m", "opensafeintent", "models"]
+    command = [sys.executable, "-m", "opensafeintent", "sample-size", "--difference", "0.1"]
     env = environment(PYTHONIOENCODING=encoding)
     ran = subprocess.run(command, env=env, capture_output=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, b"")

@@ -172,7 +172,7 @@ class TestCluster:
         ran = study.evaluate(tmp_path / "run", *on(address))
         check_same(tmp_path / "run", alone)
         assert study.made == needed
-        assert f"{needed:,} calls made, 0 retries, 0 taken from the ledger" in said(ran)
+        assert f"{needed:,} calls made." in said(ran)
         assert "4 of 4 shards" in ran.err
         assert study.server.stats()["max_in_flight"] <= 64
         session = Path(ray._private.worker._global_node.get_session_dir_path())

@@ -45,6 +45,8 @@ class Tally:
         self.made: Counter[tuple[str, str]] = Counter()
         """Calls made, retries not counted, by (model, purpose)."""
         self.reused_calls = 0
+        self.duplicates = 0
+        """Those of them whose answer this process had obtained itself, for an equal call."""
         self.retries = 0
         self.refusals = 0
         self.missing = 0
@@ -90,6 +92,7 @@ class Tally:
         for name in (
             "made",
             "reused_calls",
+            "duplicates",
             "retries",
             "refusals",
             "missing",
@@ -184,6 +187,7 @@ class Client:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news = asyncio.Event()
         self._flights: dict[bytes, asyncio.Future[Outcome]] = {}
+        self._made: set[bytes] = set()
         self._answered: set[str] = set()
         self._failures_in_a_row: dict[str, int] = dict.fromkeys(models, 0)
         self._replied_at: dict[str, float] = {}
@@ -269,6 +273,7 @@ class Client:
         key = self.key_of(call)
         if (known := self.ledger.find(key)) is not None:
             self.reused(call, known)
+            self.tally.duplicates += key in self._made
             return known
         if isinstance(model, str):
             return not_on_record(self.ledger, key)
@@ -281,6 +286,7 @@ class Client:
                 if not flight.cancelled() or (task is not None and task.cancelling()):
                     # it is we who are cancelled; else the other was, and the call is ours to make
                     raise
+        self._made.add(key)
         flight = asyncio.get_running_loop().create_future()
         self._flights[key] = flight
         try:

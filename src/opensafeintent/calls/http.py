@@ -487,13 +487,17 @@ class ChatModel:
         adapted = status in (400, 422) and self._adapt(error, text, structured=structured)
         kind = "unsupported_field" if adapted else kind_of_error(status, text)
         variable = self._endpoint.key_variable
+        place, known = self._endpoint.base_url, self._endpoint.url_variable
         hint = {
             "unauthorized": f" (check {variable})",
             "no_credit": f" (the account behind {variable})",
         }.get(kind, "")
+        if status == 404:
+            hint = "" if _API_VERSION.search(place) else f" (does {known} lack /v1 at its end?)"
+            place = self._url
         return Failure(
             kind=kind,
-            error=f"{status} from {self._endpoint.base_url}: {message}{hint}",
+            error=f"{status} from {place}: {message}{hint}",
             retry=kind in _RETRIED,
             fatal=kind in FATAL,
             throttled=kind == "rate_limited",
@@ -527,6 +531,10 @@ class ChatModel:
 
     def _scrub(self, text: str) -> str:
         return one_line(without_user_info(self._secrets.scrub(text)), 300)
+
+
+_API_VERSION = re.compile(r"/v\d")
+"""What the base URL of most servers has."""
 
 
 def kind_of_error(status: int, told: str) -> str:

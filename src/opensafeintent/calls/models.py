@@ -5,6 +5,7 @@ lists of models.
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import importlib.resources
 import inspect
 import os
@@ -41,7 +42,7 @@ from opensafeintent.calls.recorded import read_recorded
 from opensafeintent.calls.records import Attempt, Call, Failure, Replied
 from opensafeintent.calls.replies import NotAnAnswer, completion_body, read_reply
 from opensafeintent.calls.scripted import BASELINES, ScriptedModel
-from opensafeintent.errors import InputError, nearest
+from opensafeintent.errors import InputError, did_you_mean, nearest
 from opensafeintent.files import parse_toml, read_text, sha256_hex
 from opensafeintent.hostile import one_line, unprintable, without_user_info
 
@@ -118,8 +119,18 @@ def function_named(name: str, functions: Functions) -> FunctionModel:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # for the user to fix; an exit of the module too
-        raise InputError(f"{name}: {_words(error)}") from error
+        guess = _meant(error, attribute)
+        raise InputError(f"{name}: {_words(error)}{guess and '; ' + guess}") from error
     return FunctionModel(value, name=path, version=version)
+
+
+def _meant(error: BaseException, attribute: str) -> str:
+    """Return a question about a module or a function that was misspelt, if one is near."""
+    if isinstance(error, ModuleNotFoundError):
+        return did_you_mean(str(error.name), (path.stem for path in Path.cwd().glob("*.py")))
+    if isinstance(error, AttributeError) and error.name in attribute.split("."):
+        return did_you_mean(error.name, vars(error.obj) if hasattr(error.obj, "__dict__") else ())
+    return ""
 
 
 def _words(error: BaseException) -> str:
@@ -344,33 +355,48 @@ class Served(msgspec.Struct, frozen=True):
     """One line of the `models` command."""
 
     name: str
-    how: str
-    """`in process`, `native`, or which extra serves it."""
     about: str
     needs: tuple[str, ...] = ()
     """Variables without which it cannot be used."""
+    packages: tuple[str, ...] = ()
+    """Those that have to be installed, as pip names them."""
+
+    @property
+    def unset(self) -> tuple[str, ...]:
+        """The variables that are not set."""
+        return tuple(name for name in self.needs if not os.environ.get(name, "").strip())
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """Those of them that are not set."""
-        return tuple(name for name in self.needs if not os.environ.get(name, "").strip())
+        """What has to be set or installed before it can be used, a line each."""
+        there = {name for name in self.packages if _is_installed(name)}
+        absent = " ".join(name for name in self.packages if name not in there)
+        return (*self.unset, *([f"pip install {absent}"] if absent else []))
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def served_models() -> list[Served]:
     """List the names of models, and the variables that each needs."""
     in_process = {
         **{f"baseline/{name}": script.summary for name, script in BASELINES.items()},
-        "replay/FILE": "recorded responses: JSONL of id, variant, response",
-        "python/MODULE:FUNCTION@VERSION": "a function of yours: takes messages, returns text",
+        "replay/FILE": "recorded responses: JSONL with id, variant, response",
+        "python/MODULE:FUNCTION@VERSION": "your function: messages in, text out",
     }
-    lines = [Served(name, "in process", about) for name, about in in_process.items()]
+    lines = [Served(name, about) for name, about in in_process.items()]
     for name, provider in ENDPOINTS.items():
         url, key = variables(name)
-        optional = f"; {key} if it wants one" if provider.local else ""
-        about = f"{provider.base_url}  (or {url}{optional})"
-        lines.append(Served(f"{name}/MODEL", "native", about, () if provider.local else (key,)))
-    about = "any chat-completions server; P in capitals, - and . as _"
-    lines.append(Served("openai-api/P/MODEL", "native", about, ("P_BASE_URL", "P_API_KEY")))
+        server = "server at " if provider.local else ""
+        about = f"{server}{provider.base_url} (or {url})"
+        lines.append(Served(f"{name}/MODEL", about, () if provider.local else (key,)))
+    about = "any chat-completions server, under a name P of your choice"
+    lines.append(Served("openai-api/P/MODEL", about, ("P_BASE_URL", "P_API_KEY")))
     return lines
 
 

@@ -379,10 +379,9 @@ def trace_command(settings: TraceSettings, *, include_unsafe: bool, rejected: bo
 @cli.command("models", short_help="List providers and the variables they need.")
 def models_command() -> None:
     """List providers and the variables they need, those that are ready to use first."""
-    from opensafeintent.cli.show import new_console, print_table
-    from opensafeintent.report.tables import served
+    from opensafeintent.cli.show import show_models
 
-    print_table(new_console(), served(opensafeintent.served_models()))
+    show_models(opensafeintent.served_models())
     say_next("opensafeintent evaluate PROVIDER/MODEL --judge PROVIDER/MODEL --dry-run")
 
 

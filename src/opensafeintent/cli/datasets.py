@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from opensafeintent.cli.options import AGAIN, NAME, PATH, command, near, say_next
+from opensafeintent.cli.options import AGAIN, NAME, PATH, command, say_next
+from opensafeintent.files import near
 from opensafeintent.hostile import terminal_safe
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from typing import (
 import click
 
 from opensafeintent.errors import InputError
+from opensafeintent.files import near
 from opensafeintent.hostile import one_line, terminal_safe
 
 if TYPE_CHECKING:
@@ -285,8 +286,3 @@ def say_next(what: str, *named: object) -> None:
     """Print the next command with paths and names, or a phrase."""
     words = shlex.join(str(near(each) if isinstance(each, Path) else each) for each in named)
     click.echo(terminal_safe(f"Next: {what} {words}".rstrip()))
-
-
-def near(path: Path) -> Path:
-    """Return a path as seen from the current folder, if it lies in there."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

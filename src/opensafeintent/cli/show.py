@@ -17,8 +17,9 @@ from opensafeintent.analysis.gates import Gates
 from opensafeintent.calls.client import Tally
 from opensafeintent.calls.costs import ForecastLine, Prices, expected_minutes
 from opensafeintent.calls.http import START
+from opensafeintent.calls.models import Served
 from opensafeintent.calls.providers import is_in_process
-from opensafeintent.cli.options import AGAIN, near, say_next
+from opensafeintent.cli.options import AGAIN, say_next
 from opensafeintent.construction.controls import DatasetCheck
 from opensafeintent.construction.records import REASONS, Draft, Rejection, Seed, Stage, Topic
 from opensafeintent.construction.topics import Proposal
@@ -26,6 +27,7 @@ from opensafeintent.errors import Stopped
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
+from opensafeintent.files import near
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.datasets import check_tables
@@ -35,6 +37,7 @@ from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.tables import (
     Costs,
     cells,
+    cost_notes,
     cost_table,
     expected,
     headline_table,
@@ -119,12 +122,14 @@ def show_outcome(outcome: Outcome) -> int:
 def show_calls(console: Console, tally: Tally | None, costs: Costs | None) -> None:
     """Print the number of calls and their cost; nothing if there were none."""
     if tally is not None:
-        console.print(
-            plain(
-                f"{tally.made.total():,} calls made, {tally.retries:,} retries,"
-                f" {tally.reused_calls:,} taken from the ledger."
-            )
-        )
+        counts = {
+            "calls made": tally.made.total(),
+            "retries": tally.retries,
+            "taken from the ledger": tally.reused_calls - tally.duplicates,
+            "duplicate requests answered once": tally.duplicates,
+        }
+        told = [f"{count:,} {what}" for what, count in counts.items() if count or "calls" in what]
+        console.print(plain(f"{', '.join(told)}."))
     if costs is not None and costs.paid and costs.prices.tells(costs.models):
         console.print()
         print_table(console, cost_table(costs), notes=True)
@@ -162,11 +167,18 @@ def _show_written(console: Console, outcome: Outcome) -> None:
 
 
 def _show_check(console: Console, check: JudgeCheck) -> None:
-    console.print(
-        plain(one_line(f"Judge {check.judge} on {check.cases} gold cases", 1000)), style="bold"
+    """Print the verdict on a judge first, and the cases that it failed last."""
+    low, high = share_interval(check.accepted / check.cases, check.cases)
+    count = (
+        f"{check.accepted} of {check.cases} accepted, {100 * check.share:.0f} %"
+        f" [{100 * low:.0f}, {100 * high:.0f}]; {100 * check.min_accuracy:g} % needed"
     )
-    for case in check.failed:
-        _show_case(console, "✗", case)
+    verdict = "PASSED" if check.passed else "FAILED"
+    name = f"Judge {check.judge} on {check.cases} gold cases"
+    console.print(plain(one_line(name, 1000)), style="bold")
+    console.print(plain(f"{verdict}: {count}"), style="green" if check.passed else "bold red")
+    for reason in check.reasons:
+        console.print(plain(f"  {reason}"))
     rows = [
         (
             kind.title,
@@ -188,13 +200,12 @@ def _show_check(console: Console, check: JudgeCheck) -> None:
     )
     console.print()
     print_table(console, table)
-    missing = f"; {check.missing} of the others with a grade missing" if check.missing else ""
-    interval = _percent(share_interval(check.accepted / check.cases, check.cases))
-    console.print(plain(f"{100 * check.share:.0f} % accepted (95 % interval {interval}){missing}."))
     by_grade = ", ".join(
         f"{name.removesuffix('_severity')} {count}" for name, count in check.by_grade.items()
     )
-    console.print(plain(f"Acceptable grades, each of {check.cases}: {by_grade}."))
+    console.print(plain(f"Acceptable grades, of {check.cases} each: {by_grade}."))
+    if check.missing:
+        console.print(plain(f"Cases with a missing grade: {check.missing}."))
     if check.borderline:
         console.print(plain(check.borderline.told))
     if check.unscored.cases:
@@ -204,18 +215,14 @@ def _show_check(console: Console, check: JudgeCheck) -> None:
                 " the answer key."
             )
         )
-        for case in check.unscored_failed:
-            _show_case(console, "~", case)
-    if check.passed:
-        console.print(
-            Text(
-                f"Passed: at least {100 * check.min_accuracy:g} %, some of every kind, and none as"
-                " a response asked for."
-            ),
-            style="green",
-        )
-    else:
-        console.print(plain(f"Failed: {'; '.join(check.reasons)}."), style="bold red")
+    for title, mark, cases in (
+        ("Failed cases", "✗", check.failed),
+        ("Unscored cases with another grade than the answer key", "~", check.unscored_failed),
+    ):
+        if cases:
+            console.print(plain(f"\n{title}: {len(cases)}"), style="bold")
+        for case in cases:
+            _show_case(console, mark, case)
 
 
 def _show_case(console: Console, mark: str, case: FailedCase) -> None:
@@ -406,6 +413,31 @@ def _verdicts(cohort: Cohort, metric: str) -> str:
 
 _SCREEN = 60
 """Lines of a long answer that a terminal gets."""
+
+
+def show_models(models: Sequence[Served]) -> None:
+    """Print what can be named as a model: what is ready first, then what else needs."""
+    console = new_console()
+    others = [line for line in models if line.lacking]
+    ready = Table(
+        name="ready",
+        title="Ready: no key needed, or its key is set",
+        columns=(Column("name", "Model", "name"), Column("about", "About")),
+        rows=[(line.name, line.about) for line in models if not line.lacking],
+    )
+    lacking = Table(
+        name="lacking",
+        title="Ready once these variables are set, and these packages installed",
+        columns=(Column("name", "Model", "name"), Column("needs", "Needs")),
+        rows=[
+            (line.name, "\n".join((*line.lacking, *([line.about] if "/P/" in line.name else ()))))
+            for line in others
+        ],
+    )
+    for table in (ready, lacking):
+        console.print(table.title, style="bold")
+        print_table(console, table)
+        console.print()
 
 
 def show_traces(found: Iterator[Trace], settings: TraceSettings, *, include_unsafe: bool) -> None:

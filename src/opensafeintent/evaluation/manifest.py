@@ -16,7 +16,7 @@ from opensafeintent import __version__
 from opensafeintent.calls.ledger import LedgerFolder
 from opensafeintent.calls.models import is_local
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, did_you_mean
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.pipeline import Grading, JudgePlan, Planned, Task
 from opensafeintent.files import inside, make_private_folder, read_json, sha256_hex, write_private
@@ -236,9 +236,11 @@ class RunFolder(LedgerFolder):
             InputError: there is none.
         """
         if not self.exists():
+            runs = [str(found.parent) for found in self.path.parent.glob(f"*/{self.manifest_name}")]
+            guess = did_you_mean(str(self.path), runs)
             raise InputError(
                 f"{self.path}: no run here (no run.json); expected a folder that evaluate or import"
-                " wrote"
+                f" wrote{guess and '; ' + guess}"
             )
 
     def load(self) -> tuple[Manifest, Dataset]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 from unicodedata import category
 
-from opensafeintent.errors import InputError, nearest
+from opensafeintent.errors import InputError, did_you_mean, nearest
 from opensafeintent.files import MOST_ROWS, os_errors
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.reading import Problem, RowLimit, read_records, told_once
@@ -424,10 +424,11 @@ def _origin_of(name: str) -> Origin:
         exists = path.exists()
     if not exists:
         listed = ", ".join(f"'{published}'" for published in PUBLISHED)
+        guess = did_you_mean(name, ["starter", *PUBLISHED])
         raise InputError(
-            f"{one_line(name)}: no such dataset; valid: 'starter', {listed}, the path of a .jsonl,"
-            " .json, .parquet or .csv file or of a folder with a dataset card, or"
-            " hf:owner/name[@revision][#path]"
+            f"{one_line(name)}: no such dataset; {guess and guess + ' '}valid: 'starter',"
+            f" {listed}, the path of a .jsonl, .json, .parquet or .csv file or of a folder with a"
+            " dataset card, or hf:owner/name[@revision][#path]"
         )
     if not path.is_dir():
         return Origin((DataFile(path, str(path)),))

@@ -21,7 +21,6 @@ from opensafeintent.analysis.cohort import (
 )
 from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate, reference_values
 from opensafeintent.calls.costs import ForecastLine, Prices, Spending, Spent
-from opensafeintent.calls.models import Served
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.metrics import HEADLINES, METRICS, PRIMARY, STATED_POLICY
 from opensafeintent.report.formats import (
@@ -1097,30 +1096,6 @@ def expected(lines: Sequence[ForecastLine], prices: Prices) -> Table:
         ],
         bold=frozenset({len(lines)}),
     )
-
-
-def served(models: list[Served]) -> Table:
-    """Return the names of models, with the requirements of each."""
-    return Table(
-        name="models",
-        title="Names of models",
-        columns=(
-            Column("name", "Model", "name"),
-            Column("how", "Served"),
-            Column("needs", "Needs"),
-            Column("about", "About"),
-        ),
-        rows=[(line.name, line.how, _needs(line), line.about) for line in models],
-    )
-
-
-def _needs(line: Served) -> str | None:
-    pattern = "P_BASE_URL" in line.needs  # a name for any variables
-    marked = [
-        name if pattern else f"{name} {'✗ not set' if name in line.lacking else '✓ set'}"
-        for name in line.needs
-    ]
-    return (" " if pattern else "\n").join(marked) or None
 
 
 def cells(taxonomy: Taxonomy, sets: Mapping[tuple[str, str], int]) -> Table:

@@ -119,7 +119,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             manifest=manifest,
             work=work,
             named=named,
-            notes=self._asked_again(old),
+            notes=[*self._all_taken(len(sets)), *self._asked_again(old)],
             earlier=old,
             page=settings.report,
         )
@@ -163,6 +163,12 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             templates=old.templates | store_templates(self.templates),
             **stated,
         ).swapping(settings.request_swap)
+
+    def _all_taken(self, sets: int) -> list[str]:
+        """Say that a dataset has fewer prompt-sets than were asked for: a line, or none."""
+        limit, name = self.settings.limit, self.dataset.name
+        few = limit is not None and limit > sets
+        return [f"--limit {limit:,}: {name} has {sets:,} prompt-sets; all are taken"] if few else []
 
     def _asked_again(self, old: Manifest | None) -> list[str]:
         """Say which templates are others than those that models of the run were graded by: a line,

@@ -29,18 +29,20 @@ from opensafeintent.analysis.gates import (
 )
 from opensafeintent.calls.client import Client, Display, Tally
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.records import Sampling
 from opensafeintent.calls.scripted import contenders
 from opensafeintent.errors import InputError, first_exit_code, nearest
 from opensafeintent.evaluation.again import Regrade, Swapped, derive_again
 from opensafeintent.evaluation.forecast import Forecast, spent_of_run
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
-from opensafeintent.evaluation.pipeline import GradedResponse
+from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT, GradedResponse
 from opensafeintent.evaluation.run import RunTexts, derive
 from opensafeintent.files import (
     Taken,
     locked_folder,
     make_private_folder,
+    near,
     replaced_together,
     write_private,
     written_beside,
@@ -69,6 +71,7 @@ from opensafeintent.report.tables import (
     write_tables,
 )
 from opensafeintent.statistics import CONFIDENCE
+from opensafeintent.taxonomy import SCALES
 from opensafeintent.workflows.loop import rare_collections
 from opensafeintent.workflows.settings import Calling, CompareSettings, Gating, ReportSettings
 
@@ -95,9 +98,10 @@ def gates_of(settings: Gating) -> list[Gate]:
 
 def _read_gate(kind: Kind, text: str) -> Gate:
     name, _, number = text.partition("=")
-    option = Gate(kind, name.strip(), 0).option
+    name = name.rstrip().removesuffix({"under": ">", "over": "<"}.get(kind, "=")).strip()
+    option = Gate(kind, name, 0).option
     try:
-        gate = Gate(kind, name.strip(), float(number))
+        gate = Gate(kind, name, float(number))
     except ValueError:
         raise InputError(
             f"{option} {text}: expected METRIC=X, a number after the metric, such as"
@@ -427,6 +431,8 @@ def _write_report(
             corrector,
             gate=lambda cohorts: find_gates(settings, gates, cohorts, runs, earlier, texts),
         )
+        for run, path in zip(runs, named_runs(settings.runs), strict=True):
+            outcome.notes += unparsed_lines(run, texts[run.name], path, settings.max_missing)
         display.stage("drawing")
         _write_page(settings, runs, outcome, tables, texts, new, earlier=out)
         if settings.annex:
@@ -640,10 +646,11 @@ def write_results(
     ):
         costs = Costs({run.name: spent_of_run(*source, ledger)}, prices)
         outcome, tables = _write_numbers([run], new, max_missing, costs)
+        texts = {run.name: RunTexts(*source, ledger)}
+        outcome.notes += unparsed_lines(run, texts[run.name], out, max_missing)
         if page:
             (display or Display()).stage("drawing")
             settings = ReportSettings(runs=(out,), max_missing=max_missing)
-            texts = {run.name: RunTexts(*source, ledger)}
             _write_page(settings, [run], outcome, tables, texts, new, earlier=out)
     outcome.out = out
     if outdated:
@@ -732,17 +739,65 @@ def _correction(
 def _missing(coverage: Coverage, most: float) -> str:
     """Say which shares of a model's grades are missing, more than `most`, and why."""
     absent = (
-        f" and {coverage.absent:.1%} of the planned responses are not on record"
+        f" and {100 * coverage.absent:.1f} % of the planned responses are not stored"
         if coverage.absent
         else ""
     )
     counts = sum(map(Counter, coverage.missing.values()), Counter[str]())
     reasons = ", ".join(f"{reason}: {count}" for reason, count in sorted(counts.items()))
     return (
-        f"{coverage.missing_core:.1%} of core and {coverage.missing_paraphrase:.1%} of paraphrase"
-        f" grades are missing{absent}, more than the {most:.0%} of --max-missing"
+        f"{100 * coverage.missing_core:.1f} % of core and"
+        f" {100 * coverage.missing_paraphrase:.1f} % of paraphrase grades are missing{absent},"
+        f" more than the {100 * most:g} % of --max-missing"
         f"{f' ({reasons})' if reasons else ''}"
     )
+
+
+def unparsed_lines(
+    run: GradedRun, texts: RunTexts, path: Path, max_missing: float
+) -> Iterator[str]:
+    """Say which judges' replies could not be parsed, for more than a share of their grades: one of
+    the replies, and what to do.
+
+    Args:
+        run: the run.
+        texts: its texts.
+        path: its folder.
+        max_missing: the share.
+    """
+    asked, lost = Counter[str](), Counter[str]()
+    example: dict[str, tuple[GradeRow, str]] = {}
+    for row in run.rows:
+        asked.update({judge: len(SCALES) for judge in row.by_judge})
+        for gone in row.missing:
+            if gone.what in SCALES and gone.reason == "unparsed":
+                judge = gone.judge or next(iter(row.by_judge))
+                lost[judge] += 1
+                example.setdefault(judge, (row, gone.what))
+    for judge, (row, what) in example.items():
+        replies = [
+            traced.reply
+            for traced in texts.trace(row.set_id)
+            if (traced.subject, traced.variant, traced.epoch) == (row.model, row.variant, row.epoch)
+            and traced.model == judge
+            and what.startswith(traced.purpose)
+            and traced.attempt < FIRST_ATTEMPT
+            and traced.reply is not None
+        ]
+        if replies and lost[judge] > max_missing * asked[judge]:
+            limit = (run.manifest.judge_sampling or Sampling()).max_tokens
+            contract = run.manifest.templates_of(row.model).harm.contract
+            form = "a JSON object" if getattr(contract, "reason", False) else "one integer"
+            yield (
+                f"judge {judge}: {lost[judge]:,} of {asked[judge]:,} grades could not be parsed"
+                f" after {len(replies)} attempts; expected {form}, got"
+                f' "{one_line(replies[0], _EXAMPLE)}"; see opensafeintent trace {near(path)} --set'
+                f" {row.set_id}; try a larger --judge-max-tokens ({limit}) or another judge"
+            )
+
+
+_EXAMPLE = 40
+"""Characters of a reply that is quoted: a longer one may quote the response."""
 
 
 def partial_lines(model: str, coverage: Coverage) -> Iterator[str]:

@@ -114,6 +114,12 @@ def _checked(settings: TraceSettings, folder: RunFolder) -> GradedRun:
         if name is not None and name not in valid:
             raise InputError(f"{option} {name}: not {what}; {nearest(name, valid, shown=10)}")
     run = read_graded_run(folder, settings.run.name)
+    asked = {row.set_id for row in run.rows}
+    if asked and settings.set_id is not None and settings.set_id not in asked:
+        raise InputError(
+            f"--set {settings.set_id}: was not evaluated: the run has responses to"
+            f" {len(asked):,} of {len(dataset):,} prompt-sets; run evaluate again without --limit"
+        )
     if settings.differs and not any(len(row.by_judge) > 1 for row in run.rows):
         raise InputError(
             f"--differs: no response of {settings.run} has two judges; expected a run with two or"

@@ -159,18 +159,17 @@ A provider that a package registers with it works as well.
 
 def served_through_inspect() -> list[Served]:
     """List the models that the extra serves, and the variables that each needs."""
-    state = "inspect extra" if _installed() else "inspect extra (not installed)"
     lines = [
         Served(
             f"{name}/MODEL",
-            state,
-            f"{provider.about}  (pip install {provider.package})",
+            f"{provider.about}; through Inspect AI",
             provider.needs,
+            ("inspect-ai", *provider.package.split()),
         )
         for name, provider in PROVIDERS.items()
     ]
-    about = "any provider of Inspect AI, also one that is served natively: inspect/vllm/NAME"
-    return [*lines, Served("inspect/P/MODEL", state, about)]
+    about = "any provider P of Inspect AI: inspect/vllm/NAME"
+    return [*lines, Served("inspect/P/MODEL", about, (), ("inspect-ai",))]
 
 
 _OTHER_HOUSES = ("anthropic/bedrock/", "anthropic/vertex/", "anthropic/azure/", "google/vertex/")
@@ -186,7 +185,7 @@ def unset(name: str) -> tuple[str, ...]:
     known = PROVIDERS.get(f"{provider}/{model.partition('/')[0]}") or PROVIDERS.get(provider)
     if known is None or plain.startswith(_OTHER_HOUSES):
         return ()
-    return Served(name, "", "", known.needs).lacking
+    return Served(name, "", known.needs).unset
 
 
 def from_inspect(model: str) -> str:
