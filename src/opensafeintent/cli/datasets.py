@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from opensafeintent.cli.options import AGAIN, NAME, PATH, command, say_next
-from opensafeintent.files import near
 from opensafeintent.hostile import terminal_safe
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ def build_command(settings: BuildSettings) -> int:
         show_forecast,
     )
     from opensafeintent.construction.controls import share_with_interval
+    from opensafeintent.files import near
     from opensafeintent.report.datasets import funnel_table
     from opensafeintent.report.formats import plain
     from opensafeintent.workflows.build import build

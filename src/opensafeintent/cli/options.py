@@ -24,7 +24,6 @@ from typing import (
 import click
 
 from opensafeintent.errors import InputError
-from opensafeintent.files import near
 from opensafeintent.hostile import one_line, terminal_safe
 
 if TYPE_CHECKING:
@@ -284,5 +283,7 @@ AGAIN = "the same command without --dry-run"
 
 def say_next(what: str, *named: object) -> None:
     """Print the next command with paths and names, or a phrase."""
+    from opensafeintent.files import near
+
     words = shlex.join(str(near(each) if isinstance(each, Path) else each) for each in named)
     click.echo(terminal_safe(f"Next: {what} {words}".rstrip()))

@@ -37,7 +37,6 @@ from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.tables import (
     Costs,
     cells,
-    cost_notes,
     cost_table,
     expected,
     headline_table,
