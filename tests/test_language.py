@@ -31,13 +31,20 @@ FORBIDDEN = {
     ),
 }
 """What no sentence holds, each with a pattern of it."""
+MATHS = re.compile(r"\$+[^$]*\$+")
 FULL = re.compile(r"(?<=[.!?:])\s+(?=[A-Z`*“\"(\[–])")
 
 
 def prose(page: Path) -> Iterator[tuple[int, str]]:
     """Yield (line, text) of a page's paragraphs, items and cells, without code and addresses."""
-    tokens = MarkdownIt("commonmark").enable("table").parse(page.read_text("utf-8"))
-    for token in tokens:
+    for line, text in with_maths(page):
+        yield line, MATHS.sub("X", text)
+
+
+def with_maths(page: Path) -> Iterator[tuple[int, str]]:
+    """Yield the same with its maths, but without the dollars of prices."""
+    text = page.read_text("utf-8").replace(r"\$", "")
+    for token in MarkdownIt("commonmark").enable("table").parse(text):
         if token.type == "inline" and token.children is not None:
             parts = (
                 "CODE"
@@ -49,7 +56,7 @@ def prose(page: Path) -> Iterator[tuple[int, str]]:
                 else child.content
                 for child in token.children
             )
-            yield (token.map or [0])[0] + 1, re.sub(r"\$+[^$]*\$+", "X", "".join(parts))
+            yield (token.map or [0])[0] + 1, "".join(parts)
 
 
 def help_texts() -> Iterator[tuple[str, str]]:
@@ -121,6 +128,28 @@ def test_no_sentence_is_longer_than_thirty_words() -> None:
 def test_no_text_holds(what: str) -> None:
     pattern = re.compile(FORBIDDEN[what])
     assert [f"{place}: {text}" for place, text in TEXTS if pattern.search(text)] == []
+
+
+def test_dollars_of_prices_are_escaped() -> None:
+    """Two dollars are maths, so what stands between them is no words of a sentence."""
+    wrong = [
+        f"{page.name}:{line}: {maths}"
+        for page in pages()
+        for line, text in with_maths(page)
+        for maths in MATHS.findall(text)
+        if len(re.findall(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}", maths)) >= 2
+    ]
+    assert wrong == []
+
+
+def test_no_number_at_the_start_of_a_line_makes_a_list_of_a_sentence() -> None:
+    wrong = []
+    for page in pages():
+        lines = page.read_text("utf-8").splitlines()
+        for token in MarkdownIt("commonmark").parse("\n".join(lines)):
+            if token.type == "ordered_list_open" and token.map and lines[token.map[0] - 1].strip():
+                wrong.append(f"{page.name}:{token.map[0] + 1}: {lines[token.map[0]]}")
+    assert wrong == []
 
 
 def headings(page: Path) -> list[str]:
