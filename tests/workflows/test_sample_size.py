@@ -176,6 +176,7 @@ def test_the_tables_fit_eighty_columns_and_say_what_was_assumed() -> None:
     rows = [line for line in ran.out.splitlines() if line.startswith(("Triplet", "Mean", "  "))]
     assert len(rows) >= 9 and max(map(len, rows)) <= 80
     assert "assumed, 0.5 for a share and 0.35 for a score" in ran.text
+    assert "15.4 points" in ran.text  # the half-width of 42 prompt-sets, a difference of shares
     assert "190 pairs" in ran.text and "Šidák" in ran.text
 
 

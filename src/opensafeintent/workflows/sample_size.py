@@ -24,7 +24,7 @@ from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import load_dataset
-from opensafeintent.report.formats import Column, Share, Table
+from opensafeintent.report.formats import Column, Table, number
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.comparisons import (
     detectable_difference,
@@ -123,9 +123,9 @@ class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
             title="Precision by number of prompt-sets",
             columns=(
                 Column("sets", "Prompt-sets", "count"),
-                Column("half_width", "± of a share,\none model", "number"),
+                Column("half_width", "± of a share,\none model", "count"),
                 *(
-                    Column(metric, f"Difference in\n{METRICS[metric].label}", "number")
+                    Column(metric, f"Difference in\n{METRICS[metric].label}", "count")
                     for metric in _ASSUMED
                 ),
                 Column("calls", "Calls", "count"),
@@ -133,8 +133,11 @@ class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
             rows=[
                 (
                     one.sets,
-                    Share(one.half_width),
-                    *one.minimum_detectable_difference.values(),
+                    f"{100 * one.half_width:.1f} points",
+                    *(
+                        f"{100 * value:.1f} points" if METRICS[metric].is_share else number(value)
+                        for metric, value in one.minimum_detectable_difference.items()
+                    ),
                     one.calls,
                 )
                 for one in self.precision
