@@ -17,12 +17,12 @@ EXIT_CODES = {
     2: "unusable input, or a missing key",
     3: "stopped by a provider or a budget",
     4: (
-        "not met: a gate (--fail-under, --fail-over, --fail-if-worse), a question (--stop-when), or"
-        " a judge's check"
+        "a gate (--fail-under, --fail-over, --fail-if-worse) or a judge's check failed, or the"
+        " answer to a question (--stop-when) is no"
     ),
-    5: "undecided: the limit lies within the interval",
+    5: "a gate or a question is undecided",
     70: "an error of ours, with a line to report",
-    130: "interrupted (SIGINT, SIGTERM, SIGHUP); the same command goes on",
+    130: "interrupted (SIGINT, SIGTERM, SIGHUP); the same command resumes",
 }
 """Exit codes of every command; if several apply, the first in `EXIT_ORDER` counts."""
 
