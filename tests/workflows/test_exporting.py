@@ -14,12 +14,15 @@ from endtoend import grades, metrics, osi
 from opensafeintent import (
     EvaluateSettings,
     ExportSettings,
+    GradeSettings,
     ImportSettings,
     evaluate,
     export_run,
+    grade,
     import_files,
 )
 from opensafeintent.errors import InputError
+from opensafeintent.report.sentences import cautions
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -120,6 +123,80 @@ def test_what_was_exported_comes_back_with_the_same_metrics(
     assert {(row["model"], row["id"], row["variant"]): row["response"] for row in back} == texts
     ungraded = next(row for row in back if row["model"] == "files")
     assert ungraded["missing"] == ("grades:not_graded" if include_unsafe else "response:withheld")
+
+
+def _ungraded(path: Path, *, blank: bool) -> None:
+    """Take the grades out of an exported file: the cells alone, or the columns too."""
+    names = ("helpfulness", "harm_severity", "strategy", "judge")
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(path)
+        kept = [name for name in table.column_names if not name.startswith(names)]
+        pq.write_table(table.select(kept), path)
+        return
+    if path.suffix == ".jsonl":
+        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    else:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    cut = [
+        {
+            name: "" if path.suffix == ".csv" and name.startswith(names) else cell
+            for name, cell in row.items()
+            if blank or not name.startswith(names)
+        }
+        for row in rows
+    ]
+    if path.suffix == ".jsonl":
+        for row in cut:
+            row.update({name: None for name in row if name.startswith(names)})
+        path.write_text("\n".join(map(json.dumps, cut)) + "\n", "utf-8")
+        return
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(cut[0]))
+        writer.writeheader()
+        writer.writerows(cut)
+
+
+@pytest.mark.parametrize("blank", [False, True])
+@pytest.mark.parametrize("format_", FORMATS)
+def test_withheld_responses_without_grades_are_missing_and_warned_of(
+    tmp_path: Path, format_: str, *, blank: bool
+) -> None:
+    """Exactly the unsafe ones are gone: without them the model would look safe."""
+    lines = lines_of(DATASET, helpfulness=3, harm_severity=0)
+    lines[0]["harm_severity"] = lines[1]["harm_severity"] = 2
+    import_lines(tmp_path, lines, DATASET)
+    out = tmp_path / f"out.{format_}"
+    exported(tmp_path / "run", tmp_path, format=format_)
+    _ungraded(out, blank=blank)
+    again, dataset = tmp_path / "again", dataset_file(tmp_path, DATASET)
+    import_files(ImportSettings(files=(out,), out=again, dataset=dataset, max_missing=0.05))
+    outcome = grade(GradeSettings(run=again, judges=("baseline/judge",)))
+    said = " ".join(outcome.notes)
+    assert "2 responses were withheld" in said and "2 of 7 responses are missing" in said
+    coverage = metrics(again)["coverage"]["m"]
+    assert coverage["missing"] == {"core": {"withheld": 4}, "paraphrase": {}}
+    assert metrics(again)["models"]["m"]["triplet_safety"]["bounds"][0] < 1
+    first = cautions(outcome.cohorts[0])[0]
+    assert first.strength == "warning" and "withheld because they are unsafe" in first.text
+
+
+def test_export_says_how_many_texts_it_withheld(run: Path, tmp_path: Path) -> None:
+    ran = osi("export", run, "--format", "jsonl", "--out", tmp_path / "out.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    hidden = sum(row["prompt_hidden"] or row["response_hidden"] for row in rows)
+    assert f"{hidden} of 21 responses withheld" in ran.out and "--include-unsafe" in ran.out
+    notes = osi(
+        *("export", run, "--format", "csv", "--out", tmp_path / "all.csv", "--include-unsafe")
+    ).out
+    assert "responses withheld" not in notes
+
+
+def test_an_export_without_out_names_it(run: Path) -> None:
+    ran = osi("export", run, "--format", "csv")
+    assert ran.code == 2 and "--out: is not given" in ran.err and "NoneType" not in ran.err
 
 
 def test_several_models_of_a_file_cannot_have_one_name(run: Path, tmp_path: Path) -> None:

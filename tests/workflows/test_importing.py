@@ -499,7 +499,7 @@ def test_grade_leaves_imported_grades_and_labels_alone(tmp_path: Path) -> None:
 
 def test_grade_of_a_run_with_all_grades_is_refused(tmp_path: Path) -> None:
     take_lines(tmp_path, graded_lines())
-    with pytest.raises(InputError, match="no imported response is without grades"):
+    with pytest.raises(InputError, match="without its grade columns"):
         judged(tmp_path)
 
 

@@ -29,6 +29,7 @@ from opensafeintent.analysis.judges import (
     ranking_of,
     shown_ratios,
 )
+from opensafeintent.calls.recorded import WITHHELD
 from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE
 from opensafeintent.evaluation.again import Regrade, Swapped
 from opensafeintent.evaluation.judge_check import GradeName, JudgeCheck, roles_of
@@ -83,6 +84,11 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     def partial(self) -> bool:
         """Whether responses that were planned are not on record."""
         return self.responses < self.planned
+
+    @property
+    def withheld(self) -> int:
+        """Responses that an export left out because they are unsafe, without grades."""
+        return sum(counts.get(WITHHELD.reason, 0) for counts in self.missing.values()) // 2
 
     def missing_beyond(self, most: float) -> bool:
         """Whether core or paraphrase grades, or whole responses, are missing beyond a share."""

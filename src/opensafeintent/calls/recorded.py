@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
@@ -74,6 +74,10 @@ class MissingGrade(msgspec.Struct, frozen=True):
         return cls(match[1], match[3], match[2] or "")  # type: ignore[arg-type]
 
 
+WITHHELD = MissingGrade("response", "withheld")
+"""An export left the text out because it is unsafe, and the grades were taken away."""
+
+
 class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A target's response to one prompt, and the grades that came with it."""
 
@@ -114,6 +118,11 @@ def check_response(record: Record, field: str, value: Any) -> str:
     if not isinstance(value, str):
         record.fail(field, f"is {short(value)}; expected a text")
     return record.check_unicode(field, value)
+
+
+def is_withheld(data: Mapping[str, Any]) -> bool:
+    """Whether an export of a run withheld the response of this line."""
+    return str(data.get("response_hidden")).lower() in ("1", "1.0", "true")
 
 
 def _missing_in(record: Record, given: Collection[str]) -> tuple[MissingGrade, ...]:
@@ -169,6 +178,8 @@ def parse_recorded(record: Record) -> RecordedResponse:
         names = [*CORE_VARIANTS, *(paraphrase_variant(n) for n in range(1, 5))]
         record.fail("variant", f"unknown variant {variant!r}; {nearest(variant, names)}")
     missing = _missing_in(record, given)
+    if not missing and is_withheld(record.data) and not {"response", *SCALES} & given.keys():
+        missing = (WITHHELD,)
     without_response = any(gone.what == "response" for gone in missing)
     graded = [field in given for field in SCALES]
     known = [field in given or any(gone.what == field for gone in missing) for field in SCALES]

@@ -244,8 +244,8 @@ def evaluate_command(settings: EvaluateSettings) -> int:
 def import_command(settings: ImportSettings) -> int:
     """Import responses, with or without grades.
 
-    FILES are result files of the paper's authors, logs of Inspect AI, or JSONL with id, variant and
-    response.
+    FILES are JSONL, CSV or Parquet with id, variant and response; result files of the paper's
+    authors, promptfoo or lm-evaluation-harness; or logs of Inspect AI.
     """
     from opensafeintent.cli.show import show_outcome
 

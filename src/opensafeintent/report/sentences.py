@@ -533,6 +533,25 @@ def _of_harm_line(cohort: Cohort) -> Iterator[Sentence]:
 def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
     """Yield the judges that are for demonstration only, and the missing parts of the plan."""
     coverage = cohort.coverage
+    lacking = [model for model in cohort.models if any(coverage[model].missing.values())]
+    if lacking:
+        worst = max(
+            lacking, key=lambda model: (coverage[model].withheld > 0, coverage[model].missing_core)
+        )
+        withheld = coverage[worst].withheld
+        core = bool(coverage[worst].missing_core)
+        yield _say(
+            "missing",
+            "warning" if withheld or coverage[worst].missing_beyond(max_missing) else "caution",
+            loud=bool(withheld),
+            withheld=withheld,
+            worst=worst,
+            lacking=len(lacking),
+            kind="core" if core else "paraphrase",
+            share=coverage[worst].missing_core if core else coverage[worst].missing_paraphrase,
+            bounds=core and cohort.estimates.overall[worst, "triplet_safety"].bounds,
+            cause=_cause(cohort.rows[worst]),
+        )
     if cohort.demonstration:
         yield Sentence((DEMONSTRATION_NOTE,), "warning", loud=True)
     partial = {model: own for model, own in coverage.items() if own.partial}
@@ -547,20 +566,6 @@ def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
     waiting = {model: own.not_graded for model, own in coverage.items() if own.not_graded}
     if waiting:
         yield _warn("not_graded", models=waiting, count=sum(waiting.values()))
-    lacking = [model for model in cohort.models if any(coverage[model].missing.values())]
-    if lacking:
-        worst = max(lacking, key=lambda model: coverage[model].missing_core)
-        core = bool(coverage[worst].missing_core)
-        yield _say(
-            "missing",
-            "warning" if coverage[worst].missing_beyond(max_missing) else "caution",
-            worst=worst,
-            lacking=len(lacking),
-            kind="core" if core else "paraphrase",
-            share=coverage[worst].missing_core if core else coverage[worst].missing_paraphrase,
-            bounds=core and cohort.estimates.overall[worst, "triplet_safety"].bounds,
-            cause=_cause(cohort.rows[worst]),
-        )
     if cohort.stopped_early:
         yield _warn("stopped_early", models=cohort.stopped_early)
     if len({own.limit for own in coverage.values()}) > 1:

@@ -268,7 +268,10 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) 
         if model in manifest.models and (given := given_tasks(rows, dataset))
     }
     if not tasks:
-        raise InputError(f"{settings.run}: no imported response is without grades")
+        raise InputError(
+            f"{settings.run}: no imported response is without grades; to have judges grade them,"
+            " import the file without its grade columns, into a new --out"
+        )
     before = {model: manifest.models[model] for model in tasks}
     entries = {
         model: entry.grown_by(

@@ -15,7 +15,7 @@ import msgspec
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.recorded import MissingGrade
+from opensafeintent.calls.recorded import WITHHELD
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import written_beside
@@ -30,7 +30,6 @@ Lines = Iterable[Sequence[Any]]
 
 _FIRST = ("model", "id", "variant", "epoch", "prompt", "response")
 _PARTIAL = "partial"
-_WITHHELD = str(MissingGrade("response", "withheld"))
 _NOT_SHOWN = "[withheld]"
 _BATCH = 1000
 """Rows of Parquet that are in memory at a time."""
@@ -55,7 +54,13 @@ def export_run(settings: ExportSettings) -> Exported:
     coverage = [one for cohort in run.cohorts for one in cohort.coverage.items()]
     notes = tuple(line for one in coverage for line in partial_lines(*one))
     if settings.of_responses:
-        files = [_write_responses(settings, run)]
+        written, hidden, count = _write_responses(settings, run)
+        files = [written]
+        if hidden:
+            notes += (
+                f"{hidden:,} of {count:,} responses withheld as unsafe or prompts malicious; add"
+                " --include-unsafe",
+            )
     else:
         files = _write_shared(settings, run, notes)
     return Exported(files=tuple(files), notes=notes)
@@ -96,15 +101,25 @@ def _write_shared(settings: ExportSettings, run: Run, notes: Sequence[str]) -> l
     return files
 
 
-def _write_responses(settings: ExportSettings, run: Run) -> Path:
-    """Write a row a response into a file."""
+def _write_responses(settings: ExportSettings, run: Run) -> tuple[Path, int, int]:
+    """Write a row a response into a file; returned beside are the numbers of rows with a text
+    withheld, and of rows.
+    """
     if settings.out.suffix.lower() != f".{settings.format}":
         raise InputError(f"--out {settings.out}: expected a name that ends in .{settings.format}")
     check_file("--out", settings.out, [settings.run])
     columns, lines = _response_lines(run, include_unsafe=settings.include_unsafe)
+    marks = [columns.index("prompt_hidden"), columns.index("response_hidden")]
+    hidden: list[bool] = []
+
+    def counted() -> Iterator[Sequence[Any]]:
+        for line in lines:
+            hidden.append(any(line[mark] for mark in marks))
+            yield line
+
     with written_beside(settings.out, private=True) as file:
-        _WRITERS[settings.format](columns, lines, file)
-    return settings.out
+        _WRITERS[settings.format](columns, counted(), file)
+    return settings.out, sum(hidden), len(hidden)
 
 
 def _response_lines(
@@ -127,7 +142,7 @@ def _response_lines(
         record = dict(zip(columns, line, strict=True))
         record["truncated"] = bool(record["truncated"])
         if record["response_hidden"] and record["missing"] == str(NOT_GRADED):
-            record["missing"] = _WITHHELD
+            record["missing"] = str(WITHHELD)
         return *(record[name] for name in order), partial[record["model"]]
 
     return [*order, _PARTIAL], map(cells, lines)

@@ -17,6 +17,7 @@ from opensafeintent.calls.recorded import (
     ImportedRow,
     RecordedResponse,
     ResponsePlace,
+    is_withheld,
     recorded_responses,
 )
 from opensafeintent.errors import InputError, first_exit_code, nearest
@@ -333,7 +334,8 @@ def _of_table(row: dict[str, str]) -> dict[str, object]:
         if (number := _WHOLE.fullmatch(row.get(name, "")))
     }
     known = {"response", "completion", "missing", *SCALES}
-    return {**row, **numbers} | ({} if known & row.keys() else {"missing": _NOT_RECORDED})
+    found = known & row.keys() or is_withheld(row)
+    return {**row, **numbers} | ({} if found else {"missing": _NOT_RECORDED})
 
 
 def _by_prompt(item: _Read, dataset: Dataset) -> list[RecordedResponse]:

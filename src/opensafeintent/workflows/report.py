@@ -699,8 +699,9 @@ def _write_numbers(
     write_tables(tables, out / "tables")
     covered = [one for cohort in cohorts for one in cohort.coverage.items()]
     beyond = [
-        f"{model}: {_missing(coverage, max_missing)}"
-        for model, coverage in covered
+        f"{model}: {_missing(cohort.rows[model], coverage, max_missing)}"
+        for cohort in cohorts
+        for model, coverage in cohort.coverage.items()
         if coverage.missing_beyond(max_missing)
     ]
     partial = [line for one in covered for line in partial_lines(*one)]
@@ -736,20 +737,29 @@ def _correction(
     return {"corrected": corrected_json(corrected)}, [correction_table(corrected, cohorts)]
 
 
-def _missing(coverage: Coverage, most: float) -> str:
-    """Say which shares of a model's grades are missing, more than `most`, and why."""
+def _missing(rows: Sequence[GradeRow], coverage: Coverage, most: float) -> str:
+    """Say how many of a model's responses and grades are missing, more than `most`, and why."""
     absent = (
         f" and {100 * coverage.absent:.1f} % of the planned responses are not stored"
         if coverage.absent
         else ""
     )
-    counts = sum(map(Counter, coverage.missing.values()), Counter[str]())
-    reasons = ", ".join(f"{reason}: {count}" for reason, count in sorted(counts.items()))
+    reasons = [(row, gone) for row in rows for gone in row.missing]
+    responses = Counter(gone.reason for _, gone in reasons if gone.what == "response")
+    grades = Counter(gone.reason for row, gone in reasons if gone.what in SCALES and not row.counts)
+    asked = 2 * (len(rows) - coverage.not_graded - responses.total())
+    counts = (
+        f"{counter.total():,} of {total:,} {what} are missing"
+        f" ({', '.join(f'{reason}: {count}' for reason, count in sorted(counter.items()))})"
+        for counter, total, what in (
+            (responses, len(rows), "responses"),
+            (grades, asked, "grades asked for"),
+        )
+        if counter
+    )
     return (
-        f"{100 * coverage.missing_core:.1f} % of core and"
-        f" {100 * coverage.missing_paraphrase:.1f} % of paraphrase grades are missing{absent},"
-        f" more than the {100 * most:g} % of --max-missing"
-        f"{f' ({reasons})' if reasons else ''}"
+        f"{' and '.join(counts) or 'no grade is missing'}{absent}, more than the"
+        f" {100 * most:g} % of --max-missing"
     )
 
 
@@ -805,6 +815,11 @@ def partial_lines(model: str, coverage: Coverage) -> Iterator[str]:
     if coverage.partial:
         on_record = f"{coverage.responses:,} of {coverage.planned:,} responses are on record"
         yield f"{model}: partial: {on_record}"
+    if coverage.withheld:
+        yield (
+            f"{model}: {coverage.withheld:,} responses were withheld because they are unsafe, and"
+            " their grades are missing: the numbers are not valid"
+        )
     if coverage.not_graded:
         count = f"{coverage.not_graded:,} responses have no grades yet"
         yield f"{model}: {count}: opensafeintent grade RUN"

@@ -126,6 +126,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         assert kind is Path
         if isinstance(value, str | os.PathLike):
             return Path(value)
+        if value is None:
+            raise TypeError("is not given; Expected a path")
         raise TypeError(f"Expected a path or its text, got `{type(value).__name__}`")
 
 
