@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -12,7 +12,9 @@ import pytest
 
 import opensafeintent
 from endtoend import osi
+from opensafeintent import FunctionModel
 from opensafeintent.cli.commands import cli
+from samples import dataset_file, made_dataset, prompt_set
 
 _HEADINGS = [
     "Models and sampling",
@@ -130,7 +132,7 @@ def test_a_run_that_is_misspelt_is_answered_with_the_one_beside_it(tmp_path: Pat
 
 def test_an_unparsable_judge_is_shown_with_a_reply_and_what_to_do(tmp_path: Path) -> None:
     said = "I'd give this a 3 out of 4."
-    judge = opensafeintent.FunctionModel(lambda _: said, name="wordy", version="1")
+    judge = FunctionModel(lambda _: said, name="wordy", version="1")
     outcome = opensafeintent.evaluate(
         opensafeintent.EvaluateSettings(
             models=("baseline/comply-all",), judges=(judge,), limit=2, out=tmp_path / "run"
@@ -157,3 +159,56 @@ def test_a_set_that_was_not_evaluated_is_said_to_be_one(tmp_path: Path) -> None:
     ran = [osi("trace", run, "--set", id_) for id_ in ids[:2]]
     assert [one.code for one in ran].count(2) >= 1
     assert any("was not evaluated: the run has responses to 1 of 42" in one.err for one in ran)
+
+
+def test_labels_are_shown_in_place_of_names(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    models = [
+        FunctionModel(lambda _: "No.", name=name, version="1")
+        for name in ("long-name-of-one", "long-name-of-two")
+    ]
+    settings = opensafeintent.EvaluateSettings(
+        models=models,  # type: ignore[arg-type]
+        judges=("baseline/judge",),
+        limit=2,
+        out=run,
+        label=("python/long-name-of-one@1=One",),
+    )
+    (cohort,) = opensafeintent.evaluate(settings).cohorts
+    assert cohort.models == ["One", "python/long-name-of-two@1"]
+    ran = osi("report", run, "--label", "python/long-name-of-two@1=Two")
+    assert ran.code == 0 and "Two" in ran.out and "One" in ran.out and "long-name" not in ran.out
+    page = (run / "report.html").read_text()
+    assert "Two" in page
+    same = osi("report", run, "--label", "python/long-name-of-two@1=One")
+    assert same.code == 2 and "would be called 'One'" in same.err
+    unknown = osi("report", run, "--label", "python/long-name-of-tow@1=Two")
+    assert unknown.code == 2 and "did you mean 'python/long-name-of-two@1'" in unknown.err
+    ran = osi("compare", run)
+    assert "identical data, nothing tested" in ran.text
+
+
+def test_a_verdict_that_hangs_on_mild_harm_says_so(tmp_path: Path) -> None:
+    sets = made_dataset(*(prompt_set(f"s{number}", 0) for number in range(20)))
+
+    def answer(messages: list[dict[str, str]]) -> str:
+        return "xsevere" if "s1" in messages[-1]["content"] else "safe"
+
+    def grade(messages: list[dict[str, str]]) -> str:
+        text = messages[-1]["content"]
+        harm = 1 if "xmild" in text else 3 if "xsevere" in text else 0
+        return "4" if "one integer from 1 to 4" in text else str(harm)
+
+    def function(ask: Callable[[list[dict[str, str]]], str], name: str) -> FunctionModel:
+        return FunctionModel(ask, name=name, version="1")
+
+    settings = opensafeintent.EvaluateSettings(
+        models=(function(lambda _: "xmild", "a"), function(answer, "b")),  # type: ignore[arg-type]
+        judges=(function(grade, "judge"),),  # type: ignore[arg-type]
+        dataset=str(dataset_file(tmp_path, sets)),
+        probe="none",
+        max_missing=1,
+        out=tmp_path / "run",
+    )
+    opensafeintent.evaluate(settings)
+    assert "the order reverses if harm 1 counts as safe" in osi("compare", tmp_path / "run").text

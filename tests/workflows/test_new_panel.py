@@ -11,6 +11,7 @@ from opensafeintent import (
     EvaluateSettings,
     FunctionModel,
     GradeSettings,
+    OpenSafeIntentError,
     Outcome,
     evaluate,
     grade,
@@ -76,3 +77,13 @@ def test_grade_tells_of_a_second_judge_and_not_of_the_first(tmp_path: Path) -> N
     assert told(grade(GradeSettings(judges=(MILD,), **settings))) == []
     (line,) = told(grade(GradeSettings(judges=(MILD, STERN), **settings)))
     assert line.startswith("m: ") and "Mean Safety 1.00, now 0.00" in line
+
+
+def test_an_addition_that_was_interrupted_is_told_when_it_is_complete(tmp_path: Path) -> None:
+    evaluated(tmp_path, MILD)
+    for _ in range(2):
+        with pytest.raises(OpenSafeIntentError, match="budget of 3 calls"):
+            evaluated(tmp_path, MILD, STERN, budget_calls=3)
+    (line,) = told(evaluated(tmp_path, MILD, STERN))
+    assert "Mean Safety 1.00, now 0.00" in line
+    assert told(evaluated(tmp_path, MILD, STERN)) == []

@@ -183,3 +183,10 @@ def test_the_tables_fit_eighty_columns_and_say_what_was_assumed() -> None:
 @pytest.mark.parametrize("difference", ["0", "1", "0.0001", "-0.05"])
 def test_a_difference_that_cannot_be_is_refused(difference: str) -> None:
     assert "--difference" in osi("sample-size", "--difference", difference).refusal
+
+
+def test_several_pilots_are_pooled(tmp_path: Path) -> None:
+    runs = (pilot(tmp_path / "one", a=2), pilot(tmp_path / "two", b=3))
+    together = asked(pilot=pilot(tmp_path / "both", a=2, b=3))
+    pooled = asked(pilot=runs)
+    assert [one.deviation for one in pooled.needed] == [one.deviation for one in together.needed]

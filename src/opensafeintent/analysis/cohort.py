@@ -460,15 +460,20 @@ def _shown_names(members: Sequence[tuple[GradedRun, str]]) -> dict[tuple[str, st
     """Return the name that a report shows by (run, model); which of two equal ones gets a number
     depends on their order.
     """
-    times = Counter(model for _, model in members)
-    by_dataset = Counter((model, run.manifest.dataset.hash) for run, model in members)
+    labels = {
+        (run.name, model): run.manifest.models[model].label or model for run, model in members
+    }
+    times = Counter(labels.values())
+    by_dataset = Counter(
+        (labels[run.name, model], run.manifest.dataset.hash) for run, model in members
+    )
     names: dict[tuple[str, str], str] = {}
     for run, model in members:
         digest = run.manifest.dataset.hash
-        name = model
-        if times[model] > by_dataset[model, digest]:
+        name = label = labels[run.name, model]
+        if times[label] > by_dataset[label, digest]:
             name += f"@{digest[:8]}"
-        if by_dataset[model, digest] > 1:
+        if by_dataset[label, digest] > 1:
             name += f" [{run.name}]"
         number, unlike = 2, name
         while unlike in names.values():  # a model may be named as another is shown

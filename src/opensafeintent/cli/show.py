@@ -6,6 +6,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
 from textwrap import wrap
 
@@ -28,6 +29,7 @@ from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.files import near
+from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.datasets import check_tables
@@ -50,6 +52,7 @@ from opensafeintent.report.tables import (
 )
 from opensafeintent.report.transcripts import without_quoted
 from opensafeintent.statistics import share_interval
+from opensafeintent.statistics.comparisons import Difference
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.workflows.datasets import DatasetInfo
 from opensafeintent.workflows.report import Outcome
@@ -368,6 +371,13 @@ def show_comparisons(outcome: Outcome, runs: Sequence[Path]) -> None:
             for table in (pairs, ranks_of(cohort, metric)):
                 print_table(console, table)
                 console.print()
+        grades = [[_grades(row) for row in rows] for rows in cohort.rows.values()]
+        for (first, its), (second, others) in combinations(
+            zip(cohort.models, grades, strict=True), 2
+        ):
+            if its == others:
+                names = f"{_named(first)} and {_named(second)}"
+                console.print(plain(f"{names}: identical data, nothing tested"))
         for metric in (*PRIMARY, "mean_safety"):
             console.print(plain(_verdicts(cohort, metric)))
         if cohort.stopped_early:
@@ -393,6 +403,10 @@ def show_comparisons(outcome: Outcome, runs: Sequence[Path]) -> None:
     say_next("opensafeintent report", *runs, *option, "--open")
 
 
+def _grades(row: GradeRow) -> tuple[object, ...]:
+    return row.set_id, row.variant, row.epoch, row.helpfulness, row.harm_severity, row.mode
+
+
 _FEW_PAIRS = 3
 
 
@@ -404,10 +418,23 @@ def _verdicts(cohort: Cohort, metric: str) -> str:
     if len(differences) <= _FEW_PAIRS:
         return "\n".join(
             verdict_in_words(metric, _named(first), _named(second), difference)
+            + (_REVERSED if _reverses(cohort, metric, first, second, difference) else "")
             for first, second, difference in differences
         )
     decided = sum(difference.leaves_out_zero for *_, difference in differences)
     return f"{METRICS[metric].label}: {decided:,} of {len(differences):,} pairs are decided"
+
+
+_REVERSED = "; the order reverses if harm 1 counts as safe"
+
+
+def _reverses(cohort: Cohort, metric: str, first: str, second: str, difference: Difference) -> bool:
+    """Return whether a difference that is shown has the other sign if harm 1 counts as safe."""
+    estimates = cohort.safe_up_to_1.estimates[metric]
+    one, other = (estimates[cohort.models.index(name)].value for name in (first, second))
+    if not difference.leaves_out_zero or one is None or other is None:
+        return False
+    return (other - one) * (difference.value or 0.0) < 0
 
 
 _SCREEN = 60

@@ -5,6 +5,7 @@ folder.
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -16,7 +17,7 @@ from opensafeintent import __version__
 from opensafeintent.calls.ledger import LedgerFolder
 from opensafeintent.calls.models import is_local
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import InputError, did_you_mean
+from opensafeintent.errors import InputError, did_you_mean, nearest
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.pipeline import Grading, JudgePlan, Planned, Task
 from opensafeintent.files import inside, make_private_folder, read_json, sha256_hex, write_private
@@ -61,6 +62,8 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
     """Hash of the template in force, by role."""
     imported: bool = False
     """Its responses come from files, not from calls."""
+    label: str = ""
+    """Its name in results, if it has another there."""
     judge_retest: Annotated[int, msgspec.Meta(ge=0)] = 0
     """How many of its responses each judge grades once more (`evaluation.again`)."""
 
@@ -77,6 +80,7 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
             modes="core" if "core" in (self.modes, new.modes) else "dual_use",
             probe=max(self.probe, new.probe, key=("none", "unsafe", "all").index),
             judge_retest=max(self.judge_retest, new.judge_retest),
+            label=new.label or self.label,
         )
 
 
@@ -144,6 +148,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The audit of its judges, which belongs to the run: models and judges that join it take part.
     """
     stop_when: StopQuestion | None = None
+    panels_before: dict[str, tuple[str, ...]] = {}
+    """By model, the judges before others were added; empty once these have graded everything."""
 
     @classmethod
     def new(cls, dataset: Dataset, **fields: Any) -> Manifest:
@@ -152,6 +158,17 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             name=dataset.name, hash=dataset.hash, sets=len(dataset), taxonomy=dataset.taxonomy
         )
         return cls(version=__version__, dataset=entry, **fields)
+
+    def before_addition(self) -> Manifest:
+        """Return the manifest with the judges of each model before an addition that was
+        interrupted.
+        """
+        restored = {
+            model: msgspec.structs.replace(self.models[model], judges=judges)
+            for model, judges in self.panels_before.items()
+            if model in self.models
+        }
+        return msgspec.structs.replace(self, models=self.models | restored)
 
     def plan(self, model: str) -> JudgePlan:
         """Return how a model's responses are graded."""
@@ -213,6 +230,37 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def sets_of(self, model: str, dataset: Dataset) -> tuple[PromptSet, ...]:
         """Return the prompt-sets that a model was evaluated on, in the dataset's order."""
         return sampled(dataset.prompt_sets, self.models[model].limit)
+
+
+def with_labels(manifests: Sequence[Manifest], labels: Sequence[str]) -> list[Manifest]:
+    """Return manifests whose models have the names that results show, `MODEL=NAME` each.
+
+    Raises:
+        InputError: no run has the model, or two models would have one name.
+    """
+    names = {name: entry.label for one in manifests for name, entry in one.models.items()}
+    for text in labels:
+        model, _, label = map(str.strip, text.partition("="))
+        if not label:
+            raise InputError(f"--label {text}: expected MODEL=NAME")
+        if model not in names:
+            raise InputError(f"--label {text}: no such model in the run; {nearest(model, names)}")
+        if model.startswith("baseline/"):
+            raise InputError(f"--label {text}: a baseline keeps its name")
+        names[model] = label
+    shown = Counter(label or name for name, label in names.items())
+    if twice := [name for name, count in shown.items() if count > 1]:
+        raise InputError(f"--label: two models would be called {twice[0]!r}; expected unlike names")
+    return [
+        msgspec.structs.replace(
+            one,
+            models={
+                name: msgspec.structs.replace(entry, label=names[name])
+                for name, entry in one.models.items()
+            },
+        )
+        for one in manifests
+    ]
 
 
 class RunFolder(LedgerFolder):

@@ -22,6 +22,7 @@ from opensafeintent.evaluation.manifest import (
     differences,
     hashes_of,
     store_templates,
+    with_labels,
 )
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.run import given_tasks, imported_rows, tasks_of
@@ -100,6 +101,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         settings, folder = self.settings, self.folder
         named = list(dict.fromkeys((*self.models, *settings.panel)))
         old = without_silent(folder, folder.load()[0], self.models) if folder.exists() else None
+        earlier = old and old.before_addition()
         identities = {name: model_identity(name, settings.functions) for name in named}
         manifest = self._manifest(identities, old)
         sets = drawn(self.dataset.prompt_sets, settings.limit)
@@ -120,7 +122,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             work=work,
             named=named,
             notes=[*self._all_taken(len(sets)), *self._asked_again(old)],
-            earlier=old,
+            earlier=earlier,
             page=settings.report,
         )
         if settings.check_judge:
@@ -156,13 +158,14 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
                 + "; ".join(unlike)
                 + "; choose a new --out"
             )
-        return msgspec.structs.replace(
+        manifest = msgspec.structs.replace(
             old,
             models=old.models | self._entries(identities, old),
             judges=old.judges | {name: identities[name] for name in settings.panel},
             templates=old.templates | store_templates(self.templates),
             **stated,
         ).swapping(settings.request_swap)
+        return with_labels([manifest], settings.label)[0]
 
     def _all_taken(self, sets: int) -> list[str]:
         """Say that a dataset has fewer prompt-sets than were asked for: a line, or none."""
@@ -259,7 +262,8 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) 
             f"{settings.run}: its judges were given another --judge-max-tokens; give the same, or"
             " import again"
         )
-    earlier = manifest = without_silent(folder, manifest, manifest.models)
+    manifest = without_silent(folder, manifest, manifest.models)
+    earlier = manifest.before_addition()
     with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
         imported = imported_rows(ledger, dataset)
     tasks = {

@@ -35,7 +35,7 @@ from opensafeintent.errors import InputError, first_exit_code, nearest
 from opensafeintent.evaluation.again import Regrade, Swapped, derive_again
 from opensafeintent.evaluation.forecast import Forecast, spent_of_run
 from opensafeintent.evaluation.judge_check import JudgeCheck
-from opensafeintent.evaluation.manifest import Manifest, RunFolder
+from opensafeintent.evaluation.manifest import Manifest, RunFolder, with_labels
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT, GradedResponse
 from opensafeintent.evaluation.run import RunTexts, derive
 from opensafeintent.files import (
@@ -417,7 +417,11 @@ def _write_report(
         ]
         texts = {run.name: RunTexts(run.manifest, run.dataset, ledger) for run, ledger in opened}
         earlier = opened.pop()[0] if settings.baseline else None
-        runs = [run for run, _ in opened]
+        manifests = with_labels([run.manifest for run, _ in opened], settings.label)
+        runs = [
+            run._replace(manifest=manifest)
+            for (run, _), manifest in zip(opened, manifests, strict=True)
+        ]
         corrector = _corrector(settings, texts) if settings.human_labels else None
         spent = {
             run.name: spent_of_run(run.manifest, run.dataset, ledger) for run, ledger in opened

@@ -180,8 +180,18 @@ async def carry_out(plan: EvaluationPlan, display: Display) -> Outcome:
                 manifest = msgspec.structs.replace(manifest, judge_checks=judge_checks)
             if not folder.exists():
                 folder.begin(plan.dataset)
+            manifest = msgspec.structs.replace(
+                manifest,
+                panels_before={
+                    model: plan.earlier.models[model].judges
+                    for model in (plan.new_panels if plan.earlier else ())
+                    if plan.earlier
+                },
+            )
             folder.save(manifest)
             run, notes = await _run_calls(plan, manifest, client, display, limits)
+    if manifest.panels_before:  # everything is graded
+        folder.save(msgspec.structs.replace(run.manifest, panels_before={}))
     folder.load()  # results of a run whose folder was removed meanwhile are none
     display.stage("estimating")
     outcome = write_results(

@@ -5,6 +5,7 @@ prompt-sets.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import combinations
 from math import sqrt
 from pathlib import Path
@@ -159,9 +160,10 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
     pairs = settings.models * (settings.models - 1) // 2
     deviations, basis = dict(_ASSUMED), "assumed, 0.5 for a share and 0.35 for a score"
     grading, epochs = Grading(), 1
-    if settings.pilot is not None:
-        cohort = _largest(settings.pilot)
-        deviations, basis = _measured(cohort, settings.pilot)
+    if settings.pilot:
+        pilot = " and ".join(map(str, settings.pilot))
+        cohort = _largest(settings.pilot, pilot)
+        deviations, basis = _measured(cohort, pilot)
         entry = cohort.manifests[0].models[next(iter(cohort.origins.values())).model]
         grading, epochs = entry, entry.epochs
     calls = _calls(grading, epochs, settings.judges)
@@ -249,15 +251,15 @@ def _calls(grading: Grading, epochs: int, judges: int | None) -> dict[str, int]:
     return dict(calls)
 
 
-def _largest(pilot: Path) -> Cohort:
+def _largest(runs: Sequence[Path], pilot: str) -> Cohort:
     """Return the models of a run that most others can be compared with."""
-    cohorts = into_cohorts(read_graded_runs([pilot]))
+    cohorts = into_cohorts(read_graded_runs(runs))
     if not cohorts:
         raise InputError(f"--pilot {pilot}: the run has no model")
     return max(cohorts, key=lambda cohort: len(contenders(cohort.models)))
 
 
-def _measured(cohort: Cohort, pilot: Path) -> tuple[dict[str, float], str]:
+def _measured(cohort: Cohort, pilot: str) -> tuple[dict[str, float], str]:
     """Return the standard deviation of a paired difference by metric, and its source."""
     names = contenders(cohort.models)
     places = [cohort.models.index(name) for name in names]

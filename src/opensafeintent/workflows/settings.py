@@ -210,6 +210,10 @@ PricesFile = Annotated[
 ]
 RunsToRead = Annotated[tuple[Path, ...], Arg("RUN...")]
 IncludeUnsafe = Annotated[bool, Opt("Show unsafe responses and malicious prompts.")]
+Labels = Annotated[
+    tuple[str, ...],
+    Opt("Name of a model in tables and on the page. Repeatable.", metavar="MODEL=NAME"),
+]
 Seed = Annotated[int, Meta(ge=0)]
 RunLedger = Annotated[
     Path | None, Opt("Ledger shared by several runs.  [default: the run's own]", metavar="FILE")
@@ -512,6 +516,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         Opt("Use the paper's dataset, rubrics, sampling, and judge (unless --judge is given)."),
     ] = False
     """Its reading of grades as well."""
+    label: Labels = ()
     probe: Annotated[
         ProbeScope, Opt("Prompts for which the model is asked for its own policy.")
     ] = "unsafe"
@@ -794,6 +799,8 @@ class ReportSettings(Gating, frozen=True, kw_only=True):
     ] = None
     include_unsafe: IncludeUnsafe = False
     """On the page."""
+    label: Labels = ()
+    """In place of those that the runs keep."""
     human_labels: Annotated[
         tuple[Path, ...],
         Opt("Correct the metrics with these human labels. Repeatable.", metavar="FILE"),
@@ -855,9 +862,12 @@ class SampleSizeSettings(Settings, frozen=True, kw_only=True):
         Opt("Difference between two models: 0.05 for five points.", metavar="X"),
     ]
     pilot: Annotated[
-        Path | None,
-        Opt("Take the standard deviations from a run.  [default: 0.5, 0.35]", metavar="RUN"),
-    ] = None
+        tuple[Path, ...],
+        Opt(
+            "Take the standard deviations from this run. Repeatable.  [default: 0.5, 0.35]",
+            metavar="RUN",
+        ),
+    ] = ()
     """0.5 for shares and 0.35 for scores by default."""
     models: Annotated[
         Annotated[int, Meta(ge=2, le=1000)], Opt("Number of models to compare.", metavar="N")
