@@ -412,3 +412,111 @@ def test_one_model_with_one_set_graded_or_not_or_nothing_yet(
         if pairs is None:
             assert "Partial: 0 of 4" in opened.seen(".masthead .banner")
             assert "No prompt-set is like this." in opened.count()
+
+
+# From the first screen to what is behind it
+# ------------------------------------------------------------------------------
+
+LONG = tuple(f"openai-api/lab/some-maker/Model-{n}-Instruct" for n in range(3))
+
+
+@pytest.fixture(scope="module")
+def one_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tmp_path_factory.mktemp("one"), page_of(random_run(LONG[:1], 30)))
+
+
+@pytest.fixture(scope="module")
+def parts_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    second = random_run(MODELS[2:4], 20, judge="other/judge")._replace(name="second")
+    return saved(tmp_path_factory.mktemp("parts"), page_of(random_run(MODELS[:2], 20), second))
+
+
+def lands(opened: Opened, anchor: str) -> bool:
+    """Tell whether an element's top comes into the window, and stays there."""
+    seen = """id => { const { top } = document.getElementById(id).getBoundingClientRect();
+        return top > -2 && top < window.innerHeight }"""
+    try:
+        opened.page.wait_for_function(seen, arg=anchor, timeout=8000)
+    except Exception as problem:
+        assert "Timeout" in str(problem)
+    opened.page.wait_for_timeout(600)
+    return bool(opened.page.evaluate(seen, anchor))
+
+
+SCREENS = {"wide": (1300, 1000), "phone": (390, 844), "reduced motion": (1300, 1000)}
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+@pytest.mark.parametrize("kind", ["one_file", "parts_file"])
+def test_links_put_their_target_into_view(
+    chromium: Any, request: pytest.FixtureRequest, kind: str, screen: str
+) -> None:
+    path: Path = request.getfixturevalue(kind)
+    width, height = SCREENS[screen]
+    motion = "reduce" if screen == "reduced motion" else "no-preference"
+    context = {"viewport": {"width": width, "height": height}, "reduced_motion": motion}
+    missed = []
+    with Opened(chromium, path, **context) as opened:
+        opened.page.close()
+        opened.open(folded=True)
+        links = opened.page.locator(".contents a")
+        anchors = links.evaluate_all("links => links.map(link => link.hash.slice(1))")
+        assert len(anchors) > 12
+        for number, anchor in enumerate(anchors):
+            if screen == "phone":
+                opened.page.evaluate("document.querySelector('.contents details').open = true")
+            links.nth(number).click()
+            if not lands(opened, anchor):
+                missed.append(anchor)
+        opened.page.locator("[data-name=headline] td a").first.click()  # a dotted number
+        if not lands(opened, "sets"):
+            missed.append("a dotted number")
+        for anchor in anchors[-4::3]:
+            opened.page.close()
+            opened.page = opened.context.new_page()
+            opened.page.goto(f"{path.as_uri()}#{anchor}")
+            opened.page.wait_for_selector("html[data-ready]")
+            if not lands(opened, anchor):
+                missed.append(f"opened at {anchor}")
+    assert missed == []
+
+
+def test_two_models_are_shown_side_by_side(chromium: Any, page_file: Path) -> None:
+    with Opened(chromium, page_file) as opened:
+        view = opened.show("set-0")
+        view.locator("details summary").click()
+        view.get_by_role("link", name="side by side").first.click()
+        opened.page.locator("#sets .triplet.beside").wait_for()
+        cards = view.locator("article").all()
+        assert len(cards) == 4
+        for card in cards:
+            assert card.locator("h5").count() == 2
+            boxes = "all => all.map(one => one.getBoundingClientRect().toJSON())"
+            left, right = card.locator(".answers > div").evaluate_all(boxes)
+            assert left["y"] == right["y"] and left["x"] < right["x"]
+        benign = cards[0].inner_text()
+        assert "RESPONSE<0 0 benign>" in benign and "RESPONSE<2 0 benign>" in benign
+
+
+def test_a_number_is_among_the_first_60_words(
+    chromium: Any, one_file: Path, many_file: Path
+) -> None:
+    for path in (one_file, many_file):
+        for width in (1300, 390):
+            size = {"viewport": {"width": width, "height": 844}}
+            with Opened(chromium, path, **size) as opened:
+                opened.page.close()
+                opened.open(folded=True)
+                opened.page.evaluate("document.querySelector('.contents').remove()")  # beside it
+                head, value, _ = opened.seen("body").partition("[")
+                assert value and len(head.split()) <= 60
+
+
+def test_how_all_names_begin_is_left_out_once_said(chromium: Any, tmp_path: Path) -> None:
+    with Opened(chromium, saved(tmp_path, page_of(random_run(LONG, 30)))) as opened:
+        assert "leave out their beginning, openai-api/lab/some-maker/." in opened.seen(".lede")
+        assert "openai-api" not in opened.seen("#results")
+        names = opened.column("table-headline", 1)
+        assert {*names} == {name.rpartition("/")[2] for name in LONG}
+        opened.page.locator("[data-name=headline] td a").first.click()
+        assert opened.part("model").input_value() in LONG

@@ -15,6 +15,7 @@ import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, lru_cache, partial
+from itertools import takewhile
 from textwrap import wrap
 from typing import Literal, NamedTuple, cast
 
@@ -22,6 +23,7 @@ import msgspec
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from opensafeintent.calls.scripted import contenders
 from opensafeintent.hostile import cell_safe, one_line, terminal_safe
 from opensafeintent.metrics import METRICS
 from opensafeintent.statistics import Estimate
@@ -351,6 +353,16 @@ def shortened(text: str, most: int) -> str:
         return text
     head = (most - 1) // 3
     return f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"
+
+
+def common_beginning(models: Iterable[str]) -> str:
+    """Return the common beginning of all names, baselines aside, if it has two parts or more
+    (`openai-api/lab/`).
+    """
+    own = [model.split("/")[:-1] for model in contenders(models)]
+    alike = takewhile(lambda heads: len({*heads}) == 1, zip(*own, strict=False))
+    parts = [heads[0] for heads in alike] if len(own) > 1 else []
+    return "".join(f"{part}/" for part in parts) if len(parts) > 1 else ""
 
 
 def to_csv(table: Table) -> str:

@@ -35,7 +35,17 @@ from opensafeintent.evaluation.run import IMPORTED_JUDGE, RunTexts
 from opensafeintent.hostile import json_for_html, one_line, page_script, security_policy
 from opensafeintent.report.figures import THEMES, Figure, all_figures
 from opensafeintent.report.figures.kit import drawing
-from opensafeintent.report.formats import DASH, TEXTS, Cell, Column, Section, Table, text, to_csv
+from opensafeintent.report.formats import (
+    DASH,
+    TEXTS,
+    Cell,
+    Column,
+    Section,
+    Table,
+    common_beginning,
+    text,
+    to_csv,
+)
 from opensafeintent.report.gates import headline
 from opensafeintent.report.metrics_json import UNDEFINED, cohort_notes
 from opensafeintent.report.sentences import (
@@ -84,9 +94,9 @@ def vega_script() -> str:
 # ------------------------------------------------------------------------------
 
 
-def data_table(table: Table) -> tuple[str, str]:
+def data_table(table: Table, common: str = "") -> tuple[str, str]:
     """Return a table as HTML, finished, with its first rows, and the further rows; empty columns
-    are left out.
+    are left out, and `common`, with which all names of models begin.
 
     If a script's key for sorting and filtering differs from a cell's own text, it is in the cell's
     `data-v`.
@@ -102,7 +112,7 @@ def data_table(table: Table) -> tuple[str, str]:
     names = [index for index, column in shown if column.style == "name"]
     body = [
         f"<tr{' class=average' * any(row[index][0] == AVERAGE for index in names)}>"
-        + "".join(_cell(column, row[index]) for index, column in shown)
+        + "".join(_cell(column, row[index], common) for index, column in shown)
         for row in rows
     ]
     first, further = "\n".join(body[:_AT_ONCE]), "\n".join(body[_AT_ONCE:])
@@ -133,7 +143,7 @@ def _head(column: Column) -> str:
     )
 
 
-def _cell(column: Column, cells: tuple[Cell, ...]) -> str:
+def _cell(column: Column, cells: tuple[Cell, ...], common: str) -> str:
     """Return one cell as HTML; a text from outside is text, and must not turn the line's
     direction.
     """
@@ -146,7 +156,7 @@ def _cell(column: Column, cells: tuple[Cell, ...]) -> str:
         interval = f" <span class=interval>[{limits}</span>" if space else ""
         return f"<td class=number{behind}>{html.escape(number)}{interval}"
     raw = value if isinstance(value, str) else seen
-    label = _labels().get(raw, raw)
+    label = raw.removeprefix(common) if column.style == "name" else _labels().get(raw, raw)
     # with the line ends and the NUL that a parser of HTML would make of it
     parsed = raw.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
     behind = (
@@ -219,7 +229,8 @@ class Page:
     held several times over.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, common: str = "") -> None:
+        self._common = common  # the common beginning of models' names
         self._tables: dict[str, Table] = {}  # by the anchor that they are below
         self._further: dict[str, str] = {}
         self._mark = secrets.token_hex(16)  # no text can guess it
@@ -288,7 +299,7 @@ class Page:
     def _put_table(self, key: str, table: Table) -> Markup:
         """Put in a table whose rows lie below an anchor."""
         self._tables[key] = table
-        first, further = data_table(table)
+        first, further = data_table(table, self._common)
         if further:
             self._further[key] = further
         return self.put(first)
@@ -317,6 +328,7 @@ class Page:
             .get_template(template)
             .render(
                 **context,
+                common=self._common,
                 version=__version__,
                 policy=security_policy(scripts=(library, script), styles=(style,)),
                 style=self.put(style),
@@ -399,7 +411,8 @@ def render_page(
     # two seconds of another thread's time, the first time in a process
     bundling = Thread(target=vega_script)
     bundling.start()
-    page, members = Page(), members_of(cohorts)
+    common = common_beginning([model for cohort in cohorts for model in cohort.models])
+    page, members = Page(common), members_of(cohorts)
     # of several groups, the figures have all in one drawing
     by_cohort = [figures if len(cohorts) == 1 else all_figures([cohort]) for cohort in cohorts]
     drawn = {

@@ -22,8 +22,9 @@ from opensafeintent.evaluation.run import IMPORTED_JUDGE
 from opensafeintent.grades import PANEL
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
+from opensafeintent.report.formats import in_unit, interval
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
-from opensafeintent.statistics import FEWEST_SETS, rank_intervals
+from opensafeintent.statistics import FEWEST_SETS
 from opensafeintent.taxonomy import CORE_VARIANTS, MAX_MISSING, MODES, SCALES
 
 if TYPE_CHECKING:
@@ -330,81 +331,60 @@ def _too_little(cohort: Cohort, metrics: Sequence[str]) -> Iterator[Sentence]:
 
 
 def _values(cohort: Cohort, metric: str) -> Sentence:
-    """Return the range of the models' values, each with its interval and its rank."""
-    order = _contenders(cohort, metric)
-    estimates = cohort.estimates.by_metric[metric]
+    """Return the range of the models' values, or the difference of two models."""
+    told, order = _PRIMARIES[metric], _contenders(cohort, metric)
+    found, comparison = cohort.estimates.by_metric[metric], cohort.estimates.comparisons[metric]
+    if len(order) == 2 and comparison.n[*order] >= _FEWEST_SAID:
+        a, b = sorted(order)
+        return _say(
+            "difference",
+            topic=told.topic,
+            metric=told,
+            earlier=cohort.models[a],
+            later=cohort.models[b],
+            size=float(comparison.difference[a, b]),
+            low=float(comparison.low[a, b]),
+            high=float(comparison.high[a, b]),
+            p=float(comparison.p_adjusted[a, b]),
+            sets=int(comparison.n[a, b]),
+            real=bool(comparison.claimed[a, b]),
+        )
     values = cohort.estimates.ratios[metric].value.values
-    ranks = rank_intervals(cohort.estimates.comparisons[metric]) if len(order) > 1 else []
 
     def facts(end: int) -> dict[str, object]:
         """Return the common facts of models with one value."""
         equal = [index for index in order if values[index] == values[end]]
-        intervals = {estimates[index].interval for index in equal}
-        open_ranks = {ranks[index] for index in equal} if ranks else set()
+        one, intervals = found[end], {found[index].interval for index in equal}
+        limits = one.interval if len(intervals) == 1 and one.interval else (None, None)
         return {
             "models": [cohort.models[index] for index in equal],
-            "value": estimates[end].value,
-            "interval": intervals.pop() if len(intervals) == 1 else None,
-            "ranks": open_ranks.pop() if len(open_ranks) == 1 else None,
+            "value": interval(*in_unit(metric, (one.value, *limits))),
         }
 
-    primary = _PRIMARIES[metric]
+    highest = [index for index in order if values[index] == values[order[0]]]
+    lower = sum(bool(comparison.claimed[order[0], other]) for other in order)
     return _say(
         "values",
-        topic=primary.topic,
-        metric=primary,
+        topic=told.topic,
+        label=told.label,
         least=facts(order[-1]),
         most=facts(order[0]),
-        equal=values[order[0]] == values[order[-1]],
-        of=len(cohort.models),
+        equal=len(highest) == len(order),
+        near=len(order) - len(highest) - lower,
     )
 
 
 def _differences(cohort: Cohort) -> Iterator[Sentence]:
-    """Say how many pairs differ by more than chance, and which models may rank first."""
-    differences = [facts for metric in _PRIMARIES if (facts := _difference(cohort, metric))]
-    if differences:
-        yield _say("differences", topic="Significant differences", found=differences)
-
-
-def _difference(cohort: Cohort, metric: str) -> dict[str, object] | None:
-    comparison = cohort.estimates.comparisons[metric]
-    order = _contenders(cohort, metric)
-    pairs = [
-        (a, b) for a, b in combinations(sorted(order), 2) if comparison.n[a, b] >= _FEWEST_SAID
-    ]
-    if not pairs:
-        return None
-    claimed = comparison.claimed
-    facts = {
-        "metric": _PRIMARIES[metric],
-        "pairs": len(pairs),
-        "real": sum(bool(claimed[pair]) for pair in pairs),
-    }
-    if len(pairs) == 1:
-        ((a, b),) = pairs
-        return facts | {
-            "earlier": cohort.models[a],
-            "later": cohort.models[b],
-            "size": float(comparison.difference[a, b]),
-            "low": float(comparison.low[a, b]),
-            "high": float(comparison.high[a, b]),
-            "p": float(comparison.p_adjusted[a, b]),
-            "sets": int(comparison.n[a, b]),
-        }
-    first = [
-        index
-        for index in order
-        if not any(
-            claimed[index, other] and comparison.difference[index, other] > 0 for other in order
-        )
-    ]
-    alone = all(claimed[first[0], other] for other in order if other != first[0])
-    return facts | {
-        "first": [cohort.models[index] for index in first],
-        "alone": alone,
-        "of": len(order),
-    }
+    """Yield the number of significant differences among three models or more."""
+    found = []
+    for metric, told in _PRIMARIES.items():
+        comparison, order = cohort.estimates.comparisons[metric], _contenders(cohort, metric)
+        pairs = [pair for pair in combinations(order, 2) if comparison.n[pair] >= _FEWEST_SAID]
+        if len(order) > 2 and pairs:
+            real = sum(bool(comparison.claimed[pair]) for pair in pairs)
+            found.append((told.label, real, len(pairs)))
+    if found:
+        yield _say("differences", topic="Significant differences", found=found)
 
 
 def _precision(cohort: Cohort) -> Iterator[Sentence]:
@@ -451,29 +431,31 @@ def _between_judges(cohort: Cohort) -> Iterator[Sentence]:
         return
     *pairs, every = cohort.judges.agreements  # the two, or all together
     shares = [pair.safe.value for pair in pairs if pair.safe.value is not None]
-    orders = [order for metric in PRIMARY if (order := _order(cohort, metric))]
-    yield _say("between_judges", topic="Several judges", every=every, shares=shares, orders=orders)
+    yield _say("between_judges", topic="Several judges", every=every, shares=shares)
+
+
+def _rank_changes(cohort: Cohort) -> Iterator[Sentence]:
+    """Yield the models that two judges rank in opposite orders, both significantly."""
+    if cohort.judges.agreements and (
+        orders := [found for metric in PRIMARY if (found := _order(cohort, metric))]
+    ):
+        yield _distrust("rank_changes", orders=orders)
 
 
 def _order(cohort: Cohort, metric: str) -> dict[str, object] | None:
-    """Return the number of pairs of models that two judges rank in opposite orders, and the widest
-    difference of those that are significant for both.
-    """
-    models = [cohort.models[index] for index in _contenders(cohort, metric)]
-    pairs = len(models) * (len(models) - 1) // 2
-    if not pairs:
-        return None
-    changes = [
-        swap for swap in cohort.judges.rank_changes(metric) if set(swap.models) <= set(models)
-    ]
-    real = [swap for swap in changes if swap.beyond_chance]
-    return {
-        "label": METRICS[metric].label,
-        "pairs": pairs,
-        "swapped": len({frozenset(swap.models) for swap in changes}),
-        "real": len({frozenset(swap.models) for swap in real}),
-        "first": real[0] if real else None,
-    }
+    """Return the pairs of models that two judges rank in opposite orders, both significantly."""
+    models = {cohort.models[index] for index in _contenders(cohort, metric)}
+    changes = cohort.judges.rank_changes(metric)
+    real = [one for one in changes if one.beyond_chance and models.issuperset(one.models)]
+    return (
+        {
+            "label": METRICS[metric].label,
+            "pairs": len({frozenset(one.models) for one in real}),
+            "first": real[0],
+        }
+        if real
+        else None
+    )
 
 
 # Limitations of this run
@@ -497,6 +479,7 @@ def cautions(
     return [
         *sorted(first, key=lambda sentence: not sentence.loud),
         *_strict_panel(cohort),
+        *_rank_changes(cohort),
         *_of_judges(cohort, corrected=corrected),
         *_left_out(cohort),
         *_of_prompts(cohort),

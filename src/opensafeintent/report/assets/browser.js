@@ -100,7 +100,7 @@ class SetBrowser {
 
   fillControls() {
     const models = this.find("model");
-    for (const { name } of this.data.models) models.append(make("option", { value: name }, shown(name)));
+    for (const { name } of this.data.models) models.append(make("option", { value: name }, shown(shortOf(name))));
     const every = this.data.models.flatMap((model) => model.units);
     for (const { name, bit, differs } of this.kinds.values()) {
       const there = !differs || every.some((unit) => unit.kinds & bit); // one judge, one repeat, one model cannot differ

@@ -81,7 +81,7 @@ class DataTable {
   choice(source, heading, words) {
     const select = make("select", { "aria-label": heading }, make("option", { value: "" }, `${heading}: all`));
     for (const [index, word] of words.entries()) {
-      select.append(make("option", { value: index }, shown(this.glossary[word]?.label ?? word)));
+      select.append(make("option", { value: index }, shown(this.glossary[word]?.label ?? shortOf(word))));
     }
     if (this.filters.has(source)) select.value = words.indexOf(this.filters.get(source));
     select.addEventListener("change", () => {

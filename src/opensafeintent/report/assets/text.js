@@ -18,10 +18,16 @@ function shown(text) {
   return holder;
 }
 
+/** A model's name without how all begin. */
+function shortOf(model) {
+  const { common } = document.getElementById("main").dataset;
+  return common && model.startsWith(common) ? model.slice(common.length) : model;
+}
+
 /** A model's name: in a direction of its own, and breakable at its slashes and dashes. */
 function nameOf(model) {
   const element = make("bdi", { class: "name" });
-  for (const part of model.split(/(?<=[/_.:-])/)) element.append(shown(part), make("wbr"));
+  for (const part of shortOf(model).split(/(?<=[/_.:-])/)) element.append(shown(part), make("wbr"));
   element.lastChild?.remove();
   return element;
 }

@@ -22,7 +22,15 @@ from opensafeintent.errors import InputError
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.hostile import terminal_safe, visible
 from opensafeintent.metrics import METRICS
-from opensafeintent.report.formats import Section, Table, in_unit, interval, shortened, to_csv
+from opensafeintent.report.formats import (
+    Section,
+    Table,
+    common_beginning,
+    in_unit,
+    interval,
+    shortened,
+    to_csv,
+)
 
 Spec = dict[str, Any]
 Datum = dict[str, Any]
@@ -202,10 +210,11 @@ _NAME = 34
 
 
 def labels_of(models: Sequence[str], most: int = _NAME) -> dict[str, str]:
-    """Return a short name for each model, on one line, none twice."""
+    """Return a short name for each model, on one line, none twice; their common beginning goes."""
     labels: dict[str, str] = {}
+    common = common_beginning(models)
     for model in models:
-        flat = terminal_safe(" ".join(model.split()))
+        flat = terminal_safe(" ".join(model.removeprefix(common).split()))
         label, number = shortened(flat, most), 1
         while label in (*labels.values(), AVERAGE):
             number += 1
