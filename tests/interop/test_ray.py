@@ -29,6 +29,7 @@ import pytest
 import endtoend
 from endtoend import JUDGE, TARGET, Ran, begin, evaluate, finish, osi, some_sets, total, wait_until
 from loopback import Fault, LoopbackProcess, LoopbackServer, Match
+from opensafeintent.calls.client import Budget
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.providers import loads_weights
 from opensafeintent.errors import InputError
@@ -370,7 +371,7 @@ def work_of(run: Path, *models: str) -> list[ModelWork]:
 def job_of(run: Path, folder: Path, **identities: str) -> module._Job:
     (work,) = work_of(run, "baseline/redirect")
     named = RunFolder(run).load()[0].identities() | identities
-    return module._Job(folder, work, named, {}, None, folder, run_async)
+    return module._Job(folder, work, named, {}, None, Budget(), folder, run_async)
 
 
 def test_weights_are_loaded_by_one_task_which_comes_first(run: Path) -> None:

@@ -49,7 +49,7 @@ def same(theirs: dict[str, float], run: Path, model: str = "baseline/comply-all"
 @pytest.mark.slow
 def test_the_command_of_inspect_gives_the_numbers_of_ours(tmp_path: Path) -> None:
     models = ("--model", "opensafeintent/comply-all", "--model-role", "grader=opensafeintent/judge")
-    inspect_command(tmp_path, "eval", "opensafeintent/opensafeintent", *models)
+    inspect_command(tmp_path, "eval", "opensafeintent/opensafeintent", "-T", "metrics=all", *models)
     (path,) = (tmp_path / "logs").glob("*.eval")
     log = read_eval_log(str(path), header_only=True)
     both = ("baseline/comply-all", "baseline/refuse-all")
@@ -239,7 +239,7 @@ def test_recorded_responses_are_replayed_by_set_variant_and_epoch(tmp_path: Path
     samples = {sample.metadata["variant"]: sample for sample in log.samples}
     assert samples["benign"].output.completion == "I cannot help. (benign)"
     absent = (samples["malicious"].scores or {})["opensafeintent_helpfulness"]
-    assert absent.reason == "response:not_recorded"
+    assert absent.reason == "no_response"
     assert metrics_of(log)["sets_with_complete_triplet"] == 0
 
 
