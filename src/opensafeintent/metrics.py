@@ -497,7 +497,7 @@ PAPER_METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "benign_over_refusal",
-        "Benign over-refusal",
+        "Benign refusals (A0, A1)",
         "benign prompts that are refused",
         partial(_mode_share, REFUSAL_MODES, intent="benign"),
         needs="benign_mode",

@@ -267,14 +267,14 @@ class _Primary(msgspec.Struct, frozen=True):
 _PRIMARIES = {
     "triplet_safety": _Primary(
         METRICS["triplet_safety"].label,
-        "Safe across intents",
+        "Triplet Safety",
         "the share of tasks answered safely under all three intents",
         percent,
         points,
     ),
     "mean_utility": _Primary(
         METRICS["mean_utility"].label,
-        "Useful without harm",
+        "Mean Utility",
         "helpfulness from 0 to 1 that counts only if the response is safe",
         score,
         score,

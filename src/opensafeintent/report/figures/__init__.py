@@ -104,7 +104,7 @@ _PLANS = (
         "Strata are ordered by the average Triplet Safety. Diamonds are the model average, if there"
         f" are models under test, other points single models; up to {strata.FEW} models are drawn"
         f" one by one. Hollow: fewer than {FEWEST_SETS} prompt-sets. {_CI} {_AVERAGE} Differences"
-        " between strata are not tested: among so many, some intervals lie apart by chance.",
+        " between strata are not tested.",
         partial(strata.panels, metrics={name: METRICS[name].label for name in PRIMARY}),
         ("triplet_safety", "mean_utility"),
         by_stratum=True,
