@@ -534,7 +534,7 @@ class ChatModel:
 
 
 _API_VERSION = re.compile(r"/v\d")
-"""What the base URL of most servers has."""
+"""A part of the base URL of most servers."""
 
 
 def kind_of_error(status: int, told: str) -> str:

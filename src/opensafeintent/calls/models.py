@@ -368,7 +368,7 @@ class Served(msgspec.Struct, frozen=True):
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """What has to be set or installed before it can be used, a line each."""
+        """Variables to set and packages to install before it can be used, a line each."""
         there = {name for name in self.packages if _is_installed(name)}
         absent = " ".join(name for name in self.packages if name not in there)
         return (*self.unset, *([f"pip install {absent}"] if absent else []))

@@ -442,7 +442,7 @@ _SCREEN = 60
 
 
 def show_models(models: Sequence[Served]) -> None:
-    """Print what can be named as a model: what is ready first, then what else needs."""
+    """Print every model that can be named: those ready first, then the others with their needs."""
     console = new_console()
     others = [line for line in models if line.lacking]
     ready = Table(

@@ -770,8 +770,8 @@ def _missing(rows: Sequence[GradeRow], coverage: Coverage, most: float) -> str:
 def unparsed_lines(
     run: GradedRun, texts: RunTexts, path: Path, max_missing: float
 ) -> Iterator[str]:
-    """Say which judges' replies could not be parsed, for more than a share of their grades: one of
-    the replies, and what to do.
+    """Yield a line for each judge of which too large a share of the replies could not be parsed:
+    one of them, and the next step.
 
     Args:
         run: the run.
