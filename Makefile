@@ -5,7 +5,7 @@
 # make test-engine   run what needs torch and transformers
 # make test-exchange   have shared results validated; needs Python 3.12
 # make fuzz   damage what every reader reads, with new seeds, for FUZZ_MINUTES (an hour)
-# make docs   build the documentation into build/docs
+# make docs   build the documentation into build/docs, and its two pictures from a demo run
 # make release VERSION=x.y.z   check, with coverage, build and tag a release; nothing is uploaded
 # make lock   pin the newest versions that pyproject.toml allows
 PYTHON ?= python3
@@ -70,6 +70,7 @@ lint: $(VENV)/.dev
 DOCS := docs
 BUILD := build
 docs: $(VENV)/.dev
+	$(if $(filter docs,$(DOCS)),$(BIN)/python docs/_extensions/gallery.py $(BUILD))
 	$(BIN)/python -m opensafeintent.report.schema > docs/_static/metrics.schema.json
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d $(BUILD)/doctrees $(DOCS) $(BUILD)/docs
 

@@ -19,6 +19,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "commands",
+    "gallery",
     "mathml",
     "references",
 ]

@@ -104,3 +104,17 @@ def test_no_page_is_wider_than_the_screen(chromium: Any, site: Path) -> None:
             page.set_viewport_size({"width": width, "height": 844})
             over = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
             assert over <= 0, f"{path.name} is {over} pixels too wide for {width}"
+
+
+def test_the_gallery_shows_the_figures_of_a_run(chromium: Any, site: Path) -> None:
+    page = chromium.new_page()
+    page.goto((site / "gallery.html").as_uri())
+    pictures = page.locator("img.gallery")
+    assert pictures.count() >= 7
+    assert pictures.evaluate_all("all => all.every(one => one.complete && one.naturalWidth > 300)")
+
+
+def test_committed_pictures_are_small() -> None:
+    pictures = {path.name: path.stat().st_size for path in (DOCS / "_static").glob("*.png")}
+    assert pictures.keys() == {"frontier.png", "report-light.png"}
+    assert max(pictures.values()) <= 150_000
