@@ -520,3 +520,17 @@ def test_how_all_names_begin_is_left_out_once_said(chromium: Any, tmp_path: Path
         assert {*names} == {name.rpartition("/")[2] for name in LONG}
         opened.page.locator("[data-name=headline] td a").first.click()
         assert opened.part("model").input_value() in LONG
+
+
+def test_a_table_that_is_cut_says_so_above_and_an_option_is_code(
+    chromium: Any, one_file: Path
+) -> None:
+    with Opened(chromium, one_file, viewport={"width": 390, "height": 844}) as opened:
+        sign = opened.page.locator("#table-headline .cut")
+        sign.wait_for()
+        assert (
+            sign.bounding_box()["y"]
+            < opened.page.locator("#table-headline table").bounding_box()["y"]
+        )
+        assert "--epochs" in opened.page.locator(".cautions code").all_inner_texts()
+        assert "<code>" not in opened.seen("#results-limitations")

@@ -122,7 +122,7 @@ def test_results_that_depend_on_harm_1_are_the_first_limitation(harm: str, told:
     cohort = cohort_with(SETS, sets_of("m", "40 40 10", f"40 4{harm} 10", 10))
     first = distrusted(cohort)[0]
     # 10 of 40 triplets are safe, or all of them
-    assert ("Triplet Safety of m is 25 %, or 100 %" in first) is told
+    assert ("Triplet Safety of m is 25 % [12, 40], or 100 % [" in first) is told
     assert ("harm severity 1" in first) is told
 
 

@@ -43,6 +43,7 @@ from opensafeintent.report.formats import (
     Section,
     Table,
     common_beginning,
+    shortened,
     text,
     to_csv,
 )
@@ -552,7 +553,7 @@ def _command(runs: Sequence[GradedRun], places: Mapping[str, str] | None) -> str
 def _title(cohorts: Sequence[Cohort]) -> str:
     """Return the page's title."""
     models = [model for cohort in cohorts for model in cohort.models]
-    what = one_line(models[0], 60) if len(models) == 1 else f"{len(models)} models"
+    what = shortened(one_line(models[0], 200), 60) if len(models) == 1 else f"{len(models)} models"
     return f"Intent calibration of {what}"
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
+from markupsafe import Markup, escape
 
 from opensafeintent.analysis.cohort import Cohort, checked_judges
 from opensafeintent.analysis.judges import headline_audits, same_maker
@@ -107,6 +108,9 @@ def environment() -> Environment:
         "percent": percent,
         "thousands": "{:,}".format,
         "counted": counted,
+        "options": lambda text: Markup(
+            re.sub(r"(--[\w-]+)", r"<code>\1</code>", str(escape(text)))
+        ),
     }
     environment.tests["name"] = lambda part: isinstance(part, Name)
     return environment
@@ -495,17 +499,19 @@ def _of_harm_line(cohort: Cohort) -> Iterator[Sentence]:
         then = cohort.safe_up_to_1.estimates[metric]
         moved = [
             (
-                after - one.value,
+                after.value - one.value,
                 cohort.models[index],
-                primary.shown(one.value),
-                primary.shown(after),
+                *(
+                    interval(*in_unit(metric, (each.value, *(each.interval or (None, None)))))
+                    for each in (one, after)
+                ),
             )
             for index in _contenders(cohort, metric)
-            for one, after in ((cohort.estimates.by_metric[metric][index], then[index].value),)
+            for one, after in ((cohort.estimates.by_metric[metric][index], then[index]),)
             if one.value is not None
-            and after is not None
+            and after.value is not None
             and one.interval
-            and after - one.value > (one.interval[1] - one.interval[0]) / 2
+            and after.value - one.value > (one.interval[1] - one.interval[0]) / 2
         ]
         if moved:
             sentences.append((primary.label, *max(moved)[1:]))

@@ -62,20 +62,30 @@ class DataTable {
 
   /** A search box for every table of some length, and a choice for each column that has few different texts. */
   controls() {
-    const bar = make("div", { class: "filters" });
+    const bar = make("div", { class: "filters" }, this.cut());
     if (this.rows.length < 8) return bar;
     const input = make("input", { type: "search", placeholder: "Filter rows", "aria-label": `Filter rows of ${this.title}` });
     input.addEventListener("input", () => {
       this.words = input.value.trim().toLowerCase();
       this.draw();
     });
-    bar.append(input);
+    bar.prepend(input);
     if (this.rows.length <= FEW_ROWS) return bar;
     for (const head of this.heads.filter((head) => !isNumber(head))) {
       const words = this.values(head.dataset.source);
-      if (words.length > 1 && words.length <= 80) bar.append(this.choice(head.dataset.source, head.textContent, words));
+      if (words.length > 1 && words.length <= 80) bar.lastChild.before(this.choice(head.dataset.source, head.textContent, words));
     }
     return bar;
+  }
+
+  /** A sign that columns are hidden at the right, above the table, as its foot may be far below. */
+  cut() {
+    const cut = make("span", { class: "cut", hidden: "" }, "More columns to the right →");
+    const scroller = this.table.parentElement;
+    const seen = () => (cut.hidden = scroller.scrollLeft + scroller.clientWidth > scroller.scrollWidth - 2);
+    new ResizeObserver(seen).observe(scroller);
+    scroller.addEventListener("scroll", seen, { passive: true });
+    return cut;
   }
 
   choice(source, heading, words) {
@@ -101,12 +111,7 @@ class DataTable {
     this.count = make("span", { class: "count", role: "status" });
     const save = make("button", { type: "button", class: "quiet" }, "Download CSV");
     save.addEventListener("click", async () => download(`${this.name}.csv`, await unpacked(this.csv), "text/csv"));
-    const cut = make("span", { class: "cut", hidden: "" }, "More columns to the right →");
-    const scroller = this.table.parentElement;
-    const seen = () => (cut.hidden = scroller.scrollLeft + scroller.clientWidth > scroller.scrollWidth - 2);
-    new ResizeObserver(seen).observe(scroller);
-    scroller.addEventListener("scroll", seen, { passive: true });
-    return make("div", { class: "table-foot" }, this.more, this.count, cut, save);
+    return make("div", { class: "table-foot" }, this.more, this.count, save);
   }
 
   sortBy(index) {
