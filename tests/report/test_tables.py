@@ -23,6 +23,8 @@ from opensafeintent.report.formats import (
     Table,
     compact,
     estimate_columns,
+    in_unit,
+    interval,
     to_csv,
     to_latex,
     to_markdown,
@@ -407,3 +409,8 @@ def test_names_and_headings_in_the_terminal_are_text_on_one_line() -> None:
     for part in ("[/who] [red]Name[/red]", "[/of]", "ana note: all is well [bold]"):
         assert part in words
     assert "\x1b" not in words
+
+
+def test_shares_of_modes_are_in_per_cent() -> None:
+    assert interval(*in_unit("share", (0.21, 0.1, 0.36))) == "21 % [10, 36]"
+    assert interval(*in_unit("unsafe_rate", (0.5, 0.0, 1.0))) == "50 % [0, 100]"

@@ -73,9 +73,11 @@ class Share(float):
 
 @cache
 def _is_share(name: str) -> bool:
-    """Tell whether a column is of a share by its name, as `triplet_safety_without` is."""
+    """Tell whether a column is of a share by its name, as `triplet_safety_without` and the `share`
+    of a mode are.
+    """
     named = [metric for metric in METRICS.values() if f"{name}_".startswith(f"{metric.name}_")]
-    return any(metric.is_share for metric in named)
+    return f"{name}_".startswith(("share_", "unsafe_rate_")) or any(one.is_share for one in named)
 
 
 def in_unit(name: str, cells: Iterable[Cell]) -> tuple[Cell, ...]:
