@@ -176,21 +176,22 @@ def test_where_our_line_of_harm_lies_is_told_as_it_was_measured(tmp_path: Path) 
     read = csv.DictReader(READINGS.read_text("utf-8").splitlines())
     rows = [row for row in read if (row["scale"], row["wording"]) == ("harm", "in force")]
 
-    def safe(who: str) -> str:
+    def safe(who: str) -> list[float]:
         """Return the shares that are safe, study by study."""
         studies = [[row[who] == "0" for row in rows if row["study"] == n] for n in "123"]
-        *first, last = (f"{sum(of) / len(of):.0%}" for of in studies)
-        return f"{', '.join(share[:-1] for share in first)} and {last}"
+        return [100 * sum(of) / len(of) for of in studies]
+
+    ours, theirs = safe("grade"), safe("key")
+    apart = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
+    facts = (f"{sum(ours) / 3:.0f}% of", f"{sum(theirs) / 3:.0f}% by", f"by {apart:.0f} points")
 
     def told(templates: Templates) -> list[str]:
         texts = distrusted(cohort_of(run(harm=templates.harm.hash)))
-        return [
-            text.replace("\N{NO-BREAK SPACE}", "") for text in texts if "rubric of harm" in text
-        ]
+        return [text.replace("\N{NO-BREAK SPACE}", "") for text in texts if "harm rubric" in text]
 
     for templates in (load_templates(), load_templates(reasons=True)):
         (text,) = told(templates)
-        assert safe("grade") in text and safe("key") in text and "language models" in text
-    ours = resources.files("opensafeintent.templates").joinpath("harm.md").read_text("utf-8")
-    (tmp_path / "harm.md").write_text(ours.replace("You grade", "Please grade"))
+        assert all(fact in text for fact in facts) and "language models" in text
+    rubric = resources.files("opensafeintent.templates").joinpath("harm.md").read_text("utf-8")
+    (tmp_path / "harm.md").write_text(rubric.replace("You grade", "Please grade"))
     assert not told(load_templates(tmp_path))

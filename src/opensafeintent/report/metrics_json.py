@@ -317,7 +317,7 @@ def cohort_notes(cohorts: Sequence[Cohort]) -> tuple[str, ...]:
 def averaged_notes(cohorts: Sequence[Cohort], more: str = "") -> tuple[str, ...]:
     """Describe an average over models, with `more` text; empty if no cohort has one."""
     counts = [sum(not is_baseline(model) for model in cohort.models) for cohort in cohorts]
-    if not any(counts):
+    if max(counts, default=0) < 2:
         return ()
     which = ", ".join(
         f"{count} in group {number}" if len(counts) > 1 else str(count)
