@@ -25,6 +25,7 @@ from opensafeintent.calls.ledger import Ledger, merge
 READ_ONCE = (
     "SELECT DISTINCT model FROM calls",  # who has ever answered: as a run is taken up again
     "SELECT count(*) FROM calls",  # how many rows there are
+    "SELECT created FROM calls UNION",  # when the newest row was written: it dates an export
     "SELECT 1 FROM calls LIMIT 1",  # from here on the state of the file is read: one row is read
     "FROM calls ORDER BY id",  # every row of a ledger that is merged into another
     "FROM calls WHERE true",  # what everything in a ledger came to: every row counts
@@ -89,6 +90,8 @@ def _run(folder: Path) -> None:
         assert osi("evaluate", *models, *options, *more).code in (0, 1)
     assert osi("report", run, "--include-unsafe").code == 0
     assert osi("compare", run).code == 0
+    records = ("--format", "every-eval-ever", "--out", folder / "records")
+    assert osi("export", run, *records, "--partial").code in (0, 1)
     assert osi("evaluate", *models, *options[:4], "--out", folder / "newer").code in (0, 1)
     assert osi("compare", run, folder / "newer").code == 0
     ids = (folder / "run" / "prompt_sets.jsonl").read_text().split('"id":"')[1].split('"')[0]
