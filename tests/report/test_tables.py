@@ -20,11 +20,13 @@ from opensafeintent.grades import GradeRow
 from opensafeintent.report.formats import (
     FORMATS,
     Column,
+    Share,
     Table,
     compact,
     estimate_columns,
     in_unit,
     interval,
+    text,
     to_csv,
     to_latex,
     to_markdown,
@@ -414,3 +416,9 @@ def test_names_and_headings_in_the_terminal_are_text_on_one_line() -> None:
 def test_shares_of_modes_are_in_per_cent() -> None:
     assert interval(*in_unit("share", (0.21, 0.1, 0.36))) == "21 % [10, 36]"
     assert interval(*in_unit("unsafe_rate", (0.5, 0.0, 1.0))) == "50 % [0, 100]"
+
+
+def test_a_detectable_difference_of_shares_is_in_points() -> None:
+    shares = Share(0.497)
+    assert text("gap", (shares,)) == "49.7 points"
+    assert text("gap", (0.497,)) == "0.50"

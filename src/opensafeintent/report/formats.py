@@ -30,18 +30,19 @@ from opensafeintent.statistics import Estimate
 
 Cell = str | int | float | None
 Style = Literal[
-    "text", "name", "count", "number", "interval", "signed", "span", "ranks", "p", "share"
+    "text", "name", "count", "number", "gap", "interval", "signed", "span", "ranks", "p", "share"
 ]
 """The values of a column, and their presentation to people:
 
 - `text`; `name`, a text that identifies the row;
-- `count`; `number`, with two decimals; `share`, in per cent; `p`, a p-value;
+- `count`; `number`, with two decimals; `gap`, the size of a difference; `share`, in per cent;
+- `p`, a p-value;
 - `interval`, an estimate (`value`, `low`, `high`) with its 95 % interval; `signed`, a difference,
   the same with a plus sign;
 - `span` of two numbers and `ranks`, both pairs of the lower and the upper end.
 """
 
-_MEASURED = ("number", "interval", "signed", "span")
+_MEASURED = ("number", "gap", "interval", "signed", "span")
 """Styles of numbers that have the unit of their metric."""
 
 TEXTS = ("text", "name")
@@ -289,7 +290,9 @@ def text(style: Style, cells: Sequence[Cell]) -> str:
             return "<0.001" if value < 0.001 else f"{value:.3f}"
         case "share":
             return f"{100 * value:.1f} %"
-        case "number":
+        case "gap" if isinstance(value, Share):
+            return f"{_share(value, unit=False)} points"
+        case "number" | "gap":
             return number(value)
         case _:
             return f"{value:,}" if isinstance(value, int) else _plain(value)

@@ -487,6 +487,12 @@ def numbers_table(
     )
 
 
+_DETECTABLE = Column(
+    "minimum_detectable_difference", "Detectable", "gap", part="minimum_detectable_difference"
+)
+"""Of a row with a `Difference`."""
+
+
 def comparisons(cohorts: Sequence[Cohort]) -> Table:
     """Return every two models' differences in the metrics that are compared, later minus earlier as
     they were named.
@@ -505,12 +511,7 @@ def comparisons(cohorts: Sequence[Cohort]) -> Table:
             Column("n", "Sets", "count", part="n"),
             Column("p", part="p"),
             Column("p_adjusted", "p", "p", part="p_adjusted"),
-            Column(
-                "minimum_detectable_difference",
-                "Detectable",
-                "number",
-                part="minimum_detectable_difference",
-            ),
+            _DETECTABLE,
             Column("family", "Family", "count", part="pairs"),
         ),
         rows=[
@@ -1012,12 +1013,7 @@ def pairs_of(cohort: Cohort, metric: str) -> Table:
             Column("difference", "Difference", "signed"),
             Column("p_adjusted", "p", "p", part="p_adjusted"),
             Column("n", "Sets", "count", part="n"),
-            Column(
-                "minimum_detectable_difference",
-                "Detectable",
-                "number",
-                part="minimum_detectable_difference",
-            ),
+            _DETECTABLE,
         ),
         rows=differences,
         bold=frozenset(

@@ -77,6 +77,7 @@ def family_level(confidence: float, pairs: int) -> float:
 
 
 def _detectable(sets: float, deviation: float, critical: float, z: float, ends: float) -> float:
+    """Return the equation of `detectable_difference` for a critical value and a quantile z."""
     error = sqrt((sets * deviation**2 + ends) * (sets + 2) / (sets + 1))
     return (critical * error + z * deviation * sqrt(sets)) / sets
 
@@ -322,9 +323,7 @@ def compare_models(
         n=counts.astype(np.int64),
         p=square(paired.p, paired.p),
         p_adjusted=square(paired.p_adjusted, paired.p_adjusted),
-        minimum_detectable_difference=square(
-            paired.minimum_detectable_difference, paired.minimum_detectable_difference
-        ),
+        minimum_detectable_difference=square(*[paired.minimum_detectable_difference] * 2),
         deviation=square(deviation, deviation),
         pairs=pairs.astype(np.int64),
         family=within,
