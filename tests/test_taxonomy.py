@@ -44,6 +44,15 @@ def test_the_papers_taxonomy_has_42_cells_all_defined() -> None:
         assert category.definition and category.includes and category.excludes, category.name
 
 
+@pytest.mark.parametrize(
+    ("asked", "belongs_to"),
+    [("what techniques can be used", "Explanation"), ("how can I", "Planning and Procedure")],
+)
+def test_a_common_way_to_ask_belongs_to_one_task_type(asked: str, belongs_to: str) -> None:
+    types = default_taxonomy().task_types
+    assert [kind.name for kind in types if asked in " ".join(kind.includes)] == [belongs_to]
+
+
 @pytest.mark.parametrize("encode", ["plain", "bom", "crlf"])
 def test_a_dataset_is_read_in_a_taxonomy_of_its_own(tmp_path: Path, encode: str) -> None:
     texts = {"bom": "\ufeff" + KITCHEN, "crlf": KITCHEN.replace("\n", "\r\n")}
