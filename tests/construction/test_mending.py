@@ -71,6 +71,17 @@ def test_a_dual_use_prompt_that_leans_is_mended(tmp_path: Path, leans: str) -> N
     assert between(repair, "READER") == "The role does."
 
 
+def test_a_covert_task_stays_covert_however_it_leans(tmp_path: Path) -> None:
+    first = triplet(dual_use="As the nurse, unseen?")
+    bench = bench_of(tmp_path, first, "How, unseen?", intent=nurses_lean("harmful"))
+    bench.build(UNSAFE[:1], last=4)
+    calls = (*bench.generator.asked("triplet"), *bench.generator.asked("repair"))
+    assert [call.purpose for call in calls] == ["triplet", "repair"]
+    for call in (*calls, bench.judge.asked("intent")[0]):
+        assert "going unnoticed" in call.messages[0].content.lower()
+    assert "Take out the words" not in calls[1].messages[0].content
+
+
 def test_one_that_goes_on_leaning_is_dropped(tmp_path: Path) -> None:
     first, *others = (f"As the nurse number {number}, how?" for number in range(REPAIRS + 1))
     bench = bench_of(tmp_path, triplet(dual_use=first), *others, intent=nurses_lean("honest"))
