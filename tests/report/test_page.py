@@ -522,10 +522,11 @@ def test_how_all_names_begin_is_left_out_once_said(chromium: Any, tmp_path: Path
         assert opened.part("model").input_value() in LONG
 
 
-def test_a_table_that_is_cut_says_so_above_and_an_option_is_code(
+def test_a_cut_table_or_figure_says_so_above_and_an_option_is_code(
     chromium: Any, one_file: Path
 ) -> None:
     with Opened(chromium, one_file, viewport={"width": 390, "height": 844}) as opened:
+        opened.page.locator("figure > .cut").first.wait_for()
         sign = opened.page.locator("#table-headline .cut")
         sign.wait_for()
         assert (

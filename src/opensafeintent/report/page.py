@@ -59,7 +59,7 @@ from opensafeintent.report.sentences import (
 )
 from opensafeintent.report.tables import headline_table, with_and_without
 from opensafeintent.report.transcripts import Browser, add_texts, browse, members_of
-from opensafeintent.taxonomy import MAX_MISSING, MODES
+from opensafeintent.taxonomy import INTENT_WORDS, MAX_MISSING, MODES
 
 _MOST_ROWS = 25_000
 """A table with more is shown in part; the whole is in its CSV file."""
@@ -154,7 +154,7 @@ def _cell(column: Column, cells: tuple[Cell, ...], common: str) -> str:
             "" if value is None or column.style == "count" else f" data-v={round(float(value), 6)}"
         )
         number, space, limits = seen.partition(" [")
-        interval = f" <span class=interval>[{limits}</span>" if space else ""
+        interval = f"<span class=interval> [{limits}</span>" if space else ""
         return f"<td class=number{behind}>{html.escape(number)}{interval}"
     raw = value if isinstance(value, str) else seen
     label = raw.removeprefix(common) if column.style == "name" else _labels().get(raw, raw)
@@ -173,7 +173,11 @@ def _cell(column: Column, cells: tuple[Cell, ...], common: str) -> str:
 
 @cache
 def _labels() -> dict[str, str]:
-    return {name: entry.label for name, entry in glossary().items()}
+    return {
+        **{name: entry.label for name, entry in glossary().items()},
+        **INTENT_WORDS,
+        "harm_severity": "harm severity",
+    }
 
 
 _BREAKS = re.compile(r"(?<=[/_.:-])")
@@ -553,7 +557,7 @@ def _command(runs: Sequence[GradedRun], places: Mapping[str, str] | None) -> str
 def _title(cohorts: Sequence[Cohort]) -> str:
     """Return the page's title."""
     models = [model for cohort in cohorts for model in cohort.models]
-    what = shortened(one_line(models[0], 200), 60) if len(models) == 1 else f"{len(models)} models"
+    what = shortened(one_line(models[0], 200), 100) if len(models) == 1 else f"{len(models)} models"
     return f"Intent calibration of {what}"
 
 

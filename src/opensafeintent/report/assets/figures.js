@@ -20,6 +20,7 @@ async function drawFigure(figure, spec, config) {
     for (const name of ["role", "aria-label", "aria-roledescription"]) inner.removeAttribute(name);
   }
   svg.setAttribute("aria-label", figure.querySelector(".label-title").textContent);
+  figure.prepend(cutSign(figure.querySelector(".canvas"), "More to the right →"));
   const save = figure.querySelector("button.svg");
   save.hidden = false;
   save.addEventListener("click", async () => download(`${figure.dataset.name}.svg`, await view.toSVG(), "image/svg+xml"));

@@ -62,7 +62,7 @@ class DataTable {
 
   /** A search box for every table of some length, and a choice for each column that has few different texts. */
   controls() {
-    const bar = make("div", { class: "filters" }, this.cut());
+    const bar = make("div", { class: "filters" }, cutSign(this.table.parentElement, "More columns to the right →"));
     if (this.rows.length < 8) return bar;
     const input = make("input", { type: "search", placeholder: "Filter rows", "aria-label": `Filter rows of ${this.title}` });
     input.addEventListener("input", () => {
@@ -76,16 +76,6 @@ class DataTable {
       if (words.length > 1 && words.length <= 80) bar.lastChild.before(this.choice(head.dataset.source, head.textContent, words));
     }
     return bar;
-  }
-
-  /** A sign that columns are hidden at the right, above the table, as its foot may be far below. */
-  cut() {
-    const cut = make("span", { class: "cut", hidden: "" }, "More columns to the right →");
-    const scroller = this.table.parentElement;
-    const seen = () => (cut.hidden = scroller.scrollLeft + scroller.clientWidth > scroller.scrollWidth - 2);
-    new ResizeObserver(seen).observe(scroller);
-    scroller.addEventListener("scroll", seen, { passive: true });
-    return cut;
   }
 
   choice(source, heading, words) {

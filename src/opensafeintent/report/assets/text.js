@@ -43,3 +43,12 @@ function placeTip(event, nodes) {
   tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, clientWidth - box.width - 8))}px`;
   tip.style.top = `${Math.max(4, Math.min(event.clientY + 14, clientHeight - box.height - 8))}px`;
 }
+
+/** A sign that a part of a table or figure is hidden at the right; it stands above, as the foot may be far below. */
+function cutSign(scroller, text) {
+  const cut = make("span", { class: "cut", hidden: "" }, text);
+  const seen = () => (cut.hidden = scroller.scrollLeft + scroller.clientWidth > scroller.scrollWidth - 2);
+  new ResizeObserver(seen).observe(scroller);
+  scroller.addEventListener("scroll", seen, { passive: true });
+  return cut;
+}

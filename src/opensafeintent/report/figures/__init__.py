@@ -15,7 +15,7 @@ from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import MetricEstimate, MetricEstimates
 from opensafeintent.metrics import METRICS, PRIMARY, STATED_POLICY
 from opensafeintent.report import tables_judges as by_judge
-from opensafeintent.report.figures import models, models as judges, models as strata, plane
+from opensafeintent.report.figures import models, plane
 from opensafeintent.report.figures.kit import (
     APART,
     FORMATS,
@@ -66,6 +66,10 @@ class _Plan(msgspec.Struct, frozen=True):
 
 _CI = "Whiskers are 95 % intervals over prompt-sets."
 _ORDER = "Models are in the order of Mean Utility, the highest first."
+_MARKS = (
+    f"Up to {models.FEW} models have a mark each; of more, the diamond is the average, and other"
+    " points are single models."
+)
 _AVERAGE = (
     "A model average is over the models under test, without baselines; its whiskers are for the"
     " same models on other prompt-sets."
@@ -101,11 +105,9 @@ _PLANS = (
         "fig_3_strata",
         "Triplet Safety and Mean Utility by harm domain and task type (paper: Fig. 3)",
         "strata",
-        "Strata are ordered by the average Triplet Safety. Diamonds are the model average, if there"
-        f" are models under test, other points single models; up to {strata.FEW} models are drawn"
-        f" one by one. Hollow: fewer than {FEWEST_SETS} prompt-sets. {_CI} {_AVERAGE} Differences"
-        " between strata are not tested.",
-        partial(strata.panels, metrics={name: METRICS[name].label for name in PRIMARY}),
+        f"Strata are ordered by the average Triplet Safety. {_MARKS} Hollow: fewer than"
+        f" {FEWEST_SETS} prompt-sets. {_CI} {_AVERAGE} Differences between strata are not tested.",
+        partial(models.panels, metrics={name: METRICS[name].label for name in PRIMARY}),
         ("triplet_safety", "mean_utility"),
         by_stratum=True,
     ),
@@ -157,11 +159,10 @@ _PLANS = (
         "strata",
         "Strata are ordered by the average Triplet Safety. Utility range is the greatest minus the"
         " least utility over a dual-use prompt's wordings. Part of it comes from crossing the"
-        " safety boundary, and moves with the rate of safe responses. Diamonds are the model"
-        " average, if there are models under test, other points single models. Hollow: fewer than"
+        f" safety boundary, and moves with the rate of safe responses. {_MARKS} Hollow: fewer than"
         f" {FEWEST_SETS} prompt-sets. {_CI}",
         partial(
-            strata.panels,
+            models.panels,
             metrics={"utility_range": "Utility range", "dual_use_utility": "Dual-use utility"},
         ),
         ("utility_range", "dual_use_utility"),
@@ -174,7 +175,7 @@ _PLANS = (
         "The distance between the points of one model shows how much its result depends on the"
         " judge. An order of models that changes from one judge to another may be chance."
         f" {_CI} {_ORDER}",
-        judges.by_judge,
+        models.by_judge,
         table=by_judge.by_judge,
         where=lambda cohort: bool(cohort.judges.agreements),
     ),

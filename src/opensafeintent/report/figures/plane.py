@@ -261,15 +261,13 @@ def _place_labels(rows: Sequence[Datum], spans: Sequence[Span], boxes: Sequence[
         ((x - 6, x + 6, y - 6, y + 6), 1.0) for x, y in spots
     ]
     for row, (x, y) in zip(rows, spots, strict=True):
-        taken.append(
-            (((row["low_x"] - left) * wide, (row["high_x"] - left) * wide, y - 1, y + 1), _WHISKER)
-        )
-        taken.append(
-            ((x - 1, x + 1, (row["low_y"] - low) * tall, (row["high_y"] - low) * tall), _WHISKER)
-        )
+        taken += [
+            (((row["low_x"] - left) * wide, (row["high_x"] - left) * wide, y - 1, y + 1), _WHISKER),
+            ((x - 1, x + 1, (row["low_y"] - low) * tall, (row["high_y"] - low) * tall), _WHISKER),
+        ]
     for row, (x, y) in zip(rows, spots, strict=True):
         width = sum(  # of the text in pixels, about
-            3.2 if char in _NARROW else 9.5 if char in _BROAD or char > "\u2e80" else 6.2
+            4.0 if char in _NARROW else 10.5 if char in _BROAD or char > "\u2e80" else 7.0
             for char in row["key"]
         )
         options = []
