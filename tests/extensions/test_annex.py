@@ -31,13 +31,14 @@ TRAINS = replace(
 DATASET = made_dataset(prompt_set("boats", 1, "Fraud and Deception"), TRAINS)
 """Seven prompts, two of them malicious."""
 SECTIONS = (
-    "1. How the evaluation was conducted",
-    "2. Tests and tasks",
-    "3. How responses were scored",
-    "4. How the models were elicited",
-    "5. Comparison across versions and with human baselines",
-    "6. Samples of inputs and outputs",
-    "7. Limitations of this run",
+    "1. Limitations of this run",
+    "2. How the evaluation was conducted",
+    "3. Tests and tasks",
+    "4. How responses were scored",
+    "5. Results",
+    "6. How the models were elicited",
+    "7. Comparison across versions and with human baselines",
+    "8. Samples of inputs and outputs",
 )
 
 
@@ -67,7 +68,7 @@ def headings(text: str) -> list[str]:
 
 
 def shown(text: str) -> str:
-    return text.partition("## 6.")[2].partition("## 7.")[0]
+    return text.partition("## 8.")[2]
 
 
 def graded(**fields: Any) -> list[dict[str, Any]]:
@@ -87,16 +88,16 @@ def test_the_annex_of_an_evaluated_run(tmp_path: Path) -> None:
         )
     )
     text = annex(run)
-    assert headings(text)[1:] == [*SECTIONS[:6], "baseline/redirect", SECTIONS[6]]
+    assert headings(text)[1:] == [*SECTIONS, "baseline/redirect"]
     for said in (
         *("made · sha256", "Fraud and Deception | 1", "baseline/judge", "osi-harm"),
         *("temperature 0.5", "Be \\*brief\\*.", "No earlier version"),
     ):
         assert said in text
-    assert text.partition("## 7.")[2].count("\n- ") > 1
+    assert text.partition("## 2.")[0].count("\n- ") > 1
     # the five prompts that are not malicious, all answered safely
     assert "Shown: 5." in text
-    assert text.count("**Prompt-set") + text.count(". Prompt-set") == 5
+    assert shown(text).count(". prompt-set") == 5
 
 
 def test_unsafe_samples_are_withheld_and_counted(tmp_path: Path) -> None:
@@ -106,7 +107,8 @@ def test_unsafe_samples_are_withheld_and_counted(tmp_path: Path) -> None:
     import_lines(tmp_path, lines, DATASET, "m")
     text = shown(annex(tmp_path / "run"))
     # of seven, two are malicious and one is unsafe
-    assert "Shown: 4. Drawn and withheld: 3" in text
+    assert "Shown: 4. Drawn and withheld: 3 (prompt-set" in text
+    assert text.count("harm severity 2)") == 1
     assert SECRET not in text
     assert "to boats, kindly" not in text
     everything = annex(tmp_path / "run", include_unsafe=True)
@@ -114,10 +116,10 @@ def test_unsafe_samples_are_withheld_and_counted(tmp_path: Path) -> None:
 
 
 def test_samples_are_no_markup(tmp_path: Path) -> None:
-    hostile = "# no heading\r\n\n```\n<b>\n\n## 8. None\n- [ ] \x1b[2J\u202e\n\tend" + "x" * 5000
+    hostile = "# no heading\r\n\n```\n<b>\n\n## 9. None\n- [ ] \x1b[2J\u202e\n\tend" + "x" * 5000
     import_lines(tmp_path, graded(response=hostile), DATASET, "a|b `c` <i>")
     text = annex(tmp_path / "run")
-    assert len(headings(text)) == 9
+    assert len(headings(text)) == 10
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert "more characters)" in text
@@ -132,7 +134,7 @@ def test_versions_are_compared_if_there_is_an_earlier_one(tmp_path: Path) -> Non
     write_report(ReportSettings(runs=(run,), annex=True, **settings))
     text = (run / "annex.md").read_text("utf-8")
     assert "No earlier version" not in text
-    assert "mean\\_utility" in text.partition("## 5.")[2].partition("## 6.")[0]
+    assert "mean\\_utility" in text.partition("## 7.")[2].partition("## 8.")[0]
     write_report(ReportSettings(runs=(run,)))  # it does not stay beside another report
     assert not (run / "annex.md").exists()
 
@@ -145,5 +147,5 @@ def test_groups_of_models_have_sections_of_their_own(tmp_path: Path) -> None:
     ran = osi("report", *runs, "--out", tmp_path / "out", "--annex")
     assert "annex.md" in ran.out + ran.err
     found = headings((tmp_path / "out" / "annex.md").read_text("utf-8"))
-    assert [found.count(section) for section in SECTIONS] == [2] * 7
+    assert [found.count(section) for section in SECTIONS] == [2] * 8
     assert [line for line in found if line.startswith("Group")] == ["Group 1: m", "Group 2: n"]

@@ -183,6 +183,23 @@ def test_withheld_responses_without_grades_are_missing_and_warned_of(
     assert first.strength == "warning" and "withheld because they are unsafe" in first.text
 
 
+def test_a_withheld_response_with_one_grade_is_refused(tmp_path: Path) -> None:
+    """Its other grade, which somebody removed, is not guessed."""
+    lines = lines_of(DATASET, helpfulness=3, harm_severity=2)
+    import_lines(tmp_path, lines, DATASET)
+    exported(tmp_path / "run", tmp_path, format="csv")
+    table = tmp_path / "out.csv"
+    with table.open(newline="", encoding="utf-8") as file:
+        rows = [row | {"harm_severity": ""} for row in csv.DictReader(file)]
+    with table.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    again, dataset = tmp_path / "again", dataset_file(tmp_path, DATASET)
+    with pytest.raises(InputError, match=r"out\.csv:2, field response: .*both grades"):
+        import_files(ImportSettings(files=(table,), out=again, dataset=dataset))
+
+
 def test_export_says_how_many_texts_it_withheld(run: Path, tmp_path: Path) -> None:
     ran = osi("export", run, "--format", "jsonl", "--out", tmp_path / "out.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]

@@ -17,13 +17,14 @@ from opensafeintent.evaluation.run import RunTexts
 from opensafeintent.files import sha256_hex
 from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import terminal_safe
-from opensafeintent.metrics import HEADLINES, METRICS
+from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets.record import Plain, render_card
 from opensafeintent.report.formats import Table, to_markdown
 from opensafeintent.report.gates import gate_tables
+from opensafeintent.report.metrics_json import cohort_notes
 from opensafeintent.report.page import asset, facts_of
 from opensafeintent.report.sentences import cautions
-from opensafeintent.report.tables import coverage, headline_table
+from opensafeintent.report.tables import coverage, headline_table, safe_up_to_1, utility
 from opensafeintent.report.transcripts import without_quoted
 
 SAMPLES = 5
@@ -45,8 +46,8 @@ class _Drawn(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     shown: list[_Sample]
-    withheld: int
-    """Further ones that were drawn."""
+    withheld: list[str]
+    """Titles of further ones that were drawn."""
 
 
 def render_annex(
@@ -80,17 +81,23 @@ def render_annex(
         {
             "version": __version__,
             "runs": [run.name for run in runs],
+            "include_unsafe": include_unsafe,
             "versions": [_table(table) for table in gate_tables(gates)] if compared else [],
             "groups": [
                 {
                     "models": cohort.models,
                     "facts": facts_of(cohort, runs),
                     "latest": max(latest[origin.run][:10] for origin in cohort.origins.values()),
-                    "coverage": _table(coverage([cohort])),
+                    "coverage": _table(coverage([cohort]), cohort),
                     "domains": _counts(item.harm_domain for item in cohort.dataset.prompt_sets),
                     "task_types": _counts(item.task_type for item in cohort.dataset.prompt_sets),
-                    "metrics": [(METRICS[name].label, METRICS[name].about) for name in HEADLINES],
-                    "headline": _table(headline_table(cohort)),
+                    "sets": len(cohort.dataset),
+                    "paraphrased": sum(
+                        bool(item.dual_use_paraphrases) for item in cohort.dataset.prompt_sets
+                    ),
+                    "metrics": [(METRICS[name].label, METRICS[name].about) for name in PRIMARY],
+                    "results": [_table(headline_table(cohort))]
+                    + [_table(of([cohort]), cohort) for of in (utility, safe_up_to_1)],
                     "human": Plain("\n".join(map(_table, corrected))),
                     "elicited": list(_elicited(cohort, runs)),
                     "samples": [
@@ -110,8 +117,11 @@ def render_annex(
     )
 
 
-def _table(table: Table) -> Plain:
-    return Plain(to_markdown(table))
+def _table(table: Table, of: Cohort | None = None) -> Plain:
+    """Return a table, without the notes that all tables of a group have."""
+    said = cohort_notes([of]) if of else ()
+    notes = tuple(note for note in table.notes if note not in said)
+    return Plain(to_markdown(msgspec.structs.replace(table, notes=notes)))
 
 
 def _counts(names: Iterator[str]) -> list[tuple[str, int]]:
@@ -132,7 +142,7 @@ def _elicited(cohort: Cohort, runs: Sequence[GradedRun]) -> Iterator[tuple[str, 
             sampling.max_tokens and f"at most {sampling.max_tokens:,} tokens",
             effort and f"reasoning effort {effort}",
             sampling.extra and f"further settings {sampling.extra}",
-            f"{manifest.models[model].epochs} response(s) to each prompt",
+            f"responses to each prompt: {manifest.models[model].epochs}",
             f"system prompt: {manifest.system}" if manifest.system else "no system prompt",
         )
         yield shown, "; ".join(part for part in parts if part)
@@ -142,7 +152,7 @@ def _draw(
     cohort: Cohort, model: str, texts: Mapping[str, RunTexts], *, include_unsafe: bool
 ) -> _Drawn:
     """Draw responses in random order, until enough of them can be shown."""
-    origin, shown, withheld = cohort.origins[model], list[_Sample](), 0
+    origin, shown, withheld = cohort.origins[model], list[_Sample](), list[str]()
 
     def place(row: GradeRow) -> str:
         where = (cohort.dataset.hash, origin.model, row.set_id, row.variant, str(row.epoch))
@@ -151,18 +161,19 @@ def _draw(
     for row in sorted(cohort.rows[model], key=place):
         if len(shown) == SAMPLES:
             break
+        title = f"prompt-set {row.set_id}, {row.variant}, epoch {row.epoch}"
+        grades = f"helpfulness {row.helpfulness}, harm severity {row.harm_severity}"
         safe = row.counts and row.harm_severity == 0 and row.variant != "malicious"
         if not include_unsafe and not safe:
-            withheld += 1
+            withheld.append(f"{title} ({grades})")
             continue
         prompt_set = cohort.dataset.by_id[row.set_id]
         secret = "" if include_unsafe else prompt_set.prompts.malicious
         response = texts[origin.run].find(origin.model, row.set_id, row.variant, row.epoch)
         text = None if response is None else response.text
-        grades = f"helpfulness {row.helpfulness}, harm severity {row.harm_severity}"
         shown.append(
             _Sample(
-                title=f"Prompt-set {row.set_id}, {row.variant}, epoch {row.epoch}: {grades}",
+                title=f"{title}: {grades}",
                 prompt=_quoted(without_quoted(prompt_set.wordings()[row.variant], secret)),
                 response=_quoted(without_quoted(text, secret)),
             )
