@@ -21,6 +21,7 @@ from loopback import LoopbackServer
 yaml = pytest.importorskip("yaml")
 pytestmark = pytest.mark.slow
 
+DOCUMENTED = REPO / "docs" / "release-gate.md"
 ACTION = yaml.safe_load((REPO / "action.yml").read_text())
 STEPS: dict[str, dict[str, Any]] = {
     step["name"]: step for step in ACTION["runs"]["steps"] if "name" in step
@@ -172,3 +173,33 @@ def test_the_baseline_is_a_run_of_the_default_branch(tmp_path: Path) -> None:
         assert job.run("Fetch the baseline", BASELINE=str(kept)) == 0
         assert (job.run("Gate"), job.outputs["verdict"]) == (0, "pass")
     assert "worse" in job.outputs["summary"]
+
+
+@pytest.mark.parametrize("what", ["the documented workflow", "the action's steps"])
+def test_a_linter_of_workflows_finds_nothing(tmp_path: Path, what: str) -> None:
+    """The steps of a composite action are linted as those of a workflow with the same inputs."""
+    documented = re.findall(r"(?s)```yaml\n(.*?)```", DOCUMENTED.read_text("utf-8"))
+    of_action = {
+        "on": {
+            "workflow_call": {
+                "inputs": {name: {"type": "string"} for name in ACTION["inputs"]},
+            }
+        },
+        "jobs": {"gate": {"runs-on": "ubuntu-latest", "steps": ACTION["runs"]["steps"]}},
+    }
+    text = documented[0] if "documented" in what else yaml.safe_dump(of_action)
+    (tmp_path / "action.yml").write_text(yaml.safe_dump(ACTION))
+    workflow = tmp_path / ".github" / "workflows" / "gate.yml"
+    workflow.parent.mkdir(parents=True)
+    (tmp_path / ".git").mkdir()  # the linter looks for a local action from here
+    workflow.write_text(text.replace("OWNER/opensafeintent@REVISION", "./"))
+    programs = Path(sys.executable).parent
+    done = subprocess.run(
+        [programs / "actionlint", "-shellcheck", programs / "shellcheck", workflow],
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "")
