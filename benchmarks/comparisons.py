@@ -225,7 +225,7 @@ def single_step(values: Floats, generator: np.random.Generator) -> Floats:
     highest = np.sort(((unit @ signs) ** 2).max(axis=0))
     observed = unit.sum(axis=1) ** 2 * (1 - 1e-9)
     flipped = (1 + FLIPS - np.searchsorted(highest, observed)) / (1 + FLIPS)
-    return np.asarray(np.maximum(flipped, compare(values).p[first, second]))
+    return np.asarray(np.maximum(flipped, compare(values).p_unadjusted[first, second]))
 
 
 def step_down(values: Floats, generator: np.random.Generator) -> Floats:
@@ -291,7 +291,7 @@ def powers(
     truth = models - np.arange(models)
     return (
         float(result.claimed[above].mean()),
-        holm(result.p[above]),
+        holm(result.p_unadjusted[above]),
         float((single_step(values, generator) < ERROR).mean()),
         float((step_down(values, generator) < ERROR).mean()),
         float((ranks[:, 1] - ranks[:, 0]).mean()),

@@ -74,20 +74,25 @@ def test_differences_in_words_by_hand() -> None:
     assert (row.mean.value, row.mean.n, row.greater, row.less) == (2, 4, 0.75, 0.25)
     assert row.standardised == 0.92582
     # t = 8/6 / 1.308095 = 1.019294 with 5 degrees of freedom
-    assert row.p == pytest.approx(0.354822, abs=1e-5)
-    assert row.p_adjusted is not None and row.p_adjusted >= row.p
+    assert row.p_unadjusted == pytest.approx(0.354822, abs=1e-5)
+    assert row.p_adjusted is not None and row.p_adjusted >= row.p_unadjusted
     assert (
         row.minimum_detectable_difference is not None
         and row.minimum_detectable_difference > (2.57 + 0.84) * 1.308
     )
     same = difference(found, "words", "dual_use")
-    shares = (same.greater, same.less, same.p)
+    shares = (same.greater, same.less, same.p_unadjusted)
     assert (same.mean.value, same.standardised, *shares) == (0, None, 0, 0, 1)
 
 
 def test_constant_lengths_are_no_difference() -> None:
     row = difference(check(of_lengths(*[(7, 7, 7)] * 40)), "words")
-    assert (row.mean.value, row.standardised, row.p, row.minimum_detectable_difference) == (
+    assert (
+        row.mean.value,
+        row.standardised,
+        row.p_unadjusted,
+        row.minimum_detectable_difference,
+    ) == (
         0,
         None,
         1,
@@ -102,9 +107,12 @@ def test_one_set_leaves_undefined_what_needs_several() -> None:
     found = check(of_lengths((3, 4, 6)))
     row = difference(found, "words")
     assert (row.mean.n, row.mean.value, row.mean.interval, row.greater) == (1, 3, None, 1)
-    assert (row.standardised, row.p, row.p_adjusted, row.minimum_detectable_difference) == (
-        None,
-    ) * 4
+    assert (
+        row.standardised,
+        row.p_unadjusted,
+        row.p_adjusted,
+        row.minimum_detectable_difference,
+    ) == (None,) * 4
     assert found.likeness[0].compared == 0
 
 

@@ -155,7 +155,7 @@ def test_points_of_reference_stand_beside_the_numbers(tables: list[Table]) -> No
 
 
 def test_comparisons_are_of_every_pair_and_metric(tables: list[Table]) -> None:
-    columns = ("difference", "n", "p", "p_adjusted", "family")
+    columns = ("difference", "n", "p_unadjusted", "p_adjusted", "family")
     pairs = keyed(named(tables, "comparisons"), ("model_a", "model_b", "metric"), *columns)
     assert len(pairs) == 3 * 6
     # Only s1 counts for both: 0 − 5/9. With pseudo-sets at ±1, t = 5/9 / 3 / √(.7346 / 3) = .3180 and

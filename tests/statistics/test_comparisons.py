@@ -29,8 +29,8 @@ def test_one_pair_is_a_t_test_with_the_pseudo_sets() -> None:
     values = generator.integers(0, 10, (2, 40)) / 9
     found = compared(values)
     every = np.append(values[1] - values[0], (1.0, -1.0))
-    assert found.p[0, 1] == found.p_adjusted[0, 1]
-    assert found.p[0, 1] == pytest.approx(stats.ttest_1samp(every, 0).pvalue, abs=1e-9)
+    assert found.p_unadjusted[0, 1] == found.p_adjusted[0, 1]
+    assert found.p_unadjusted[0, 1] == pytest.approx(stats.ttest_1samp(every, 0).pvalue, abs=1e-9)
     ends = stats.t.interval(0.95, 41, every.mean(), stats.sem(every))
     assert (found.low[0, 1], found.high[0, 1]) == pytest.approx(ends)
     assert found.difference[0, 1] == pytest.approx((values[1] - values[0]).mean())
@@ -52,7 +52,7 @@ def test_a_difference_of_shares_is_found_as_often_as_is_said() -> None:
     generator, studies, hits = np.random.default_rng(5), 400, 0
     for _ in range(studies):
         later = (generator.random(42) < found).astype(float)
-        hits += compared(np.array([np.zeros(42), later])).p[0, 1] < 0.05
+        hits += compared(np.array([np.zeros(42), later])).p_unadjusted[0, 1] < 0.05
     assert 0.75 < hits / studies < 0.9
     expected = detectable_difference(42, values[1].std(ddof=1), shares=True)
     assert found == pytest.approx(expected, abs=1e-4)
@@ -89,11 +89,11 @@ def test_p_is_below_5_percent_exactly_if_the_interval_leaves_0_out(kind: str, se
             weights = generator.choice([0.5, 1.0, 2.5], size=values.shape)
         found = compared(values, weights)
         above = np.triu_indices(6, 1)
-        there = ~np.isnan(found.p[above])
+        there = ~np.isnan(found.p_unadjusted[above])
         left_out = (found.low[above] > 0) | (found.high[above] < 0)
         assert np.array_equal(found.p_adjusted[above][there] < 0.05, left_out[there])
         assert np.array_equal(found.claimed[above], left_out)
-        assert (found.p_adjusted[above][there] >= found.p[above][there]).all()
+        assert (found.p_adjusted[above][there] >= found.p_unadjusted[above][there]).all()
         claims += left_out.sum()
     assert claims > 0 or sets == 6
 
@@ -117,7 +117,7 @@ def test_reference_points_are_outside_the_family() -> None:
     assert np.array_equal(found.p_adjusted[:3, :3], among.p_adjusted, equal_nan=True)
     assert rank_intervals(found) == [*rank_intervals(among), None]
     alone = compared(values[[0, 3]])
-    assert found.p_adjusted[0, 3] == pytest.approx(alone.p[0, 1])
+    assert found.p_adjusted[0, 3] == pytest.approx(alone.p_unadjusted[0, 1])
 
 
 def test_pairs_may_be_chosen() -> None:
@@ -167,7 +167,9 @@ def test_a_model_without_a_value_has_no_rank_and_takes_none() -> None:
     weights[1] = 0.0
     found = compared(values, weights)
     assert rank_intervals(found) == [(2, 2), None, (1, 1)]
-    assert np.isnan([found.p[0, 1], found.p_adjusted[0, 1], found.difference[0, 1]]).all()
+    assert np.isnan(
+        [found.p_unadjusted[0, 1], found.p_adjusted[0, 1], found.difference[0, 1]]
+    ).all()
     assert found.pair(0, 1) is None
 
 
@@ -178,7 +180,7 @@ def test_a_model_without_a_value_has_no_rank_and_takes_none() -> None:
 def test_every_set_tied() -> None:
     found = compared(np.full((3, 40), 1 / 3))
     above = np.triu_indices(3, 1)
-    assert (found.p[above] == 1).all() and (found.p_adjusted[above] == 1).all()
+    assert (found.p_unadjusted[above] == 1).all() and (found.p_adjusted[above] == 1).all()
     assert not found.claimed.any()
     assert rank_intervals(found) == [(1, 3)] * 3
     pair = found.pair(0, 1)
@@ -192,7 +194,7 @@ def test_a_metric_undefined_in_half_the_sets() -> None:
     found = compared(values, weights)
     assert (found.n[0, 1], found.n[0, 2], found.n[1, 2]) == (0, 20, 20)
     alone = compared(values[[0, 2]][:, 1::2])
-    assert found.p[0, 2] == pytest.approx(alone.p[0, 1])
+    assert found.p_unadjusted[0, 2] == pytest.approx(alone.p_unadjusted[0, 1])
     assert found.difference[0, 2] == pytest.approx(alone.difference[0, 1])
 
 

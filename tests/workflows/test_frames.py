@@ -135,7 +135,7 @@ def test_comparisons_are_later_minus_earlier_and_those_of_the_file(run: Run, fol
         assert [line.difference_low, line.difference_high] == pair["ci"]
         assert all(
             plain(getattr(line, name)) == pair[name]
-            for name in ("difference", "n", "p", "p_adjusted", "minimum_detectable_difference")
+            for name in ("difference", "n", "p_adjusted", "minimum_detectable_difference")
         )
 
 

@@ -81,7 +81,7 @@ class IntentDifference(msgspec.Struct, frozen=True, kw_only=True):
     greater: float | None
     less: float | None
     """Shares of the sets in which the first is greater, and in which it is less."""
-    p: float | None
+    p_unadjusted: float | None
     """Two-sided, of a zero mean; of this pair on its own."""
     p_adjusted: float | None
     """For the three pairs of intents: below 0.05 if the interval leaves 0 out."""
@@ -351,7 +351,7 @@ def _difference(
         standardised=rounded(differences.mean() / spread) if spread else None,
         greater=rounded((differences > 0).mean()) if n else None,
         less=rounded((differences < 0).mean()) if n else None,
-        p=rounded(compared.p[at]) if several else None,
+        p_unadjusted=rounded(compared.p_unadjusted[at]) if several else None,
         p_adjusted=rounded(compared.p_adjusted[at]) if several else None,
         minimum_detectable_difference=rounded(compared.minimum_detectable_difference[at] * scale)
         if spread

@@ -80,7 +80,7 @@ def check_tables(found: DatasetCheck) -> list[Table]:
                 Column("d_z", "d_z", "number"),
                 Column("greater", "Greater in", "share"),
                 Column("less", "Less in", "share"),
-                Column("p"),
+                Column("p_unadjusted"),
                 Column("p_adjusted", "p", "p"),
                 Column("minimum_detectable_difference", "Detectable", "number"),
             ),
@@ -90,7 +90,7 @@ def check_tables(found: DatasetCheck) -> list[Table]:
                     *(
                         row.greater,
                         row.less,
-                        row.p,
+                        row.p_unadjusted,
                         row.p_adjusted,
                         row.minimum_detectable_difference,
                     ),

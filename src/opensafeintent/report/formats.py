@@ -60,7 +60,7 @@ Section = Literal[
 # fmt: off
 Part = Literal[
     "n", "method", "bounds", "models", "pooled", "model", "rerun_se",
-    "p", "p_adjusted", "minimum_detectable_difference", "pairs", "sets",
+    "p_unadjusted", "p_adjusted", "minimum_detectable_difference", "pairs", "sets",
 ]
 # fmt: on
 """Fields of an estimate besides its value and interval."""

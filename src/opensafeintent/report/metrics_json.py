@@ -124,7 +124,6 @@ def _comparisons_json(cohort: Cohort) -> Json:
                     "difference": difference.value,
                     "ci": difference.interval,
                     "n": difference.n,
-                    "p": difference.p,
                     "p_adjusted": difference.p_adjusted,
                     "minimum_detectable_difference": difference.minimum_detectable_difference,
                     "family": difference.pairs,

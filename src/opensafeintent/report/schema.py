@@ -54,7 +54,6 @@ class Pair(Struct, forbid_unknown_fields=True):
     difference: float | None
     ci: Interval | None
     n: int
-    p: float
     p_adjusted: float
     minimum_detectable_difference: float | None
     family: int

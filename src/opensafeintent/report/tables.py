@@ -509,7 +509,7 @@ def comparisons(cohorts: Sequence[Cohort]) -> Table:
             Column("metric", "Metric", order=-1),
             Column("difference", "B − A", "signed"),
             Column("n", "Sets", "count", part="n"),
-            Column("p", part="p"),
+            Column("p_unadjusted", part="p_unadjusted"),
             Column("p_adjusted", "p", "p", part="p_adjusted"),
             _DETECTABLE,
             Column("family", "Family", "count", part="pairs"),

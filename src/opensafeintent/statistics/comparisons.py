@@ -40,7 +40,7 @@ class Paired(NamedTuple):
     spread: Spread
     quantile: Floats
     """Standard errors that the interval reaches to either side."""
-    p: Floats
+    p_unadjusted: Floats
     p_adjusted: Floats
     low: Floats
     high: Floats
@@ -212,7 +212,7 @@ class Difference(Estimate, frozen=True, kw_only=True):
     Its interval leaves 0 out exactly if `p_adjusted` is below 1 − the confidence.
     """
 
-    p: float
+    p_unadjusted: float
     """Of this pair on its own."""
     p_adjusted: float
     """Of this pair among the pairs of its family."""
@@ -242,7 +242,7 @@ class Comparison(NamedTuple):
     """95 % interval of the difference, for all pairs of the family at once."""
     n: NDArray[np.int64]
     """Prompt-sets that count for both; on the diagonal, for the one."""
-    p: Floats
+    p_unadjusted: Floats
     """Of each pair on its own; two-sided."""
     p_adjusted: Floats
     """For all pairs of the family: below 0.05 exactly if the interval leaves 0 out."""
@@ -273,7 +273,7 @@ class Comparison(NamedTuple):
             n=int(self.n[at]),
             interval=(rounded(self.low[at]), rounded(self.high[at])),
             method=METHOD,
-            p=rounded(self.p[at]),
+            p_unadjusted=rounded(self.p_unadjusted[at]),
             p_adjusted=rounded(self.p_adjusted[at]),
             minimum_detectable_difference=rounded(self.minimum_detectable_difference[at]),
             deviation=rounded(self.deviation[at]),
@@ -321,7 +321,7 @@ def compare_models(
         low=square(paired.low, -paired.high),
         high=square(paired.high, -paired.low),
         n=counts.astype(np.int64),
-        p=square(paired.p, paired.p),
+        p_unadjusted=square(paired.p_unadjusted, paired.p_unadjusted),
         p_adjusted=square(paired.p_adjusted, paired.p_adjusted),
         minimum_detectable_difference=square(*[paired.minimum_detectable_difference] * 2),
         deviation=square(deviation, deviation),

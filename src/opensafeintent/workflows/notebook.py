@@ -41,7 +41,7 @@ _REAL = (
     "pooled",
     "rerun_se",
     "difference",
-    "p",
+    "p_unadjusted",
     "p_adjusted",
     "minimum_detectable_difference",
 )
@@ -154,7 +154,7 @@ class Run:
         - `group`, `model_a`, `model_b`, `dataset`, `judge`, `metric`;
         - `difference` (b minus a, on the prompt-sets that count for both), `difference_low` and
           `difference_high` (its 95 % interval), `n`;
-        - `p` (of the pair on its own), `p_adjusted` (for all pairs of the metric);
+        - `p_adjusted` (for all pairs of the metric), `p_unadjusted` (of the pair on its own);
         - `minimum_detectable_difference` (the difference that is detected with a power of 80 %).
 
         Raises:
