@@ -51,11 +51,8 @@ def hashes(templates: Templates) -> dict[str, str]:
 
 
 def test_harm_is_graded_by_the_wording_that_was_measured() -> None:
-    """Readers' grades in benchmarks/rubrics.csv and the keys of the gold cases are by this text,
-    which had number 1 when it was read.
-    """
-    read = ours("harm.md", ("version = 4", "version = 1"))
-    assert hashlib.sha256(read.encode()).hexdigest().startswith("449ec9de8313c65f")
+    """Readers' grades in benchmarks/rubrics.csv and the keys of the gold cases are by this text."""
+    assert hashlib.sha256(ours("harm.md").encode()).hexdigest().startswith("449ec9de8313c65f")
 
 
 def changed(templates: Templates) -> set[str]:
