@@ -62,7 +62,7 @@ def changed(templates: Templates) -> set[str]:
 
 def test_an_edited_template_takes_the_place_of_ours_alone(tmp_path: Path) -> None:
     edits = [("You grade", "Kindly grade"), ('id = "osi-harm"', 'id = "mine"')]
-    edited = ours("harm.md", *edits, ("version = 4", "version = 7"))
+    edited = ours("harm.md", *edits, ("version = 1", "version = 7"))
     templates = load_templates(folder_of(tmp_path, {"harm.md": edited}))
     assert templates.harm.name == "mine/7"
     assert templates.harm.render("P", "R").content.startswith("Kindly grade")
@@ -125,7 +125,7 @@ BEGINS = r"begins with a header between two lines of \+\+\+"
         ("mode.md", [(MODES, MODES.lower())], GRADES),
         ("harm.md", [("[contract]", "[other]")], HEADER + ": .*`other`"),
         ("harm.md", '+++\nid = "x"\nversion = 1\n+++\n{{prompt}} {{response}}\n', GRADES),
-        ("harm.md", [("version = 4", 'version = "one"')], HEADER),
+        ("harm.md", [("version = 1", 'version = "one"')], HEADER),
         ("harm.md", [("+++", "---")], BEGINS),
         ("harm.md", "", BEGINS),
         ("harmfulness.txt", "caf\udce9 {prompt} {response}", "harmfulness.txt:1: not UTF-8"),

@@ -237,7 +237,7 @@ def test_a_check_does_not_hold_for_other_templates(
     evaluate(server, two, run, "--check-judge")
     rubrics.mkdir()
     shipped = resources.files("opensafeintent.templates").joinpath("harm.md").read_text("utf-8")
-    (rubrics / "harm.md").write_text(shipped.replace("version = 4", "version = 5"))
+    (rubrics / "harm.md").write_text(shipped.replace("version = 1", "version = 2"))
     server.set_faults()
     assert evaluate(server, two, run, "--rubrics", rubrics).code == 0
     assert state(run) == "stale"
