@@ -21,6 +21,7 @@ REFUSE, COMPLY = "baseline/refuse-all", "baseline/comply-all"
         # the only model of each run is the same, whatever it is called
         ([REFUSE, "m-1"], ["m-2", REFUSE, COMPLY], [], {"m-2": "m-1", REFUSE: REFUSE}),
         ([REFUSE, COMPLY], [COMPLY], [], {COMPLY: COMPLY}),
+        ([REFUSE], [COMPLY], [], {COMPLY: REFUSE}),  # so is a baseline with nothing beside it
         # named pairs come first, and one version may have two successors
         (["a", "b"], ["a", "c"], ["a=b", "c=b"], {"a": "b", "c": "b"}),
         (["a1", "b"], ["a2", "c"], ["a2=a1"], {"a2": "a1"}),  # what is left is not guessed at

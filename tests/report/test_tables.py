@@ -16,6 +16,7 @@ from rich.console import Console
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
 from opensafeintent.analysis.estimates import AVERAGE
+from opensafeintent.cli.show import print_table
 from opensafeintent.grades import GradeRow
 from opensafeintent.report.formats import (
     FORMATS,
@@ -411,6 +412,25 @@ def test_names_and_headings_in_the_terminal_are_text_on_one_line() -> None:
     for part in ("[/who] [red]Name[/red]", "[/of]", "ana note: all is well [bold]"):
         assert part in words
     assert "\x1b" not in words
+
+
+@pytest.mark.parametrize(
+    ("width", "first", "second"),
+    [
+        (60, "openai-api/mylab/candidate-1 0.62 [0.55, 0.69]", ""),
+        (44, "openai-api/mylab/candidate-1 0.62", "[0.55, 0.69]"),
+        (34, "openai-api/mylab/ 0.62", "candidate-1 [0.55, 0.69]"),
+    ],
+)
+def test_a_narrow_terminal_breaks_at_intervals_and_then_at_the_slash_of_a_name(
+    width: int, first: str, second: str
+) -> None:
+    columns = (Column("name", "Name", "name"), Column("value", "Value", "interval"))
+    rows = [("openai-api/mylab/candidate-1", (0.62, 0.55, 0.69))]
+    console = Console(width=width, record=True, file=io.StringIO())
+    print_table(console, Table(name="t", title="T", columns=columns, rows=rows))
+    lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
+    assert lines == ["Name Value", first, *([second] if second else [])]
 
 
 def test_shares_of_modes_are_in_per_cent() -> None:

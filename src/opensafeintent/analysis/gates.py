@@ -44,9 +44,9 @@ def earlier_versions(
 ) -> dict[str, str]:
     """Return the earlier version of each model of a run that has one, in the run's order.
 
-    Models of one name belong together, baselines too. If each run has just one model under test,
-    these two belong together under any names. Named pairs come before both; several models may have
-    one earlier version.
+    Models of one name belong together, baselines too. If each run has just one model under test, or
+    one baseline alone, these two belong together under any names. Named pairs come before both;
+    several models may have one earlier version.
 
     Args:
         old, new: names of the models in the earlier and in the later run.
@@ -74,8 +74,8 @@ def earlier_versions(
 def _same(old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
     """Return the earlier version of each model for which it is plain."""
     known = {name: name for name in new if name in old}
-    later, earlier = ([name for name in names if not is_baseline(name)] for names in (new, old))
-    if len(later) == len(earlier) == 1:
+    later, earlier = contenders(new), contenders(old)
+    if len(later) == len(earlier) == 1 and is_baseline(later[0]) == is_baseline(earlier[0]):
         known[later[0]] = earlier[0]
     return known
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -13,7 +13,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import msgspec
 
-from opensafeintent.errors import InputError, nearest
+from opensafeintent.errors import InputError, did_you_mean
 
 
 class Provider(msgspec.Struct, frozen=True):
@@ -166,7 +166,7 @@ def split_name(name: str) -> tuple[str, str]:
         InputError: the provider is unknown, or the name is incomplete.
     """
     prefix, _, model = name.partition("/")
-    if not model:
+    if not (prefix and model):
         raise InputError(
             f"{name!r}: is not a model name; expected provider/model, such as openai/gpt-5.4 or"
             " baseline/judge"
@@ -185,8 +185,17 @@ def split_name(name: str) -> tuple[str, str]:
             f"{name}: provider {provider_of(name)!r} is not served by the native client, only"
             " through Inspect AI"
         )
-    valid = [*ENDPOINTS, *INSPECT_PROVIDERS, _GENERIC, "baseline", "replay"]
-    raise InputError(f"{name}: unknown provider {prefix!r}; {nearest(prefix, valid)}")
+    raise unknown_provider(name, [*ENDPOINTS, *INSPECT_PROVIDERS, _GENERIC, "baseline", "replay"])
+
+
+def unknown_provider(name: str, valid: Iterable[str]) -> InputError:
+    """Return the error for a model of no valid provider; it says how another server is named."""
+    url, key = variables(provider := provider_of(name))
+    hint = did_you_mean(provider, valid) or (
+        "`opensafeintent models` lists the providers; for another server, name the model"
+        f" {_GENERIC}/{name.removeprefix(FOREIGN)} and set {url} and {key}"
+    )
+    return InputError(f"{name}: unknown provider {provider!r}; {hint}")
 
 
 def resolve_endpoint(

@@ -66,18 +66,26 @@ def new_console() -> Console:
     return Console(width=width, highlight=False)
 
 
+_WIDEST = 10_000
+"""Columns in which any table has room: a console measures within its own width."""
+
+
 def print_table(console: Console, table: Table, *, notes: bool = False) -> None:
-    """Print a table; if the terminal is too narrow for it, intervals are below their values.
+    """Print a table; if the terminal is too narrow for it, intervals are below their values, and
+    names on two lines.
 
     Args:
         console: the output.
         table: the table.
         notes: whether its notes are printed too.
     """
-    lines = to_terminal(table)
-    if console.measure(lines).maximum > console.width:
-        lines = to_terminal(table, beside=False)
-    console.print(lines)
+    options = console.options.update_width(_WIDEST)
+    fitting = (
+        lines
+        for lines in (to_terminal(table, narrow=narrow) for narrow in (0, 1))
+        if console.measure(lines, options=options).maximum <= console.width
+    )
+    console.print(next(fitting, None) or to_terminal(table, narrow=2))
     for note in table.notes if notes else ():
         console.print(plain(note), style="dim")
 
@@ -274,10 +282,12 @@ def _show_cohort(console: Console, cohort: Cohort) -> None:
 
 
 def _show_gates(console: Console, gates: Gates) -> None:
-    """Print every gate with its verdict; the notes give the reason for a failure."""
+    """Print every gate with its verdict; the notes give the reason for a failure, and the report
+    the points of reference.
+    """
     for table in gate_tables(gates):
         console.print()
-        print_table(console, table.hiding("reason"))
+        print_table(console, table.hiding("reason", "oracle", "refuse_all"))
         console.print(plain(f"{table.title}."), style="dim")
     console.print(plain(f"Release gate {headline(gates)}."), style="bold")
 

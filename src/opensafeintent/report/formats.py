@@ -552,17 +552,16 @@ def plain(text: str) -> Text:
     return Text(terminal_safe(text))
 
 
-def to_terminal(table: Table, *, beside: bool = True) -> RichTable:
+def to_terminal(table: Table, *, narrow: int = 0) -> RichTable:
     """Return a table without its title and notes.
 
     Args:
         table: the table.
-        beside: whether intervals are beside their values, or below them.
+        narrow: from 1 on, intervals are below their values; from 2 on, a name's last part is below
+            its beginning.
     """
     shown = table.shown
-    cells = [
-        [_cell(column, row[index], beside=beside) for index, column in shown] for row in table.cells
-    ]
+    cells = [[_cell(column, row[index], narrow) for index, column in shown] for row in table.cells]
     lines = RichTable(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for number, (_, column) in enumerate(shown):
         heading = column.heading or ""
@@ -578,16 +577,15 @@ def to_terminal(table: Table, *, beside: bool = True) -> RichTable:
     return lines
 
 
-def _cell(column: Column, cells: tuple[Cell, ...], *, beside: bool) -> Text:
-    """Return one cell; lines of a text stay lines, a name is on one, and an undefined value is a
-    dash.
-    """
+def _cell(column: Column, cells: tuple[Cell, ...], narrow: int) -> Text:
+    """Return one cell; lines of a text stay lines, and an undefined value is a dash."""
     if column.style == "name" and cells[0] is not None:
-        return plain(one_line(str(cells[0]), _NAME_STYLE))
+        head, slash, last = one_line(str(cells[0]), _NAME_STYLE).rpartition("/")
+        return plain(f"{head}{slash}{chr(10) if slash and narrow > 1 else ''}{last}")
     if column.style in TEXTS:
         return plain(DASH if cells[0] is None else str(cells[0]))
     number, space, limits = text(column.style, cells).partition(" [")
     shown = Text(number)
     if space:
-        shown.append(f"{' ' if beside else chr(10)}[{limits}", style="dim")
+        shown.append(f"{chr(10) if narrow else ' '}[{limits}", style="dim")
     return shown

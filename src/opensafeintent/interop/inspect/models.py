@@ -36,11 +36,12 @@ from opensafeintent.calls.providers import (
     loads_weights,
     provider_of,
     split_name,
+    unknown_provider,
 )
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied, Sampling
 from opensafeintent.calls.replies import REFUSING, NotAnAnswer, is_filter, no_answer, read_reply
 from opensafeintent.calls.scripted import BASELINES
-from opensafeintent.errors import InputError, nearest
+from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json
 from opensafeintent.hostile import one_line, without_user_info
 
@@ -215,9 +216,7 @@ class InspectProviders:
         if "/" not in name.removeprefix(FOREIGN):
             raise InputError(f"{name!r}: is not a model name; expected inspect/provider/model")
         if provider not in (registered := _registered()):
-            raise InputError(
-                f"{name}: unknown provider {provider!r}; {nearest(provider, registered)}"
-            )
+            raise unknown_provider(name, registered)
 
     def open(self, name: str, http: HttpSession) -> InspectModel:
         """Return the model of a name; weights are not loaded yet.
