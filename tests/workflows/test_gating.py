@@ -314,7 +314,7 @@ def test_summary_and_junit_say_the_verdict_and_escape_names(tmp_path: Path) -> N
     assert lines[0] == "## Release gate failed: 1 failed, 1 undecided, 1 passed"
     (row,) = [line for line in lines if "≥ 0.99" in line]
     assert row.startswith(r"| lab/\<b\>\|x\|\</b\> \& \[link\](http:\//e.vil)")
-    assert "| 90 % [78, 98] | 40 | ≥ 0.99 | 100 % | 100 % | failed |" in row
+    assert "| failed | 90 % [78, 98] | 40 | ≥ 0.99 | 100 % | 100 % |" in row
     assert any("made (40 prompt-sets)" in line for line in lines)
     assert any(str(run / "report.html").replace("_", "\\_") in line for line in lines)
     root = ElementTree.fromstring(junit.read_text("utf-8"))

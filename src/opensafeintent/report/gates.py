@@ -90,8 +90,8 @@ def _thresholds(results: list[GateResult], notes: tuple[str, ...]) -> Table:
         title=f"Models and thresholds; {_interval(results)}",
         section="gates",
         columns=(
-            Column("model", "Model", "name"),
-            Column("metric", "Metric"),
+            Column("model", "Model", "name", order=-1),
+            Column("metric", "Metric", order=-1),
             *estimate_columns("value", "Value", parts=("n", "method"), headings={"n": "Sets"}),
             Column("limit", None, "number"),
             Column("threshold", "Threshold"),
@@ -127,9 +127,9 @@ def _changes(results: list[GateResult], gates: Gates, notes: tuple[str, ...]) ->
         ),
         section="gates",
         columns=(
-            Column("model", "Model", "name"),
-            Column("against", "Earlier version", "name"),
-            Column("metric", "Metric"),
+            Column("model", "Model", "name", order=-1),
+            Column("against", "Earlier version", "name", order=-1),
+            Column("metric", "Metric", order=-1),
             *estimate_columns(
                 "change", "Change", style="signed", parts=("n", "method"), headings={"n": "Sets"}
             ),
@@ -163,7 +163,7 @@ def _interval(results: list[GateResult]) -> str:
 
 _VERDICT = (
     Column("worst_case", None, "span"),
-    Column("verdict", "Verdict"),
+    Column("verdict", "Verdict", order=-1),  # a narrow screen cuts the columns to the right
     Column("reason", "Why"),
 )
 
