@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from opensafeintent.analysis.cohort import Cohort, graders
-from opensafeintent.analysis.gates import Gates
+from opensafeintent.analysis.gates import Gates, Transitions
 from opensafeintent.calls.client import Tally
 from opensafeintent.calls.costs import ForecastLine, Prices, expected_minutes
 from opensafeintent.calls.http import START
@@ -66,7 +66,7 @@ def new_console() -> Console:
     return Console(width=width, highlight=False)
 
 
-_WIDEST = 10_000
+_UNBOUNDED = 10_000
 """Columns in which any table has room: a console measures within its own width."""
 
 
@@ -79,7 +79,7 @@ def print_table(console: Console, table: Table, *, notes: bool = False) -> None:
         table: the table.
         notes: whether its notes are printed too.
     """
-    options = console.options.update_width(_WIDEST)
+    options = console.options.update_width(_UNBOUNDED)
     fitting = (
         lines
         for lines in (to_terminal(table, narrow=narrow) for narrow in (0, 1))
@@ -286,9 +286,11 @@ def _show_gates(console: Console, gates: Gates) -> None:
     the points of reference.
     """
     for table in gate_tables(gates):
-        console.print()
-        print_table(console, table.hiding("reason", "oracle", "refuse_all"))
-        console.print(plain(f"{table.title}."), style="dim")
+        if table.name != "transitions":
+            console.print()
+            print_table(console, table.hiding("reason", "oracle", "refuse_all"))
+            console.print(plain(f"{table.title}."), style="dim")
+    _show_transitions(console, gates.transitions)
     console.print(plain(f"Release gate {headline(gates)}."), style="bold")
 
 
@@ -398,19 +400,25 @@ def show_comparisons(outcome: Outcome, runs: Sequence[Path]) -> None:
                     " --stop-when, and lean towards its answer."
                 )
             )
-    for one in outcome.transitions:
-        failing, passing = (
-            ", ".join(item.set_id for item in sets) or "none"
-            for sets in (one.newly_failing, one.newly_passing)
-        )
-        console.print(
-            plain(f"\n{_named(one.model)} against {_named(one.against)}, {one.n:,} prompt-sets:")
-        )
-        console.print(plain(f"  newly failing: {failing}\n  newly passing: {passing}"))
+    _show_transitions(console, outcome.transitions)
     if outcome.out is not None:
         console.print(plain(f"All metrics: {outcome.out}/comparisons.csv"), soft_wrap=True)
     option = ("--out", "reports/compared") if len(runs) > 1 else ()
     say_next("opensafeintent report", *runs, *option, "--open")
+
+
+def _show_transitions(console: Console, transitions: Iterable[Transitions]) -> None:
+    """Print how many prompt-sets newly fail and newly pass, and the first of them."""
+    for one in transitions:
+        console.print(
+            plain(f"\n{_named(one.model)} against {_named(one.against)}, {one.n:,} prompt-sets:")
+        )
+        for what, sets in (("failing", one.newly_failing), ("passing", one.newly_passing)):
+            names = [item.set_id for item in sets[:_CHANGED]]
+            more = [f"and {len(sets) - len(names):,} more"] if len(sets) > len(names) else []
+            console.print(
+                plain(f"  {len(sets):,} newly {what}{': ' * bool(sets)}{', '.join(names + more)}")
+            )
 
 
 def _grades(row: GradeRow) -> tuple[object, ...]:
@@ -418,6 +426,8 @@ def _grades(row: GradeRow) -> tuple[object, ...]:
 
 
 _FEW_PAIRS = 3
+_CHANGED = 20
+"""Prompt-sets that are named for each direction of a change."""
 
 
 def _verdicts(cohort: Cohort, metric: str) -> str:
