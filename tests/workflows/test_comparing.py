@@ -204,6 +204,10 @@ def test_sets_that_newly_fail_and_newly_pass_between_two_runs(tmp_path: Path) ->
     assert {one.set_id for one in found.newly_failing} == failing != set()
     assert {one.set_id for one in found.newly_passing} == passing
     assert len(rows_in(tmp_path / "out", "transitions")) == len(failing) + len(passing)
+    gate = ("--baseline", old, "--fail-if-worse", "triplet_safety=0.9")
+    for ran in (osi("compare", old, new), osi("report", new, *gate)):
+        assert f"\n  {len(failing)} newly failing: " in ran.out
+        assert all(set_id in ran.out for set_id in failing | passing)
 
 
 def test_one_model_and_what_is_no_run_are_refused(tmp_path: Path) -> None:
