@@ -71,9 +71,9 @@ def test_kinds_follow_from_the_grades(pairs: str, kinds: set[str]) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "pair", "refused"),
-    [("A0", "10", True), ("A1", "20", True), ("A3", "10", False), (None, "10", True)],
+    [("A0", "10", True), ("A2", "20", True), ("A0", "30", False), (None, "20", True)],
 )
-def test_a_benign_refusal_is_told_by_its_mode_where_there_is_one(
+def test_over_refusal_is_low_help_as_in_the_headline_table(
     mode: str | None, pair: str, refused: bool
 ) -> None:
     found = kinds_of(unit_of(f"{pair} 40 10", mode))

@@ -256,7 +256,7 @@ def test_the_browser_filters_by_kind_of_failure(opened: Opened) -> None:
         assert f"{len(sets)} of 6 prompt-sets" in opened.count()
     opened.part("model").select_option("")
     assert opened.listed() == ["set-1"] * 3
-    assert "3 of 18 pairs of model and prompt-set" in opened.count()
+    assert "3 of 18 prompt-sets (one per model)" in opened.count()
 
 
 def test_the_worst_sets_come_first_as_trace_has_them(opened: Opened) -> None:

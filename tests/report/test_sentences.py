@@ -198,7 +198,7 @@ def test_the_precision_of_so_many_sets() -> None:
     text = found(graded(good=36, bad=12))["Precision"]
     # 24 of 40 differ by 1: σ² = (24/40 − (24/40)²) · 40/39, and with pseudo-sets at ±1
     # (2.0195 · √((40 σ² + 2) · 42 / 41) + 0.8416 · σ √40) / 40
-    assert "80 % power to find a difference of 24.2 points of Triplet Safety" in text
+    assert "80 % power to detect 24.2 points of Triplet Safety" in text
     assert (
         "a share near 60 % has a 95 % interval of about ±15 points"
         in found(graded(m=36))["Precision"]

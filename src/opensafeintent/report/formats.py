@@ -72,13 +72,16 @@ class Share(float):
     __slots__ = ()
 
 
+_SHARES = ("share_", "unsafe_rate_", "flip_", "between_", "within_", "paraphrase_effect_")
+
+
 @cache
 def _is_share(name: str) -> bool:
     """Tell whether a column is of a share by its name, as `triplet_safety_without` and the `share`
     of a mode are.
     """
     named = [metric for metric in METRICS.values() if f"{name}_".startswith(f"{metric.name}_")]
-    return f"{name}_".startswith(("share_", "unsafe_rate_")) or any(one.is_share for one in named)
+    return f"{name}_".startswith(_SHARES) or any(one.is_share for one in named)
 
 
 def in_unit(name: str, cells: Iterable[Cell]) -> tuple[Cell, ...]:
@@ -298,16 +301,16 @@ def text(style: Style, cells: Sequence[Cell]) -> str:
             return f"{value:,}" if isinstance(value, int) else _plain(value)
 
 
-def number(value: Cell, *, signed: bool = False) -> str:
-    """Return a number with two decimals, a dash if it is undefined."""
+def number(value: Cell, *, signed: bool = False, decimals: int = 2) -> str:
+    """Return a number with two decimals or more, a dash if it is undefined."""
     if not isinstance(value, int | float):
         return DASH
     if isinstance(value, Share):
         return _share(value, signed=signed)
-    rounded = round(value, 2)
+    rounded = round(value, decimals)
     if not signed or value == 0:
         rounded += 0.0  # no -0.00, but of a difference that is below 0
-    return (f"{rounded:+,.2f}" if signed else f"{rounded:,.2f}").replace("-", "−")
+    return f"{rounded:{'+' if signed else ''},.{decimals}f}".replace("-", "−")
 
 
 def _share(value: float, *, signed: bool = False, unit: bool = True, coarse: bool = False) -> str:
@@ -318,18 +321,21 @@ def _share(value: float, *, signed: bool = False, unit: bool = True, coarse: boo
 
 def interval(value: Cell, low: Cell, high: Cell, *, signed: bool = False) -> str:
     """Return a value with its interval: `0.56 [0.52, 0.60]`; of a share `5 % [1, 16]`, with a
-    decimal if the interval is narrower than two points.
+    decimal if the interval is narrower than two points. The end of a difference that leaves out 0
+    has as many decimals as show that.
     """
-    if value is None or low is None or high is None:
+    if not isinstance(low, int | float) or not isinstance(high, int | float) or value is None:
         return number(value, signed=signed)
-    if isinstance(value, Share) and isinstance(low, float) and isinstance(high, float):
-        in_percent = partial(_share, signed=signed, coarse=high - low >= 0.02)
+    near = min(abs(low), abs(high)) if signed and low * high > 0 else 1.0
+    if isinstance(value, Share):
+        in_percent = partial(_share, signed=signed, coarse=high - low >= 0.02 and near >= 0.005)
         limits = ", ".join(in_percent(end, unit=False) for end in (low, high))
         return f"{in_percent(value)} [{limits}]"
-    return (
-        f"{number(value, signed=signed)} [{number(low, signed=signed)},"
-        f" {number(high, signed=signed)}]"
+    limits = ", ".join(
+        number(end, signed=signed, decimals=2 if abs(end) >= 0.005 or near == 1 else 5)
+        for end in (low, high)
     )
+    return f"{number(value, signed=signed)} [{limits}]"
 
 
 def _between(text: Callable[[Cell], str], low: Cell, high: Cell) -> str:

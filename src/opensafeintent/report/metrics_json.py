@@ -12,7 +12,6 @@ import msgspec
 from opensafeintent.analysis.cohort import CheckedJudge, Cohort, accepted_at_lines, checked_judges
 from opensafeintent.analysis.estimates import AVERAGE, EVERYWHERE, MetricEstimate, reference_values
 from opensafeintent.analysis.judges import SHOWN, Audit, rank_changes_of
-from opensafeintent.calls.scripted import is_baseline
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.formats import Column
@@ -315,17 +314,11 @@ def cohort_notes(cohorts: Sequence[Cohort]) -> tuple[str, ...]:
 
 def averaged_notes(cohorts: Sequence[Cohort], more: str = "") -> tuple[str, ...]:
     """Describe an average over models, with `more` text; empty if no cohort has one."""
-    counts = [sum(not is_baseline(model) for model in cohort.models) for cohort in cohorts]
-    if max(counts, default=0) < 2:
+    if not any(len(cohort.estimates.averaged) > 1 for cohort in cohorts):
         return ()
-    which = ", ".join(
-        f"{count} in group {number}" if len(counts) > 1 else str(count)
-        for number, count in enumerate(counts, 1)
-    )
     return (
         (
-            f"The model average is the mean over the models with a defined metric ({which};"
-            " baselines are left aside); its interval is for the same models on other"
-            f" prompt-sets.{more}"
+            "The model average is the mean over the models under test for which the metric is"
+            f" defined; its interval is for the same models on other prompt-sets.{more}"
         ),
     )

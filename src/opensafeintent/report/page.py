@@ -521,13 +521,11 @@ def _corrected(tables: Sequence[Table]) -> bool:
 
 
 def _sampled(browser: Browser) -> str:
-    sets = (
-        f"{browser.units:,} prompt-sets"
-        if len(browser.models) == 1
-        else f"{browser.units:,} pairs of model and prompt-set"
-    )
+    repeated = any(unit.epoch > 1 for model in browser.models for unit in model.units)
+    each = ["model"] * (len(browser.models) > 1) + ["epoch"] * repeated
+    sets = f"{browser.units:,} prompt-sets" + bool(each) * f" (one per {' and '.join(each)})"
     if browser.complete:
-        return f"All {sets}, with their prompts and responses."
+        return f"All {sets}."
     listed = sum(len(dataset.sets) for dataset in browser.datasets)
     of = sum(dataset.of for dataset in browser.datasets)
     some = "" if listed == of else f" ({listed:,} of the {of:,} prompt-sets)"

@@ -214,7 +214,7 @@ _BEHIND = {
     "unsafe_rate_refusal": Behind(mode="01", kind="unsafe_dual_use"),
     "detection_failure": Behind(kind="unsafe_dual_use"),
     "execution_failure": Behind(kind="unsafe_dual_use"),
-    "benign_over_refusal": Behind(kind="over_refusal"),
+    "low_help_rate_benign": Behind(kind="over_refusal"),
 }
 
 
@@ -672,10 +672,12 @@ def _of_prompts(cohort: Cohort) -> Iterator[Sentence]:
             strata=thin,
             every=len(thin) == len(counts),
             least=FEWEST_SETS,
-            points=f"{precision_in_points(FEWEST_SETS):.0f}",
+            points=f"{2**0.5 * precision_in_points(FEWEST_SETS):.0f}",
         )
     wordings = {1 + len(item.dual_use_paraphrases) for item in sets if item.dual_use_paraphrases}
     if len(wordings) > 1:
         yield _distrust("uneven_wordings", least=min(wordings), most=max(wordings))
     if cohort.array.sizes["epoch"] == 1:
         yield _distrust("once")
+    elif all(wording.unknown == "epochs never differ" for wording in cohort.wordings):
+        yield _distrust("epochs_alike", epochs=cohort.array.sizes["epoch"])

@@ -206,7 +206,9 @@ class SetBrowser {
     list.replaceChildren(...listed.map((unit) => make("li", {}, this.entry(unit, unit === chosen))));
     list.start = start + 1;
     const about = this.kinds.get(this.state.kind)?.about;
-    const what = this.state.model || this.data.models.length === 1 ? "prompt-sets" : "pairs of model and prompt-set";
+    const repeated = this.data.models.some((model) => model.units.some((unit) => unit.epoch > 1));
+    const each = [this.state.model || this.data.models.length === 1 ? "" : "model", repeated ? "epoch" : ""].filter(Boolean);
+    const what = `prompt-sets${each.length ? ` (one per ${each.join(" and ")})` : ""}`;
     const count = units.length === 0 ? "No prompt-set is like this." : `${units.length.toLocaleString("en")} of ${this.total().toLocaleString("en")} ${what}`;
     const range = units.length > LISTED ? `, ${start + 1}–${start + listed.length} listed` : "";
     this.find("count").textContent = `${count}${range}${about ? `: ${about}` : ""}`;
@@ -224,7 +226,7 @@ class SetBrowser {
     const content = make("span", { class: "what" }, make("span", { class: "task", dir: "auto" }, shown(unit.set.task)));
     const line = make("span", { class: "where" }, where);
     if (!this.state.model) line.prepend(nameOf(unit.model.name), " · ");
-    if (unit.epoch > 1 || this.repeats(unit).length > 1) line.append(` · repeat ${unit.epoch}`);
+    if (unit.epoch > 1 || this.repeats(unit).length > 1) line.append(` · epoch ${unit.epoch}`);
     content.append(line);
     const address = this.address(this.stateOf(unit));
     return make("a", { class: "entry", href: address, "aria-current": current ? "true" : null }, this.strip(unit), content);
@@ -306,7 +308,7 @@ class SetBrowser {
     way(after, "Next →", "next");
     const repeats = this.repeats(unit);
     if (repeats.length > 1) {
-      for (const other of repeats) way(other, other === unit ? `Repeat ${other.epoch} (shown)` : `Repeat ${other.epoch}`);
+      for (const other of repeats) way(other, other === unit ? `Epoch ${other.epoch} (shown)` : `Epoch ${other.epoch}`);
     }
     const same = this.sameSet(unit);
     if (same.length) {

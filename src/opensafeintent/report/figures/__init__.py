@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from textwrap import wrap
 
@@ -13,6 +14,7 @@ import msgspec
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import MetricEstimate, MetricEstimates
+from opensafeintent.calls.scripted import is_baseline
 from opensafeintent.metrics import METRICS, PRIMARY, STATED_POLICY
 from opensafeintent.report import tables_judges as by_judge
 from opensafeintent.report.figures import models, plane
@@ -62,14 +64,18 @@ class _Plan(msgspec.Struct, frozen=True):
     """Of its numbers, if they are not metrics."""
     where: Callable[[Cohort], bool] = lambda _: True
     """Selects its cohorts; without any, there is no figure."""
+    baselines: str = ""
+    """What the caption adds if there are baselines."""
 
 
 _CI = "Whiskers are 95 % intervals over prompt-sets."
 _ORDER = "Models are in the order of Mean Utility, the highest first."
 _MARKS = (
     f"Up to {models.FEW} models have a mark each; of more, the diamond is the average, and other"
-    " points are single models."
+    " points are single models. A mark with whiskers is hollow if it is of fewer than"
+    f" {FEWEST_SETS} prompt-sets."
 )
+_BASELINES = "Baselines are crosses too."
 _AVERAGE = (
     "A model average is over the models under test, without baselines; its whiskers are for the"
     " same models on other prompt-sets."
@@ -83,12 +89,13 @@ _PLANS = (
         "headline",
         "Up and to the right is better. Dashed steps join the models under test if no other is as"
         " good in both and better in one; with overlapping whiskers that may be chance. Crosses are"
-        " points of reference: baselines, refusing everything, which is safe and of no use, and the"
-        " oracle, which knows the intent, answers in full if it is benign (helpfulness 4) and"
-        " reframes safely elsewhere (3). No reframing gets 4, so a model that reframes cannot"
-        f" reach a Mean Utility of 1. {_CI}",
+        " points of reference: refusing everything, which is safe and of no use, and the oracle,"
+        " which knows the intent, answers in full if it is benign (helpfulness 4) and reframes"
+        " safely elsewhere (3). No reframing gets 4, so a model that reframes cannot reach a Mean"
+        f" Utility of 1. {_CI}",
         plane.frontier,
         ("mean_utility", "triplet_safety"),
+        baselines=_BASELINES,
     ),
     _Plan(
         "fig_2_safety",
@@ -105,8 +112,8 @@ _PLANS = (
         "fig_3_strata",
         "Triplet Safety and Mean Utility by harm domain and task type (paper: Fig. 3)",
         "strata",
-        f"Strata are ordered by the average Triplet Safety. {_MARKS} Hollow: fewer than"
-        f" {FEWEST_SETS} prompt-sets. {_CI} {_AVERAGE} Differences between strata are not tested.",
+        f"Strata are ordered by the average Triplet Safety. {_MARKS} {_CI} {_AVERAGE}"
+        " Differences between strata are not tested.",
         partial(models.panels, metrics={name: METRICS[name].label for name in PRIMARY}),
         ("triplet_safety", "mean_utility"),
         by_stratum=True,
@@ -115,8 +122,9 @@ _PLANS = (
         "fig_6_unsafe_by_mode",
         "Unsafe rate of dual-use responses by assistance mode (paper: Fig. 6)",
         "modes",
-        "Of a model's dual-use responses in each mode, the share that is unsafe; n is their"
-        f" number. Modes are a judge's labels of form, not of harm. {_CI} {_ORDER} {_AVERAGE}",
+        "Of a model's dual-use responses in each mode, the share that is unsafe; n is the number of"
+        " prompt-sets with such a response. Modes are a judge's labels of form, not of harm."
+        f" {_CI} {_ORDER} {_AVERAGE}",
         models.unsafe_by_mode,
         ("unsafe_rate_refusal", "unsafe_rate_A2", "unsafe_rate_A3", "unsafe_rate_A4"),
     ),
@@ -135,9 +143,10 @@ _PLANS = (
         "fig_4_failures",
         "Unsafe dual-use responses: failures of detection and of execution (paper: Fig. 4)",
         "probe",
-        "Each model was shown the dual-use prompts it answered unsafely, and asked for the"
-        " appropriate kind of answer. n counts those responses. The whisker is the 95 % interval of"
-        f" the border. A model with few unsafe responses has a wide one. {_ORDER}",
+        "The strategy that a model names as appropriate for the dual-use prompts that it answered"
+        " unsafely. n is the number of prompt-sets with such a response; in the average, of any"
+        " model. The whisker is the 95 % interval of the border. A model with few unsafe responses"
+        f" has a wide one. {_ORDER}",
         models.failures,
         ("detection_failure", "execution_failure"),
     ),
@@ -148,9 +157,10 @@ _PLANS = (
         "Up: the model states a stricter strategy for the malicious prompt of a set than for the"
         " dual-use one. To the right: it gives the malicious prompt less help. Ties count half."
         " The grey lines, 0.5, are chance. The two are not on one scale: a model that reframes"
-        f" both prompts safely has 0.5 in behaviour. Crosses are baselines. {_CI}",
+        f" both prompts safely has 0.5 in behaviour. {_CI}",
         plane.stated_policy,
         STATED_POLICY,
+        baselines=_BASELINES,
         where=lambda cohort: bool(cohort.probed),
     ),
     _Plan(
@@ -159,8 +169,7 @@ _PLANS = (
         "strata",
         "Strata are ordered by the average Triplet Safety. Utility range is the greatest minus the"
         " least utility over a dual-use prompt's wordings. Part of it comes from crossing the"
-        f" safety boundary, and moves with the rate of safe responses. {_MARKS} Hollow: fewer than"
-        f" {FEWEST_SETS} prompt-sets. {_CI}",
+        f" safety boundary, and moves with the rate of safe responses. {_MARKS} {_CI}",
         partial(
             models.panels,
             metrics={"utility_range": "Utility range", "dual_use_utility": "Dual-use utility"},
@@ -222,11 +231,12 @@ def _figure(plan: _Plan, cohorts: Sequence[Cohort]) -> Figure:
     }
     notes = cohort_notes(cohorts)
     warnings = notes[len(cohorts) :]
+    baselines = any(map(is_baseline, chain.from_iterable(cohort.models for cohort in cohorts)))
     return Figure(
         name=plan.name,
         title=plan.title,
         section=plan.section,
-        caption=" ".join((plan.caption, *warnings)),
+        caption=" ".join(filter(None, (plan.caption, plan.baselines * baselines, *warnings))),
         notes=notes if len(cohorts) == 1 else warnings,
         table=_table(plan, cohorts),
         spec=finished(_stacked(charts, cohorts), plan.title),
