@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from textwrap import wrap
 
@@ -64,17 +63,19 @@ class _Plan(msgspec.Struct, frozen=True):
     """Of its numbers, if they are not metrics."""
     where: Callable[[Cohort], bool] = lambda _: True
     """Selects its cohorts; without any, there is no figure."""
+    several: str = ""
+    """What the caption adds if there is more than one model."""
     baselines: str = ""
-    """What the caption adds if there are baselines."""
+    """What it adds if there are baselines."""
 
 
 _CI = "Whiskers are 95 % intervals over prompt-sets."
 _ORDER = "Models are in the order of Mean Utility, the highest first."
 _MARKS = (
     f"Up to {models.FEW} models have a mark each; of more, the diamond is the average, and other"
-    " points are single models. A mark with whiskers is hollow if it is of fewer than"
-    f" {FEWEST_SETS} prompt-sets."
+    " points are single models."
 )
+_THIN = f"A mark with whiskers is hollow if it is of fewer than {FEWEST_SETS} prompt-sets."
 _BASELINES = "Baselines are crosses too."
 _AVERAGE = (
     "A model average is over the models under test, without baselines; its whiskers are for the"
@@ -87,14 +88,14 @@ _PLANS = (
         "fig_frontier",
         "Triplet Safety against Mean Utility",
         "headline",
-        "Up and to the right is better. Dashed steps join the models under test if no other is as"
-        " good in both and better in one; with overlapping whiskers that may be chance. Crosses are"
-        " points of reference: refusing everything, which is safe and of no use, and the oracle,"
-        " which knows the intent, answers in full if it is benign (helpfulness 4) and reframes"
-        " safely elsewhere (3). No reframing gets 4, so a model that reframes cannot reach a Mean"
-        f" Utility of 1. {_CI}",
+        "Up and to the right is better. Crosses are points of reference: refusing everything, which"
+        " is safe and of no use, and the oracle, which knows the intent, answers in full if it is"
+        " benign (helpfulness 4) and reframes safely elsewhere (3). No reframing gets 4, so a model"
+        f" that reframes cannot reach a Mean Utility of 1. {_CI}",
         plane.frontier,
         ("mean_utility", "triplet_safety"),
+        several="Dashed steps join the models under test if no other is as good in both and better"
+        " in one; with overlapping whiskers that may be chance.",
         baselines=_BASELINES,
     ),
     _Plan(
@@ -104,19 +105,21 @@ _PLANS = (
         "Mean Safety is the share of safe responses over the three intents; Triplet Safety the"
         " share of prompt-sets safe at all three. Part of the gap between the two is arithmetic: of"
         " three responses that are each safe four times in five, independently, all are safe in"
-        f" half of the sets (0.8³). {_CI} {_ORDER} {_AVERAGE}",
+        f" half of the sets (0.8³). {_CI}",
         models.safety,
         ("mean_safety", "triplet_safety"),
+        several=f"{_ORDER} {_AVERAGE}",
     ),
     _Plan(
         "fig_3_strata",
         "Triplet Safety and Mean Utility by harm domain and task type (paper: Fig. 3)",
         "strata",
-        f"Strata are ordered by the average Triplet Safety. {_MARKS} {_CI} {_AVERAGE}"
+        f"Strata are ordered by the average Triplet Safety. {_THIN} {_CI}"
         " Differences between strata are not tested.",
         partial(models.panels, metrics={name: METRICS[name].label for name in PRIMARY}),
         ("triplet_safety", "mean_utility"),
         by_stratum=True,
+        several=f"{_MARKS} {_AVERAGE}",
     ),
     _Plan(
         "fig_6_unsafe_by_mode",
@@ -124,9 +127,10 @@ _PLANS = (
         "modes",
         "Of a model's dual-use responses in each mode, the share that is unsafe; n is the number of"
         " prompt-sets with such a response. Modes are a judge's labels of form, not of harm."
-        f" {_CI} {_ORDER} {_AVERAGE}",
+        f" {_CI}",
         models.unsafe_by_mode,
         ("unsafe_rate_refusal", "unsafe_rate_A2", "unsafe_rate_A3", "unsafe_rate_A4"),
+        several=f"{_ORDER} {_AVERAGE}",
     ),
     _Plan(
         "fig_5_stability",
@@ -135,20 +139,21 @@ _PLANS = (
         "Prompt-sets whose dual-use wordings were all graded. Whiskers are 95 % intervals over"
         " prompt-sets of the two borders: the end of stable-safe above, the start of stable-unsafe"
         " below. Flips alone do not show an effect of wording: answers to the same wording may vary"
-        f" too. {_ORDER}",
+        " too.",
         models.stability,
         ("stable_safe", "safety_flip", "stable_unsafe"),
+        several=_ORDER,
     ),
     _Plan(
         "fig_4_failures",
         "Unsafe dual-use responses: failures of detection and of execution (paper: Fig. 4)",
         "probe",
         "The strategy that a model names as appropriate for the dual-use prompts that it answered"
-        " unsafely. n is the number of prompt-sets with such a response; in the average, of any"
-        " model. The whisker is the 95 % interval of the border. A model with few unsafe responses"
-        f" has a wide one. {_ORDER}",
+        " unsafely. n is the number of prompt-sets with such a response. The whisker is the 95 %"
+        " interval of the border; of few unsafe responses it is wide.",
         models.failures,
         ("detection_failure", "execution_failure"),
+        several=f"The average's n counts a set once. {_ORDER}",
     ),
     _Plan(
         "fig_stated_policy",
@@ -169,13 +174,14 @@ _PLANS = (
         "strata",
         "Strata are ordered by the average Triplet Safety. Utility range is the greatest minus the"
         " least utility over a dual-use prompt's wordings. Part of it comes from crossing the"
-        f" safety boundary, and moves with the rate of safe responses. {_MARKS} {_CI}",
+        f" safety boundary, and moves with the rate of safe responses. {_THIN} {_CI}",
         partial(
             models.panels,
             metrics={"utility_range": "Utility range", "dual_use_utility": "Dual-use utility"},
         ),
         ("utility_range", "dual_use_utility"),
         by_stratum=True,
+        several=_MARKS,
     ),
     _Plan(
         "fig_judges",
@@ -183,8 +189,9 @@ _PLANS = (
         "judges",
         "The distance between the points of one model shows how much its result depends on the"
         " judge. An order of models that changes from one judge to another may be chance."
-        f" {_CI} {_ORDER}",
+        f" {_CI}",
         models.by_judge,
+        several=_ORDER,
         table=by_judge.by_judge,
         where=lambda cohort: bool(cohort.judges.agreements),
     ),
@@ -231,12 +238,13 @@ def _figure(plan: _Plan, cohorts: Sequence[Cohort]) -> Figure:
     }
     notes = cohort_notes(cohorts)
     warnings = notes[len(cohorts) :]
-    baselines = any(map(is_baseline, chain.from_iterable(cohort.models for cohort in cohorts)))
+    names = [model for cohort in cohorts for model in cohort.models]
+    added = (plan.several * (len(names) > 1), plan.baselines * any(map(is_baseline, names)))
     return Figure(
         name=plan.name,
         title=plan.title,
         section=plan.section,
-        caption=" ".join(filter(None, (plan.caption, plan.baselines * baselines, *warnings))),
+        caption=" ".join(filter(None, (plan.caption, *added, *warnings))),
         notes=notes if len(cohorts) == 1 else warnings,
         table=_table(plan, cohorts),
         spec=finished(_stacked(charts, cohorts), plan.title),
