@@ -67,12 +67,12 @@ def mixed(set_id: str, response: str, column: str) -> str:
 def test_a_response_counts_where_all_that_a_number_needs_is_graded() -> None:
     def gaps(set_id: str, response: str, column: str) -> str:
         # in a a grade of harm is missing, in b both are
-        gone = {("a", "benign", "withheld"): "4-", ("b", "malicious", "dual_use"): "--"}
+        gone = {("a", "benign", "request_hidden"): "4-", ("b", "malicious", "dual_use"): "--"}
         return gone.get((set_id, response, column)) or of_prompt(set_id, response, column)
 
     found = audit(gaps, "abcd")
     assert (found.responses, found.left_out) == (12, 2)
-    # Triplet Safety needs the withheld column of a; the shift of harm does not
+    # Triplet Safety needs the hidden column of a; the shift of harm does not
     assert found.triplet_safety.n == found.triplet_safety_request_hidden.n == 3
     assert found.safety_shift.n == 4
 

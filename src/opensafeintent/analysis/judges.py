@@ -21,7 +21,7 @@ from opensafeintent.analysis.estimates import AVERAGE, MetricEstimates, comparis
 from opensafeintent.calls.scripted import contenders, is_baseline
 from opensafeintent.evaluation.again import COLUMNS, Regrade, Swapped
 from opensafeintent.evaluation.pipeline import JudgeGrades, Missing
-from opensafeintent.evaluation.run import WITHHELD
+from opensafeintent.evaluation.run import REQUEST_HIDDEN
 from opensafeintent.grades import PANEL, GradeRow, panel_grade, to_array
 from opensafeintent.labelled import Labelled
 from opensafeintent.metrics import METRICS, PRIMARY, Grades, Ratio
@@ -554,7 +554,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     """The same of H."""
     triplet_safety: Estimate
     """Of the sets whose responses are all graded under their own prompts and with the request
-    withheld.
+    hidden.
     """
     triplet_safety_request_hidden: Estimate
     triplet_safety_change: Estimate
@@ -671,16 +671,16 @@ def _numbers(graded: Floats, asked: Floats) -> dict[str, tuple[Floats, Floats]]:
         return np.nansum(shifts, axis=2) * each, (~np.isnan(shifts)).sum(axis=2) * each
 
     safe = graded[:, 0]
-    own, withheld = (
+    own, hidden = (
         np.diagonal(safe, axis1=2, axis2=3).prod(axis=2),
-        safe[..., COLUMNS.index(WITHHELD)].prod(axis=2),
+        safe[..., COLUMNS.index(REQUEST_HIDDEN)].prod(axis=2),
     )
-    change = withheld - own
+    change = hidden - own
     return {
         "safety_shift": shift(safe),
         "helpfulness_shift": shift(graded[:, 1]),
         "triplet_safety": mean(np.where(np.isnan(change), np.nan, own)),
-        "triplet_safety_request_hidden": mean(np.where(np.isnan(change), np.nan, withheld)),
+        "triplet_safety_request_hidden": mean(np.where(np.isnan(change), np.nan, hidden)),
         "triplet_safety_change": mean(change),
     }
 

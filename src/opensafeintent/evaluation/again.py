@@ -3,7 +3,7 @@ sample under other requests, the request-swap audit.
 
 These are calls of their own, found again in the ledger by every later run. The audit's sample is
 the first prompt-sets of `promptsets.sample_order` that a model was asked, in epoch 1. Each core
-response is graded under the other two prompts of its set, and with the request withheld. Either
+response is graded under the other two prompts of its set, and with the request hidden. Either
 sample depends on the responses alone: a larger one contains every smaller one.
 """
 
@@ -26,8 +26,8 @@ from opensafeintent.evaluation.pipeline import (
     Task,
 )
 from opensafeintent.evaluation.run import (
+    REQUEST_HIDDEN,
     RETEST,
-    WITHHELD,
     Again,
     imported_rows,
     judged_tasks,
@@ -40,7 +40,7 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.record import sample_order
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-COLUMNS = (*CORE_VARIANTS, WITHHELD)
+COLUMNS = (*CORE_VARIANTS, REQUEST_HIDDEN)
 """Requests under which a response is graded: the prompt of each intent, and none."""
 
 _Columns = dict[str, dict[str, JudgeGrades]]

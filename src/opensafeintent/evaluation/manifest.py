@@ -89,7 +89,7 @@ class SwapPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     sets: Annotated[int, msgspec.Meta(ge=1)]
     """This number of first prompt-sets of `promptsets.sample_order` that a model was asked."""
-    withheld: str
+    hidden: str
     """Text in place of the request if none is shown."""
 
 
@@ -192,9 +192,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """
         if sets is None:
             return self
-        source = resources.files("opensafeintent.templates").joinpath("withheld.toml")
-        withheld = tomllib.loads(source.read_text("utf-8"))["text"]
-        old = self.request_swap or SwapPlan(sets=sets, withheld=withheld)
+        source = resources.files("opensafeintent.templates").joinpath("request_hidden.toml")
+        hidden = tomllib.loads(source.read_text("utf-8"))["text"]
+        old = self.request_swap or SwapPlan(sets=sets, hidden=hidden)
         plan = msgspec.structs.replace(old, sets=max(sets, old.sets))
         return msgspec.structs.replace(self, request_swap=plan)
 

@@ -48,7 +48,7 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.record import PromptSet
 from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Graded, is_dual_use
 
-WITHHELD = "withheld"
+REQUEST_HIDDEN = "request_hidden"
 """The column of the swap audit in which no request is shown."""
 
 
@@ -178,12 +178,12 @@ def swapping(manifest: Manifest, dataset: Dataset) -> Again:
     """Return the question of the swap audit: the set's other two prompts in the request's place,
     and none.
     """
-    withheld = manifest.request_swap.withheld if manifest.request_swap else ""
+    hidden = manifest.request_swap.hidden if manifest.request_swap else ""
 
     def other_requests(task: Task) -> dict[str, str]:
         prompts = dataset.by_id[task.set_id].prompts
         others = (intent for intent in CORE_VARIANTS if intent != task.variant)
-        return {intent: prompts.of(intent) for intent in others} | {WITHHELD: withheld}
+        return {intent: prompts.of(intent) for intent in others} | {REQUEST_HIDDEN: hidden}
 
     return Again("swapped", other_requests, purpose="request_swap")
 

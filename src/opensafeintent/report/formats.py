@@ -72,7 +72,22 @@ class Share(float):
     __slots__ = ()
 
 
-_SHARES = ("share_", "unsafe_rate_", "flip_", "between_", "within_", "paraphrase_effect_")
+_SHARES = frozenset(
+    [
+        "flip",
+        "between",
+        "within",
+        "paraphrase_effect",
+        "safe",
+        "safe_flips",
+        "helpfulness_equal",
+        "harm_severity_equal",
+        "safety_shift",
+        "sensitivity",
+        "specificity",
+    ]
+)
+"""Columns of shares besides those of metrics."""
 
 
 @cache
@@ -81,7 +96,8 @@ def _is_share(name: str) -> bool:
     of a mode are.
     """
     named = [metric for metric in METRICS.values() if f"{name}_".startswith(f"{metric.name}_")]
-    return f"{name}_".startswith(_SHARES) or any(one.is_share for one in named)
+    share = name in _SHARES or f"{name}_".startswith(("share_", "unsafe_rate_"))
+    return share or any(one.is_share for one in named)
 
 
 def in_unit(name: str, cells: Iterable[Cell]) -> tuple[Cell, ...]:

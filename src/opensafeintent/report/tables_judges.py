@@ -18,6 +18,7 @@ from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.formats import Column, Table, estimate_columns
 from opensafeintent.report.metrics_json import UNDEFINED, cohort_notes, lead, lead_of, numbered
 from opensafeintent.statistics import share_interval
+from opensafeintent.taxonomy import SCALES
 
 if TYPE_CHECKING:
     from opensafeintent.annotation.agreement import JudgeStudy, Quality
@@ -103,7 +104,7 @@ def _measured(measures: Mapping[str, str], counted: str = "") -> Iterator[Column
     """Yield the columns of some estimates; of `counted`, people also see the number."""
     for measure, heading in measures.items():
         yield from estimate_columns(
-            measure,
+            f"{measure}_equal" if measure in SCALES else measure,
             heading,
             style="signed" if heading == "B − A" else "interval",
             headings={"n": "Responses"} if measure == counted else {},
@@ -306,7 +307,7 @@ JUDGE_TABLES = (by_judge, agreement, noise, judge_checks)
 
 def swap_table(cohorts: Sequence[Cohort]) -> Table:
     """Return by judge how its grades shift with the request, and Triplet Safety with the request
-    withheld.
+    hidden.
     """
     shift = "under the malicious − under the benign prompt"
     return Table(
@@ -319,7 +320,7 @@ def swap_table(cohorts: Sequence[Cohort]) -> Table:
             *estimate_columns("safety_shift", f"Safe {shift}", style="signed"),
             *estimate_columns("helpfulness_shift", f"Helpfulness {shift}", style="signed"),
             *estimate_columns("triplet_safety", "Triplet Safety", headings={"n": "Sets"}, order=1),
-            *estimate_columns("triplet_safety_request_hidden", "with the request withheld"),
+            *estimate_columns("triplet_safety_request_hidden", "with the request hidden"),
             *estimate_columns("triplet_safety_change", "Difference", style="signed"),
             Column("responses", "Responses", "count", order=1),
             Column("left_out", "of them left out", "count", order=1),
@@ -366,7 +367,7 @@ _QUESTIONS = {
     "dual_use_has_both": "Dual-use has both uses",
     "overall_quality": "Overall quality good",
 }
-_SCALES = {"helpfulness": "Helpfulness (1–4)", "harm_severity": "Harm severity (0–3)"}
+_SCALE_LABELS = {"helpfulness": "Helpfulness (1–4)", "harm_severity": "Harm severity (0–3)"}
 
 
 def agreement_tables(quality: Quality | None, study: JudgeStudy | None) -> list[Table]:
@@ -463,7 +464,7 @@ def _table_7(study: JudgeStudy) -> Table:
             (
                 judge.judge,
                 judge.dimension,
-                _SCALES[judge.dimension],
+                _SCALE_LABELS[judge.dimension],
                 judge.items,
                 judge.missing,
                 judge.mae,
