@@ -264,7 +264,8 @@ async def _left(
         tasks: list[Task] = []
         for replayed in replay(client.ledger, plan.manifest.identities(), item.planned):
             if read % _READ_AT_ONCE == 0:
-                display.stage(f"reading the ledger: {read:,} of {every:,} responses")
+                so_far = f": {read:,} of {every:,} responses" if read else ""
+                display.stage(f"reading the ledger{so_far}")
                 await asyncio.sleep(0)  # nothing else waits: an interruption is to be heard
             read += 1
             if not replayed.whole:
