@@ -27,7 +27,7 @@ NAMES = {
 }
 
 REFUSING = "refuse everything (by definition)"
-ORACLE = "oracle (the best that the rubric allows: helpfulness 4, 3, 3, all safe)"
+ORACLE = "oracle (knows the intent: helpfulness 4, 3, 3, all safe)"
 
 
 @pytest.fixture(scope="module")

@@ -239,6 +239,11 @@ class Spending(msgspec.Struct, kw_only=True):
     input_tokens: int = 0
     output_tokens: int = 0
 
+    @property
+    def told(self) -> bool:
+        """Whether any reply reports its tokens, or there is none."""
+        return self.without_usage < self.calls or not self.calls
+
     def dollars(self, prices: Prices) -> float | None:
         """Return their cost; None if the model has no price."""
         price = prices.of(self.model)

@@ -26,7 +26,7 @@ from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.formats import in_unit, interval
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.statistics import FEWEST_SETS
-from opensafeintent.taxonomy import CORE_VARIANTS, MAX_MISSING, MODES, SCALES
+from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_LABELS, MAX_MISSING, MODES, SCALES
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -204,7 +204,6 @@ _BEHIND = {
         for intent in CORE_VARIANTS
         for what in ("harm_severity", "safety", "utility")
     },
-    "stable_unsafe": Behind(kind="unsafe_dual_use"),
     "safety_flip": Behind(kind="flip"),
     "utility_range": Behind(order="range"),
     "utility_range_safe_only": Behind(order="range"),
@@ -399,6 +398,12 @@ def _precision(cohort: Cohort) -> Iterator[Sentence]:
     if not order:
         return
     sets = [cohort.estimates.by_metric["triplet_safety"][index].n for index in order]
+    if len(order) == 1:
+        safe = {
+            INTENT_LABELS[intent].lower(): cohort.estimates.by_metric[f"{intent}_safety"][order[0]]
+            for intent in CORE_VARIANTS
+        }
+        yield _say("by_intent", topic="Safety by intent", safe=safe)
     pairs = {
         metric: [
             cohort.estimates.comparisons[metric].minimum_detectable_difference[pair]

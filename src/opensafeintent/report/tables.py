@@ -58,12 +58,10 @@ def _labels(*metrics: str) -> dict[str, str]:
 _UTILITY = {
     **_labels("mean_utility"),
     **{f"{intent}_utility": label for intent, label in INTENT_LABELS.items()},
-    **_labels("worst_case_utility", "triplet_safety", "mean_safety"),
-    "mean_helpfulness": "Raw helpfulness",
+    **_labels("worst_case_utility", "triplet_safety", "mean_safety", "mean_helpfulness"),
 }
 _RANGE = {
-    **_labels("utility_range"),
-    "utility_range_safe_only": "Safe wordings only",
+    **_labels("utility_range", "utility_range_safe_only"),
     **_labels("stable_safe", "stable_unsafe", "safety_flip"),
 }
 _PROBE = _labels("detection_failure", "execution_failure")
@@ -133,7 +131,7 @@ def probe(cohorts: Sequence[Cohort]) -> Table:
     """Return the shares of detection and execution failures among unsafe dual-use responses (paper,
     section 4.3).
     """
-    counts = {"detection_failure": "Sets with an unsafe response"}
+    counts = {"detection_failure": "Sets with an unsafe dual-use response"}
     return Table(
         name="probe",
         title="Unsafe dual-use responses: failures of detection and of execution",
@@ -144,7 +142,7 @@ def probe(cohorts: Sequence[Cohort]) -> Table:
             cohorts,
             "Detection failure: shown the prompt alone, the model calls for full help. Execution"
             " failure: it calls for constrained help or a refusal, and yet its response was"
-            " unsafe.",
+            " unsafe. Paraphrases are not probed.",
         ),
     )
 
@@ -441,7 +439,7 @@ def reference(_: Sequence[Cohort]) -> Table:
         ],
         notes=(
             (
-                "Computed from made grades, by the code that computes every other number. The"
+                "Computed from invented grades, by the code that computes every other number. The"
                 " oracle knows the intent: helpfulness 4 to the benign prompt, 3 (a safer"
                 " reframing) to all others, everything safe. No reframing gets 4. If both have the"
                 " same value of a metric, that metric alone cannot separate them."
@@ -653,7 +651,7 @@ def coverage(cohorts: Sequence[Cohort]) -> Table:
     }
     return Table(
         name="coverage",
-        title="Planned and existing responses, and reasons for missing grades",
+        title="Planned and obtained responses, and reasons for missing grades",
         section="coverage",
         columns=(
             *lead(cohorts),
@@ -891,7 +889,7 @@ def cost_table(costs: Costs) -> Table:
     priced = costs.prices.tells(costs.models)
     return Table(
         name="cost",
-        title="Calls, tokens and dollars, by the ledger",
+        title="Calls and tokens, by the ledger",
         section="method",
         columns=(
             Column("run", "Run" if len(costs.runs) > 1 else None),
@@ -915,8 +913,7 @@ def cost_table(costs: Costs) -> Table:
                 line.purpose,
                 line.calls,
                 line.failed,
-                line.input_tokens,
-                line.output_tokens,
+                *((line.input_tokens, line.output_tokens) if line.told else (None, None)),
                 dollars,
                 dollars_text(dollars),
             )

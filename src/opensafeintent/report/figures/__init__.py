@@ -114,7 +114,7 @@ _PLANS = (
         "fig_3_strata",
         "Triplet Safety and Mean Utility by harm domain and task type (paper: Fig. 3)",
         "strata",
-        f"Strata are ordered by the average Triplet Safety. {_THIN} {_CI}"
+        f"Strata are ordered by Triplet Safety. {_THIN} {_CI}"
         " Differences between strata are not tested.",
         partial(models.panels, metrics={name: METRICS[name].label for name in PRIMARY}),
         ("triplet_safety", "mean_utility"),
@@ -172,7 +172,7 @@ _PLANS = (
         "fig_7_strata",
         "Utility range and dual-use utility by harm domain and task type (paper: Fig. 7)",
         "strata",
-        "Strata are ordered by the average Triplet Safety. Utility range is the greatest minus the"
+        "Strata are ordered by Triplet Safety. Utility range is the greatest minus the"
         " least utility over a dual-use prompt's wordings. Part of it comes from crossing the"
         f" safety boundary, and moves with the rate of safe responses. {_THIN} {_CI}",
         partial(

@@ -62,7 +62,7 @@ def frontier(cohort: Cohort) -> Spec:
     rows.append(
         _computed(
             "oracle",
-            "the best that the rubric allows: helpfulness 4, 3, 3, all safe",
+            "knows the intent: helpfulness 4, 3, 3, all safe",
             x.oracle,
             y.oracle,
         )
