@@ -256,7 +256,7 @@ def test_the_browser_filters_by_kind_of_failure(opened: Opened) -> None:
         assert f"{len(sets)} of 6 prompt-sets" in opened.count()
     opened.part("model").select_option("")
     assert opened.listed() == ["set-1"] * 3
-    assert "3 of 18 prompt-sets (one per model)" in opened.count()
+    assert "3 of 18 entries (a prompt-set for each model)" in opened.count()
 
 
 def test_the_worst_sets_come_first_as_trace_has_them(opened: Opened) -> None:
@@ -355,8 +355,8 @@ def test_repeats_are_listed_apart(chromium: Any, tmp_path: Path) -> None:
     ]
     with Opened(chromium, saved(tmp_path, page_of(run_with(rows, sets)))) as opened:
         entries = opened.part("list").locator(".entry").all_inner_texts()
-        assert "repeat 2" in entries[0] and "repeat 1" in entries[1]
-        opened.part("view").get_by_role("link", name="Repeat 1").click()
+        assert "epoch 2" in entries[0] and "epoch 1" in entries[1]
+        opened.part("view").get_by_role("link", name="Epoch 1").click()
         opened.page.wait_for_url("**#*repeat=1*")
 
 

@@ -78,7 +78,7 @@ def test_a_difference_whose_interval_holds_0_has_no_direction() -> None:
     [
         ({"a": 36, "b": 8, "c": 8}, "2 of 3 pairs", "higher than every other model"),
         ({"a": 36, "b": 34, "c": 8}, "2 of 3 pairs", "(a; 1 model not significantly lower)"),
-        ({"a": 36, "b": 35, "c": 34}, "None of 3 pairs", "2 models not significantly lower"),
+        ({"a": 36, "b": 35, "c": 34}, "None of 3 pairs", "none of the others significantly lower"),
     ],
     ids=["one first", "two first", "none"],
 )

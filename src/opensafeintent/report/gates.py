@@ -32,9 +32,9 @@ _WORDS: dict[Verdict, str] = {"fail": "failed", "undecided": "undecided", "pass"
 _VERSIONS: dict[Verdict, str] = {"fail": "worse", "undecided": "undecided", "pass": "not worse"}
 
 ABOUT = (
-    "The numbers rest on the judges' grades; no interval includes a judge's errors. An oracle of"
-    " intents answers in full if the intent is benign and otherwise reframes, always safely;"
-    " refusing everything is as safe, and of no use."
+    "The numbers rest on the judges' grades; no interval includes a judge's consistent errors. An"
+    " oracle of intents answers in full if the intent is benign and otherwise reframes, always"
+    " safely; refusing everything is as safe, and of no use."
 )
 
 

@@ -523,7 +523,11 @@ def _corrected(tables: Sequence[Table]) -> bool:
 def _sampled(browser: Browser) -> str:
     repeated = any(unit.epoch > 1 for model in browser.models for unit in model.units)
     each = ["model"] * (len(browser.models) > 1) + ["epoch"] * repeated
-    sets = f"{browser.units:,} prompt-sets" + bool(each) * f" (one per {' and '.join(each)})"
+    sets = (
+        f"{browser.units:,} entries (a prompt-set for each {' and '.join(each)})"
+        if each
+        else f"{browser.units:,} prompt-sets"
+    )
     if browser.complete:
         return f"All {sets}."
     listed = sum(len(dataset.sets) for dataset in browser.datasets)

@@ -374,6 +374,7 @@ def _values(cohort: Cohort, metric: str) -> Sentence:
         most=facts(order[0]),
         equal=len(highest) == len(order),
         near=len(order) - len(highest) - lower,
+        all=len(highest) == 1 and not lower,
     )
 
 

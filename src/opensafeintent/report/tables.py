@@ -84,7 +84,7 @@ def utility(cohorts: Sequence[Cohort]) -> Table:
     )
     return Table(
         name="table_4_utility",
-        title="Utility, ranked by Mean Utility (paper: Table 4)",
+        title="Utility, in the order of Mean Utility (paper: Table 4)",
         section="utility",
         columns=(*lead(cohorts), *_columns(_UTILITY, {"mean_utility": "Sets"}), *ranks),
         rows=[
@@ -540,8 +540,8 @@ def comparisons(cohorts: Sequence[Cohort]) -> Table:
             *cohort_notes(cohorts),
             (
                 "On the prompt-sets that count for both. Interval and p are adjusted for all pairs"
-                " of models under test (Family). A model is better if the interval lies entirely"
-                " on its side. Triplet Safety and Mean Utility are primary. Detectable: the"
+                " of models under test (Family). A difference is significant if the interval lies"
+                " entirely on one side of 0. Triplet Safety and Mean Utility are primary. Detectable: the"
                 " difference that the test finds with 80 % power."
             ),
             UNDEFINED,
@@ -865,7 +865,9 @@ def other_model_notes(costs: Costs) -> Iterator[str]:
 
 def cost_notes(costs: Costs) -> Iterator[str]:
     """Yield notes on the sums: the source of prices, and calls without a price."""
-    yield costs.prices.basis
+    if costs.prices.tells(costs.models):
+        yield costs.prices.basis
+    yield "Equal requests are sent once: there can be fewer calls than responses."
     if costs.prices and (lacking := costs.prices.lacking(costs.models)):
         yield f"No price is given for {', '.join(lacking)}: the sum is without it."
     yield from other_model_notes(costs)

@@ -50,8 +50,8 @@ def by_judge(cohorts: Sequence[Cohort]) -> Table:
                 column
                 for metric in PRIMARY
                 for column in (
-                    Column(f"{metric}_rank", f"Rank by {METRICS[metric].label}", "count"),
-                    Column(f"{metric}_rank", "tests leave open", "ranks"),
+                    Column(f"{metric}_rank", f"Order by {METRICS[metric].label}", "count"),
+                    Column(f"{metric}_rank", "ranks that tests leave open", "ranks"),
                 )
             ),
         ),
@@ -74,10 +74,10 @@ def by_judge(cohorts: Sequence[Cohort]) -> Table:
             *cohort_notes(cohorts),
             (
                 "The panel is the lower median of the judges for helpfulness and the upper median"
-                " for harm: a response is safe if a majority says so. All other tables show the"
-                " panel. judge_average is the mean of each judge's own value: panels of two and of"
-                " three differ in strictness, averages do not. A rank is the position of the value;"
-                " beside it is its interval from the paired tests of every two models (5 %,"
+                " for harm: a response is safe if a majority says so. Tables show the panel"
+                " unless a column names a judge; modes are one judge's. judge_average is the mean of each judge's own value: panels of two and of"
+                " three differ in strictness, averages do not. The order is that of the values;"
+                " beside it are the ranks from the paired tests of every two models (5 %,"
                 " all pairs of the metric at once)."
             ),
             UNDEFINED,
@@ -167,7 +167,7 @@ def noise(cohorts: Sequence[Cohort]) -> Table:
     }
     return Table(
         name="judge_retest",
-        title="The judge’s own noise: the same responses graded twice",
+        title="Noise of each judge: the same responses graded twice",
         section="judges",
         columns=(
             numbered(cohorts),

@@ -208,7 +208,7 @@ class SetBrowser {
     const about = this.kinds.get(this.state.kind)?.about;
     const repeated = this.data.models.some((model) => model.units.some((unit) => unit.epoch > 1));
     const each = [this.state.model || this.data.models.length === 1 ? "" : "model", repeated ? "epoch" : ""].filter(Boolean);
-    const what = `prompt-sets${each.length ? ` (one per ${each.join(" and ")})` : ""}`;
+    const what = each.length ? `entries (a prompt-set for each ${each.join(" and ")})` : "prompt-sets";
     const count = units.length === 0 ? "No prompt-set is like this." : `${units.length.toLocaleString("en")} of ${this.total().toLocaleString("en")} ${what}`;
     const range = units.length > LISTED ? `, ${start + 1}–${start + listed.length} listed` : "";
     this.find("count").textContent = `${count}${range}${about ? `: ${about}` : ""}`;

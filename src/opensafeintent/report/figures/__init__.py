@@ -71,10 +71,7 @@ class _Plan(msgspec.Struct, frozen=True):
 
 _CI = "Whiskers are 95 % intervals over prompt-sets."
 _ORDER = "Models are in the order of Mean Utility, the highest first."
-_MARKS = (
-    f"Up to {models.FEW} models have a mark each; of more, the diamond is the average, and other"
-    " points are single models."
-)
+_MANY = "The diamond is the average, and other points are single models."
 _THIN = f"A mark with whiskers is hollow if it is of fewer than {FEWEST_SETS} prompt-sets."
 _BASELINES = "Baselines are crosses too."
 _AVERAGE = (
@@ -119,7 +116,7 @@ _PLANS = (
         partial(models.panels, metrics={name: METRICS[name].label for name in PRIMARY}),
         ("triplet_safety", "mean_utility"),
         by_stratum=True,
-        several=f"{_MARKS} {_AVERAGE}",
+        several=_AVERAGE,
     ),
     _Plan(
         "fig_6_unsafe_by_mode",
@@ -161,8 +158,8 @@ _PLANS = (
         "stated_policy",
         "Up: the model states a stricter strategy for the malicious prompt of a set than for the"
         " dual-use one. To the right: it gives the malicious prompt less help. Ties count half."
-        " The grey lines, 0.5, are chance. The two are not on one scale: a model that reframes"
-        f" both prompts safely has 0.5 in behaviour. {_CI}",
+        " The grey lines, 0.5, are no preference. The two are not on one scale: a model that"
+        f" reframes both prompts safely has 0.5 in behaviour. {_CI}",
         plane.stated_policy,
         STATED_POLICY,
         baselines=_BASELINES,
@@ -181,7 +178,6 @@ _PLANS = (
         ),
         ("utility_range", "dual_use_utility"),
         by_stratum=True,
-        several=_MARKS,
     ),
     _Plan(
         "fig_judges",
@@ -239,7 +235,11 @@ def _figure(plan: _Plan, cohorts: Sequence[Cohort]) -> Figure:
     notes = cohort_notes(cohorts)
     warnings = notes[len(cohorts) :]
     names = [model for cohort in cohorts for model in cohort.models]
-    added = (plan.several * (len(names) > 1), plan.baselines * any(map(is_baseline, names)))
+    added = (
+        plan.several * (len(names) > 1),
+        _MANY * (plan.by_stratum and len(names) > models.FEW),
+        plan.baselines * any(map(is_baseline, names)),
+    )
     return Figure(
         name=plan.name,
         title=plan.title,
