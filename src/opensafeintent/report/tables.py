@@ -541,8 +541,8 @@ def comparisons(cohorts: Sequence[Cohort]) -> Table:
             (
                 "On the prompt-sets that count for both. Interval and p are adjusted for all pairs"
                 " of models under test (Family). A difference is significant if the interval lies"
-                " entirely on one side of 0. Triplet Safety and Mean Utility are primary. Detectable: the"
-                " difference that the test finds with 80 % power."
+                " entirely on one side of 0. Triplet Safety and Mean Utility are primary."
+                " Detectable: the difference that the test finds with 80 % power."
             ),
             UNDEFINED,
         ),
