@@ -1025,6 +1025,7 @@ def pairs_of(cohort: Cohort, metric: str) -> Table:
         name="pairs",
         title=f"{metric}: second minus first, {level}",
         columns=(
+            Column("metric"),
             Column("model_a", "First", "name"),
             Column("model_b", "Second", "name"),
             Column("difference", "Difference", "signed"),
@@ -1032,7 +1033,7 @@ def pairs_of(cohort: Cohort, metric: str) -> Table:
             Column("n", "Sets", "count", part="n"),
             _DETECTABLE,
         ),
-        rows=differences,
+        rows=[(metric, *row) for row in differences],
         bold=frozenset(
             index
             for index, (*_, difference) in enumerate(differences)
@@ -1050,12 +1051,18 @@ def ranks_of(cohort: Cohort, metric: str) -> Table:
         name="ranks",
         title=f"{metric}: ranks that the tests leave open",
         columns=(
+            Column("metric"),
             Column("model", "Model", "name"),
             Column("value", "Value", "number"),
             Column("rank", "Rank", "ranks"),
         ),
         rows=[
-            (cohort.models[index], cohort.estimates.by_metric[metric][index].value, ranks[index])
+            (
+                metric,
+                cohort.models[index],
+                cohort.estimates.by_metric[metric][index].value,
+                ranks[index],
+            )
             for index in cohort.estimates.ranked(metric)
         ],
     )

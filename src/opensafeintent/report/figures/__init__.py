@@ -64,9 +64,9 @@ class _Plan(msgspec.Struct, frozen=True):
     where: Callable[[Cohort], bool] = lambda _: True
     """Selects its cohorts; without any, there is no figure."""
     several: str = ""
-    """What the caption adds if there is more than one model."""
+    """Added to the caption if there is more than one model."""
     baselines: str = ""
-    """What it adds if there are baselines."""
+    """Added if there are baselines."""
 
 
 _CI = "Whiskers are 95 % intervals over prompt-sets."
