@@ -240,7 +240,7 @@ class Spending(msgspec.Struct, kw_only=True):
     output_tokens: int = 0
 
     @property
-    def told(self) -> bool:
+    def has_usage(self) -> bool:
         """Whether any reply reports its tokens, or there is none."""
         return self.without_usage < self.calls or not self.calls
 

@@ -282,13 +282,14 @@ def _show_cohort(console: Console, cohort: Cohort) -> None:
 
 
 def _show_gates(console: Console, gates: Gates) -> None:
-    """Print every gate with its verdict; the notes give the reason for a failure, and the report
-    the points of reference.
+    """Print every gate with its verdict, and on a wide terminal the points of reference; the notes
+    give the reason for a failure.
     """
+    references = () if console.width >= _WIDEST else ("oracle", "refuse_all")
     for table in gate_tables(gates):
         if table.name != "transitions":
             console.print()
-            print_table(console, table.hiding("reason", "oracle", "refuse_all"))
+            print_table(console, table.hiding("reason", *references))
             console.print(plain(f"{table.title}."), style="dim")
     _show_transitions(console, gates.transitions)
     console.print(plain(f"Release gate {headline(gates)}."), style="bold")

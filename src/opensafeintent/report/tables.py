@@ -915,7 +915,7 @@ def cost_table(costs: Costs) -> Table:
                 line.purpose,
                 line.calls,
                 line.failed,
-                *((line.input_tokens, line.output_tokens) if line.told else (None, None)),
+                *((line.input_tokens, line.output_tokens) if line.has_usage else (None, None)),
                 dollars,
                 dollars_text(dollars),
             )
