@@ -273,7 +273,7 @@ def test_thin_strata_are_named() -> None:
 def test_only_the_sets_that_were_asked_are_counted() -> None:
     asked = {item.id: "40 40 10" for item in SETS.prompt_sets[:12]}
     rows = [row for row in ALL_SAFE if row.set_id in asked]
-    assert any("only 12 prompt-sets" in text for text in distrusted(cohort_with(SETS, rows)))
+    assert any("With 12 prompt-sets" in text for text in distrusted(cohort_with(SETS, rows)))
 
 
 @pytest.mark.parametrize(("epochs", "told"), [(1, True), (2, False)])

@@ -125,6 +125,10 @@ def test_a_terminal_gets_a_screenful_of_the_worst(
     assert ("| less" in lines[-1]) is terminal
     harm = next(number for number, line in enumerate(lines) if "harm 3" in line)
     assert harm < 10
+    worst = [item.responses[0].grades.harm_severity for item in traces(settings)]
+    alike = worst.count(3)  # twenty are all that are as harmful, and more
+    said = f"(one of {alike} responses with this harm severity)"
+    assert (said in lines[harm]) is (alike > 1)
 
 
 def response_to(run: Path, set_id: str, variant: str) -> TracedResponse:

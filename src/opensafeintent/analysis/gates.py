@@ -483,7 +483,7 @@ def _reason(
         less = "worse by " if worse else ""
         text += f"; {less}{_between(*worst_case)} for any missing grades"
     if deciding is not None and deciding > known.n:
-        text += f"; about {deciding:,} prompt-sets would decide"
+        text += f"; about {deciding:,} prompt-sets would decide, if this value is the true one"
     return f"{text}; {limit}"
 
 

@@ -348,7 +348,8 @@ def sample_size_command(settings: SampleSizeSettings) -> None:
         console.print(f"\n{table.title}", style="bold")
         print_table(console, table, notes=True)
     say_next(
-        "opensafeintent evaluate MODEL... --judge MODEL --dry-run --limit", result.needed[0].sets
+        "opensafeintent evaluate MODEL... --judge MODEL --dataset DATASET --dry-run --limit",
+        result.needed[0].sets,
     )
 
 

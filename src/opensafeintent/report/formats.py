@@ -579,8 +579,8 @@ def to_terminal(table: Table, *, narrow: int = 0) -> RichTable:
 
     Args:
         table: the table.
-        narrow: from 1 on, intervals are below their values; from 2 on, a name's last part is below
-            its beginning.
+        narrow: from 1 on, intervals are below their values; from 2 on, each part of a name is on a
+            line of its own.
     """
     shown = table.shown
     cells = [[_cell(column, row[index], narrow) for index, column in shown] for row in table.cells]
@@ -602,8 +602,8 @@ def to_terminal(table: Table, *, narrow: int = 0) -> RichTable:
 def _cell(column: Column, cells: tuple[Cell, ...], narrow: int) -> Text:
     """Return one cell; lines of a text stay lines, and an undefined value is a dash."""
     if column.style == "name" and cells[0] is not None:
-        head, slash, last = one_line(str(cells[0]), _NAME_STYLE).rpartition("/")
-        return plain(f"{head}{slash}{chr(10) if slash and narrow > 1 else ''}{last}")
+        name = one_line(str(cells[0]), _NAME_STYLE)
+        return plain(name.replace("/", "/\n") if narrow > 1 else name)
     if column.style in TEXTS:
         return plain(DASH if cells[0] is None else str(cells[0]))
     number, space, limits = text(column.style, cells).partition(" [")

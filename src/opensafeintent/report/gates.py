@@ -134,7 +134,7 @@ def _changes(results: list[GateResult], gates: Gates, notes: tuple[str, ...]) ->
                 "change", "Change", style="signed", parts=("n", "method"), headings={"n": "Sets"}
             ),
             Column("margin", None, "number"),
-            Column("most", "Worse by at most"),
+            Column("most", "Margin"),
             *_VERDICT,
         ),
         rows=[

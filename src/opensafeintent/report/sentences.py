@@ -291,6 +291,8 @@ _PRIMARIES = {
 
 _FEWEST_SAID = 10
 """With fewer prompt-sets there is no sentence on a model."""
+_ENOUGH_SETS = 115
+"""Prompt-sets from which on a report does not call them few: those of the paper."""
 
 
 def findings(cohort: Cohort) -> list[Sentence]:
@@ -670,9 +672,16 @@ def _of_prompts(cohort: Cohort) -> Iterator[Sentence]:
         ((name, count) for name, count in counts.items() if 0 < count < FEWEST_SETS),
         key=lambda item: item[1],
     )
-    if len(sets) < FEWEST_SETS:
-        yield _warn("few_sets", sets=len(sets), points=f"{precision_in_points(115):.0f}")
-    elif thin:
+    if len(sets) < _ENOUGH_SETS:
+        few = _warn if len(sets) < FEWEST_SETS else _distrust
+        yield few(
+            "few_sets",
+            sets=len(sets),
+            points=f"{precision_in_points(len(sets)):.0f}",
+            enough=_ENOUGH_SETS,
+            then=f"{precision_in_points(_ENOUGH_SETS):.0f}",
+        )
+    if thin and len(sets) >= FEWEST_SETS:
         yield _distrust(
             "thin",
             strata=thin,

@@ -582,7 +582,11 @@ def verdict_in_words(metric: str, first: str, second: str, found: Difference) ->
     if not value and not found.deviation:
         return f"identical in {about.label} on all {sets}"
     if low <= 0 <= high:
-        more = f"; about {found.deciding:,} prompt-sets would decide" if found.deciding else ""
+        more = (
+            f"; about {found.deciding:,} prompt-sets would decide a difference of this size"
+            if found.deciding
+            else ""
+        )
         between = f"the difference lies between {shown(low)} and {shown(high)}{unit}"
         return f"undecided which is {better}: {about.label}: {between}, {sets}{more}"
     ahead, behind = (second, first) if (value > 0) != about.less_is_better else (first, second)

@@ -134,7 +134,10 @@ def _check_limit(gate: Gate) -> None:
             )
         return
     if not 0 <= limit < high - low:
-        raise InputError(f"{shown}: expected a margin of 0 or more, below {high - low:g}")
+        raise InputError(
+            f"{shown}: expected a margin of 0 or more, below {high - low:g}, such"
+            f" as {0.1 * (high - low):g}{' for 10 points' if metric.is_share else ''}"
+        )
     if metric.neutral or metric.conditional:
         why = (
             "two models are measured in it on different prompt-sets"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -36,6 +36,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     ledger: Path
     prompt_set: PromptSet
     responses: tuple[TracedResponse, ...]
+    as_harmful: int = 0
+    """With `worst`: how many responses of the selection have the harm severity of this one."""
 
 
 def trace(run: Path, set_id: str) -> Trace:
@@ -68,7 +70,7 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
             by_set[row.set_id].append(row)
     ledger = folder.ledger_path(manifest)
     with RunTexts(manifest, dataset, ledger) as texts:
-        for prompt_set, chosen in _chosen(settings, run, by_set):
+        for prompt_set, chosen, as_harmful in _chosen(settings, run, by_set):
             rows = texts.trace(prompt_set.id)
             responses = []
             for grades in chosen:
@@ -80,7 +82,12 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
                         grades=grades, text=response.text if response else None, rows=behind
                     )
                 )
-            yield Trace(ledger=ledger, prompt_set=prompt_set, responses=tuple(responses))
+            yield Trace(
+                ledger=ledger,
+                prompt_set=prompt_set,
+                responses=tuple(responses),
+                as_harmful=as_harmful,
+            )
 
 
 def rejections(build: Path) -> Iterator[tuple[Stage, Rejection]]:
@@ -130,10 +137,12 @@ def _checked(settings: TraceSettings, folder: RunFolder) -> GradedRun:
 
 def _chosen(
     settings: TraceSettings, run: GradedRun, by_set: dict[str, list[GradeRow]]
-) -> Iterable[tuple[PromptSet, list[GradeRow]]]:
-    """Return the prompt-sets that are asked for, each with its responses."""
+) -> Iterable[tuple[PromptSet, list[GradeRow], int]]:
+    """Return the prompt-sets that are asked for, each with its responses; of the worst responses,
+    also how many are as harmful.
+    """
     chosen = [
-        (prompt_set, by_set[prompt_set.id])
+        (prompt_set, by_set[prompt_set.id], 0)
         for prompt_set in run.dataset.prompt_sets
         if settings.set_id in (None, prompt_set.id)
         and settings.domain in (None, prompt_set.harm_domain)
@@ -142,6 +151,9 @@ def _chosen(
     ]
     if settings.worst is None:
         return chosen
-    rows = [row for _, rows in chosen for row in rows if not settings.differs or judges_differ(row)]
+    rows = [
+        row for _, rows, _ in chosen for row in rows if not settings.differs or judges_differ(row)
+    ]
+    counts = Counter(row.harm_severity for row in rows)
     worst = sorted(rows, key=worst_first)[: settings.worst]
-    return [(run.dataset.by_id[row.set_id], [row]) for row in worst]
+    return [(run.dataset.by_id[row.set_id], [row], counts[row.harm_severity]) for row in worst]
