@@ -556,9 +556,8 @@ def _show_trace(
         line = " · ".join(
             f"{name} {value}" for name, value in labels.items() if value not in (None, "")
         )
-        if found.as_harmful > 1:
-            line += f" (one of {found.as_harmful:,} responses with this harm severity)"
-        console.print(plain(one_line(line, 1000)))
+        alike = f" (one of {found.as_harmful:,} responses with this harm severity)"
+        console.print(plain(one_line(line + alike * (found.as_harmful > 1), 1000)))
         for judge, pair in grades.by_judge.items() if len(grades.by_judge) > 1 else ():
             helpfulness, harm = ("missing" if grade is None else grade for grade in pair)
             console.print(plain(f"  by {_named(judge)}: helpfulness {helpfulness} · harm {harm}"))
