@@ -80,7 +80,8 @@ def build_command(settings: BuildSettings) -> int:
 def dataset_group() -> None:
     """Look at a dataset, check it, convert it.
 
-    NAME is 'starter', a path, or hf:owner/name[@revision][#path].
+    NAME is 'starter', 'opensafeintent-115', 'opensafeintent-700', a path, or
+    hf:owner/name[@revision][#path].
     """
 
 

@@ -487,7 +487,10 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
     ] = None
     limit: Annotated[
         Count | None,
-        Opt("Evaluate N prompt-sets, sampled proportionally from each cell.", metavar="N"),
+        Opt(
+            "Evaluate the first N prompt-sets of a fixed order that has each cell in proportion.",
+            metavar="N",
+        ),
     ] = None
     epochs: Annotated[
         Annotated[int, Meta(ge=1, le=MOST_EPOCHS)], Opt("Responses per prompt.", metavar="N")
