@@ -111,7 +111,7 @@ class Run:
 
         - `group`, `model`, `kind` (`model`, `baseline` or `average`), `dataset`, `judge`, `metric`;
         - `value`, `value_low` and `value_high` (its 95 % interval), `ci_method`, `n` (prompt-sets);
-        - `bounds_low` and `bounds_high` (if every missing grade were the worst, and the best);
+        - `bounds_low` and `bounds_high` (the lowest and highest value that missing grades allow);
         - `models` and `pooled` (of an average);
         - `rerun_se` (of several epochs: the standard error for the same prompts run again).
 
