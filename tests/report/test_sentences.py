@@ -76,7 +76,7 @@ def test_a_difference_whose_interval_holds_0_has_no_direction() -> None:
 @pytest.mark.parametrize(
     ("models", "pairs", "near"),
     [
-        ({"a": 36, "b": 8, "c": 8}, "2 of 3 pairs", "higher than every other model"),
+        ({"a": 36, "b": 8, "c": 8}, "2 of 3 pairs", "significantly higher than all others"),
         ({"a": 36, "b": 34, "c": 8}, "2 of 3 pairs", "(a; 1 model not significantly lower)"),
         ({"a": 36, "b": 35, "c": 34}, "None of 3 pairs", "none of the others significantly lower"),
     ],
@@ -86,6 +86,18 @@ def test_who_may_rank_first(models: dict[str, int], pairs: str, near: str) -> No
     sentences = found(graded(**models))
     assert pairs in sentences["Significant differences"]
     assert near in sentences["Triplet Safety"]
+
+
+def test_models_that_share_the_first_place_are_each_compared_with_the_others() -> None:
+    # a and b are safe in 28 sets; of c's 19, a has all and b has 7: only a is shown to be above c
+    rows = [
+        *sets_of("a", "40 40 10", "40 42 10", 28),
+        *sets_of("b", "40 42 10", "40 40 10", 12),
+        *sets_of("c", "40 40 10", "40 42 10", 19),
+    ]
+    sentences = found(cohort_with(SETS, rows))
+    assert "1 of 3 pairs" in sentences["Significant differences"]
+    assert "(a and b; none of the others significantly lower)" in sentences["Triplet Safety"]
 
 
 def test_findings_are_five_at_most_of_25_words() -> None:

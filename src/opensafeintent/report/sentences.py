@@ -367,7 +367,7 @@ def _values(cohort: Cohort, metric: str) -> Sentence:
         }
 
     highest = [index for index in order if values[index] == values[order[0]]]
-    lower = sum(bool(comparison.claimed[order[0], other]) for other in order)
+    lower = sum(bool((comparison.high[highest, other] < 0).all()) for other in order)
     return _say(
         "values",
         topic=told.topic,
@@ -376,7 +376,7 @@ def _values(cohort: Cohort, metric: str) -> Sentence:
         most=facts(order[0]),
         equal=len(highest) == len(order),
         near=len(order) - len(highest) - lower,
-        all=len(highest) == 1 and not lower,
+        all=not lower,
     )
 
 
@@ -400,7 +400,8 @@ def _precision(cohort: Cohort) -> Iterator[Sentence]:
     order = _contenders(cohort, "triplet_safety")
     if not order:
         return
-    sets = [cohort.estimates.by_metric["triplet_safety"][index].n for index in order]
+    counts = cohort.estimates.comparisons["triplet_safety"].n
+    sets = [counts[pair] for pair in combinations(order, 2)] or [counts[order[0], order[0]]]
     if len(order) == 1:
         safe = {
             INTENT_LABELS[intent].lower(): cohort.estimates.by_metric[f"{intent}_safety"][order[0]]
