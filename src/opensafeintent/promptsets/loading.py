@@ -205,7 +205,8 @@ def parse_prompt_set(record: Record, taxonomy: Taxonomy) -> PromptSet:
         "prompts",
         "missing; a prompt-set has prompts (our format), generated_prompts (the authors' nested"
         " format), prompt_benign, prompt_dual_use, prompt_malicious (their flat format) or benign,"
-        " dual_use, malicious (a table)" + fields_found(record),
+        " dual_use, malicious (a table); a flat format or table also has underlying_task,"
+        " harm_domain, task_type" + fields_found(record),
     )
 
 

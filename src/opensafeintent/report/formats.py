@@ -96,8 +96,11 @@ def _is_share(name: str) -> bool:
     of a mode are.
     """
     named = [metric for metric in METRICS.values() if f"{name}_".startswith(f"{metric.name}_")]
-    share = name in _SHARES or f"{name}_".startswith(("share_", "unsafe_rate_"))
-    return share or any(one.is_share for one in named)
+    return (
+        name in _SHARES
+        or f"{name}_".startswith(("share_", "unsafe_rate_"))
+        or any(one.is_share for one in named)
+    )
 
 
 def in_unit(name: str, cells: Iterable[Cell]) -> tuple[Cell, ...]:
@@ -602,8 +605,9 @@ def to_terminal(table: Table, *, narrow: int = 0) -> RichTable:
 def _cell(column: Column, cells: tuple[Cell, ...], narrow: int) -> Text:
     """Return one cell; lines of a text stay lines, and an undefined value is a dash."""
     if column.style == "name" and cells[0] is not None:
-        name = one_line(str(cells[0]), _NAME_STYLE)
-        return plain(name.replace("/", "/\n") if narrow > 1 else name)
+        return plain(
+            one_line(str(cells[0]), _NAME_STYLE).replace("/", "/\n" if narrow > 1 else "/")
+        )
     if column.style in TEXTS:
         return plain(DASH if cells[0] is None else str(cells[0]))
     number, space, limits = text(column.style, cells).partition(" [")

@@ -304,6 +304,7 @@ def findings(cohort: Cohort) -> list[Sentence]:
         *_too_little(cohort, [metric for metric in _PRIMARIES if metric not in metrics]),
         *(_values(cohort, metric) for metric in metrics),
         *_differences(cohort),
+        *_by_intent(cohort),
         *_precision(cohort),
         *_between_judges(cohort),
     ]
@@ -393,6 +394,17 @@ def _differences(cohort: Cohort) -> Iterator[Sentence]:
         yield _say("differences", topic="Significant differences", found=found)
 
 
+def _by_intent(cohort: Cohort) -> Iterator[Sentence]:
+    """Yield the safety by intent of a model that is alone."""
+    order = _contenders(cohort, "triplet_safety")
+    if len(order) == 1:
+        safe = {
+            INTENT_LABELS[intent].lower(): cohort.estimates.by_metric[f"{intent}_safety"][order[0]]
+            for intent in CORE_VARIANTS
+        }
+        yield _say("by_intent", topic="Safety by intent", safe=safe)
+
+
 def _precision(cohort: Cohort) -> Iterator[Sentence]:
     """Return the precision with this number of sets, and the difference that they can be expected
     to detect.
@@ -402,12 +414,6 @@ def _precision(cohort: Cohort) -> Iterator[Sentence]:
         return
     counts = cohort.estimates.comparisons["triplet_safety"].n
     sets = [counts[pair] for pair in combinations(order, 2)] or [counts[order[0], order[0]]]
-    if len(order) == 1:
-        safe = {
-            INTENT_LABELS[intent].lower(): cohort.estimates.by_metric[f"{intent}_safety"][order[0]]
-            for intent in CORE_VARIANTS
-        }
-        yield _say("by_intent", topic="Safety by intent", safe=safe)
     pairs = {
         metric: [
             cohort.estimates.comparisons[metric].minimum_detectable_difference[pair]

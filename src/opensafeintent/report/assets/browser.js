@@ -211,7 +211,7 @@ class SetBrowser {
     const what = each.length ? `entries (a prompt-set for each ${each.join(" and ")})` : "prompt-sets";
     const count = units.length === 0 ? "No prompt-set is like this." : `${units.length.toLocaleString("en")} of ${this.total().toLocaleString("en")} ${what}`;
     const range = units.length > LISTED ? `, ${start + 1}–${start + listed.length} listed` : "";
-    this.find("count").textContent = `${count}${range}${about ? `: ${about}` : ""}`;
+    this.find("count").textContent = `${count}${range}${about && units.length ? `: ${about}` : ""}`;
     const current = list.querySelector("[aria-current]");
     if (current) list.scrollTop = current.offsetTop - list.offsetTop - list.clientHeight / 3;
   }
