@@ -97,7 +97,8 @@ def templates() -> Iterator[tuple[str, str]]:
 
 def texts() -> list[tuple[str, str]]:
     """Return (place, text) of everything that is checked."""
-    of_pages = [*pages(), REPO / "CONTRIBUTING.md", REPO / "SECURITY.md", REPO / "CHANGELOG.md"]
+    others = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "benchmarks/README.md")
+    of_pages = [*pages(), *(REPO / name for name in others)]
     found = [
         *(
             (f"{page.relative_to(REPO)}:{line}", text)
