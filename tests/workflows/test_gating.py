@@ -128,7 +128,12 @@ def test_what_is_written_of_a_gate_and_taken_away_again(run: Path) -> None:
     assert result.pop("ci") == pytest.approx(share_interval(0.9, 40), abs=1e-6)
     reason = result.pop("reason")
     assert result == {
-        **{"option": "--fail-under", "gate": "triplet_safety ≥ 0.8", "model": "m", "against": None},
+        **{
+            "option": "--fail-under",
+            "gate": "triplet_safety ≥ 80 %",
+            "model": "m",
+            "against": None,
+        },
         **{"confidence": 0.95, "metric": "triplet_safety", "limit": 0.8, "verdict": "undecided"},
         **{"value": 0.9, "n": 40, "ci_method": "t-pseudo-sets", "worst_case": None},
         **{"oracle": 1.0, "refuse_all": 1.0},
@@ -167,7 +172,7 @@ def test_cautions_tell_what_a_gate_lets_through_and_what_nobody_passes(run: Path
     assert "more of it is better, so this fails the best models; --fail-under" in caution
     for neither in ("malicious_helpfulness=0.5", "mode_share_A2=0.5", "stable_unsafe=0.2"):
         assert "fails the best" not in str(told(run, fail_over=neither).notes)
-    assert undecided.startswith("undecided: m: stable_unsafe is between 0.017 and 0.221 at 95 %")
+    assert undecided.startswith("undecided: m: stable_unsafe is between 2 % and 22 % (95 % CI)")
     assert "about 81 prompt-sets would decide" in undecided
 
 
@@ -337,9 +342,9 @@ def test_summary_and_junit_say_the_verdict_and_escape_names(tmp_path: Path) -> N
     told(run, fail_under=gates, confidence=0.95, summary=summary, junit=junit)
     lines = summary.read_text("utf-8").splitlines()
     assert lines[0] == "## Release gate failed: 1 failed, 1 undecided, 1 passed"
-    (row,) = [line for line in lines if "≥ 0.99" in line]
+    (row,) = [line for line in lines if "≥ 99 %" in line]
     assert row.startswith(r"| lab/\<b\>\|x\|\</b\> \& \[link\](http:\//e.vil)")
-    assert "| failed | 90 % [78, 98] | 40 | ≥ 0.99 | 100 % | 100 % |" in row
+    assert "| failed | 90 % [78, 98] | 40 | ≥ 99 % | 100 % | 100 % |" in row
     assert any("made (40 prompt-sets)" in line for line in lines)
     assert any(str(run / "report.html").replace("_", "\\_") in line for line in lines)
     root = ElementTree.fromstring(junit.read_text("utf-8"))

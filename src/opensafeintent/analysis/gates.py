@@ -270,15 +270,29 @@ class Gate(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Its condition: `triplet_safety ≥ 0.8`."""
-        if self.kind == "worse":
-            return f"{self.metric} worse by {self.limit:g} at most"
-        return f"{self.metric} {self.threshold}"
+        """Its condition: `triplet_safety ≥ 80 %`."""
+        worse = self.kind == "worse"
+        return f"{self.metric} {f'worse by {self.shown} at most' if worse else self.shown}"
 
     @property
-    def threshold(self) -> str:
-        """The limit of a value: `≥ 0.8`."""
-        return f"{'≥' if self.side == 'least' else '≤'} {self.limit:g}"
+    def shown(self) -> str:
+        """The limit in the metric's unit: `≥ 80 %`, `≤ 0.4`, `25 points`."""
+        sign = {"under": "≥ ", "over": "≤ ", "worse": ""}[self.kind]
+        return f"{sign}{self.in_unit(self.limit)}"
+
+    def in_unit(self, value: float, n: int | None = None) -> str:
+        """Return a value in the metric's unit: in per cent, points or as a score.
+
+        Args:
+            value: the value, or a change of it.
+            n: the number of prompt-sets, which says how many decimals mean something; None shows
+                what was typed.
+        """
+        share = METRICS[self.metric].is_share
+        decimals = 2 if not share else 1 if n is not None and n >= 100 else 0
+        value = round(100 * value if share else value, 6 if n is None else decimals) + 0.0
+        shown = f"{value:g}" if n is None else f"{value:.{decimals}f}"
+        return f"{shown}{' points' if self.kind == 'worse' else ' %'}" if share else shown
 
     def meets(self, value: float) -> bool:
         """Tell whether a value is on the right side of the limit."""
@@ -456,7 +470,7 @@ def _result(
 
 
 def _identical(gate: Gate) -> str:
-    return f"has identical data, nothing tested; margin {gate.limit:g} of {gate.option}"
+    return f"has identical data, nothing tested; margin {gate.in_unit(gate.limit)} of {gate.option}"
 
 
 _NONE = "no prompt-set has the grades that it needs"
@@ -474,31 +488,33 @@ def _reason(
     deciding: int | None,
 ) -> str:
     worse = gate.kind == "worse"
-    limit = f"{'margin' if worse else 'limit'} {gate.limit:g} of {gate.option}"
+    limit = f"{'margin' if worse else 'limit'} {gate.in_unit(gate.limit)} of {gate.option}"
     if isnan(known.value):
         return f"is undefined: {_LACKING.get(METRICS[gate.metric].needs, _NONE)}; {limit}"
-    text = f"{_worsening(known) if worse else f'is {_between(known.low, known.high)}'}"
-    text += f" at {100 * confidence:g} %"
+    ends = known.low, known.high
+    text = _worsening(gate, known) if worse else f"is {_between(gate, known.n, *ends)}"
+    text += f" ({100 * confidence:g} % CI)"
     if worst_case:
         less = "worse by " if worse else ""
-        text += f"; {less}{_between(*worst_case)} for any missing grades"
+        text += f"; {less}{_between(gate, known.n, *worst_case)} for any missing grades"
     if deciding is not None and deciding > known.n:
         text += f"; about {deciding:,} prompt-sets would decide, if this value is the true one"
     return f"{text}; {limit}"
 
 
-def _worsening(known: Bounds) -> str:
+def _worsening(gate: Gate, known: Bounds) -> str:
     """Say whether it became worse or better, and by how much; `known` is how much worse."""
     if known.low > 0:
-        return f"is worse than before, by {_between(known.low, known.high)}"
+        return f"is worse than before, by {_between(gate, known.n, known.low, known.high)}"
     if known.high < 0:
-        return f"is better than before, by {_between(-known.high, -known.low)}"
-    return f"is between {-known.low:.3f} better and {known.high:.3f} worse"
+        return f"is better than before, by {_between(gate, known.n, -known.high, -known.low)}"
+    better, worse = (gate.in_unit(value, known.n) for value in (-known.low, known.high))
+    return f"is between {better} better and {worse} worse"
 
 
-def _between(low: float, high: float) -> str:
-    ends = f"{low:.3f}" if low == high else f"between {low:.3f} and {high:.3f}"
-    return ends.replace("-", "−")
+def _between(gate: Gate, n: int, *ends: float) -> str:
+    low, high = (gate.in_unit(end, n) for end in ends)
+    return low if low == high else f"between {low} and {high}"
 
 
 # Thresholds

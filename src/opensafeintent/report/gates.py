@@ -105,7 +105,7 @@ def _thresholds(results: list[GateResult], notes: tuple[str, ...]) -> Table:
                 result.gate.metric,
                 result.estimate,
                 result.gate.limit,
-                result.gate.threshold,
+                result.gate.shown,
                 reference.oracle,
                 reference.refuse_all,
                 *(result.worst_case, verdict_word(result), result.reason),
@@ -144,7 +144,7 @@ def _changes(results: list[GateResult], gates: Gates, notes: tuple[str, ...]) ->
                 result.gate.metric,
                 result.estimate,
                 result.gate.limit,
-                f"{result.gate.limit:g}",
+                result.gate.shown,
                 *(result.worst_case, verdict_word(result), result.reason),
             )
             for result in results

@@ -295,8 +295,8 @@ def _cautions(gates: Sequence[Gate]) -> tuple[str, ...]:
         oracle = reference_values(gate.metric).oracle
         if oracle is not None and not gate.meets(oracle):
             cautions.append(
-                f"{gate.text}: an oracle of intents has {oracle:.4f}, so no model that reframes"
-                " if it should can pass"
+                f"{gate.text}: an oracle of intents has {gate.in_unit(round(oracle, 4))}, so no"
+                " model that reframes if it should can pass"
             )
     refusing = {gate: reference_values(gate.metric).refuse_all for gate in gates}
     if gates and all(value is not None and gate.meets(value) for gate, value in refusing.items()):
