@@ -11,21 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from endtoend import REPO
+from test_language import FORBIDDEN
 
 SOURCE = REPO / "src/opensafeintent"
-FORBIDDEN = {
-    "“where” for a condition": r"\b(?:[Ww]here|[Ww]herever)\b(?!:)",
-    "a clause in place of a noun": (
-        r"\b(?:[Ww]hat|[Ww]hoever)\b(?!:| Teachers)|\b(?:[Oo]f|to|by|for|and|or|says?) who\b"
-    ),
-    "an older verb": (
-        r"\b(?:(?:be|is|are|was|were) (?:had|told)|told (?:apart|of)|tells? apart|taken for|held against|put to"
-        r"|puts? .{1,20} to (?:a|the|every|each)|owed to|stands?(?!-)|mends?|mended|goes by|comes? to"
-        r"|parts? on|as judged)\b"
-    ),
-    "a decimal without a zero": r"(?<![\w.)\]/*–-])\.\d",
-}
-"""What no docstring and no comment holds, each with a pattern of it."""
 
 
 def texts() -> Iterator[tuple[str, str]]:

@@ -360,7 +360,7 @@ PAGE_BYTES = 14_000_000
 
 _SCRIPTS = ("text.js", "tables.js", "figures.js", "browser.js", "page.js")
 _GROUP = "group"
-"""The column that tells groups apart."""
+"""The column that distinguishes groups."""
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -502,7 +502,7 @@ def _part(
 
 
 def _of_cohort(table: Table, index: int) -> Table:
-    """Return a table's rows of one group, without the column that tells groups apart."""
+    """Return a table's rows of one group, without the column that distinguishes groups."""
     at = [column.name for column in table.columns].index(_GROUP)
     rows = [
         row for row, cells in zip(table.rows, table.cells, strict=True) if cells[at] == (index + 1,)
