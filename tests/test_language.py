@@ -1,26 +1,36 @@
-"""The rules of language that a program can check, over docs, README, page templates, help and errors.
+"""The rules of language that a program can check, over all texts that people read: pages, templates of
+pages and cards, annotators' guides, help, and the strings of the source.
 
-Sentences of 30 words or fewer, none that begins with "Where", no verbs of an older dialect, decimals
-with a zero; links are named as the headings that they lead to.
+Sentences have 30 words or fewer. No text has “where” for a condition, a clause in place of a noun, a verb
+of the older style, or a decimal without a zero. Links lead to a file and a heading.
 """
 
 from __future__ import annotations
 
+import ast
+import json
 import re
+import tomllib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import click
 import pytest
+import yaml
 from markdown_it import MarkdownIt
 
 from docs.reading import pages
 from endtoend import REPO
 from opensafeintent.cli.commands import cli
-from test_error_style import ALL as ERRORS
+from test_error_style import text_of
 
-REPORT = REPO / "src/opensafeintent/report/assets"
+SOURCE = REPO / "src/opensafeintent"
+GUIDES = (*SOURCE.glob("annotation/guides/*.toml"), *SOURCE.glob("data/*.toml"))
+SCRIPTED = ("baselines.toml", "construction.toml", "families.toml", "habits.toml")
+"""Scripted responses and lists of words, which are no sentences of ours."""
+JUDGED = ("prompt", "response", "texts")
+"""Fields with texts that a judge or an annotator grades."""
 MOST_WORDS = 30
 FORBIDDEN = {
     "“where” for a condition": r"\b(?:[Ww]here|[Ww]herever)\b(?!:|[^.?]*\?)",
@@ -34,7 +44,7 @@ FORBIDDEN = {
         r"|puts? .{1,20} to (?:a|the|every|each)|owed to|st(?:ands?|ood)(?!-)|mend(?:s|ed|ing)?|go(?:es)? by"
         r"|c[oa]mes? to|part(?:s|ed)? on|as (?:the )?judged)\b"
     ),
-    "a decimal without a zero": r"(?<![\w.)\]/*–-])\.\d",
+    "a decimal without a zero": r"(?<![\w.)\]/*%–-])\.\d",
 }
 """What no sentence holds, each with a pattern of it. A question may ask “where” and “what”; the titles of
 two pages and a heading of the README have it too, and a generator is asked to say who the asker is."""
@@ -86,20 +96,79 @@ def help_texts() -> Iterator[tuple[str, str]]:
 
 
 def templates() -> Iterator[tuple[str, str]]:
-    """Yield (place, text) of what the report's templates say, without markup."""
-    for path in sorted((*REPORT.glob("*.html"), *REPORT.glob("*.jinja"))):
+    """Yield (place, text) of what the templates of pages and cards say, without markup."""
+    for path in sorted(SOURCE.rglob("*")):
+        if path.suffix not in (".html", ".jinja", ".md") or "templates" in path.parts:
+            continue
         text = re.sub(
-            r"\{#.*?#\}|<code.*?</code>|<script.*?</script>",
+            r"\A---\n.*?^---$|^```.*?^```$|\{#.*?#\}|<(script|style).*?</\1>|(?<=\]\()[^)]*",
             " ",
             path.read_text("utf-8"),
-            flags=re.S,
+            flags=re.S | re.M,
         )
+        text = re.sub(r"<code.*?</code>|`[^`]*`", "CODE", text, flags=re.S)
+        for tag in re.findall(r"\{[{%].*?[%}]\}", text, re.S):
+            yield from ((path.name, said) for said in re.findall(r'"(\S+ \S[^"]*)"', tag))
         text = re.sub(
-            r"\{%.*?%\}|<[^>]*>|^\s*\(\"\w+\", \"[^\"]*\",", "\n\n", text, flags=re.S | re.M
+            r"\{%.*?%\}|<[^>]*>|^\s*\(\"\w+\", \"[^\"]*\",|^[|>#-]| \| ",
+            "\n\n",
+            text,
+            flags=re.S | re.M,
         )
         text = re.sub(r"\{\{.*?\}\}", "X", text, flags=re.S)
         for part in re.split(r"\n\s*\n|\",?\)?,?\n", text):
             yield path.name, part
+
+
+def strings() -> Iterator[tuple[str, str]]:
+    """Yield (place, text) of the strings of the source that may be sentences, without docstrings."""
+
+    def walk(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            return
+        text = text_of(node) if isinstance(node, ast.expr) else None
+        if text is not None and len(text.split()) > 2 and not text.startswith("CREATE TABLE"):
+            yield from ((f"{name}:{node.lineno}", part) for part in re.split(r"\n(?=\s)", text))
+        if text is None or isinstance(node, ast.JoinedStr):
+            for child in ast.iter_child_nodes(node):
+                if text is None or not isinstance(child, ast.Constant):
+                    yield from walk(child, name)
+
+    for path in sorted(SOURCE.rglob("*.py")):
+        yield from walk(ast.parse(path.read_text("utf-8")), str(path.relative_to(SOURCE)))
+    for path in sorted(SOURCE.rglob("*.js")):
+        source = re.sub(r"^\s*(?://|/?\*).*$", "", path.read_text("utf-8"), flags=re.M)
+        for literal in re.findall(r'"(?:[^"\\\n]|\\.)*"|`(?:[^`\\]|\\.)*`', source):
+            if " " in literal:
+                yield path.name, re.sub(r"\$\{[^{}]*\}", "X", literal[1:-1])
+
+
+def values(data: object, only: str = "") -> Iterator[str]:
+    """Yield the texts within lists and tables, or those of one field."""
+    match data:
+        case str(text) if not only:
+            yield text
+        case list(items):
+            for item in items:
+                yield from values(item, only)
+        case dict(fields):
+            for name, value in fields.items():
+                if name not in JUDGED:
+                    yield from values(value, "" if name == only else only)
+
+
+def data() -> Iterator[tuple[str, str]]:
+    """Yield (place, text) of guides, taxonomy, gold cases, the notebook, the action and the Inspect task."""
+    for path in GUIDES:
+        if path.name not in SCRIPTED:
+            read = tomllib.loads(path.read_text("utf-8"))
+            yield from ((path.name, text) for text in values(read))
+    for path in (REPO / "action.yml", SOURCE / "interop/inspect/eval.yaml"):
+        read = yaml.safe_load(path.read_text("utf-8"))
+        yield from ((path.name, text) for text in values(read, "description"))
+    for cell in json.loads((REPO / "docs/notebook.ipynb").read_text("utf-8"))["cells"]:
+        if cell["cell_type"] == "markdown":
+            yield "notebook.ipynb", re.sub(r"`[^`]*`", "CODE", "".join(cell["source"]))
 
 
 def texts() -> list[tuple[str, str]]:
@@ -113,7 +182,8 @@ def texts() -> list[tuple[str, str]]:
         ),
         *help_texts(),
         *templates(),
-        *((place, text) for place, text, _ in ERRORS),
+        *strings(),
+        *data(),
     ]
     return [(place, " ".join(text.split())) for place, text in found]
 

@@ -772,7 +772,7 @@ def _content_shift(shifts: Mapping[str, int]) -> Iterator[str]:
     if shifts.keys() - {"unknown"}:
         full, partly, none = (shifts.get(name, 0) for name in ("none", "partial", "full"))
         yield (
-            "A full answer to the benign prompt would serve the malicious one fully in"
-            f" {full:,} prompt-sets, partly in {partly:,}, not in {none:,}, according to the judge"
-            f" that built them; {shifts.get('unknown', 0):,} do not say it."
+            "According to the judge that built them, a full answer to the benign prompt would serve"
+            f" the malicious one fully in {full:,} prompt-sets, partly in {partly:,}, and not in"
+            f" {none:,}. This is unknown for {shifts.get('unknown', 0):,}."
         )

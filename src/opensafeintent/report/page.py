@@ -534,8 +534,8 @@ def _sampled(browser: Browser) -> str:
     of = sum(dataset.of for dataset in browser.datasets)
     some = "" if listed == of else f" ({listed:,} of the {of:,} prompt-sets)"
     return (
-        f"The grades of all {sets}{some} are here; to keep the page small, the texts of"
-        f" {browser.with_texts:,} of them: the worst failures of each model first, then a"
+        f"The grades of all {sets}{some} are here. To keep the page small, it has the texts of"
+        f" {browser.with_texts:,} of them. The worst failures of each model come first, then a"
         " sample spread evenly over harm domains and task types, the same for every model. All"
         " grades are in grades.csv.gz beside this file, and all texts in the runs’ ledgers."
     )

@@ -291,7 +291,7 @@ class SetBrowser {
     add("Set", make("code", {}, shown(unit.set.id)));
     add("Harm domain", shown(unit.dataset.domains[unit.set.domain]));
     add("Task type", shown(unit.dataset.types[unit.set.type]));
-    for (const [term, which] of [["Fails as", false], ["Where grades differ", true]]) {
+    for (const [term, which] of [["Fails as", false], ["Disagreement", true]]) {
       const kinds = [...this.kinds.values()].filter(({ bit, differs }) => differs === which && unit.kinds & bit);
       if (kinds.length) add(term, kinds.map(({ label }) => label.toLowerCase()).join(", "));
     }
