@@ -12,13 +12,14 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 import click
 import pytest
 import yaml
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from docs.reading import pages
 from endtoend import REPO
@@ -31,6 +32,11 @@ SCRIPTED = ("baselines.toml", "construction.toml", "families.toml", "habits.toml
 """Scripted responses and lists of words, which are no sentences of ours."""
 JUDGED = ("prompt", "response", "texts")
 """Fields with texts that a judge or an annotator grades."""
+PAGES = (
+    *pages(),
+    REPO / "docs/notebook.ipynb",
+    *(REPO / f"{name}.md" for name in ("CONTRIBUTING", "SECURITY", "CHANGELOG")),
+)
 MOST_WORDS = 30
 FORBIDDEN = {
     "“where” for a condition": r"\b(?:[Ww]here|[Ww]herever)\b(?!:|[^.?]*\?)",
@@ -52,6 +58,15 @@ MATHS = re.compile(r"\$+[^$]*\$+")
 FULL = re.compile(r"(?<=[.!?:])\s+(?=[A-Z`*“\"(\[–])")
 
 
+def read(page: Path) -> str:
+    """Return a page's Markdown; of a notebook, that of its cells."""
+    text = page.read_text("utf-8")
+    if page.suffix != ".ipynb":
+        return text
+    cells = json.loads(text)["cells"]
+    return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+
+
 def prose(page: Path) -> Iterator[tuple[int, str]]:
     """Yield (line, text) of a page's paragraphs, items and cells, without code and addresses."""
     for line, text in with_maths(page):
@@ -60,7 +75,7 @@ def prose(page: Path) -> Iterator[tuple[int, str]]:
 
 def with_maths(page: Path) -> Iterator[tuple[int, str]]:
     """Yield the same with its maths, but without the dollars of prices."""
-    text = page.read_text("utf-8").replace(r"\$", "")
+    text = read(page).replace(r"\$", "")
     for token in MarkdownIt("commonmark").enable("table").parse(text):
         if token.type == "inline" and token.children is not None:
             parts = (
@@ -158,7 +173,7 @@ def values(data: object, only: str = "") -> Iterator[str]:
 
 
 def data() -> Iterator[tuple[str, str]]:
-    """Yield (place, text) of guides, taxonomy, gold cases, the notebook, the action and the Inspect task."""
+    """Yield (place, text) of guides, taxonomy, gold cases, the action and the Inspect task."""
     for path in GUIDES:
         if path.name not in SCRIPTED:
             read = tomllib.loads(path.read_text("utf-8"))
@@ -166,18 +181,14 @@ def data() -> Iterator[tuple[str, str]]:
     for path in (REPO / "action.yml", SOURCE / "interop/inspect/eval.yaml"):
         read = yaml.safe_load(path.read_text("utf-8"))
         yield from ((path.name, text) for text in values(read, "description"))
-    for cell in json.loads((REPO / "docs/notebook.ipynb").read_text("utf-8"))["cells"]:
-        if cell["cell_type"] == "markdown":
-            yield "notebook.ipynb", re.sub(r"`[^`]*`", "CODE", "".join(cell["source"]))
 
 
 def texts() -> list[tuple[str, str]]:
     """Return (place, text) of everything that is checked."""
-    of_pages = [*pages(), REPO / "CONTRIBUTING.md", REPO / "SECURITY.md", REPO / "CHANGELOG.md"]
     found = [
         *(
             (f"{page.relative_to(REPO)}:{line}", text)
-            for page in of_pages
+            for page in PAGES
             for line, text in prose(page)
         ),
         *help_texts(),
@@ -211,7 +222,7 @@ def test_dollars_of_prices_are_escaped() -> None:
     """Two dollars are maths, so what stands between them is no words of a sentence."""
     wrong = [
         f"{page.name}:{line}: {maths}"
-        for page in pages()
+        for page in PAGES
         for line, text in with_maths(page)
         for maths in MATHS.findall(text)
         if len(re.findall(r"(?<![\\a-zA-Z])[a-zA-Z]{3,}", maths)) >= 2
@@ -229,53 +240,60 @@ def test_no_number_at_the_start_of_a_line_makes_a_list_of_a_sentence() -> None:
     assert wrong == []
 
 
-def headings(page: Path) -> list[str]:
-    """Return a page's headings as text, the title first."""
-    tokens = MarkdownIt("commonmark").parse(page.read_text("utf-8"))
-    return [
-        "".join(child.content for child in after.children or ())
-        for token, after in pairwise(tokens)
-        if token.type == "heading_open"
-    ]
+def headings(page: Path) -> dict[str, str]:
+    """Return a page's headings by anchor, as GitHub and the site make them, the title first."""
+    found: dict[str, str] = {}
+    tokens = MarkdownIt("commonmark").parse(read(page))
+    for token, after in pairwise(tokens):
+        if token.type == "heading_open":
+            name = "".join(child.content for child in after.children or ())
+            anchor = re.sub(r"[^\w\- ]", "", name.lower()).replace(" ", "-")
+            same = sum(1 for other in found.values() if other.lower() == name.lower())
+            found[f"{anchor}-{same}" if same else anchor] = name
+    return found
 
 
-def test_the_contents_name_pages_as_they_name_themselves() -> None:
-    index = (REPO / "docs/index.md").read_text("utf-8")
-    named = re.findall(
-        r"^(?:(.+) <)?([a-z-]+)>?$",
-        "\n".join(re.findall(r"```\{toctree\}.*?```", index, re.S)),
-        re.M,
-    )
-    assert named
-    for label, name in named:
-        page = REPO / f"docs/{name}.md"
-        if label and page.is_file():
-            assert label == headings(page)[0]
+def links(page: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield (words, file, anchor) of a page's links and pictures within the repository."""
+    for token in MarkdownIt("commonmark").enable("table").parse(read(page)):
+        children = token.children or []
+        for index, child in enumerate(children):
+            address = str(child.attrGet("href") or child.attrGet("src") or "")
+            if address and not re.match("[a-z]+:", address):
+                words = (
+                    other.content or " " for other in takewhile(_in_link, children[index + 1 :])
+                )
+                target, _, anchor = address.partition("#")
+                yield "".join(words), target, anchor
 
 
-def test_links_are_named_as_what_they_lead_to() -> None:
-    """A link to a page, or to a heading of one, has its words; a symbol or a word in a sentence may
-    be shorter, so only links that are a whole cell, item or sentence of their own are checked."""
+def _in_link(token: Token) -> bool:
+    return token.type != "link_close"
+
+
+def test_the_contents_leave_names_to_the_pages() -> None:
+    trees = re.findall(r"```\{toctree\}.*?```", read(REPO / "docs/index.md"), re.S)
+    assert trees
+    assert [tree for tree in trees if re.search("[<>]", tree)] == []
+
+
+def test_links_lead_to_a_file_and_a_heading() -> None:
     wrong = []
-    for page in pages():
-        for words, target, anchor in re.findall(
-            r"\[([^\]`]+)\]\(([\w/-]+\.md)?(#[\w-]+)?\)", page.read_text("utf-8")
-        ):
-            path = (page.parent / target).resolve() if target else page
-            if not path.is_file():
-                wrong.append(f"{page.name}: {target} is not there")
-                continue
-            names = headings(path)
-            slugs = {
-                re.sub(r"[^\w\- ]", "", name.lower()).replace(" ", "-"): name for name in names
-            }
-            if anchor and anchor[1:] not in slugs:
-                wrong.append(f"{page.name}: {target}{anchor} is not there")
-            elif (
-                words[:1].isupper()
-                and not anchor
-                and target
-                and " ".join(words.split()) != names[0]
-            ):
-                wrong.append(f"{page.name}: “{words}” leads to “{names[0]}”")
+    for page in PAGES:
+        for _, target, anchor in links(page):
+            path = page.parent / target if target else page
+            if not path.exists() or (anchor and anchor not in headings(path)):
+                wrong.append(f"{page.name}: {target}#{anchor}")
+    assert wrong == []
+
+
+def test_links_are_named_as_the_page_that_they_lead_to() -> None:
+    """A word in a sentence may be shorter, so only links that begin with a capital are checked."""
+    wrong = []
+    for page in PAGES:
+        for words, target, anchor in links(page):
+            if words[:1].isupper() and target.endswith(".md") and not anchor:
+                title = next(iter(headings(page.parent / target).values()))
+                if words != title:
+                    wrong.append(f"{page.name}: “{words}” leads to “{title}”")
     assert wrong == []
