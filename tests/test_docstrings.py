@@ -1,4 +1,6 @@
-"""The rules of language that a program can check, over the docstrings and comments of the source."""
+"""The rules of language that a program can check, over the docstrings and comments of the source,
+its data, scripts and page templates.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,15 @@ from endtoend import REPO
 from test_language import FORBIDDEN
 
 SOURCE = REPO / "src/opensafeintent"
+COMMENTS = {
+    ".toml": re.compile(r"(?:^# [^\n]*\n)+", re.M),
+    ".js": re.compile(r"/\*.*?\*/|// [^\n]*", re.S),
+    ".css": re.compile(r"/\*.*?\*/", re.S),
+    ".html": re.compile(r"\{#.*?#\}|<!--.*?-->", re.S),
+    ".jinja": re.compile(r"\{#.*?#\}", re.S),
+    ".md": re.compile(r"\{#.*?#\}|<!--.*?-->", re.S),
+}
+"""By ending of a file, the comments in it."""
 
 
 def texts() -> Iterator[tuple[str, str]]:
@@ -27,6 +38,10 @@ def texts() -> Iterator[tuple[str, str]]:
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             if token.type == tokenize.COMMENT:
                 yield f"{name}:{token.start[0]}", token.string
+    for path in sorted(SOURCE.rglob("*.*")):
+        pattern = COMMENTS.get(path.suffix)
+        if pattern and "templates" not in path.parts:
+            yield from ((path.name, text) for text in pattern.findall(path.read_text("utf-8")))
 
 
 TEXTS = [(place, re.sub(r"`[^`]*`", "", " ".join(text.split()))) for place, text in texts()]

@@ -1,4 +1,4 @@
-// What is drawn: the start, the guide, an item, the end.
+// The views: the start, the guide, an item, the end.
 
 const main = byId("main");
 let active = 0;
@@ -9,7 +9,7 @@ function button(text, act, attributes = {}) {
   return element;
 }
 
-/** A key as it stands on a keyboard. */
+/** A key as on a keyboard. */
 function cap(key) {
   return make("kbd", {}, key);
 }
@@ -91,7 +91,7 @@ async function openSaved(picked) {
   goOn();
 }
 
-/** Show the next item that is not complete; whoever has begun the items is done with practice. */
+/** Show the next item that is not complete; an annotator who has begun the items is done with practice. */
 function goOn() {
   const next = (COUNTED.some(isBegun) ? COUNTED : ITEMS).find((item) => !isComplete(item));
   if (next) show("item", ITEMS.indexOf(next));
