@@ -122,6 +122,7 @@ def templates() -> Iterator[tuple[str, str]]:
             flags=re.S | re.M,
         )
         text = re.sub(r"<code.*?</code>|`[^`]*`", "CODE", text, flags=re.S)
+        text = re.sub(r"</?(?:a|b|bdi|em|i|span|strong)\b[^>]*>", "", text)
         for tag in re.findall(r"\{[{%].*?[%}]\}", text, re.S):
             yield from ((path.name, said) for said in re.findall(r'"(\S+ \S[^"]*)"', tag))
         text = re.sub(
@@ -176,11 +177,11 @@ def data() -> Iterator[tuple[str, str]]:
     """Yield (place, text) of guides, taxonomy, gold cases, the action and the Inspect task."""
     for path in GUIDES:
         if path.name not in SCRIPTED:
-            read = tomllib.loads(path.read_text("utf-8"))
-            yield from ((path.name, text) for text in values(read))
+            parsed = tomllib.loads(path.read_text("utf-8"))
+            yield from ((path.name, text) for text in values(parsed))
     for path in (REPO / "action.yml", SOURCE / "interop/inspect/eval.yaml"):
-        read = yaml.safe_load(path.read_text("utf-8"))
-        yield from ((path.name, text) for text in values(read, "description"))
+        parsed = yaml.safe_load(path.read_text("utf-8"))
+        yield from ((path.name, text) for text in values(parsed, "description"))
 
 
 def texts() -> list[tuple[str, str]]:
