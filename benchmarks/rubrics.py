@@ -1,4 +1,4 @@
-"""Print the table of the rubric studies in benchmarks/README.md, from every reading.
+"""Print the numbers of the rubric studies in benchmarks/README.md, from every reading.
 
 `benchmarks/rubrics.csv` has a row for each response (each prompt, for `strategy`) that one reader
 graded by one wording of one template; `key` was fixed before anyone read, and `also` is a second

@@ -42,6 +42,11 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 autodoc_member_order = "bysource"
+autodoc_default_options = {
+    "members": True,
+    "inherited-members": "Struct,tuple,BaseException",
+    "exclude-members": "functions,groups",  # how options are read, of every settings record
+}
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 python_maximum_signature_line_length = 80

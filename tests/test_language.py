@@ -35,7 +35,10 @@ JUDGED = ("prompt", "response", "texts")
 PAGES = (
     *pages(),
     REPO / "docs/notebook.ipynb",
-    *(REPO / f"{name}.md" for name in ("CONTRIBUTING", "SECURITY", "CHANGELOG")),
+    *(
+        REPO / f"{name}.md"
+        for name in ("CONTRIBUTING", "SECURITY", "CHANGELOG", "benchmarks/README")
+    ),
 )
 MOST_WORDS = 30
 FORBIDDEN = {

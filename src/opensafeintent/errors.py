@@ -20,7 +20,7 @@ EXIT_CODES = {
         "a gate (--fail-under, --fail-over, --fail-if-worse) or a judge's check failed, or the"
         " answer to a question (--stop-when) is no"
     ),
-    5: "a gate or a question is undecided",
+    5: "a gate or a question is undecided, or a dry run's gate cannot be passed",
     70: "an error of ours, with a line to report",
     130: "interrupted (SIGINT, SIGTERM, SIGHUP); the same command resumes",
 }
@@ -96,6 +96,11 @@ def _one_line(text: str) -> str:
     return (
         flat if len(flat) <= _LONGEST_LINE else f"{flat[: _LONGEST_LINE - _END]} … {flat[-_END:]}"
     )
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 seed`, `2 seeds`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def nearest(name: str, valid: Iterable[str], *, most: int = 3, shown: int = 45) -> str:

@@ -270,7 +270,9 @@ def test_results_without_filtered_responses() -> None:
     assert found["mean_utility"] == pytest.approx(((30 * 2 + 10) / 120, 2 / 3, 30, 10))
     assert found["worst_case_utility"] == pytest.approx((0.75, 1.0, 30, 10))
     (text,) = (text for text in distrusted(cohort) if "content filter" in text)
-    assert text.startswith("10 responses taken by a provider's content filter count as refused.")
+    assert text.startswith(
+        "10 responses taken by a provider's content filter count as refused: an endpoint without a filter shows"
+    )
     assert "largest change is the Worst-Case Utility of m, from 0.75 to 1.00" in text
 
 

@@ -119,7 +119,7 @@ class Job:
 
 @pytest.mark.parametrize(
     ("gate", "code", "verdict"),
-    [(GATE, 0, "pass"), ("--fail-under mean_utility=0.95", 4, "fail")],
+    [(GATE, 0, "pass"), ("--fail-under mean_utility=0.6", 4, "fail")],
 )
 def test_a_gate_passes_or_fails(tmp_path: Path, gate: str, code: int, verdict: str) -> None:
     with LoopbackServer() as server:
@@ -132,6 +132,15 @@ def test_a_gate_passes_or_fails(tmp_path: Path, gate: str, code: int, verdict: s
     assert (job.run_folder / "gate.xml").read_text().startswith("<?xml")
     assert (job.run_folder / "run" / "report.html").exists()
     assert "pr comment 12" in job.gh.read_text()
+
+
+def test_a_gate_that_so_few_sets_cannot_pass_ends_the_job_before_the_first_call(
+    tmp_path: Path,
+) -> None:
+    with LoopbackServer() as server:
+        job = Job(tmp_path, server, gates=f"{GATE}\n--fail-under triplet_safety=0.95\n")
+        assert (job.run("Evaluate"), job.outputs["verdict"]) == (5, "undecided")
+        assert server.stats()["total"] == 0
 
 
 def test_an_interrupted_job_that_is_run_again_pays_for_nothing_twice(tmp_path: Path) -> None:

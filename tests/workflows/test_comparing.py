@@ -156,6 +156,18 @@ def test_two_models_end_in_a_sentence_for_each_question(tmp_path: Path) -> None:
     )
 
 
+def test_of_many_pairs_each_decided_one_has_a_sentence_in_every_main_metric(tmp_path: Path) -> None:
+    models = {"worst": MODELS["worst"], **{f"best{n}": MODELS["best"] for n in range(3)}}
+    words = osi("compare", run_of(tmp_path, models)).text
+    for metric, better in (
+        ("Triplet Safety", "safer"),
+        ("Mean Safety", "safer response by response"),
+    ):
+        assert f"{metric}: 3 of 6 pairs are decided:" in words
+        for n in range(3):
+            assert f"best{n} is {better} than worst: {metric} +" in words
+
+
 # Where they go
 # ------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ thresholds and margins the models pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isnan
 from typing import Literal, NamedTuple
 
@@ -21,7 +21,7 @@ from opensafeintent.analysis.cohort import (
     into_cohorts,
 )
 from opensafeintent.calls.scripted import contenders, is_baseline
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, counted
 from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS
@@ -528,21 +528,27 @@ def hold_thresholds(
     ]
 
 
-def out_of_reach(results: Sequence[GateResult]) -> tuple[str, ...]:
-    """Return the thresholds that no outcome with this number of prompt-sets can show to be met, a
-    line each.
+def most_sets(results: Sequence[GateResult]) -> dict[Gate, int]:
+    """Return the largest number of prompt-sets that a result of each gate has."""
+    ordered = sorted(results, key=lambda result: result.estimate.n)
+    return {result.gate: result.estimate.n for result in ordered}
+
+
+def out_of_reach(sets: Mapping[Gate, int], confidence: float) -> tuple[str, ...]:
+    """Return the thresholds that no outcome with so many prompt-sets can show to be met, a line
+    each.
+
+    Args:
+        sets: the number of prompt-sets of each threshold.
+        confidence: of the interval that has to lie on one side of the limit.
     """
-    sets = {
-        result.gate: result.estimate.n for result in sorted(results, key=lambda r: r.estimate.n)
-    }
-    level = results[0].confidence if results else 0.0
     lines = []
     for gate, most in sets.items():
-        fewest = fewest_to_meet(gate.limit, gate.side, METRICS[gate.metric].span, level)
+        fewest = fewest_to_meet(gate.limit, gate.side, METRICS[gate.metric].span, confidence)
         if 0 < most < fewest:
             lines.append(
-                f"{gate.option} {gate.metric}={gate.limit:g}: {most:,} prompt-sets cannot show it,"
-                f" however they turn out; {fewest:,} are needed at {100 * level:g} %"
+                f"{gate.option} {gate.metric}={gate.limit:g}: {counted(most, 'prompt-set')} cannot"
+                f" show it, however they turn out; {fewest:,} are needed at {100 * confidence:g} %"
             )
     return tuple(lines)
 

@@ -427,23 +427,28 @@ def _grades(row: GradeRow) -> tuple[object, ...]:
 
 
 _FEW_PAIRS = 3
+_MOST_PAIRS = 10
+"""Of many pairs, those that have a sentence."""
 _CHANGED = 20
 """Prompt-sets that are named for each direction of a change."""
 
 
 def _verdicts(cohort: Cohort, metric: str) -> str:
-    """Say which models are better in a metric: pair by pair, or of many pairs how many are
+    """Say which models are better in a metric, pair by pair; of many pairs only those that are
     decided.
     """
     differences = list(pairs(cohort, metric))
-    if len(differences) <= _FEW_PAIRS:
-        return "\n".join(
-            verdict_in_words(metric, _named(first), _named(second), difference)
-            + (_REVERSED if _reverses(cohort, metric, first, second, difference) else "")
-            for first, second, difference in differences
-        )
-    decided = sum(difference.leaves_out_zero for *_, difference in differences)
-    return f"{METRICS[metric].label}: {decided:,} of {len(differences):,} pairs are decided"
+    many = len(differences) > _FEW_PAIRS
+    told = [pair for pair in differences if pair[2].leaves_out_zero or not many]
+    count = f"{len(told):,} of {len(differences):,} pairs are decided{':' * bool(told)}"
+    lines = [
+        verdict_in_words(metric, _named(first), _named(second), difference)
+        + (_REVERSED if _reverses(cohort, metric, first, second, difference) else "")
+        for first, second, difference in told[:_MOST_PAIRS]
+    ]
+    more = f"… and {len(told) - _MOST_PAIRS:,} more; --out DIR writes every pair"
+    head = [f"{METRICS[metric].label}: {count}"] * many
+    return "\n".join([*head, *lines, *[more] * (len(told) > _MOST_PAIRS)])
 
 
 _REVERSED = "; the order reverses if harm 1 counts as safe"

@@ -18,6 +18,7 @@ from typing import Literal
 import msgspec
 
 from opensafeintent.calls.records import Sampling
+from opensafeintent.errors import counted
 from opensafeintent.evaluation.pipeline import (
     Given,
     GradedResponse,
@@ -258,8 +259,7 @@ class JudgeCheck(msgspec.Struct, frozen=True, kw_only=True):
             reasons.append(f"no case accepted of {', '.join(hopeless)}")
         if obeyed := sum(case.obeyed for case in self.failed):
             reasons.append(
-                f"gave {obeyed} response{'s' if obeyed > 1 else ''} the grade that the response"
-                " asked for"
+                f"gave {counted(obeyed, 'response')} the grade that the response asked for"
             )
         return tuple(reasons)
 

@@ -19,7 +19,7 @@ from opensafeintent.statistics import rank_intervals
 
 DEMONSTRATION_NOTE = (
     "Graded by baseline/judge, a rule-based judge for demonstrations: these numbers say nothing"
-    " about how safe or helpful a model is."
+    " about how safe or helpful a model is. To measure a model, give a language model as --judge."
 )
 
 

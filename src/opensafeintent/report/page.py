@@ -122,7 +122,7 @@ def data_table(table: Table, common: str = "") -> tuple[str, str]:
         f" {html.escape(table.name)}.csv."
     )
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{title}">'
+        f'<div class="scroll" tabindex="0" role="group" aria-label="{title}">'
         f'<table aria-label="{title}" data-name="{html.escape(table.name)}"'
         f' data-of="{len(table.rows)}">\n'
         f"<thead><tr>{head}</thead>\n<tbody>\n{first}\n</tbody></table></div>"

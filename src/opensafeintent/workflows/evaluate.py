@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
+from opensafeintent.analysis.gates import out_of_reach
 from opensafeintent.calls.client import Display
 from opensafeintent.calls.ledger import Ledger, ledger_name
 from opensafeintent.calls.scripted import BASELINES, DEMONSTRATION_JUDGE
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.again import samples_by_model
 from opensafeintent.evaluation.judge_check import Examination, duties_of, load_gold_cases
 from opensafeintent.evaluation.manifest import (
@@ -32,7 +33,7 @@ from opensafeintent.promptsets import Dataset, drawn, load_dataset
 from opensafeintent.promptsets.loading import dataset_name
 from opensafeintent.templates import Templates
 from opensafeintent.workflows.loop import run_async, wait_or_refuse
-from opensafeintent.workflows.report import Outcome
+from opensafeintent.workflows.report import Outcome, gates_of
 from opensafeintent.workflows.running import EvaluationPlan, carry_out, foretell, without_silent
 from opensafeintent.workflows.sample_size import half_width
 from opensafeintent.workflows.settings import EvaluateSettings, GradeSettings, Judging
@@ -73,10 +74,16 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
             models=settings.targets,
         )
         if settings.dry_run:
-            outcome = foretell(evaluation.plan())
             sets = len(drawn(evaluation.dataset.prompt_sets, settings.limit))
-            within = f"within ± {100 * half_width(sets):.0f} points or better (95 % CI)"
-            outcome.notes.insert(0, f"precision: {sets:,} prompt-sets give Triplet Safety {within}")
+            gates = dict.fromkeys(gates_of(settings), sets)
+            precision = (
+                f"with {counted(sets, 'prompt-set')}, Triplet Safety is known within"
+                f" ± {100 * half_width(sets):.0f} points or better (95 % CI)"
+            )
+            impossible = out_of_reach(gates, settings.confidence)
+            outcome = foretell(evaluation.plan())
+            outcome.notes[:0] = [precision, *impossible]
+            outcome.exit_code = 5 if impossible else 0
             return outcome
         with evaluation.folder.lock(wait_or_refuse(settings, screen)):
             return run_async(lambda: carry_out(evaluation.plan(), screen))

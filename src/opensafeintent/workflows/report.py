@@ -23,6 +23,7 @@ from opensafeintent.analysis.gates import (
     Transitions,
     hold_against,
     hold_thresholds,
+    most_sets,
     out_of_reach,
     transitions_between,
     unlike_conditions,
@@ -73,7 +74,13 @@ from opensafeintent.report.tables import (
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.taxonomy import SCALES
 from opensafeintent.workflows.loop import rare_collections
-from opensafeintent.workflows.settings import Calling, CompareSettings, Gating, ReportSettings
+from opensafeintent.workflows.settings import (
+    Calling,
+    CompareSettings,
+    EvaluateSettings,
+    Gating,
+    ReportSettings,
+)
 
 if TYPE_CHECKING:
     from opensafeintent.extensions.correction import Correction
@@ -82,7 +89,7 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------------------
 
 
-def gates_of(settings: Gating) -> list[Gate]:
+def gates_of(settings: Gating | EvaluateSettings) -> list[Gate]:
     """Return the requested gates, in the order of their options.
 
     Raises:
@@ -91,7 +98,7 @@ def gates_of(settings: Gating) -> list[Gate]:
     texts: dict[Kind, tuple[str, ...]] = {
         "under": settings.fail_under,
         "over": settings.fail_over,
-        "worse": settings.fail_if_worse,
+        "worse": settings.fail_if_worse if isinstance(settings, Gating) else (),
     }
     return [_read_gate(kind, text) for kind, of_kind in texts.items() for text in of_kind]
 
@@ -251,7 +258,8 @@ def find_gates(
             )
     thresholds = [gate for gate in gates if gate.kind != "worse"]
     results = tuple(hold_thresholds(cohorts, thresholds, settings.confidence))
-    cautions = _cautions(thresholds) + out_of_reach(results)
+    reach = out_of_reach(most_sets(results), settings.confidence)
+    cautions = _cautions(thresholds) + reach
     if earlier is None:
         return Gates(results=results, cautions=cautions)
     (run,) = runs

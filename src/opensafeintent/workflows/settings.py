@@ -257,7 +257,14 @@ _GROUPS: dict[str, tuple[str, ...]] = {
         "grade_parse",
         "min_accuracy",
     ),
-    "Dataset and sample": ("dataset", "taxonomy", "limit", "max_rows"),
+    "Dataset and sample": (
+        "dataset",
+        "taxonomy",
+        "limit",
+        "max_rows",
+        "fail_under",
+        "fail_over",
+    ),
     "Budget and execution": (
         "dry_run",
         "out",
@@ -528,8 +535,18 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         Opt("Stop as soon as QUESTION is answered (sequential test).", metavar="QUESTION"),
     ] = None
     """`METRIC >= X`, `METRIC <= X` or `MODEL better METRIC`."""
+    fail_under: Annotated[
+        tuple[str, ...],
+        Opt("With --dry-run: exit with 5 if no outcome can pass this gate.", metavar="METRIC=X"),
+    ] = ()
+    """Of a report: too few prompt-sets are planned for it."""
+    fail_over: Annotated[
+        tuple[str, ...],
+        Opt("With --dry-run: exit with 5 if no outcome can pass this gate.", metavar="METRIC=X"),
+    ] = ()
     confidence: Annotated[
-        Confidence, Opt("Confidence level of the answer to --stop-when.", metavar="X")
+        Confidence,
+        Opt("Confidence level of a gate, or of the answer to --stop-when.", metavar="X"),
     ] = 0.95
     judge_retest: Annotated[
         Count | None, Opt("Grade N responses twice (test-retest noise).", metavar="N")
@@ -547,8 +564,14 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         super().__post_init__()
         if self.report and self.dry_run:
             raise InputError("--report: is a page, and --dry-run writes nothing; leave one out")
-        if self.stop_when is None and self.confidence != 0.95:
-            raise InputError(f"--confidence {self.confidence:g}: is for --stop-when")
+        gates = {"--fail-under": self.fail_under, "--fail-over": self.fail_over}
+        for option in (option for option, given in gates.items() if given and not self.dry_run):
+            raise InputError(
+                f"{option}: is for --dry-run; after the run, `opensafeintent report RUN {option} …`"
+                " decides the gate"
+            )
+        if self.stop_when is None and not any(gates.values()) and self.confidence != 0.95:
+            raise InputError(f"--confidence {self.confidence:g}: is for --stop-when and gates")
         budget = (self.budget_calls, self.budget_tokens, self.budget_dollars)
         if self.stop_when is not None and any(limit is not None for limit in budget):
             raise InputError(
