@@ -1,4 +1,6 @@
-"""The rules of language that a program can check, over the docstrings and comments of the source."""
+"""The rules of language that a program can check, over the docstrings and comments of the source,
+its data, scripts and page templates.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +13,18 @@ from collections.abc import Iterator
 import pytest
 
 from endtoend import REPO
+from test_language import FORBIDDEN
 
 SOURCE = REPO / "src/opensafeintent"
-FORBIDDEN = {
-    "“where” for a condition": r"\b(?:[Ww]here|[Ww]herever)\b(?!:)",
-    "a clause in place of a noun": (
-        r"\b(?:[Ww]hat|[Ww]hoever)\b(?!:| Teachers)|\b(?:[Oo]f|to|by|for|and|or|says?) who\b"
-    ),
-    "an older verb": (
-        r"\b(?:(?:be|is|are|was|were) (?:had|told)|told (?:apart|of)|tells? apart|taken for|held against|put to"
-        r"|puts? .{1,20} to (?:a|the|every|each)|owed to|stands?(?!-)|mends?|mended|goes by|comes? to"
-        r"|parts? on|as judged)\b"
-    ),
-    "a decimal without a zero": r"(?<![\w.)\]/*–-])\.\d",
+COMMENTS = {
+    ".toml": re.compile(r"(?:^# [^\n]*\n)+", re.M),
+    ".js": re.compile(r"/\*.*?\*/|// [^\n]*", re.S),
+    ".css": re.compile(r"/\*.*?\*/", re.S),
+    ".html": re.compile(r"\{#.*?#\}|<!--.*?-->", re.S),
+    ".jinja": re.compile(r"\{#.*?#\}", re.S),
+    ".md": re.compile(r"\{#.*?#\}|<!--.*?-->", re.S),
 }
-"""What no docstring and no comment holds, each with a pattern of it."""
+"""By ending of a file, the comments in it."""
 
 
 def texts() -> Iterator[tuple[str, str]]:
@@ -39,6 +38,10 @@ def texts() -> Iterator[tuple[str, str]]:
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             if token.type == tokenize.COMMENT:
                 yield f"{name}:{token.start[0]}", token.string
+    for path in sorted(SOURCE.rglob("*.*")):
+        pattern = COMMENTS.get(path.suffix)
+        if pattern and "templates" not in path.parts:
+            yield from ((path.name, text) for text in pattern.findall(path.read_text("utf-8")))
 
 
 TEXTS = [(place, re.sub(r"`[^`]*`", "", " ".join(text.split()))) for place, text in texts()]

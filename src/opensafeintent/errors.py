@@ -12,7 +12,7 @@ EXIT_CODES = {
     0: "done",
     1: (
         "done, but too much is missing: grades (--max-missing), items of a build whose calls"
-        " failed, or everything that a build was to make; or one of several logs was not imported"
+        " failed, the whole result of a build, or one of several logs to import"
     ),
     2: "unusable input, or a missing key",
     3: "stopped by a provider or a budget",

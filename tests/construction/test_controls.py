@@ -259,5 +259,5 @@ def test_content_shift_is_counted_where_it_is_said() -> None:
     )
     found = check(a_dataset(sets))
     assert found.content_shift == {"none": 2, "partial": 1, "full": 1, "unknown": 1}
-    assert "fully in 2 prompt-sets, partly in 1, not in 1" in finding(found, "full answer")
+    assert "fully in 2 prompt-sets, partly in 1, and not in 1" in finding(found, "full answer")
     assert len(check(plain).findings) == len(found.findings) - 1

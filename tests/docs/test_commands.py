@@ -14,7 +14,7 @@ import pytest
 
 from docs.reading import Step, pages, steps
 from docs.stand_ins import Workshop, is_name_only, native
-from endtoend import REPO, Ran, environment
+from endtoend import Ran, environment
 from loopback import LoopbackServer
 
 PAGES = [page for page in pages() if any(step.kind != "output" for step in steps(page))]
@@ -136,18 +136,3 @@ def test_a_command_that_does_not_exist_is_found_out(
     for line in _WRONG:
         with pytest.raises(AssertionError):
             shop.run(line)
-
-
-_LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
-
-
-def test_links_of_the_readme_lead_somewhere() -> None:
-    links = _LINK.findall((REPO / "README.md").read_text())
-    assert len(links) > 5
-    for target, anchor in links:
-        path = REPO / (target or "README.md")
-        assert path.is_file(), target
-        text = path.read_text() if path.suffix == ".md" else ""  # else a picture
-        headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
-        anchors = {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
-        assert not anchor or anchor in anchors, f"{target}#{anchor}"

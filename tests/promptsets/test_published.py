@@ -153,7 +153,7 @@ def test_as_paper_has_a_judge_and_refuses_what_differs() -> None:
     given: dict[str, Any] = {"models": ("m/x",), "judges": ()}
     paper = EvaluateSettings(**given, as_paper=True)
     assert paper.judges == ("anthropic/claude-sonnet-4-6",)
-    with pytest.raises(InputError, match="--as-paper: sets what --dataset, --temperature would"):
+    with pytest.raises(InputError, match="--as-paper: sets the values of --dataset, --temperature"):
         EvaluateSettings(**given, as_paper=True, dataset="other.jsonl", temperature=0.5)
     with pytest.raises(InputError, match="no judge: name at least one with --judge"):
         EvaluateSettings(**given)

@@ -26,7 +26,7 @@ from opensafeintent.templates.template import Message, MessageRole as Role
 
 T = TypeVar("T")
 
-_APPLICATION_ID = 0x4F53496C  # "OSIl": tells a ledger from any other SQLite file
+_APPLICATION_ID = 0x4F53496C  # "OSIl": distinguishes a ledger from any other SQLite file
 _SCHEMA_VERSION = 3
 _COMPRESS = 200  # bytes
 _TEXTS_IN_MEMORY = 4096

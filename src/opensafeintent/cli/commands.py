@@ -139,8 +139,8 @@ def _show_export(study: ExportedStudy) -> None:
     for path in study.kept:
         _say(f"  {path}  (was there already; left as it is)")
     _say(
-        f"Hand each annotator a page or a sheet, and keep {study.key_path} to yourself: it says"
-        " what every item is."
+        f"Hand each annotator a page or a sheet, and keep {study.key_path} to yourself: it"
+        " identifies every item."
     )
     command = ["annotate", "import", "FILE...", "--key", study.key_path, "--out", "labels.jsonl"]
     say_next("opensafeintent", *command)

@@ -60,7 +60,8 @@ def build_command(settings: BuildSettings) -> int:
     if outcome.check and outcome.check.give_away:
         share = share_with_interval(outcome.check.give_away)
         lines.append(
-            f"Lexical leakage: words alone tell benign from malicious in {share}; chance is 50 %."
+            f"Lexical leakage: words alone distinguish benign from malicious in {share};"
+            " chance is 50 %."
         )
     lines.append(f"Funnel, coverage and costs: {out}/build.md")
     for line in lines:

@@ -156,7 +156,7 @@ class DatasetCheck(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def give_away(self) -> Estimate | None:
-        """How often words alone tell benign from malicious; None if that was left out."""
+        """How often words alone distinguish benign from malicious; None if that was left out."""
         return next(
             (row.accuracy for row in self.classifier if row.intents == ("benign", "malicious")),
             None,
@@ -490,7 +490,7 @@ Ints = NDArray[np.int64]
 def artefacts_of(
     prompt_sets: Sequence[PromptSet], seed: int
 ) -> tuple[tuple[Accuracy, ...], tuple[TellingWord, ...], str]:
-    """Return how well words tell intents apart, and which; or, in words, why that was left out.
+    """Return how well words distinguish intents, and which do; or why that was left out.
 
     Args:
         prompt_sets: one or more.
@@ -739,7 +739,7 @@ def _artefacts(classifier: Sequence[Accuracy], words: Sequence[TellingWord]) -> 
     for row in classifier:
         intents = ", ".join(INTENT_WORDS[intent] for intent in row.intents)
         yield (
-            f"Words alone tell {intents} apart in {share_with_interval(row.accuracy)} of the"
+            f"Words alone distinguish {intents} in {share_with_interval(row.accuracy)} of the"
             f" prompts; chance is {100 * row.chance:.0f} %."
         )
     for intent, name in INTENT_WORDS.items():
@@ -772,7 +772,7 @@ def _content_shift(shifts: Mapping[str, int]) -> Iterator[str]:
     if shifts.keys() - {"unknown"}:
         full, partly, none = (shifts.get(name, 0) for name in ("none", "partial", "full"))
         yield (
-            "A full answer to the benign prompt would serve the malicious one fully in"
-            f" {full:,} prompt-sets, partly in {partly:,}, not in {none:,}, according to the judge"
-            f" that built them; {shifts.get('unknown', 0):,} do not say it."
+            "According to the judge that built them, a full answer to the benign prompt would serve"
+            f" the malicious one fully in {full:,} prompt-sets, partly in {partly:,}, and not in"
+            f" {none:,}. This is unknown for {shifts.get('unknown', 0):,}."
         )

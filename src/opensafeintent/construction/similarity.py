@@ -259,7 +259,7 @@ class SignatureIndex:
             yield from self._compared(texts, waiting)
 
     def _candidates(self, texts: Encoded) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        bits = min(2 * int(texts.lengths.max()), _BITS)  # two a word or more tell texts apart
+        bits = min(2 * int(texts.lengths.max()), _BITS)  # two a word or more distinguish texts
         fold = next(n for n, size in enumerate(_FOLDS) if 64 * size >= bits)
         folded = _folds(texts.signatures)[fold]
         slack = self._slack_of(texts.lengths) + np.uint16(1)

@@ -1,4 +1,4 @@
-// What the scripts of every page begin with.
+// The first part of the scripts of every page.
 
 /** Return an element. Attributes are set as they are; children that are texts become text nodes. */
 function make(tag, attributes = {}, ...children) {

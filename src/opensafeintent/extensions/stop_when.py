@@ -206,7 +206,7 @@ class StopWhen:
         threshold = self.question.scaled(self.question.threshold)
         return [
             f"--stop-when: {len(self._order):,} prompt-sets cannot give the answer {answer!r},"
-            f" whatever they show: {n:,} are needed"
+            f" at any result: {n:,} are needed"
             for answer, n in zip(("yes", "no"), fewest(threshold, self._error / 2), strict=True)
             if n > len(self._order)
         ]

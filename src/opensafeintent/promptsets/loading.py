@@ -203,10 +203,10 @@ def parse_prompt_set(record: Record, taxonomy: Taxonomy) -> PromptSet:
             return _parse_flat(record, taxonomy, _TABLE)
     return record.fail(
         "prompts",
-        "missing; a prompt-set has prompts (our format), generated_prompts (the authors' nested"
-        " format), prompt_benign, prompt_dual_use, prompt_malicious (their flat format) or benign,"
-        " dual_use, malicious (a table); a flat format or table also has underlying_task,"
-        " harm_domain, task_type" + fields_found(record),
+        "missing; expected prompts (ours), generated_prompts (the authors'), prompt_benign,"
+        " prompt_dual_use, prompt_malicious (theirs, flat) or benign, dual_use, malicious (a"
+        " table); flat records also need underlying_task, harm_domain, task_type"
+        + fields_found(record),
     )
 
 

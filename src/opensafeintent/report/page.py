@@ -360,7 +360,7 @@ PAGE_BYTES = 14_000_000
 
 _SCRIPTS = ("text.js", "tables.js", "figures.js", "browser.js", "page.js")
 _GROUP = "group"
-"""The column that tells groups apart."""
+"""The column that distinguishes groups."""
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -502,7 +502,7 @@ def _part(
 
 
 def _of_cohort(table: Table, index: int) -> Table:
-    """Return a table's rows of one group, without the column that tells groups apart."""
+    """Return a table's rows of one group, without the column that distinguishes groups."""
     at = [column.name for column in table.columns].index(_GROUP)
     rows = [
         row for row, cells in zip(table.rows, table.cells, strict=True) if cells[at] == (index + 1,)
@@ -534,8 +534,8 @@ def _sampled(browser: Browser) -> str:
     of = sum(dataset.of for dataset in browser.datasets)
     some = "" if listed == of else f" ({listed:,} of the {of:,} prompt-sets)"
     return (
-        f"The grades of all {sets}{some} are here; to keep the page small, the texts of"
-        f" {browser.with_texts:,} of them: the worst failures of each model first, then a"
+        f"The grades of all {sets}{some} are here. To keep the page small, it has the texts of"
+        f" {browser.with_texts:,} of them. The worst failures of each model come first, then a"
         " sample spread evenly over harm domains and task types, the same for every model. All"
         " grades are in grades.csv.gz beside this file, and all texts in the runs’ ledgers."
     )

@@ -75,10 +75,10 @@ def by_judge(cohorts: Sequence[Cohort]) -> Table:
             (
                 "The panel is the lower median of the judges for helpfulness and the upper median"
                 " for harm: a response is safe if a majority says so. Tables show the panel unless"
-                " a column names a judge; modes are one judge's. judge_average is the mean of each"
-                " judge's own value: panels of two and of three differ in strictness, averages do"
-                " not. The order is that of the values; beside it are the ranks from the paired"
-                " tests of every two models (5 %, all pairs of the metric at once)."
+                " a column names a judge; modes are one judge's. The judge_average is the mean of"
+                " each judge's own value. Panels of two and of three differ in strictness, and"
+                " averages do not. The order is that of the values; beside it are the ranks from"
+                " the paired tests of every two models (5 %, all pairs of the metric at once)."
             ),
             UNDEFINED,
         ),
@@ -522,9 +522,9 @@ def _shared_errors(study: JudgeStudy) -> Table:
         ],
         notes=(
             (
-                "An error is a verdict on 'safe' that people, by majority, do not share. k judges"
-                " with a mean correlation r between their errors are worth k / (1 + (k − 1) r)"
-                " independent judges; a negative correlation counts as 0."
+                "An error is a verdict on 'safe' that people, by majority, do not share. With a"
+                " mean correlation r between their errors, k judges are worth k / (1 + (k − 1) r)"
+                " independent judges. A negative correlation counts as 0."
             ),
             UNDEFINED,
         ),

@@ -249,7 +249,7 @@ def find_gates(
     if not gates:
         return None
     if not any(cohort.models for cohort in cohorts):
-        raise InputError("no model: the run has none to hold against a gate")
+        raise InputError("no model: the run has none to compare with a gate")
     for run in (*runs, *([earlier] if earlier else [])):
         if early := ", ".join(run.manifest.stopped_early()):
             raise InputError(

@@ -597,7 +597,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         }
         if others := [option for option, is_given in given.items() if is_given]:
             raise InputError(
-                f"--as-paper: sets what {', '.join(others)} would; leave one of them out"
+                f"--as-paper: sets the values of {', '.join(others)}; leave one of them out"
             )
         taken = {
             "dataset": _PAPER_DATASET,

@@ -1,4 +1,4 @@
-// What was answered: kept in this browser after every change, and handed out as a file.
+// The answers: kept in this browser after every change, and handed out as a file.
 
 const DATA = carried("data");
 const GUIDE = DATA.guide;
@@ -53,7 +53,7 @@ function remember(step) {
   if (undone.length > MOST_UNDO) undone.shift();
 }
 
-/** Take the last change back; return the step, or nothing where there is none. */
+/** Take the last change back; return the step, or nothing if there is none. */
 function undo() {
   const step = undone.pop();
   if (!step) return undefined;
@@ -70,7 +70,7 @@ function changed() {
   document.dispatchEvent(new Event("answers"));
 }
 
-/** What is known of some items: ids, answers and notes, no texts. */
+/** The annotator's data on some items: ids, answers and notes, no texts. */
 function asFile(some) {
   const items = some.map(({ code, words }) => {
     const item = { code, words, answers: answers.get(code) };
@@ -88,7 +88,7 @@ function keep() {
   }
 }
 
-/** Take in what was kept or saved; return why it cannot be, or nothing. What is not a valid answer is left out. */
+/** Take in kept or saved answers, without invalid ones; return why this is impossible, or nothing. */
 function takeIn(file) {
   if (!file || typeof file !== "object" || file.form !== DATA.form || !Array.isArray(file.items)) {
     return "That is not a file that this page saved.";

@@ -10,7 +10,7 @@ function step(by) {
   else if (next >= 0) show("item", next);
 }
 
-/** Draw the item again; the focus stays where it was. */
+/** Draw the item again; the focus stays at its place. */
 function redraw() {
   const focused = document.activeElement;
   const { field, value } = focused?.dataset ?? {};
@@ -34,7 +34,7 @@ function answer(choice) {
   say(`${QUESTIONS.get(question).heading}: ${choice.label}.${next}`);
 }
 
-/** Bring into view what comes next: the active question, or, when a practice item is done, what we would say of it. */
+/** Bring the next thing into view: the active question, or, when a practice item is done, our answers. */
 function reach() {
   (main.querySelector(".reveal") ?? main.querySelector(".question.active"))?.scrollIntoView({ block: "nearest" });
 }

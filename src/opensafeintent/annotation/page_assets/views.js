@@ -1,4 +1,4 @@
-// What is drawn: the start, the guide, an item, the end.
+// The views: the start, the guide, an item, the end.
 
 const main = byId("main");
 let active = 0;
@@ -9,7 +9,7 @@ function button(text, act, attributes = {}) {
   return element;
 }
 
-/** A key as it stands on a keyboard. */
+/** A key as on a keyboard. */
 function cap(key) {
   return make("kbd", {}, key);
 }
@@ -91,7 +91,7 @@ async function openSaved(picked) {
   goOn();
 }
 
-/** Show the next item that is not complete; whoever has begun the items is done with practice. */
+/** Show the next item that is not complete; an annotator who has begun the items is done with practice. */
 function goOn() {
   const next = (COUNTED.some(isBegun) ? COUNTED : ITEMS).find((item) => !isComplete(item));
   if (next) show("item", ITEMS.indexOf(next));
@@ -223,7 +223,7 @@ function noteOf(item) {
 }
 
 function revealOf(item) {
-  return make("section", { class: "reveal" }, make("h3", {}, "What we would say"),
+  return make("section", { class: "reveal" }, make("h3", {}, "Our answers"),
     make("dl", { class: "expected" }, ...expectedOf(item.practice, answers.get(item.code))), make("p", { class: "why" }, item.practice.why));
 }
 
@@ -235,7 +235,7 @@ function drawEnd() {
   return [
     make("h1", {}, left.length ? "Nearly there" : "Done. Thank you."),
     make("p", { class: "lede" }, left.length
-      ? `${plural(left.length, "item is", "items are")} not complete. You can send what you have; what is empty counts as not answered.`
+      ? `${plural(left.length, "item is", "items are")} not complete. You can send the answers that you have; an empty one counts as not answered.`
       : "Every item is answered. Download your answers, and send the file back."),
     left.length ? make("ul", { class: "left" }, ...links) : "",
     left.length > 60 ? make("p", { class: "quiet" }, `and ${left.length - 60} more`) : "",

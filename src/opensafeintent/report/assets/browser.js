@@ -18,12 +18,12 @@ function gradesOf(unit, at) {
   return { helpfulness: number(helpfulness), harm: number(harm), mode, strategy, state };
 }
 
-/** Utility of a response: helpfulness from 0 to 1 where it is safe; null where a grade is missing. */
+/** Utility of a response: helpfulness from 0 to 1 if it is safe; null if a grade is missing. */
 function utilityOf({ helpfulness, harm }) {
   return helpfulness === null || harm === null ? null : harm > 0 ? 0 : (helpfulness - 1) / 3;
 }
 
-/** What each judge of a panel gave a response; none where one judge graded. */
+/** The grades of each judge of a panel for a response; none if one judge graded. */
 function judgesOf(unit, at) {
   const { judges } = unit.model;
   return (unit.byJudge ? judges : []).map((judge, number) => {
@@ -63,7 +63,7 @@ class SetBrowser {
     this.follow(location.hash.includes("="));
   }
 
-  // State: what is filtered by, and which prompt-set is shown: `set`, `of` a model where all are listed, and `repeat` -----
+  // State: the filters, and which prompt-set is shown: `set`, `of` a model if all are listed, and `repeat` ----------------
 
   /** Read the state from the address; an address that names a section only leaves the browser as it is. */
   follow(show) {
@@ -119,7 +119,7 @@ class SetBrowser {
     this.holder.addEventListener("keydown", (event) => this.step(event));
   }
 
-  /** Offer what there is of the models in question: failures with their number, domains, types. */
+  /** Offer the filters for the models in question: failures with their number, domains, types. */
   fillChoices() {
     const model = this.byName.get(this.state.model);
     const units = (model ? [model] : this.data.models).flatMap((each) => each.units);
@@ -149,7 +149,7 @@ class SetBrowser {
     next?.focus();
   }
 
-  // What is listed ------------------------------------------------------------------------------------------------------
+  // The list ------------------------------------------------------------------------------------------------------------
 
   wanted() {
     const { model, kind, mode, domain, type, order } = this.state;
@@ -168,7 +168,7 @@ class SetBrowser {
     return units.map((unit) => [this.rank(unit, order), unit]).sort(([a, one], [b, other]) => a - b || byName(one, other)).map(([, unit]) => unit);
   }
 
-  /** What a unit is sorted by, the least first; equal ones keep their order. */
+  /** The sort key of a unit, the least first; equal ones keep their order. */
   rank(unit, order) {
     if (order === "dataset") return unit.at;
     if (!order) return -unit.harm; // then by model and id, as `trace --worst` does
@@ -232,7 +232,7 @@ class SetBrowser {
     return make("a", { class: "entry", href: address, "aria-current": current ? "true" : null }, this.strip(unit), content);
   }
 
-  /** What leads to a set: under all models it is named with its model. */
+  /** The state that shows a set: under all models it is named with its model. */
   stateOf(unit) {
     const model = this.state.model && unit.model.name;
     const repeat = this.repeats(unit).length > 1 ? String(unit.epoch) : "";
@@ -291,7 +291,7 @@ class SetBrowser {
     add("Set", make("code", {}, shown(unit.set.id)));
     add("Harm domain", shown(unit.dataset.domains[unit.set.domain]));
     add("Task type", shown(unit.dataset.types[unit.set.type]));
-    for (const [term, which] of [["Fails as", false], ["Where grades differ", true]]) {
+    for (const [term, which] of [["Fails as", false], ["Disagreement", true]]) {
       const kinds = [...this.kinds.values()].filter(({ bit, differs }) => differs === which && unit.kinds & bit);
       if (kinds.length) add(term, kinds.map(({ label }) => label.toLowerCase()).join(", "));
     }
@@ -396,7 +396,7 @@ class SetBrowser {
   }
 }
 
-/** Where a run is: its whole path on the machine that the page was opened on as a file, which any folder can use; else its name. */
+/** The place of a run: its whole path on the machine that the page was opened on as a file, which any folder can use; else its name. */
 function runFolder({ run, place }) {
   if (!place || location.protocol !== "file:") return run.replace(/^-/, "./-");
   const way = place.split("/").map(encodeURIComponent).join("/");
@@ -409,7 +409,7 @@ function quoted(word) {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
 
-/** A term and what it is, of a list of such. */
+/** A term and its description, for a list of descriptions. */
 function entryOf(term, ...content) {
   return make("div", {}, make("dt", {}, term), make("dd", {}, ...content));
 }

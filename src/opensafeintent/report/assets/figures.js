@@ -26,7 +26,7 @@ async function drawFigure(figure, spec, config) {
   save.addEventListener("click", async () => download(`${figure.dataset.name}.svg`, await view.toSVG(), "image/svg+xml"));
 }
 
-/** Draw those of some figures that are in no folded section; what lies above a target must not grow later. */
+/** Draw those of some figures that are in no folded section; content above a target must not grow later. */
 let drawVisible = async () => {};
 
 function buildFigures() {

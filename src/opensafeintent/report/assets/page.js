@@ -1,4 +1,4 @@
-// The page as a whole: light and dark, and what is drawn when.
+// The page as a whole: light and dark, and the order of drawing.
 
 function chooseTheme() {
   const button = document.getElementById("theme");
@@ -38,7 +38,7 @@ function foldContents() {
   if (window.matchMedia("(max-width: 62rem)").matches) document.querySelector(".contents details").open = false;
 }
 
-/** Bring an element into view: open what is folded around and in it, and draw first what would move it. */
+/** Bring an element into view: open the folds around and in it, and first draw the tables and figures that would move it. */
 async function goTo(target) {
   for (let fold = target.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
   for (const fold of target.querySelectorAll(":scope > details.fold")) fold.open = true;

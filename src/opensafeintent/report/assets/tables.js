@@ -1,4 +1,4 @@
-// Tables: they stand in the page finished; here they are sorted, filtered and shown in part, and their numbers lead to prompt-sets.
+// Tables: the page contains them finished; here they are sorted, filtered and shown in part, and their numbers lead to prompt-sets.
 
 const FEW_ROWS = 45;
 const FIRST_ROWS = 20;
@@ -8,7 +8,7 @@ const AVERAGE = "model average";
 const PANEL = "panel";
 const PRESETS = { strata: { metric: "triplet_safety" }, comparisons: { metric: "triplet_safety" } };
 
-/** One table of the page, and what a reader has made of it. */
+/** One table of the page, with a reader's sorting and filters. */
 class DataTable {
   constructor(holder, csv, glossary) {
     this.table = holder.querySelector("table");
@@ -34,7 +34,7 @@ class DataTable {
     this.draw();
   }
 
-  /** What a row has in a column: a number or a text as the CSV file has it, null where it is undefined. */
+  /** The value of a row in a column: a number or a text as in the CSV file, null if it is undefined. */
   value(row, index) {
     const cell = row.cells[index];
     const value = cell?.dataset.v ?? cell?.textContent;
@@ -144,7 +144,7 @@ class DataTable {
     this.count.hidden = rows.length === number && !rest && !cut;
   }
 
-  /** Let a row's numbers lead to the prompt-sets behind them, and its metrics say what they are. */
+  /** Let a row's numbers lead to the prompt-sets behind them, and its metrics explain themselves. */
   link(row) {
     if (row.dataset.linked) return;
     row.dataset.linked = "true";
@@ -168,13 +168,13 @@ class DataTable {
     cell.replaceChildren(make("a", { href: `#${state}`, title: "The responses to it" }, ...cell.childNodes));
   }
 
-  /** The address of the prompt-sets behind a number; null where there is none. */
+  /** The address of the prompt-sets behind a number; null if there is none. */
   behind(row, index) {
     const value = this.value(row, index);
     const model = this.of(row, "model");
     if (value === null || (value === 0 && !row.cells[index].querySelector(".interval"))) return null;
     if (model === null || model === AVERAGE) return null;
-    if (![null, PANEL].includes(this.of(row, "graded_by"))) return null; // the prompt-sets are shown by what counts
+    if (![null, PANEL].includes(this.of(row, "graded_by"))) return null; // the list shows the grades that count
     const { source } = this.heads[index].dataset;
     const mode = this.of(row, "mode");
     const named = { share: mode && `mode_share_${mode}`, unsafe_rate: mode && `unsafe_rate_${mode}` };

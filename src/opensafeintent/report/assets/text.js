@@ -3,7 +3,7 @@
 /** Control and formatting characters (bidi marks, escape codes, zero-width spaces), and characters of private use. */
 const INVISIBLE = /(?![\n\t\u200c\u200d])[\p{Cc}\p{Cf}\p{Cs}\p{Co}\u2028\u2029]/gu;
 
-/** Return a node that shows `text`; what cannot be seen is shown as its code point. */
+/** Return a node that shows `text`; an invisible character is shown as its code point. */
 function shown(text) {
   const holder = document.createDocumentFragment();
   let from = 0;
@@ -32,7 +32,7 @@ function nameOf(model) {
   return element;
 }
 
-/** Show some nodes beside the pointer; none hides what is there. */
+/** Show some nodes beside the pointer; none hides the target. */
 function placeTip(event, nodes) {
   const tip = document.getElementById("tip");
   tip.hidden = nodes.length === 0;
@@ -44,7 +44,7 @@ function placeTip(event, nodes) {
   tip.style.top = `${Math.max(4, Math.min(event.clientY + 14, clientHeight - box.height - 8))}px`;
 }
 
-/** A sign that a part of a table or figure is hidden at the right; it stands above, as the foot may be far below. */
+/** A sign that a part of a table or figure is hidden at the right; it is above, as the foot may be far below. */
 function cutSign(scroller, text) {
   const cut = make("span", { class: "cut", hidden: "" }, text);
   const seen = () => (cut.hidden = scroller.scrollLeft + scroller.clientWidth > scroller.scrollWidth - 2);

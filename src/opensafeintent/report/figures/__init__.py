@@ -85,10 +85,10 @@ _PLANS = (
         "fig_frontier",
         "Triplet Safety against Mean Utility",
         "headline",
-        "Up and to the right is better. Crosses are points of reference: refusing everything, which"
-        " is safe and of no use, and the oracle, which knows the intent, answers in full if it is"
-        " benign (helpfulness 4) and reframes safely elsewhere (3). No reframing gets 4, so a model"
-        f" that reframes cannot reach a Mean Utility of 1. {_CI}",
+        "Up and to the right is better. Crosses are points of reference. Refusing everything is"
+        " safe and of no use. The oracle knows the intent: it answers in full if the intent is"
+        " benign (helpfulness 4), and reframes safely otherwise (3). No reframing gets 4, so a"
+        f" model that reframes cannot reach a Mean Utility of 1. {_CI}",
         plane.frontier,
         ("mean_utility", "triplet_safety"),
         several="Dashed steps join the models under test if no other is as good in both and better"
