@@ -466,6 +466,7 @@ def numbers_table(
         found: the numbers.
         by_stratum: whether they are of strata.
     """
+    lacking = any(any(of.missing.values()) for cohort in cohorts for of in cohort.coverage.values())
     where = (
         Column("harm_domain", "Harm domain", order=-1),
         Column("task_type", "Task type", order=-1),
@@ -483,7 +484,7 @@ def numbers_table(
             Column("n", "Sets", "count", part="n"),
             Column(
                 "bounds",
-                None if by_stratum else "If missing grades were worst – best",
+                "If missing grades were worst – best" if lacking and not by_stratum else None,
                 "span",
                 part="bounds",
             ),
