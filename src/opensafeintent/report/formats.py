@@ -51,8 +51,8 @@ TEXTS = ("text", "name")
 # fmt: off
 Section = Literal[
     "headline", "utility", "strata", "modes", "stability", "probe", "stated_policy",
-    "distributions", "comparisons", "coverage", "judges", "request_swap", "judge_check",
-    "correction", "gates", "numbers", "method",
+    "comparisons", "coverage", "judges", "request_swap", "judge_check", "correction", "gates",
+    "numbers", "method",
 ]
 # fmt: on
 """Sections of the page of a run."""

@@ -6,6 +6,7 @@ This module has the facts; the words are in `assets/sentences.jinja`.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from itertools import combinations
@@ -109,6 +110,7 @@ def environment() -> Environment:
         "percent": percent,
         "thousands": "{:,}".format,
         "counted": counted,
+        "quoted": lambda text: shlex.quote(one_line(text, 1000)),
         "options": lambda text: Markup(
             re.sub(r"(--[\w-]+)", r"<code>\1</code>", str(escape(text)))
         ),
