@@ -346,6 +346,31 @@ def test_a_number_leads_to_the_sets_behind_it(opened: Opened) -> None:
     assert opened.listed() == ["set-1"]
 
 
+def test_a_number_without_prompt_sets_behind_it_leads_nowhere(opened: Opened) -> None:
+    """Two of six sets are safe at all intents; no dual-use response is in mode A0."""
+    safe = opened.page.locator("#table-headline tbody tr", has_text="=SUM")
+    assert safe.locator("td a").count() == 3  # Triplet Safety, Mean Utility, over-refusal
+    modes = opened.page.locator("#table-table_5_modes tbody tr", has_text="=SUM")
+    links = {
+        name: modes.filter(has=opened.page.get_by_text(name, exact=True)).locator("td a").count()
+        for name in ("A0", "A4")
+    }
+    assert links == {"A0": 0, "A4": 2}
+    for link in opened.page.locator("td.number a").all():
+        opened.page.evaluate("hash => { location.hash = hash }", link.get_attribute("href"))
+        opened.page.wait_for_function("document.querySelector('#sets .entry')")
+        assert "No prompt-set is like this." not in opened.count()
+
+
+def test_on_a_phone_the_filters_are_folded_above_the_list(chromium: Any, page_file: Path) -> None:
+    with Opened(chromium, page_file, "#sets", viewport={"width": 390, "height": 844}) as opened:
+        form = opened.page.locator(".chooser form")
+        assert not form.is_visible()
+        opened.page.evaluate("location.hash = 'kind=unsafe_triplet&domain=Fraud+and+Deception'")
+        opened.page.get_by_text("Filters (2 active)").click()
+        assert form.is_visible()
+
+
 def test_repeats_are_listed_apart(chromium: Any, tmp_path: Path) -> None:
     sets = made_dataset(prompt_set("one"))
     rows = [

@@ -4,10 +4,15 @@ script to be read.
 
 from __future__ import annotations
 
+import html
+import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from endtoend import osi
 from opensafeintent.analysis.cohort import into_cohorts
 from opensafeintent.report.figures import all_figures, write_figures
 from opensafeintent.report.page import render_page
@@ -37,3 +42,22 @@ def test_the_page_reads_without_scripts(out: Path) -> None:
     assert text.count("<noscript><svg ") == len(list((out / "figures").glob("*.svg")))
     assert "The first 200 of " in text
     assert '<section id="utility">' in text and "Utility is helpfulness that counts only if" in text
+
+
+def test_the_page_says_how_to_reproduce_and_cite_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = ("baseline/comply-all", "baseline/redirect")
+    options = ("--judge", "baseline/judge", "--limit", "6", "--out", str(tmp_path / "run"))
+    assert osi("evaluate", *models, *options, "--report").code == 0
+    monkeypatch.chdir(tmp_path / "run")
+    text = html.unescape(Path("report.html").read_text("utf-8"))
+    evaluate, report = re.findall('<code class="command">(opensafeintent [^<]*)', text)
+    assert osi(*shlex.split(evaluate)[1:]).code == osi(*shlex.split(report)[1:]).code == 0
+    first, again = (
+        json.loads(Path(folder, "metrics.json").read_text("utf-8")) for folder in (".", "NEW")
+    )
+    assert first["models"] == again["models"]
+    assert f"sha256 {first['groups'][0]['dataset']['hash']}<" in text
+    readme = Path(__file__).parents[2].joinpath("README.md").read_text("utf-8")
+    assert f"<pre>{readme.partition('```bibtex')[2].partition('```')[0].strip()}" in text

@@ -44,7 +44,7 @@ def distrusted(made: GradedRun) -> list[str]:
 def test_a_judge_that_is_moved_by_the_request_is_distrusted_and_one_that_is_not_is_not() -> None:
     assert not distrusted(run({"strict": of_response}, "x/one"))
     (caution,) = distrusted(run({"swayed": of_prompt}, "x/one"))
-    assert "swayed" in caution and "100.0" in caution
+    assert "swayed" in caution and "100 points" in caution
 
 
 def test_without_an_audit_there_is_nothing_of_it() -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
-from opensafeintent.analysis.estimates import AVERAGE
+from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate
 from opensafeintent.cli.show import print_table
 from opensafeintent.grades import GradeRow
 from opensafeintent.report.formats import (
@@ -298,14 +298,14 @@ STYLES = Table(
 )
 
 
-FIRST = "1,234 | m | 0.56 [0.52, 0.60] | +0.56 [+0.52, +0.60] | 0.52–0.60 | <0.001 | 12.3 %"
+FIRST = "1,234 | m | 0.56 [0.52, 0.60] | +0.56 [+0.52, +0.60] | 0.52–0.60 | <0.001 | 12 %"
 
 
 def test_people_see_values_with_intervals_and_dashes() -> None:
     assert [" | ".join(row) for row in compact(STYLES).rows] == [
         FIRST,
         "0 | k | – | – | – | – | –",
-        "1 | l | 0.00 [−0.20, 0.10] | −0.00 [−0.20, +0.10] | −0.20–0.10 | 0.050 | 100.0 %",
+        "1 | l | 0.00 [−0.20, 0.10] | −0.00 [−0.20, +0.10] | −0.20–0.10 | 0.050 | 100 %",
     ]
 
 
@@ -440,5 +440,34 @@ def test_shares_of_modes_are_in_per_cent() -> None:
 
 def test_a_detectable_difference_of_shares_is_in_points() -> None:
     shares = Share(0.497)
-    assert text("gap", (shares,)) == "49.7 points"
+    assert text("gap", (shares,)) == "50 points"
     assert text("gap", (0.497,)) == "0.50"
+
+
+@pytest.mark.parametrize(
+    ("high", "seen"),
+    [(0.15, ["5 % [0, 15]", "5 %–12 %"]), (0.06, ["4.8 % [4.5, 6]", "4.8 %–12.2 %"])],
+)
+def test_a_row_has_the_decimals_of_its_interval(high: float, seen: list[str]) -> None:
+    found = MetricEstimate(
+        model="m",
+        metric="triplet_safety",
+        value=0.048,
+        n=42,
+        interval=(0.045 if high < 0.1 else 0.0, high),
+        bounds=(0.048, 0.122),
+    )
+    columns = estimate_columns(
+        "triplet_safety", "Safe", parts=("bounds",), headings={"bounds": "Bounds"}
+    )
+    table = Table(name="t", title="T", columns=columns, rows=[(found,)])
+    assert list(compact(table).rows[0]) == seen
+
+
+def test_bounds_are_shown_if_a_grade_is_missing() -> None:
+    headings = {
+        pairs: compact(named(all_tables(cohorts_of({"m": {"s1": pairs}})), "metrics")).headings
+        for pairs in ("40 40 10 40", "40 4- 10 40")
+    }
+    bounds = "If missing grades were worst – best"
+    assert [bounds in found for found in headings.values()] == [False, True]

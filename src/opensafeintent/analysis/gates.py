@@ -285,8 +285,8 @@ class Gate(msgspec.Struct, frozen=True):
 
         Args:
             value: the value, or a change of it.
-            n: the number of prompt-sets, which says how many decimals mean something; None shows
-                what was typed.
+            n: the number of prompt-sets, which determines the decimals; None shows all digits, for
+                a limit that a user typed.
         """
         share = METRICS[self.metric].is_share
         decimals = 2 if not share else 1 if n is not None and n >= 100 else 0

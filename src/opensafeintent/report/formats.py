@@ -51,8 +51,8 @@ TEXTS = ("text", "name")
 # fmt: off
 Section = Literal[
     "headline", "utility", "strata", "modes", "stability", "probe", "stated_policy",
-    "distributions", "comparisons", "coverage", "judges", "request_swap", "judge_check",
-    "correction", "gates", "numbers", "method",
+    "comparisons", "coverage", "judges", "request_swap", "judge_check", "correction", "gates",
+    "numbers", "method",
 ]
 # fmt: on
 """Sections of the page of a run."""
@@ -67,9 +67,13 @@ Part = Literal[
 
 
 class Share(float):
-    """A share of responses or prompt-sets: from 0 to 1 in files, and shown in per cent."""
+    """A share of responses or prompt-sets: from 0 to 1 in files, and shown in per cent, without a
+    decimal.
+    """
 
-    __slots__ = ()
+
+class FineShare(Share):
+    """A share that is known well enough for a decimal."""
 
 
 _SHARES = frozenset(
@@ -103,11 +107,19 @@ def _is_share(name: str) -> bool:
     )
 
 
-def in_unit(name: str, cells: Iterable[Cell]) -> tuple[Cell, ...]:
-    """Return cells of a column or metric in the unit for people."""
+def in_unit(name: str, cells: Iterable[Cell], of: object = None) -> tuple[Cell, ...]:
+    """Return cells of a column or metric in the unit for people, with the decimals of the estimate
+    that they are of, if any.
+    """
     if not _is_share(name):
         return tuple(cells)
-    return tuple(Share(cell) if isinstance(cell, float) else cell for cell in cells)
+    unit = FineShare if isinstance(of, Estimate) and _is_fine(of.low, of.high) else Share
+    return tuple(unit(cell) if isinstance(cell, float) else cell for cell in cells)
+
+
+def _is_fine(low: Cell, high: Cell) -> bool:
+    """Tell whether an interval of a share is narrower than two points."""
+    return isinstance(low, int | float) and isinstance(high, int | float) and high - low < 0.02
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -182,17 +194,18 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         values = row if type(row) is tuple else tuple(getattr(row, column.name) for column in own)
         assert len(values) == len(own), self.name
         rest = iter(values)
-        cells = []
+        cells, estimates = [], []
         value: object = None
         for column in self.columns:
             if column.part is None:
                 value = next(rest)
             cells.append(column.cells(value))
+            estimates.append(value)
         if "metric" in (names := [column.name for column in self.columns]):
             names = [str(cells[names.index("metric")][0])] * len(names)
         return [
-            in_unit(name, own) if column.style in _MEASURED else own
-            for name, column, own in zip(names, self.columns, cells, strict=True)
+            in_unit(name, own, value) if column.style in _MEASURED else own
+            for name, column, own, value in zip(names, self.columns, cells, estimates, strict=True)
         ]
 
     @property
@@ -311,7 +324,7 @@ def text(style: Style, cells: Sequence[Cell]) -> str:
         case "p":
             return "<0.001" if value < 0.001 else f"{value:.3f}"
         case "share":
-            return f"{100 * value:.1f} %"
+            return percent(value)
         case "gap" if isinstance(value, Share):
             return f"{_share(value, unit=False)} points"
         case "number" | "gap":
@@ -332,9 +345,15 @@ def number(value: Cell, *, signed: bool = False, decimals: int = 2) -> str:
     return f"{rounded:{'+' if signed else ''},.{decimals}f}".replace("-", "−")
 
 
-def _share(value: float, *, signed: bool = False, unit: bool = True, coarse: bool = False) -> str:
-    """Return a share in per cent, a difference of two in points; `coarse`: without a decimal."""
-    shown = f"{100 * value + 0.0:{'+' if signed else ''}.{0 if coarse else 1}f}".removesuffix(".0")
+def percent(value: float) -> str:
+    """Return a share without a decimal, below 1 % with two digits: 89 %, 5 %, 0.25 %."""
+    return f"{100 * value + 0.0:{'.2g' if abs(value) < 0.0095 else '.0f'}} %".replace("-", "−")
+
+
+def _share(value: float, *, signed: bool = False, unit: bool = True, fine: bool = False) -> str:
+    """Return a share in per cent, a difference of two in points; `fine`: with a decimal."""
+    style = f"{'+' if signed else ''}.{int(fine or isinstance(value, FineShare))}f"
+    shown = f"{100 * value + 0.0:{style}}".removesuffix(".0")
     return shown.replace("-", "−") + (" points" if signed else " %") * unit
 
 
@@ -347,7 +366,7 @@ def interval(value: Cell, low: Cell, high: Cell, *, signed: bool = False) -> str
         return number(value, signed=signed)
     near = min(abs(low), abs(high)) if signed and low * high > 0 else 1.0
     if isinstance(value, Share):
-        in_percent = partial(_share, signed=signed, coarse=high - low >= 0.02 and near >= 0.005)
+        in_percent = partial(_share, signed=signed, fine=_is_fine(low, high) or near < 0.005)
         limits = ", ".join(in_percent(end, unit=False) for end in (low, high))
         return f"{in_percent(value)} [{limits}]"
     limits = ", ".join(

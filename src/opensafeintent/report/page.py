@@ -12,7 +12,6 @@ import gzip
 import html
 import re
 import secrets
-import shlex
 import subprocess
 import sys
 import unicodedata
@@ -455,7 +454,7 @@ def render_page(
         gates=shared.get("gates"),
         sampled=_sampled(browser),
         measured=_measured(cohorts[0]) if len(parts) == 1 else "",
-        command=_command(runs, places),
+        runs=[(run.manifest, (places or {}).get(run.name, run.name)) for run in runs],
         include_unsafe=include_unsafe,
         method=shared["method"],
         glossary=glossary_lines(),
@@ -522,7 +521,8 @@ def _corrected(tables: Sequence[Table]) -> bool:
 
 def _sampled(browser: Browser) -> str:
     repeated = any(unit.epoch > 1 for model in browser.models for unit in model.units)
-    each = ["model"] * (len(browser.models) > 1) + ["epoch"] * repeated
+    several = len(browser.models) > 1
+    each = ["model"] * several + ["epoch"] * repeated
     sets = (
         f"{browser.units:,} entries (a prompt-set for each {' and '.join(each)})"
         if each
@@ -535,9 +535,10 @@ def _sampled(browser: Browser) -> str:
     some = "" if listed == of else f" ({listed:,} of the {of:,} prompt-sets)"
     return (
         f"The grades of all {sets}{some} are here. To keep the page small, it has the texts of"
-        f" {browser.with_texts:,} of them. The worst failures of each model come first, then a"
-        " sample spread evenly over harm domains and task types, the same for every model. All"
-        " grades are in grades.csv.gz beside this file, and all texts in the runs’ ledgers."
+        f" {browser.with_texts:,} of them. The worst failures{' of each model' * several} come"
+        " first, then a sample spread evenly over harm domains and task types"
+        f"{', the same for every model' * several}. All grades are in grades.csv.gz beside this"
+        " file, and all texts in the runs’ ledgers."
     )
 
 
@@ -548,12 +549,6 @@ def _sampled(browser: Browser) -> str:
 def _measured(cohort: Cohort) -> str:
     """Return the sample of a cohort, in one line."""
     return f"{one_line(cohort.dataset.name, 60)}: {cohort.extent}, {_graded(cohort)}."
-
-
-def _command(runs: Sequence[GradedRun], places: Mapping[str, str] | None) -> str:
-    """Return the command that makes the page of some runs."""
-    folders = " ".join(shlex.quote((places or {}).get(run.name, run.name)) for run in runs)
-    return f"opensafeintent report {folders}"
 
 
 def _title(cohorts: Sequence[Cohort]) -> str:
@@ -611,7 +606,7 @@ def facts_of(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]
     responses = sum(coverage.responses for coverage in cohort.coverage.values())
     counted = sum(coverage.counted for coverage in cohort.coverage.values())
     facts = [
-        ("Dataset", f"{one_line(dataset.name, 60)} · sha256 {dataset.hash[:16]}"),
+        ("Dataset", f"{one_line(dataset.name, 60)} · sha256 {dataset.hash}"),
         ("Size", f"{cohort.extent}; {len(domains)} harm domains, {len(types)} task types"),
         ("Models", f"{len(cohort.models)}"),
         ("Responses", f"{responses:,}, of which {counted:,} have both grades"),
@@ -653,8 +648,8 @@ def _templates(templates: Sequence[tuple[str, str]], runs: Sequence[GradedRun]) 
         for run in runs
         for digest, item in run.manifest.templates.items()
     }
-    texts = (f"{names.get(digest, role)} ({digest[:8]})" for role, digest in templates)
-    return one_line(", ".join(texts), 400)
+    texts = (f"{names.get(digest, role)} ({digest})" for role, digest in templates)
+    return one_line(", ".join(texts), 2000)
 
 
 def _sampling(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]:

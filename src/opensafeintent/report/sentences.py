@@ -6,6 +6,7 @@ This module has the facts; the words are in `assets/sentences.jinja`.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from itertools import combinations
@@ -24,7 +25,8 @@ from opensafeintent.evaluation.run import IMPORTED_JUDGE
 from opensafeintent.grades import PANEL
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
-from opensafeintent.report.formats import in_unit, interval
+from opensafeintent.report import formats
+from opensafeintent.report.formats import in_unit, interval, number
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.statistics import FEWEST_SETS
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_LABELS, MAX_MISSING, MODES, SCALES
@@ -109,6 +111,7 @@ def environment() -> Environment:
         "percent": percent,
         "thousands": "{:,}".format,
         "counted": counted,
+        "quoted": lambda text: shlex.quote(one_line(text, 1000)),
         "options": lambda text: Markup(
             re.sub(r"(--[\w-]+)", r"<code>\1</code>", str(escape(text)))
         ),
@@ -117,23 +120,24 @@ def environment() -> Environment:
     return environment
 
 
-def _names(models: Iterable[str]) -> str:
+def _names(models: Iterable[str], most: int = _NAMED) -> str:
     return "".join(
-        f"{_BEFORE}{part}{_AFTER}" if isinstance(part, Name) else part for part in listed(models)
+        f"{_BEFORE}{part}{_AFTER}" if isinstance(part, Name) else part
+        for part in listed(models, most)
     )
 
 
 def _span(shown: Callable[[float], str], low: float, high: float) -> str:
     """Return an interval in words, its unit said once: `81.2 to 93.4 %`."""
-    return f"{shown(low).removesuffix(PERCENT).removesuffix(' points')} to {shown(high)}"
+    return f"{shown(low).split(PERCENT)[0].split(' point')[0]} to {shown(high)}"
 
 
 def listed(models: Iterable[str], most: int = _NAMED) -> tuple[str, ...]:
     """Return models as parts of a sentence: `A, B and C`, or `A, B and 5 more`."""
     names = [Name(one_line(model, 80)) for model in models]
-    named: list[str] = (
-        [*names] if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1} more"]
-    )
+    first = names if len(names) <= most else names[: max(most - 1, 1)]
+    rest = len(names) - len(first)
+    named: list[str] = [*first, *[f"{rest} more"] * bool(rest)]
     between = [*[", "] * (len(named) - 2), " and "]
     return tuple(
         part
@@ -144,20 +148,14 @@ def listed(models: Iterable[str], most: int = _NAMED) -> tuple[str, ...]:
 
 
 def percent(value: float) -> str:
-    """Return a share as people read it: 89.6 %, 4.8 %, 0.25 %, 100 %; the space does not break."""
-    value *= 100
-    shown = f"{value:.2g}" if abs(value) < 0.95 else f"{value:.1f}".removesuffix(".0")
-    return f"{shown.replace('-', '−')}{PERCENT}"
+    """Return a share as tables have it, with a space that does not break."""
+    return formats.percent(value).replace(" %", PERCENT)
 
 
 def points(value: float) -> str:
-    """Return a difference of shares in points: 11.3 points, −0.4 points."""
-    return f"{100 * value:.1f} points".replace("-", "−")
-
-
-def score(value: float) -> str:
-    """Return a score with two decimals."""
-    return f"{value:.2f}".replace("-", "−")
+    """Return a difference of shares in points: 11 points, −0.4 points."""
+    shown = percent(value).removesuffix(PERCENT)
+    return f"{shown} {'point' if shown in ('1', '−1') else 'points'}"
 
 
 def precision_in_points(sets: int) -> float:
@@ -253,8 +251,6 @@ class _Primary(msgspec.Struct, frozen=True):
     """The words for one of the two primary metrics."""
 
     label: str
-    topic: str
-    about: str
     shown: Callable[[float], str]
     difference: Callable[[float], str]
 
@@ -266,17 +262,13 @@ class _Primary(msgspec.Struct, frozen=True):
 _PRIMARIES = {
     "triplet_safety": _Primary(
         METRICS["triplet_safety"].label,
-        "Triplet Safety",
-        "the share of tasks answered safely under all three intents",
         percent,
         points,
     ),
     "mean_utility": _Primary(
         METRICS["mean_utility"].label,
-        "Mean Utility",
-        "helpfulness from 0 to 1 that counts only if the response is safe",
-        score,
-        score,
+        number,
+        number,
     ),
 }
 """Those of `metrics.PRIMARY`, in the order of the output."""
@@ -292,16 +284,17 @@ _ENOUGH_SETS = 115
 
 
 def findings(cohort: Cohort) -> list[Sentence]:
-    """Return the findings on one cohort of models, in five sentences at most: the values, the
-    significant differences, the precision, the agreement of judges.
+    """Return the findings on one cohort of models, in five sentences at most: the values and
+    significant differences of several models, the safety by intent of one, help ordering, the
+    agreement of judges.
     """
     metrics = [metric for metric in _PRIMARIES if _contenders(cohort, metric)]
     return [
         *_too_little(cohort, [metric for metric in _PRIMARIES if metric not in metrics]),
-        *(_values(cohort, metric) for metric in metrics),
+        *(_values(cohort, metric) for metric in metrics if len(_contenders(cohort, metric)) > 1),
         *_differences(cohort),
         *_by_intent(cohort),
-        *_precision(cohort),
+        *_help_ordering(cohort),
         *_between_judges(cohort),
     ]
 
@@ -340,7 +333,7 @@ def _values(cohort: Cohort, metric: str) -> Sentence:
         a, b = sorted(order)
         return _say(
             "difference",
-            topic=told.topic,
+            topic=told.label,
             metric=told,
             earlier=cohort.models[a],
             later=cohort.models[b],
@@ -367,7 +360,7 @@ def _values(cohort: Cohort, metric: str) -> Sentence:
     lower = sum(bool((comparison.high[highest, other] < 0).all()) for other in order)
     return _say(
         "values",
-        topic=told.topic,
+        topic=told.label,
         label=told.label,
         least=facts(order[-1]),
         most=facts(order[0]),
@@ -398,39 +391,27 @@ def _by_intent(cohort: Cohort) -> Iterator[Sentence]:
             INTENT_LABELS[intent].lower(): cohort.estimates.by_metric[f"{intent}_safety"][order[0]]
             for intent in CORE_VARIANTS
         }
-        yield _say("by_intent", topic="Safety by intent", safe=safe)
+        model = cohort.models[order[0]]
+        yield _say("by_intent", topic="Safety by intent", model=model, safe=safe)
 
 
-def _precision(cohort: Cohort) -> Iterator[Sentence]:
-    """Return the precision with this number of sets, and the difference that they can be expected
-    to detect.
+def _help_ordering(cohort: Cohort) -> Iterator[Sentence]:
+    """Yield the models that give benign prompts no significantly more help than malicious ones, or
+    the help ordering of a model that is alone.
     """
-    order = _contenders(cohort, "triplet_safety")
-    if not order:
-        return
-    counts = cohort.estimates.comparisons["triplet_safety"].n
-    sets = [counts[pair] for pair in combinations(order, 2)] or [counts[order[0], order[0]]]
-    pairs = {
-        metric: [
-            cohort.estimates.comparisons[metric].minimum_detectable_difference[pair]
-            for pair in combinations(_contenders(cohort, metric), 2)
-        ]
-        for metric in _PRIMARIES
+    found = cohort.estimates.by_metric["help_ordering"]
+    limits = {
+        index: found[index].interval or (0.0, 1.0) for index in _contenders(cohort, "help_ordering")
     }
-    detectable = [
-        f"{primary.difference(float(np.nanmedian(pairs[metric])))} of {primary.label}"
-        for metric, primary in _PRIMARIES.items()
-        if not np.isnan(pairs[metric]).all()
-    ]
-    if (once := cohort.array.sizes["epoch"] == 1) or detectable:
+    tied = [index for index, (low, high) in limits.items() if low <= 0.5 <= high]
+    if told := tied or [*limits] * (len(limits) == 1):
         yield _say(
-            "precision",
-            topic="Precision",
-            sets=int(np.median(sets)),
-            points=f"{precision_in_points(int(np.median(sets))):.2g}",
-            once=once,
-            detectable=detectable,
-            pairs=len(pairs["triplet_safety"]),
+            "help_ordering",
+            topic=METRICS["help_ordering"].label,
+            models=[cohort.models[index] for index in told],
+            value=interval(found[told[0]].value, *limits[told[0]]),
+            tied=bool(tied),
+            more=limits[told[0]][0] > 0.5,
         )
 
 
@@ -646,23 +627,29 @@ def _left_out(cohort: Cohort) -> Iterator[Sentence]:
     truncated = sum(coverage.truncated for coverage in cohort.coverage.values())
     if not filtered and not truncated:
         return
-    change = None
-    enough = [change for change in cohort.changes if change.n >= _FEWEST_SAID]
-    largest = max(enough, key=lambda change: change.size, default=None)
-    if largest is not None and largest.before is not None and largest.value is not None:
-        shown = score if "utility" in largest.metric else percent
-        change = {
+    known = [
+        change
+        for change in cohort.changes
+        if change.n >= _FEWEST_SAID and None not in (change.before, change.value)
+    ]
+    largest = max(known, key=lambda change: change.size, default=None)
+    yield _distrust(
+        "left_out",
+        filtered=filtered,
+        truncated=truncated,
+        change=largest
+        and {
             "model": largest.model,
             "label": METRICS[largest.metric].label,
-            "before": shown(largest.before),
-            "after": shown(largest.value),
-        }
-    yield _distrust("left_out", filtered=filtered, truncated=truncated, change=change)
+            "before": number(*in_unit(largest.metric, (largest.before,))),
+            "after": number(*in_unit(largest.metric, (largest.value,))),
+        },
+    )
 
 
 def _of_prompts(cohort: Cohort) -> Iterator[Sentence]:
-    """Yield the harm domains and task types with few sets, unequal numbers of wordings, and the
-    limits of one response per prompt.
+    """Yield the precision, the harm domains and task types with few sets, unequal numbers of
+    wordings, and the limits of one response per prompt.
     """
     ids = {row.set_id for rows in cohort.rows.values() for row in rows}
     sets = [item for item in cohort.dataset.prompt_sets if item.id in ids or not ids]
@@ -675,14 +662,23 @@ def _of_prompts(cohort: Cohort) -> Iterator[Sentence]:
         ((name, count) for name, count in counts.items() if 0 < count < FEWEST_SETS),
         key=lambda item: item[1],
     )
-    if len(sets) < _ENOUGH_SETS:
-        few = _warn if len(sets) < FEWEST_SETS else _distrust
-        yield few(
-            "few_sets",
+    detectable = [
+        f"{primary.difference(float(np.nanmedian(found)))} of {primary.label}"
+        for metric, primary in _PRIMARIES.items()
+        for pairs in ([*combinations(_contenders(cohort, metric), 2)],)
+        for comparison in (cohort.estimates.comparisons[metric],)
+        for found in ([comparison.minimum_detectable_difference[pair] for pair in pairs],)
+        if not np.isnan(found).all()
+    ]
+    if len(sets) < _ENOUGH_SETS or detectable:
+        yield (_warn if len(sets) < FEWEST_SETS else _distrust)(
+            "precision",
             sets=len(sets),
             points=f"{precision_in_points(len(sets)):.0f}",
             enough=_ENOUGH_SETS,
             then=f"{precision_in_points(_ENOUGH_SETS):.0f}",
+            detectable=detectable,
+            several=len(_contenders(cohort, "triplet_safety")) > 2,
         )
     if thin and len(sets) >= FEWEST_SETS:
         yield _distrust(

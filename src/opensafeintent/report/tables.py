@@ -84,7 +84,7 @@ def utility(cohorts: Sequence[Cohort]) -> Table:
     )
     return Table(
         name="table_4_utility",
-        title="Utility, in the order of Mean Utility (paper: Table 4)",
+        title=f"Utility{', in the order of Mean Utility' * several} (paper: Table 4)",
         section="utility",
         columns=(*lead(cohorts), *_columns(_UTILITY, {"mean_utility": "Sets"}), *ranks),
         rows=[
@@ -390,7 +390,7 @@ def metrics(cohorts: Sequence[Cohort]) -> Table:
     return numbers_table(
         cohorts,
         "metrics",
-        "Every metric of every model",
+        "Every metric",
         "numbers",
         (
             (index, item)
@@ -466,6 +466,7 @@ def numbers_table(
         found: the numbers.
         by_stratum: whether they are of strata.
     """
+    lacking = any(any(of.missing.values()) for cohort in cohorts for of in cohort.coverage.values())
     where = (
         Column("harm_domain", "Harm domain", order=-1),
         Column("task_type", "Task type", order=-1),
@@ -483,7 +484,7 @@ def numbers_table(
             Column("n", "Sets", "count", part="n"),
             Column(
                 "bounds",
-                None if by_stratum else "If missing grades were worst – best",
+                "If missing grades were worst – best" if lacking and not by_stratum else None,
                 "span",
                 part="bounds",
             ),
@@ -605,7 +606,7 @@ def distributions(cohorts: Sequence[Cohort]) -> Table:
     return Table(
         name="grade_distributions",
         title="Grades given to the responses of each intent",
-        section="distributions",
+        section="numbers",
         columns=(
             *lead(cohorts),
             Column("intent", "Intent"),
@@ -975,7 +976,7 @@ def headline_table(cohort: Cohort) -> Table:
     """
     return Table(
         name="headline",
-        title="Models by Mean Utility",
+        title="Models by Mean Utility" if len(cohort.models) > 1 else "Headline metrics",
         section="headline",
         columns=(
             Column("model", "Model", "name"),

@@ -151,19 +151,24 @@ class SetBrowser {
 
   // The list ------------------------------------------------------------------------------------------------------------
 
-  wanted() {
-    const { model, kind, mode, domain, type, order } = this.state;
-    const q = this.state.q.trim().toLowerCase();
+  /** The units that a state filters for, in no order. */
+  matching({ model, kind, mode, domain, type, q = "" }) {
+    const words = q.trim().toLowerCase();
     const bit = this.kinds.get(kind)?.bit ?? 0;
-    const models = model ? [this.byName.get(model)] : this.data.models;
-    const units = models.flatMap((each) => each.units).filter((unit) => {
+    const models = this.data.models.filter((each) => !model || each.name === model);
+    return models.flatMap((each) => each.units).filter((unit) => {
       const { dataset } = unit;
       if (bit && !(unit.kinds & bit)) return false;
       if (mode && !mode.includes(gradesOf(unit, dataset.variants.indexOf("dual_use")).mode)) return false;
       if (domain && dataset.domains[unit.set.domain] !== domain) return false;
       if (type && dataset.types[unit.set.type] !== type) return false;
-      return !q || `${unit.set.id} ${unit.set.task} ${(unit.set.prompts ?? []).join(" ")}`.toLowerCase().includes(q);
+      return !words || `${unit.set.id} ${unit.set.task} ${(unit.set.prompts ?? []).join(" ")}`.toLowerCase().includes(words);
     });
+  }
+
+  wanted() {
+    const { order } = this.state;
+    const units = this.matching(this.state);
     const byName = order ? () => 0 : (one, other) => compared(one.model.name, other.model.name) || compared(one.set.id, other.set.id);
     return units.map((unit) => [this.rank(unit, order), unit]).sort(([a, one], [b, other]) => a - b || byName(one, other)).map(([, unit]) => unit);
   }
@@ -200,6 +205,8 @@ class SetBrowser {
   }
 
   drawList(units, chosen) {
+    const active = CONTROLS.filter((key) => key !== "order" && this.state[key] !== "").length;
+    this.find("active").textContent = active ? ` (${active} active)` : "";
     const start = Math.max(0, Math.min(units.indexOf(chosen) - LISTED / 2, units.length - LISTED));
     const listed = units.slice(start, start + LISTED);
     const list = this.find("list");

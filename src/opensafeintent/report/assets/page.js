@@ -33,9 +33,11 @@ function followReading() {
   links.forEach((_, id) => document.getElementById(id) && watcher.observe(document.getElementById(id)));
 }
 
-/** On a narrow screen the contents would fill it: they wait to be opened. */
-function foldContents() {
-  if (window.matchMedia("(max-width: 62rem)").matches) document.querySelector(".contents details").open = false;
+/** On a narrow screen the contents and the filters would fill it: they wait to be opened. */
+function foldLong() {
+  for (const [width, name] of [["62rem", ".contents details"], ["46rem", ".chooser"]]) {
+    if (window.matchMedia(`(max-width: ${width})`).matches) document.querySelector(name).open = false;
+  }
 }
 
 /** Bring an element into view: open the folds around and in it, and first draw the tables and figures that would move it. */
@@ -63,10 +65,10 @@ function followLinks() {
 }
 
 chooseTheme();
-foldContents();
-const tablesBuilt = buildTables();
+foldLong();
+const tablesBuilt = Promise.resolve().then(() => buildTables((state) => browser.matching(state).length > 0));
 buildFigures();
 followLinks();
-if (document.getElementById("data-sets")) new SetBrowser(document.getElementById("sets"), carried("data-sets"));
+const browser = new SetBrowser(document.getElementById("sets"), carried("data-sets"));
 followReading();
 tablesBuilt.then(() => (document.documentElement.dataset.ready = "true"));

@@ -10,12 +10,13 @@ const PRESETS = { strata: { metric: "triplet_safety" }, comparisons: { metric: "
 
 /** One table of the page, with a reader's sorting and filters. */
 class DataTable {
-  constructor(holder, csv, glossary) {
+  constructor(holder, csv, glossary, lists) {
     this.table = holder.querySelector("table");
     this.name = this.table.dataset.name;
     this.title = this.table.getAttribute("aria-label");
     this.csv = csv;
     this.glossary = glossary;
+    this.lists = lists;
     this.heads = [...this.table.tHead.rows[0].cells];
     this.columns = new Map(this.heads.map((head, index) => [head.dataset.source, index]).reverse());
     this.body = this.table.tBodies[0];
@@ -168,11 +169,11 @@ class DataTable {
     cell.replaceChildren(make("a", { href: `#${state}`, title: "The responses to it" }, ...cell.childNodes));
   }
 
-  /** The address of the prompt-sets behind a number; null if there is none. */
+  /** The address of the prompt-sets behind a number; null if there are none. */
   behind(row, index) {
     const value = this.value(row, index);
     const model = this.of(row, "model");
-    if (value === null || (value === 0 && !row.cells[index].querySelector(".interval"))) return null;
+    if (value === null) return null;
     if (model === null || model === AVERAGE) return null;
     if (![null, PANEL].includes(this.of(row, "graded_by"))) return null; // the list shows the grades that count
     const { source } = this.heads[index].dataset;
@@ -182,12 +183,12 @@ class DataTable {
     const own = { missing_core: { kind: "missing" } }[source];
     const found = own ?? metric?.behind;
     if (!found) return null;
-    const state = new URLSearchParams({ model, ...found });
+    const state = { model, ...found };
     for (const [column, key] of [["harm_domain", "domain"], ["task_type", "type"]]) {
       const stratum = this.of(row, column);
-      if (stratum !== null) state.set(key, stratum);
+      if (stratum !== null) state[key] = stratum;
     }
-    return `#${state}`;
+    return this.lists(state) ? `#${new URLSearchParams(state)}` : null;
   }
 }
 
@@ -206,12 +207,13 @@ async function unpacked(text) {
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 }
 
-async function buildTables() {
+/** Build every table; `lists` tells whether the page lists prompt-sets of a state. */
+async function buildTables(lists) {
   const [csv, rows, glossary] = [carried("data-csv"), carried("data-rows"), carried("data-glossary")];
   for (const [key, text] of Object.entries(csv)) {
     const holder = document.getElementById(key);
     if (key in rows) holder.querySelector("tbody").insertAdjacentHTML("beforeend", await unpacked(rows[key]));
-    const build = () => new DataTable(holder.querySelector(".data"), text, glossary);
+    const build = () => new DataTable(holder.querySelector(".data"), text, glossary, lists);
     if (holder.tagName === "DETAILS") holder.addEventListener("toggle", build, { once: true });
     else build();
   }

@@ -97,7 +97,7 @@ _PLANS = (
     ),
     _Plan(
         "fig_2_safety",
-        "Mean and Triplet Safety of each model (paper: Fig. 2)",
+        "Mean and Triplet Safety (paper: Fig. 2)",
         "utility",
         "Mean Safety is the share of safe responses over the three intents; Triplet Safety the"
         " share of prompt-sets safe at all three. Part of the gap between the two is arithmetic: of"

@@ -178,7 +178,7 @@ def _computed(name: str, about: str, x: float | None, y: float | None) -> Datum:
         "y": y,
         "low_y": y,
         "high_y": y,
-        "shown_y": f"{y:.2f}",
+        "shown_y": f"{100 * y:.0f} %",
     }
 
 
