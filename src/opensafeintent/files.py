@@ -212,10 +212,12 @@ def any_json(text: str) -> Any:
 
 
 def _other(location: str, what: str, error: Exception) -> InputError:
-    # without Python's advice on how to lift its limit on digits
-    complaint = str(error).partition("; use sys.set_int_max_str_digits")[0]
-    if isinstance(error, RecursionError):
-        complaint = "nested too deeply"
+    complaint = (
+        "nested too deeply"
+        if isinstance(error, RecursionError)
+        # without Python's advice on how to lift its limit on digits
+        else str(error).partition("; use sys.set_int_max_str_digits")[0]
+    )
     return InputError(f"{location}: not {what}: {one_line(complaint, 400)}")
 
 

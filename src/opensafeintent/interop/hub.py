@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.errors import InputError, nearest
+from opensafeintent.errors import InputError, counted, nearest
 from opensafeintent.files import make_private_folder, read_text, write_private
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import HEADLINES
@@ -291,10 +291,10 @@ def _card(dataset: Dataset, publication: Publication, *, title: str, canary: str
             "size": size_category(len(dataset)),
             "configs": [(Plain(table.name), Plain(table.path)) for table in _TABLES],
             "prompts": Plain(
-                _counted(sum(len(item.wordings()) for item in dataset.prompt_sets), "prompt")
+                counted(sum(len(item.wordings()) for item in dataset.prompt_sets), "prompt")
             ),
-            "sets": Plain(_counted(len(dataset), "prompt-set")),
-            "filled": Plain(f"{filled:,} of {_counted(len(dataset.taxonomy.cells), 'cell')}"),
+            "sets": Plain(counted(len(dataset), "prompt-set")),
+            "filled": Plain(f"{filled:,} of {counted(len(dataset.taxonomy.cells), 'cell')}"),
             "hash": Plain(dataset.hash),
             "repo": Plain(publication.repo or "OWNER/NAME"),
             "own_taxonomy": dataset.taxonomy.name if dataset.taxonomy != default_taxonomy() else "",
@@ -312,10 +312,6 @@ def _card(dataset: Dataset, publication: Publication, *, title: str, canary: str
             "canary_field": Plain(_CANARY),
         },
     )
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def _cells(dataset: Dataset) -> str:
@@ -340,7 +336,7 @@ def _sources(dataset: Dataset, canary: str) -> list[tuple[str, Plain]]:
         if item.source
     )
     return [
-        (source[:200], Plain(_counted(count, "set")))
+        (source[:200], Plain(counted(count, "set")))
         for source, count in counts.most_common(_MOST_SOURCES)
         if source
     ]

@@ -13,6 +13,7 @@ from opensafeintent.calls.scripted import is_baseline
 from opensafeintent.construction.controls import DatasetCheck
 from opensafeintent.construction.folder import BuildManifest
 from opensafeintent.construction.pipeline import Built
+from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.record import (
@@ -26,7 +27,6 @@ from opensafeintent.promptsets.record import (
 )
 from opensafeintent.report.formats import Column, Table, to_markdown
 from opensafeintent.report.page import asset
-from opensafeintent.report.sentences import counted
 from opensafeintent.report.tables import Costs, cost_tables
 from opensafeintent.taxonomy import default_taxonomy
 

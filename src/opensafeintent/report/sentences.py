@@ -19,6 +19,7 @@ from markupsafe import Markup, escape
 from opensafeintent.analysis.cohort import Cohort, checked_judges
 from opensafeintent.analysis.judges import headline_audits, same_maker
 from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE, contenders
+from opensafeintent.errors import counted
 from opensafeintent.evaluation.run import IMPORTED_JUDGE
 from opensafeintent.grades import PANEL
 from opensafeintent.hostile import one_line
@@ -140,11 +141,6 @@ def listed(models: Iterable[str], most: int = _NAMED) -> tuple[str, ...]:
         for part in pair
         if part
     )
-
-
-def counted(number: int, thing: str) -> str:
-    """Return a number with its noun: `1 seed`, `2 seeds`."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def percent(value: float) -> str:

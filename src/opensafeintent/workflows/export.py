@@ -16,7 +16,7 @@ import msgspec
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import WITHHELD
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, install_extra
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import written_beside
 from opensafeintent.grades import NOT_GRADED
@@ -178,7 +178,7 @@ def _write_parquet(columns: Sequence[str], lines: Lines, file: IO[bytes]) -> Non
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise InputError('Parquet needs an extra: pip install "opensafeintent[parquet]"') from error
+        raise InputError(f"Parquet needs an extra: {install_extra('parquet')}") from error
     types = {"Int64": pa.int64(), "boolean": pa.bool_(), "object": pa.string()}
     schema = pa.schema({name: types[column_type(name)] for name in columns})
     rest = iter(lines)
