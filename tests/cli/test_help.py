@@ -56,16 +56,24 @@ def test_options_stand_under_the_headings_of_what_they_are_about() -> None:
         assert {"Judges", "Budget and execution"} <= sections(helped(command)).keys()
 
 
-@pytest.mark.parametrize("name", ["evaluate", "grade", "report"])
-def test_three_examples_come_first_and_can_be_typed(name: str) -> None:
-    text = helped(name)
+FEWER = {"models": 1, "demo": 2, "annotate import": 2, "dataset template": 2, "ledger merge": 2}
+"""Examples of the commands that have less than three uses."""
+
+
+@pytest.mark.parametrize(
+    "path", [path for path, command in COMMANDS.items() if not isinstance(command, click.Group)]
+)
+def test_examples_come_first_and_can_be_typed(path: str) -> None:
+    text = helped(path)
     lines = sections(text)["Examples"].strip().splitlines()
-    assert len(lines) == 3 and text.index("Examples:") < text.index("Options:")
+    assert len(set(lines)) == FEWER.get(path, 3)
+    assert text.index("Examples:") < text.index("Options:")
     for line in lines:
-        program, command, *words = shlex.split(line)
-        assert (program, command) == ("opensafeintent", name)
-        with COMMANDS[name].make_context(name, words) as context:
-            assert context.params
+        program, *words = shlex.split(line)
+        named, words = words[: len(path.split())], words[len(path.split()) :]
+        assert (program, " ".join(named)) == ("opensafeintent", path)
+        with COMMANDS[path].make_context(path, words):  # it parses them, and refuses what is wrong
+            pass
 
 
 def test_help_fits_a_terminal_and_no_summary_is_cut() -> None:

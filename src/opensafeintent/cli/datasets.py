@@ -85,7 +85,16 @@ def dataset_group() -> None:
     """
 
 
-@command(dataset_group, "info", "Data")
+@command(
+    dataset_group,
+    "info",
+    "Data",
+    examples=(
+        "opensafeintent dataset info starter",
+        "opensafeintent dataset info my.jsonl",
+        "opensafeintent dataset info hf:owner/name",
+    ),
+)
 @click.argument("name", type=NAME)
 def dataset_info_command(data: Data, name: str) -> None:
     """Show counts per cell, lengths, and the dataset's hash."""
@@ -95,7 +104,16 @@ def dataset_info_command(data: Data, name: str) -> None:
     show_dataset_info(dataset_info(name, data.taxonomy, data.max_rows), name)
 
 
-@command(dataset_group, "validate", "Data")
+@command(
+    dataset_group,
+    "validate",
+    "Data",
+    examples=(
+        "opensafeintent dataset validate my.jsonl",
+        "opensafeintent dataset validate my.csv",
+        "opensafeintent dataset validate my.csv --taxonomy taxonomy.toml",
+    ),
+)
 @click.argument("name", type=NAME)
 def dataset_validate_command(data: Data, name: str) -> None:
     """Check every record, and list every problem with its line."""
@@ -110,7 +128,16 @@ def dataset_validate_command(data: Data, name: str) -> None:
     say_next("opensafeintent dataset check", name)
 
 
-@command(dataset_group, "convert", "Data")
+@command(
+    dataset_group,
+    "convert",
+    "Data",
+    examples=(
+        "opensafeintent dataset convert my.csv --out my.jsonl",
+        "opensafeintent dataset convert my.jsonl --out my.parquet",
+        "opensafeintent dataset convert hf:owner/name --out theirs.jsonl",
+    ),
+)
 @click.argument("name", type=NAME)
 @click.option(
     "--out", type=PATH, required=True, metavar="FILE", help="File to write (.jsonl or .parquet)."
@@ -124,7 +151,15 @@ def dataset_convert_command(data: Data, name: str, out: Path) -> None:
     say_next("opensafeintent dataset check", out)
 
 
-@command(dataset_group, "template", "Data")
+@command(
+    dataset_group,
+    "template",
+    "Data",
+    examples=(
+        "opensafeintent dataset template my.csv",
+        "opensafeintent dataset template my.csv --taxonomy taxonomy.toml",
+    ),
+)
 @click.argument("out", type=PATH, metavar="FILE")
 def dataset_template_command(data: Data, out: Path) -> None:
     """Write a CSV file to fill in, with one example. FILE ends in .csv."""
@@ -134,7 +169,16 @@ def dataset_template_command(data: Data, out: Path) -> None:
     click.echo(terminal_safe(f"{out}: fill it in, then: opensafeintent dataset validate {out}"))
 
 
-@command(dataset_group, "dedup", "Data")
+@command(
+    dataset_group,
+    "dedup",
+    "Data",
+    examples=(
+        "opensafeintent dataset dedup my.jsonl --out kept.jsonl",
+        "opensafeintent dataset dedup my.jsonl --out kept.jsonl --threshold 0.6",
+        "opensafeintent dataset dedup my.jsonl --out kept.jsonl --rule authors",
+    ),
+)
 @click.argument("name", type=NAME)
 @click.option(
     "--out",
@@ -196,7 +240,16 @@ def dataset_dedup_command(
     say_next("opensafeintent dataset check", out)
 
 
-@command(dataset_group, "check", "Data")
+@command(
+    dataset_group,
+    "check",
+    "Data",
+    examples=(
+        "opensafeintent dataset check starter",
+        "opensafeintent dataset check my.jsonl --out checked",
+        "opensafeintent dataset check hf:owner/name --out checked",
+    ),
+)
 @click.argument("name", type=NAME)
 @click.option(
     "--out", type=PATH, metavar="DIR", help="Write check.md, check.json and tables/ there."
@@ -216,7 +269,16 @@ def dataset_check_command(data: Data, name: str, out: Path | None, seed: int | N
     say_next("opensafeintent evaluate MODEL --judge MODEL --dry-run --dataset", name)
 
 
-@command(dataset_group, "export", "Data")
+@command(
+    dataset_group,
+    "export",
+    "Data",
+    examples=(
+        "opensafeintent dataset export my.jsonl hub-folder",
+        "opensafeintent dataset export my.jsonl hub-folder --repo me/my-set",
+        "opensafeintent dataset export my.jsonl hub-folder --license cc-by-4.0",
+    ),
+)
 @click.argument("name", type=NAME)
 @click.argument("folder", type=PATH, required=False, metavar="DIR")
 @click.option(
