@@ -127,7 +127,7 @@ def test_what_so_many_prompt_sets_cannot_show_is_said_before_the_first_call(tmp_
     told = " ".join((ran.out + ran.err).split())
     assert "42 prompt-sets cannot give the answer 'yes', whatever they show: 107 are needed" in told
     assert (
-        "precision: 42 prompt-sets give Triplet Safety within ± 15 points or better (95 % CI)"
+        "precision with 42 prompt-sets: Triplet Safety within ± 15 points or better (95 % CI)"
         in told
     )
     assert ask(tmp_path / "run", "triplet_safety >= 0.95", models=(GOOD,)).code == 5

@@ -13,7 +13,7 @@ import click
 import opensafeintent
 from opensafeintent.cli.datasets import build_command, dataset_group
 from opensafeintent.cli.options import PATH, command, say_next
-from opensafeintent.errors import EXIT_CODES, EXIT_ORDER
+from opensafeintent.errors import EXIT_CODES, EXIT_ORDER, counted
 from opensafeintent.hostile import one_line, terminal_safe
 
 if TYPE_CHECKING:
@@ -107,10 +107,10 @@ def annotate_import_command(settings: ImportAnnotationsSettings) -> None:
     imported = opensafeintent.import_annotations(settings)
     for one in imported.returns:
         _say(
-            f"{one.annotator}: {one.items:,} items, {one.complete:,} complete, {one.begun:,} begun;"
-            f" {one.unsure:,} answers are unsure"
+            f"{one.annotator}: {counted(one.items, 'item')}, {one.complete:,} complete,"
+            f" {one.begun:,} begun; {counted(one.unsure, 'answer')} unsure"
         )
-    _say(f"{settings.out}: {len(imported.labels):,} labels")
+    _say(f"{settings.out}: {counted(len(imported.labels), 'label')}")
     say_next("opensafeintent agreement", settings.out)
 
 
@@ -133,6 +133,8 @@ def agreement_command(settings: AgreementSettings) -> None:
     if settings.run is not None:
         labels = [word for path in settings.labels for word in ("--human-labels", path)]
         say_next("opensafeintent report", settings.run, *labels, "--open")
+    else:
+        say_next("opensafeintent evaluate MODEL --judge MODEL --dataset DATASET --dry-run")
 
 
 def _say(text: str) -> None:
@@ -141,9 +143,9 @@ def _say(text: str) -> None:
 
 def _show_export(study: ExportedStudy) -> None:
     key = study.key
-    what = "prompt-sets" if key.kind == "dataset_quality" else "responses"
+    what = "prompt-set" if key.kind == "dataset_quality" else "response"
     _say(
-        f"Study {key.study}: {len(key.items):,} {what} of {one_line(key.dataset)} (sha256"
+        f"Study {key.study}: {counted(len(key.items), what)} of {one_line(key.dataset)} (sha256"
         f" {key.dataset_hash[:8]})"
     )
     for reason, count in study.left_out.items():
@@ -157,8 +159,9 @@ def _show_export(study: ExportedStudy) -> None:
         f"Hand each annotator a page or a sheet, and keep {study.key_path} to yourself: it says"
         " what every item is."
     )
-    command = ["annotate", "import", "FILE...", "--key", study.key_path, "--out", "labels.jsonl"]
-    say_next("opensafeintent", *command)
+    say_next(
+        "opensafeintent annotate import FILE... --key", study.key_path, "--out", "labels.jsonl"
+    )
 
 
 # The commands and their options
@@ -224,7 +227,9 @@ def _show(command: Callable[[S, Display], Outcome], settings: S) -> int:
     from opensafeintent.calls.client import terminal_or_plain
     from opensafeintent.cli.show import show_outcome
 
-    return show_outcome(command(settings, terminal_or_plain()))
+    return show_outcome(
+        command(settings, terminal_or_plain()), getattr(settings, "runs", (None,))[0]
+    )
 
 
 @command(
@@ -369,6 +374,7 @@ def export_command(settings: ExportSettings) -> None:
         _say(f"note: {note}")
     for path in exported.files:
         _say(str(path))
+    say_next("opensafeintent report", settings.run, "--open")
 
 
 @command(
@@ -496,9 +502,9 @@ def ledger_merge_command(_: Settings, ledgers: tuple[Path, ...], out: Path) -> N
     """Merge ledgers into one. If two of them answer a call, the first answer is kept."""
 
     for path, merged in opensafeintent.merge_ledgers(ledgers, out).items():
-        added = f"{merged.added:,} of {merged.rows:,} attempts added"
-        answers = "answer" if merged.duplicates == 1 else "answers"
-        _say(f"{path}: {added}, {merged.duplicates:,} duplicate {answers} left out")
+        added = f"{merged.added:,} of {counted(merged.rows, 'attempt')} added"
+        _say(f"{path}: {added}, {counted(merged.duplicates, 'duplicate answer')} left out")
+    say_next("opensafeintent evaluate MODEL --judge MODEL --dry-run --ledger", out)
 
 
 command(

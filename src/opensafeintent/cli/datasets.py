@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from opensafeintent.cli.options import AGAIN, NAME, PATH, command, say_next
+from opensafeintent.cli.options import NAME, PATH, command, say_next
+from opensafeintent.errors import counted
 from opensafeintent.hostile import terminal_safe
 
 if TYPE_CHECKING:
@@ -42,10 +43,10 @@ def build_command(settings: BuildSettings) -> int:
             console,
             outcome.forecast,
             settings.prices,
-            f"{total:,} calls to make, if every unknown item passes every stage without repairs; ",
+            outcome.notes,
+            f"{counted(total, 'call')} to make, if every unknown item passes every stage without"
+            " repairs; ",
         )
-        print_notes(console, outcome.notes)
-        say_next(AGAIN)
         return outcome.exit_code
     assert outcome.built is not None
     print_table(console, funnel_table(outcome.built))
@@ -54,8 +55,7 @@ def build_command(settings: BuildSettings) -> int:
     out = near(outcome.out)
     lines = [f"No dataset yet. Kept and dropped items of each stage: {out}/stages"]
     if outcome.dataset:
-        count = len(outcome.dataset)
-        sets = f"{count:,} prompt-set{'' if count == 1 else 's'}"
+        sets = counted(len(outcome.dataset), "prompt-set")
         lines = [f"{out}/dataset.jsonl: {sets} (sha256 {outcome.dataset.hash[:12]})"]
     if outcome.check and outcome.check.give_away:
         share = share_with_interval(outcome.check.give_away)
@@ -123,7 +123,9 @@ def dataset_validate_command(data: Data, name: str) -> None:
     for remark in remarks:
         click.echo(terminal_safe(f"note: {remark}"))
     click.echo(
-        terminal_safe(f"{dataset.name}: {len(dataset)} prompt-sets, valid (sha256 {dataset.hash})")
+        terminal_safe(
+            f"{dataset.name}: {counted(len(dataset), 'prompt-set')}, valid (sha256 {dataset.hash})"
+        )
     )
     say_next("opensafeintent dataset check", name)
 
@@ -147,7 +149,9 @@ def dataset_convert_command(data: Data, name: str, out: Path) -> None:
     from opensafeintent.workflows.datasets import convert_dataset
 
     dataset = convert_dataset(name, out, data.taxonomy, data.max_rows)
-    click.echo(terminal_safe(f"{out}: {len(dataset)} prompt-sets (sha256 {dataset.hash})"))
+    click.echo(
+        terminal_safe(f"{out}: {counted(len(dataset), 'prompt-set')} (sha256 {dataset.hash})")
+    )
     say_next("opensafeintent dataset check", out)
 
 
@@ -166,7 +170,8 @@ def dataset_template_command(data: Data, out: Path) -> None:
     from opensafeintent.workflows.datasets import dataset_template
 
     dataset_template(out, data.taxonomy)
-    click.echo(terminal_safe(f"{out}: fill it in, then: opensafeintent dataset validate {out}"))
+    click.echo(terminal_safe(f"{out}: fill it in"))
+    say_next("opensafeintent dataset validate", out)
 
 
 @command(
@@ -231,12 +236,15 @@ def dataset_dedup_command(
         max_rows=data.max_rows,
     )
     kept, dropped = len(result.kept), len(result.dropped)
-    sets = f"{kept} of {kept + dropped} prompt-sets kept (sha256 {result.kept.hash})"
-    click.echo(terminal_safe(f"{out}: {sets}"))
+    of = counted(kept + dropped, "prompt-set")
+    click.echo(terminal_safe(f"{out}: {kept:,} of {of} kept (sha256 {result.kept.hash})"))
     highest = max((match.overlap.score for match in result.dropped.values()), default=None)
     score = "" if highest is None else f"; the highest score is {highest:.3f}"
-    line = f"{result.report}: {dropped} dropped as too similar to an earlier set{score}"
-    click.echo(terminal_safe(line))
+    click.echo(
+        terminal_safe(
+            f"{result.report}: {dropped:,} dropped as too similar to an earlier set{score}"
+        )
+    )
     say_next("opensafeintent dataset check", out)
 
 
@@ -318,4 +326,5 @@ def dataset_export_command(
     dataset, files = export_dataset(name, named[0], publication, data.taxonomy, data.max_rows)
     for path in files:
         click.echo(terminal_safe(str(path)))
-    click.echo(terminal_safe(f"{len(dataset)} prompt-sets (sha256 {dataset.hash})"))
+    click.echo(terminal_safe(f"{counted(len(dataset), 'prompt-set')} (sha256 {dataset.hash})"))
+    say_next("hf upload", publication.repo or "OWNER/NAME", named[0], "--repo-type", "dataset")

@@ -12,7 +12,7 @@ import msgspec
 from opensafeintent.calls.client import Display
 from opensafeintent.calls.ledger import Ledger, ledger_name
 from opensafeintent.calls.scripted import BASELINES, DEMONSTRATION_JUDGE
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.again import samples_by_model
 from opensafeintent.evaluation.judge_check import Examination, duties_of, load_gold_cases
 from opensafeintent.evaluation.manifest import (
@@ -76,7 +76,9 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
             outcome = foretell(evaluation.plan())
             sets = len(drawn(evaluation.dataset.prompt_sets, settings.limit))
             within = f"within ± {100 * half_width(sets):.0f} points or better (95 % CI)"
-            outcome.notes.insert(0, f"precision: {sets:,} prompt-sets give Triplet Safety {within}")
+            outcome.notes.insert(
+                0, f"precision with {counted(sets, 'prompt-set')}: Triplet Safety {within}"
+            )
             return outcome
         with evaluation.folder.lock(wait_or_refuse(settings, screen)):
             return run_async(lambda: carry_out(evaluation.plan(), screen))
@@ -170,8 +172,9 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     def _all_taken(self, sets: int) -> list[str]:
         """Say that a dataset has fewer prompt-sets than were asked for: a line, or none."""
         limit, name = self.settings.limit, self.dataset.name
-        few = limit is not None and limit > sets
-        return [f"--limit {limit:,}: {name} has {sets:,} prompt-sets; all are taken"] if few else []
+        if limit is None or limit <= sets:
+            return []
+        return [f"--limit {limit:,}: {name} has {counted(sets, 'prompt-set')}; all are taken"]
 
     def _asked_again(self, old: Manifest | None) -> list[str]:
         """Say which templates are others than those that models of the run were graded by: a line,

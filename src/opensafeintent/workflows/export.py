@@ -16,7 +16,7 @@ import msgspec
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import WITHHELD
-from opensafeintent.errors import InputError, install_extra
+from opensafeintent.errors import InputError, counted, install_extra
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import written_beside
 from opensafeintent.grades import NOT_GRADED
@@ -58,8 +58,8 @@ def export_run(settings: ExportSettings) -> Exported:
         files = [written]
         if hidden:
             notes += (
-                f"{hidden:,} of {count:,} responses withheld as unsafe or prompts malicious; add"
-                " --include-unsafe",
+                f"{hidden:,} of {counted(count, 'response')} withheld as unsafe or prompts"
+                " malicious; add --include-unsafe",
             )
     else:
         files = _write_shared(settings, run, notes)
@@ -112,13 +112,13 @@ def _write_responses(settings: ExportSettings, run: Run) -> tuple[Path, int, int
     marks = [columns.index("prompt_hidden"), columns.index("response_hidden")]
     hidden: list[bool] = []
 
-    def counted() -> Iterator[Sequence[Any]]:
+    def watched() -> Iterator[Sequence[Any]]:
         for line in lines:
             hidden.append(any(line[mark] for mark in marks))
             yield line
 
     with written_beside(settings.out, private=True) as file:
-        _WRITERS[settings.format](columns, counted(), file)
+        _WRITERS[settings.format](columns, watched(), file)
     return settings.out, sum(hidden), len(hidden)
 
 
