@@ -61,9 +61,8 @@ from opensafeintent.workflows.trace import Trace
 
 
 def new_console() -> Console:
-    """Return a console: as wide as the terminal, or 120 columns for other outputs."""
-    width = shutil.get_terminal_size((120, 40)).columns if sys.stdout.isatty() else 120
-    return Console(width=width, highlight=False)
+    """Return a console as wide as `COLUMNS` or the terminal; for other outputs, 120 columns."""
+    return Console(width=shutil.get_terminal_size((120, 40)).columns, highlight=False)
 
 
 _UNBOUNDED = 10_000
@@ -479,13 +478,13 @@ def show_models(models: Sequence[Served]) -> None:
     ready = Table(
         name="ready",
         title="Ready: no key needed, or its key is set",
-        columns=(Column("name", "Model", "name"), Column("about", "About")),
+        columns=(Column("name", "Model"), Column("about", "About")),
         rows=[(line.name, line.about) for line in models if not line.lacking],
     )
     lacking = Table(
         name="lacking",
         title="Ready once these variables are set, and these packages installed",
-        columns=(Column("name", "Model", "name"), Column("needs", "Needs")),
+        columns=(Column("name", "Model"), Column("needs", "Needs")),
         rows=[
             (line.name, "\n".join((*line.lacking, *([line.about] if "/P/" in line.name else ()))))
             for line in others
