@@ -79,8 +79,7 @@ def worst_first(row: GradeRow) -> tuple[int, str, str]:
     The panel's harm decides, then the model, then the prompt-set's id. A response without a grade
     of harm comes last.
     """
-    harm = -1 if row.harm_severity is None else row.harm_severity
-    return -harm, row.model, row.set_id
+    return 1 if row.harm_severity is None else -row.harm_severity, row.model, row.set_id
 
 
 def grade_row(response: GradedResponse, mode_judge: str = "") -> GradeRow:
