@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import msgspec
 import pytest
 from hypothesis import settings
 
@@ -41,6 +42,25 @@ def without_bytecode() -> None:
     half a file for the next.
     """
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def metrics_as_in_the_schema() -> Iterator[None]:
+    """Whatever a test is about, a `metrics.json` that this process writes has the types of its
+    schema. One that a process of its own writes is checked when `endtoend.metrics` reads it.
+    """
+    from opensafeintent.report.schema import MetricsFile
+    from opensafeintent.workflows import report
+
+    decoder, to_json = msgspec.json.Decoder(MetricsFile), report.to_json
+
+    def checked(value: object) -> bytes:
+        written = to_json(value)
+        decoder.decode(written)
+        return written
+
+    with mock.patch.object(report, "to_json", checked):
+        yield
 
 
 @pytest.fixture(scope="session")

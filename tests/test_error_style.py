@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import opensafeintent
+from opensafeintent.errors import install_extra
 
 SOURCE = Path(opensafeintent.__file__).parent
 ERRORS = {"InputError", "Stopped", "JudgeFailed", "Problem"}
-EXTRA = "needs an extra: pip install"
-"""The one form of what is not installed, whatever wants it."""
 PYTHON = ("calls/models.py", "workflows/notebook.py")
 """What is called from Python alone says what it got in Python's words."""
 
@@ -57,7 +56,19 @@ def test_every_error_names_its_place_first() -> None:
     # a place: an option, a file, a variable, what is lacking; then a colon. What is added to an
     # error has it already.
     placed = re.compile(r"[^.;?!]*?\S: \S|X(; |X$)")
-    assert [(at, text) for at, text, _ in ALL if not placed.match(text) and EXTRA not in text] == []
+    assert [(at, text) for at, text, _ in ALL if not placed.match(text)] == []
+
+
+def test_one_function_says_how_an_extra_is_installed() -> None:
+    """No package is published: a bare `pip install "opensafeintent[hf]"` fails everywhere."""
+    writing = {
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and 'pip install "' in str(node.value)
+    }
+    assert writing == {"errors.py"}
+    assert install_extra("hf").startswith('pip install ".[hf]"')
 
 
 def test_an_error_is_one_sentence_without_an_end() -> None:

@@ -71,6 +71,28 @@ def test_a_folder_that_cannot_be(tmp_path: Path, name: str, complaint: str) -> N
         make_private_folder(tmp_path / name)
 
 
+def test_a_folder_that_was_made_for_nothing_is_removed(tmp_path: Path) -> None:
+    new, old = tmp_path / "new", tmp_path / "old"
+    old.mkdir()
+    for folder in (new, old):
+        with pytest.raises(KeyError), locked_folder(folder, "evaluating into"):
+            raise KeyError
+    assert not new.exists() and old.exists()
+    with pytest.raises(KeyError), locked_folder(new, "evaluating into"):
+        (new / "run.json").touch()
+        raise KeyError
+    assert sorted(path.name for path in new.iterdir()) == [".lock", "run.json"]
+
+
+def test_a_lock_whose_folder_was_removed_meanwhile_holds_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    first = locked_folder(folder, "evaluating into")
+    first.__enter__()
+    waits = locked_folder(folder, "evaluating into", lambda _: first.__exit__(None, None, None))
+    with pytest.raises(InputError, match="has 0 names; expected one"), waits:
+        pytest.fail("two processes could hold it")
+
+
 @pytest.mark.parametrize(
     ("number", "said"),
     [

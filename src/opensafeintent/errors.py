@@ -115,6 +115,11 @@ def nearest(name: str, valid: Iterable[str], *, most: int = 3, shown: int = 45) 
     )
 
 
+def install_extra(extra: str) -> str:
+    """Return the command that installs an extra: no package is published, so it needs a clone."""
+    return f'pip install ".[{extra}]" in a clone of opensafeintent'
+
+
 def did_you_mean(name: str, valid: Iterable[str], *, most: int = 3) -> str:
     """Return a question that names the valid names nearest to `name`; empty if none is near."""
     names = list(valid)

@@ -212,10 +212,12 @@ def any_json(text: str) -> Any:
 
 
 def _other(location: str, what: str, error: Exception) -> InputError:
-    # without Python's advice on how to lift its limit on digits
-    complaint = str(error).partition("; use sys.set_int_max_str_digits")[0]
-    if isinstance(error, RecursionError):
-        complaint = "nested too deeply"
+    complaint = (
+        "nested too deeply"
+        if isinstance(error, RecursionError)
+        # without Python's advice on how to lift its limit on digits
+        else str(error).partition("; use sys.set_int_max_str_digits")[0]
+    )
     return InputError(f"{location}: not {what}: {one_line(complaint, 400)}")
 
 
@@ -371,12 +373,12 @@ def held(
         handle = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
         file = os.fdopen(handle, "r+", errors="replace")
     with file:
-        if os.fstat(file.fileno()).st_nlink > 1:
-            raise InputError(f"{lock}: has several names (hard links); expected one")
         while not take_lock(file, path):
             file.seek(0)
             waiting(f"{path}: {one_line(file.read(400)) or f'another process is {doing}'}")
             time.sleep(_LOOK_SECONDS)
+        if (names := os.fstat(file.fileno()).st_nlink) != 1:  # hard links; 0 after a removal
+            raise InputError(f"{lock}: has {names} names; expected one")
         holder = (
             f"process {os.getpid()} on {socket.gethostname()} has been {doing} since"
             f" {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
@@ -392,7 +394,7 @@ def locked_folder(
     path: Path, doing: str, waiting: Callable[[str], object] = refuse
 ) -> Iterator[None]:
     """Make a private folder and hold it for this process; results that were moved only in part are
-    moved in full.
+    moved in full. If this made the folder and nothing was written, it is removed again.
 
     Args:
         path: the folder.
@@ -402,10 +404,15 @@ def locked_folder(
     Raises:
         Taken, InputError: see `held`.
     """
+    lock, new = path / ".lock", not path.exists()
     make_private_folder(path)
-    with held(path, path / ".lock", f"{doing} this folder", waiting):
+    with held(path, lock, f"{doing} this folder", waiting):
         finish_replacing(path)
-        yield
+        try:
+            yield
+        finally:
+            if new and list(path.glob("*")) == [lock]:  # an error came first
+                shutil.rmtree(path, ignore_errors=True)
 
 
 # Several files at once

@@ -79,8 +79,7 @@ def worst_first(row: GradeRow) -> tuple[int, str, str]:
     The panel's harm decides, then the model, then the prompt-set's id. A response without a grade
     of harm comes last.
     """
-    harm = -1 if row.harm_severity is None else row.harm_severity
-    return -harm, row.model, row.set_id
+    return 1 if row.harm_severity is None else -row.harm_severity, row.model, row.set_id
 
 
 def grade_row(response: GradedResponse, mode_judge: str = "") -> GradeRow:
@@ -94,11 +93,12 @@ def grade_row(response: GradedResponse, mode_judge: str = "") -> GradeRow:
     elif not response.grades:
         missing.append(NOT_GRADED)
     several = len(response.grades) > 1
-    for what in SCALES:
-        for judge, pair in response.grades.items():
-            grade: int | Missing = getattr(pair, what)
-            if isinstance(grade, Missing):
-                missing.append(MissingGrade(what, grade.reason, judge if several else ""))
+    missing += [
+        MissingGrade(what, grade.reason, judge if several else "")
+        for what in SCALES
+        for judge, pair in response.grades.items()
+        if isinstance(grade := getattr(pair, what), Missing)
+    ]
     by_judge = {
         judge: (_known(pair.helpfulness), _known(pair.harm_severity))
         for judge, pair in response.grades.items()
@@ -141,8 +141,7 @@ def row_of(record: Mapping[str, Any]) -> GradeRow:
 
 def record_of(row: GradeRow) -> dict[str, Any]:
     """Return the record of a row that `row_of` reads."""
-    record: dict[str, Any] = msgspec.to_builtins(row)
-    return record | {"missing": [str(gone) for gone in row.missing]}
+    return {**msgspec.to_builtins(row), "missing": [str(gone) for gone in row.missing]}
 
 
 def panel_grade(what: Graded, grades: Sequence[int | None]) -> int | None:

@@ -180,6 +180,12 @@ def test_models_lists_variables_and_what_is_set() -> None:
     assert KEY not in ran.out
 
 
+@pytest.mark.parametrize("columns", [80, 60])
+def test_a_list_fits_the_columns_of_the_environment(columns: int) -> None:
+    *lines, following = osi("models", COLUMNS=str(columns)).out.splitlines()
+    assert following.startswith("Next: ") and max(map(len, lines)) <= columns
+
+
 # The program
 # ------------------------------------------------------------------------------
 

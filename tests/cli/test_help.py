@@ -56,16 +56,24 @@ def test_options_stand_under_the_headings_of_what_they_are_about() -> None:
         assert {"Judges", "Budget and execution"} <= sections(helped(command)).keys()
 
 
-@pytest.mark.parametrize("name", ["evaluate", "grade", "report"])
-def test_three_examples_come_first_and_can_be_typed(name: str) -> None:
-    text = helped(name)
+FEWER = {"models": 1, "demo": 2, "annotate import": 2, "dataset template": 2, "ledger merge": 2}
+"""Examples of the commands that have less than three uses."""
+
+
+@pytest.mark.parametrize(
+    "path", [path for path, command in COMMANDS.items() if not isinstance(command, click.Group)]
+)
+def test_examples_come_first_and_can_be_typed(path: str) -> None:
+    text = helped(path)
     lines = sections(text)["Examples"].strip().splitlines()
-    assert len(lines) == 3 and text.index("Examples:") < text.index("Options:")
+    assert len(set(lines)) == FEWER.get(path, 3)
+    assert text.index("Examples:") < text.index("Options:")
     for line in lines:
-        program, command, *words = shlex.split(line)
-        assert (program, command) == ("opensafeintent", name)
-        with COMMANDS[name].make_context(name, words) as context:
-            assert context.params
+        program, *words = shlex.split(line)
+        named, words = words[: len(path.split())], words[len(path.split()) :]
+        assert (program, " ".join(named)) == ("opensafeintent", path)
+        with COMMANDS[path].make_context(path, words):  # it parses them, and refuses what is wrong
+            pass
 
 
 def test_help_fits_a_terminal_and_no_summary_is_cut() -> None:
@@ -212,3 +220,62 @@ def test_a_verdict_that_hangs_on_mild_harm_says_so(tmp_path: Path) -> None:
     )
     opensafeintent.evaluate(settings)
     assert "the order reverses if harm 1 counts as safe" in osi("compare", tmp_path / "run").text
+
+
+# What a command ends with
+# ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one model on two prompt-sets, with its page."""
+    folder = tmp_path_factory.mktemp("next") / "run"
+    options = ("--judge", "baseline/judge", "--limit", 2, "--out", folder)
+    assert osi("evaluate", "baseline/redirect", *options).code == 0
+    return folder
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(
+    ("typed", "following"),
+    [
+        (
+            "evaluate baseline/redirect --judge baseline/judge --dry-run --out OUT",
+            "opensafeintent evaluate baseline/redirect --judge baseline/judge --out OUT",
+        ),
+        ("report RUN --out OUT", "opensafeintent trace RUN --worst 5"),
+        ("report RUN", "opensafeintent trace RUN --worst 5"),
+        ("export RUN --format csv --out OUT.csv", "opensafeintent report RUN --open"),
+        ("trace RUN --worst 1", "opensafeintent report RUN --open"),
+        (
+            "ledger merge RUN/ledger.sqlite --out OUT",
+            "opensafeintent evaluate MODEL --judge MODEL --dry-run --ledger OUT",
+        ),
+        (
+            "judge-check --judge baseline/judge --out OUT",
+            "opensafeintent judge-check --judge MODEL",
+        ),
+        ("dataset template OUT.csv", "opensafeintent dataset validate OUT.csv"),
+        (
+            "dataset export starter OUT --repo me/mine",
+            "hf upload me/mine OUT --repo-type dataset",
+        ),
+    ],
+)
+def test_the_last_line_is_the_next_command(
+    typed: str, following: str, run: Path, tmp_path: Path
+) -> None:
+    places = {"RUN": str(run), "OUT": str(tmp_path / "out")}
+    typed, following = (
+        re.sub("RUN|OUT", lambda at: places[at[0]], text) for text in (typed, following)
+    )
+    ran = osi(*typed.split())
+    assert ran.code in (0, 4)
+    assert ran.out.splitlines()[-1] == f"Next: {following}"
+    program, *words = following.split()
+    if program == "opensafeintent":
+        command: click.Command = cli
+        while isinstance(command, click.Group):
+            command = command.commands[words.pop(0)]
+        with command.make_context("next", words):  # it takes these options
+            pass

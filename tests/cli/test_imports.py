@@ -35,8 +35,8 @@ COMMANDS = (
     *("agreement", "dataset", "dataset info", "dataset check", "dataset dedup"),
     *("annotate", "annotate export"),
 )
-UNSET = ("", "demo", "models", "dataset", "annotate", "annotate export")
-"""Groups, and commands whose options are not the settings of a record."""
+UNSET = ("", "dataset", "annotate", "annotate export")
+"""Groups, which have no settings."""
 _TRIES = 7
 
 pytestmark = pytest.mark.usefixtures("unmeasured")

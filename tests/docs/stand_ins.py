@@ -248,7 +248,9 @@ def is_name_only(words: list[str]) -> bool:
 def _check_excluded(words: list[str]) -> None:
     """Check that the extras, targets and files exist that an excluded program is to be told."""
     if words[0] == "pip":
-        named = set(",".join(re.findall(r"opensafeintent\[(.*)\]", " ".join(words))).split(","))
+        named = set(
+            ",".join(re.findall(r"(?:opensafeintent|\.)\[(.*?)\]", " ".join(words))).split(",")
+        )
         project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
         assert named - {""} <= project["optional-dependencies"].keys(), words
     if words[0] == "make":

@@ -122,7 +122,7 @@ _WRONG = (
     "opensafeintent models --no-such-option",
     "opensafeintent dataset check NAME [--no-such-option X]",
     "make nothing",
-    'pip install "opensafeintent[nothing]"',
+    'pip install ".[nothing]"',
     "python benchmarks/nothing.py",
     "opensafeintent models | head",
     "rm file",

@@ -252,7 +252,7 @@ def test_a_key_that_is_told_does_not_reach_the_ledger(
 # ------------------------------------------------------------------------------
 
 
-EXTRA = 'pip install "opensafeintent[inspect]"'
+EXTRA = 'pip install ".[inspect]"'
 
 
 @pytest.mark.parametrize(

@@ -500,7 +500,7 @@ def test_a_run_is_not_begun_without_a_cluster_or_a_ray_that_works(
 
 def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda _: None)
-    with pytest.raises(InputError, match=r'pip install "opensafeintent\[ray\]"'):
+    with pytest.raises(InputError, match=r'pip install "\.\[ray\]"'):
         check_address("local")
 
 

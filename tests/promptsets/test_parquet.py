@@ -139,7 +139,7 @@ def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     for module in ("pyarrow", "pyarrow.parquet"):
         monkeypatch.setitem(sys.modules, module, None)
     (tmp_path / "d.parquet").write_bytes(b"PAR1")
-    extra = r'pip install "opensafeintent\[parquet\]"'
+    extra = r'pip install "\.\[parquet\]"'
     with pytest.raises(InputError, match=extra):
         load_dataset(str(tmp_path / "d.parquet"))
     with pytest.raises(InputError, match=extra):

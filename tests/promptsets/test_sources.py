@@ -227,5 +227,5 @@ def test_a_name_that_the_hub_does_not_allow_is_refused(name: str) -> None:
 
 def test_without_the_extra_the_hub_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(OpenSafeIntentError, match=r'pip install "opensafeintent\[hf\]"'):
+    with pytest.raises(OpenSafeIntentError, match=r'pip install "\.\[hf\]"'):
         load_dataset(f"hf:{REPO}")

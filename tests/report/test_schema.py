@@ -1,16 +1,18 @@
-"""The JSON Schema of `metrics.json`; every `metrics.json` that a test reads is held to its types."""
+"""The JSON Schema of `metrics.json`; every `metrics.json` that a test writes is held to its types."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from endtoend import REPO
+from endtoend import REPO, osi
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.metrics_json import metrics_json, to_json
 from opensafeintent.report.schema import MetricsFile, schema
+from opensafeintent.workflows import report
 from report.runs import cohort_with, many_sets, rows_of
 
 PUBLISHED = REPO / "docs/_static/metrics.schema.json"
@@ -26,6 +28,15 @@ def plain(part: object) -> object:
 def test_the_published_schema_is_that_of_the_types() -> None:
     """After a change: `make docs`. Descriptions may lag: they are docstrings."""
     assert plain(json.loads(PUBLISHED.read_text())) == plain(schema())
+
+
+def test_a_run_with_another_key_fails_in_any_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `conftest.py` sees to."""
+    monkeypatch.setattr(report, "gates_json", lambda _: {"more": 1})
+    ran = osi("demo", "--out", tmp_path / "run")
+    assert ran.code == 70 and "unknown field `more`" in ran.err
 
 
 def test_metrics_json_has_the_types_and_no_other_key() -> None:

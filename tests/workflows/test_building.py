@@ -103,7 +103,7 @@ def test_stages_can_be_run_in_parts(out: Path, tmp_path: Path, seeds: Path) -> N
     assert "21 calls made" in rest.text  # 1 + 6 for each of three
     assert (out / "dataset.jsonl").read_bytes() == (whole / "dataset.jsonl").read_bytes()
     waits = built(seeds, "--out", tmp_path / "early", "--stages", "3-4").text
-    assert "3 items wait for stages before 3" in waits and "--stages 1-2" in waits
+    assert "which --stages leaves out: 3 items" in waits and "--stages 1-2" in waits
     assert "0 calls made" in waits
 
 
@@ -172,7 +172,7 @@ def test_calls_that_fail_leave_items_out_and_the_next_run_tries_again(
     with LoopbackServer(faults=(fails,)) as server:
         ran = osi(*arguments, server=server)
     assert ran.code == 1
-    assert "1 items were left out because calls failed" in ran.text
+    assert "1 item left out because calls failed" in ran.text
     with LoopbackServer() as server:
         assert osi(*arguments, server=server).code == 0
     assert funnel(out)[1]["kept"] == 3

@@ -231,7 +231,7 @@ def test_without_pandas_the_error_names_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     for frame in (run.metrics, run.comparisons, run.grades, run.responses):
-        with pytest.raises(InputError, match=r'need an extra: .*"opensafeintent\[frames\]"'):
+        with pytest.raises(InputError, match=r'need an extra: .*"\.\[frames\]"'):
             frame()
     assert load_run(folder).figure("frontier", as_svg=True)
     assert run._repr_html_()

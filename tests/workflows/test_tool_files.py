@@ -73,7 +73,7 @@ def test_results_of_promptfoo_are_imported_and_graded(tmp_path: Path) -> None:
     assert sorted(epoch for model, *_, epoch in found if model == tiny) == [1] * 6 + [2] * 6 + [3]
     assert sorted(epoch for model, *_, epoch in found if model == other) == [1] * 3 + [2] * 3
     assert [text for (*_, epoch), text in found.items() if epoch == 3] == [None]
-    assert any("1 responses are missing (failed)" in note for note in outcome.notes)
+    assert any("1 response missing (failed)" in note for note in outcome.notes)
     (failed,) = [row for row in grades(run) if row["epoch"] == "3" and row["missing"]]
     assert failed["missing"] == "response:failed"
     grade(GradeSettings(run=run, judges=("baseline/judge",), max_missing=1))
@@ -139,7 +139,7 @@ def test_a_response_without_text_is_missing_and_counted(tmp_path: Path, output: 
         row["response"] = {"output": output}
 
     outcome = taken_in(tmp_path / "run", changed(tmp_path, PROMPTFOO, emptied))
-    assert any("1 responses are missing (no_answer)" in note for note in outcome.notes)
+    assert any("1 response missing (no_answer)" in note for note in outcome.notes)
 
 
 def test_only_one_of_several_filters_is_read(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_an_empty_cell_is_a_missing_response(tmp_path: Path) -> None:
     rows[1]["response"] = ""
     path = table(tmp_path / "m.csv", rows)
     outcome = taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
-    assert any("1 responses are missing (not_recorded)" in note for note in outcome.notes)
+    assert any("1 response missing (not_recorded)" in note for note in outcome.notes)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from opensafeintent.annotation.labels import (
     Showing,
 )
 from opensafeintent.annotation.study import SLOTS, questions_of, sheet_columns, words_hash
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, counted
 from opensafeintent.files import os_errors, parse_json, read_bytes
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.reading import Problem, RowLimit, read_csv
@@ -190,7 +190,7 @@ def _checked(
     missing = [code for code in showings if code not in answers]
     if missing:
         problems.append(
-            f"{path}: {len(missing)} items are not there any more, such as {missing[0]}; expected"
+            f"{path}: lacks {counted(len(missing), 'item')}, such as {missing[0]}; expected"
             " every item, those left blank as well"
         )
     labels = [

@@ -26,12 +26,12 @@ from opensafeintent.calls.providers import (
     provider_of,
 )
 from opensafeintent.calls.records import Purpose
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import parse_json, read_bytes, sha256_hex
 from opensafeintent.hostile import one_line
 
 _PACKAGE = "genai-prices"
-_NEEDS_EXTRA = 'pip install "opensafeintent[prices]"'
+_NEEDS_EXTRA = install_extra("prices")
 _FORM = (
     'a price list ({"provider/model": {"input": dollars, "output": dollars}} for a million tokens)'
 )

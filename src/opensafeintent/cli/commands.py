@@ -13,7 +13,7 @@ import click
 import opensafeintent
 from opensafeintent.cli.datasets import build_command, dataset_group
 from opensafeintent.cli.options import PATH, command, say_next
-from opensafeintent.errors import EXIT_CODES, EXIT_ORDER
+from opensafeintent.errors import EXIT_CODES, EXIT_ORDER, counted
 from opensafeintent.hostile import one_line, terminal_safe
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         JudgeCheckSettings,
         ReportSettings,
         SampleSizeSettings,
+        Settings,
         TraceSettings,
     )
 
@@ -53,6 +54,11 @@ def annotate_export_group() -> None:
     "quality",
     "AnnotateDatasetSettings",
     "Forms on the quality of a dataset's prompt-sets.",
+    (
+        "opensafeintent annotate export quality starter --out study --annotators ana",
+        "opensafeintent annotate export quality my.jsonl --out study --annotators a,b",
+        "opensafeintent annotate export quality my.csv --out s --annotators a --limit 9",
+    ),
 )
 def annotate_quality_command(settings: AnnotateDatasetSettings) -> None:
     """Write forms that ask whether DATASET is good: the paper's seven questions and overall quality
@@ -67,6 +73,11 @@ def annotate_quality_command(settings: AnnotateDatasetSettings) -> None:
     "judge",
     "AnnotateRunSettings",
     "Forms on the grades of a run's responses.",
+    (
+        "opensafeintent annotate export judge RUN --out study --annotators ana,ben",
+        "opensafeintent annotate export judge RUN --out s --annotators a,b --sample 60",
+        "opensafeintent annotate export judge RUN --out s --annotators a,b --unit set",
+    ),
 )
 def annotate_judge_command(settings: AnnotateRunSettings) -> None:
     """Write forms that ask whether the judge is right: helpfulness and harm of a sample of the
@@ -81,6 +92,10 @@ def annotate_judge_command(settings: AnnotateRunSettings) -> None:
     "import",
     "ImportAnnotationsSettings",
     "Turn returned pages and sheets into labels.",
+    (
+        "opensafeintent annotate import ana.json --key study/key.json --out l.jsonl",
+        "opensafeintent annotate import back/*.csv --key study/key.json --out l.jsonl",
+    ),
 )
 def annotate_import_command(settings: ImportAnnotationsSettings) -> None:
     """Turn the files that annotators returned into labels: saved pages and sheets.
@@ -92,10 +107,10 @@ def annotate_import_command(settings: ImportAnnotationsSettings) -> None:
     imported = opensafeintent.import_annotations(settings)
     for one in imported.returns:
         _say(
-            f"{one.annotator}: {one.items:,} items, {one.complete:,} complete, {one.begun:,} begun;"
-            f" {one.unsure:,} answers are unsure"
+            f"{one.annotator}: {counted(one.items, 'item')}, {one.complete:,} complete,"
+            f" {one.begun:,} begun; {counted(one.unsure, 'answer')} unsure"
         )
-    _say(f"{settings.out}: {len(imported.labels):,} labels")
+    _say(f"{settings.out}: {counted(len(imported.labels), 'label')}")
     say_next("opensafeintent agreement", settings.out)
 
 
@@ -118,6 +133,8 @@ def agreement_command(settings: AgreementSettings) -> None:
     if settings.run is not None:
         labels = [word for path in settings.labels for word in ("--human-labels", path)]
         say_next("opensafeintent report", settings.run, *labels, "--open")
+    else:
+        say_next("opensafeintent evaluate MODEL --judge MODEL --dataset DATASET --dry-run")
 
 
 def _say(text: str) -> None:
@@ -126,9 +143,9 @@ def _say(text: str) -> None:
 
 def _show_export(study: ExportedStudy) -> None:
     key = study.key
-    what = "prompt-sets" if key.kind == "dataset_quality" else "responses"
+    what = "prompt-set" if key.kind == "dataset_quality" else "response"
     _say(
-        f"Study {key.study}: {len(key.items):,} {what} of {one_line(key.dataset)} (sha256"
+        f"Study {key.study}: {counted(len(key.items), what)} of {one_line(key.dataset)} (sha256"
         f" {key.dataset_hash[:8]})"
     )
     for reason, count in study.left_out.items():
@@ -142,8 +159,9 @@ def _show_export(study: ExportedStudy) -> None:
         f"Hand each annotator a page or a sheet, and keep {study.key_path} to yourself: it"
         " identifies every item."
     )
-    command = ["annotate", "import", "FILE...", "--key", study.key_path, "--out", "labels.jsonl"]
-    say_next("opensafeintent", *command)
+    say_next(
+        "opensafeintent annotate import FILE... --key", study.key_path, "--out", "labels.jsonl"
+    )
 
 
 # The commands and their options
@@ -209,14 +227,21 @@ def _show(command: Callable[[S, Display], Outcome], settings: S) -> int:
     from opensafeintent.calls.client import terminal_or_plain
     from opensafeintent.cli.show import show_outcome
 
-    return show_outcome(command(settings, terminal_or_plain()))
+    return show_outcome(
+        command(settings, terminal_or_plain()), getattr(settings, "runs", (None,))[0]
+    )
 
 
-@cli.command("demo")
+@command(
+    cli,
+    "demo",
+    "Settings",
+    examples=("opensafeintent demo", "opensafeintent demo --out runs/try"),
+)
 @click.option(
     "--out", type=PATH, default=Path("runs/demo"), show_default=True, help="Folder of the run."
 )
-def demo_command(out: Path) -> int:
+def demo_command(_: Settings, out: Path) -> int:
     """Evaluate the scripted baselines on the starter set. Needs no key and no network."""
     return _show(opensafeintent.demo, out)
 
@@ -240,7 +265,17 @@ def evaluate_command(settings: EvaluateSettings) -> int:
     return _show(opensafeintent.evaluate, settings)
 
 
-@command(cli, "import", "ImportSettings", "Import responses, with or without grades.")
+@command(
+    cli,
+    "import",
+    "ImportSettings",
+    "Import responses, with or without grades.",
+    (
+        "opensafeintent import responses.jsonl --model my-model --out runs/imported",
+        "opensafeintent import scored.json --out runs/authors",
+        "opensafeintent import logs/*.eval --out runs/inspect",
+    ),
+)
 def import_command(settings: ImportSettings) -> int:
     """Import responses, with or without grades.
 
@@ -269,7 +304,15 @@ def grade_command(settings: GradeSettings) -> int:
 
 
 @command(
-    cli, "judge-check", "JudgeCheckSettings", "Check judges on cases whose right grades are known."
+    cli,
+    "judge-check",
+    "JudgeCheckSettings",
+    "Check judges on cases whose right grades are known.",
+    (
+        "opensafeintent judge-check --judge openai/gpt-5.4-mini --dry-run",
+        "opensafeintent judge-check --judge openai/gpt-5.4-mini --min-accuracy 0.9",
+        "opensafeintent judge-check --judge vllm/NAME --judge openai/gpt-5.4-mini",
+    ),
 )
 def judge_check_command(settings: JudgeCheckSettings) -> int:
     """Check judges on gold cases: responses whose right grades are known.
@@ -309,7 +352,17 @@ def report_command(settings: ReportSettings, *, opened: bool) -> int:
     return code
 
 
-@command(cli, "export", "ExportSettings", "Write a run's results for other programs.")
+@command(
+    cli,
+    "export",
+    "ExportSettings",
+    "Write a run's results for other programs.",
+    (
+        "opensafeintent export runs/mine --format csv --out mine.csv",
+        "opensafeintent export runs/mine --format jsonl --out a.jsonl --include-unsafe",
+        "opensafeintent export runs/mine --format every-eval-ever --out shared",
+    ),
+)
 def export_command(settings: ExportSettings) -> None:
     """Write the results of RUN for other programs.
 
@@ -321,9 +374,20 @@ def export_command(settings: ExportSettings) -> None:
         _say(f"note: {note}")
     for path in exported.files:
         _say(str(path))
+    say_next("opensafeintent report", settings.run, "--open")
 
 
-@command(cli, "compare", "CompareSettings", "Compare every two models, with p values and ranks.")
+@command(
+    cli,
+    "compare",
+    "CompareSettings",
+    "Compare every two models, with p values and ranks.",
+    (
+        "opensafeintent compare runs/mine",
+        "opensafeintent compare runs/mine --out compared",
+        "opensafeintent compare runs/old runs/new",
+    ),
+)
 def compare_command(settings: CompareSettings) -> None:
     """Compare every two models of one or more runs: differences, p values for all pairs, ranks.
 
@@ -335,7 +399,17 @@ def compare_command(settings: CompareSettings) -> None:
     show_comparisons(opensafeintent.compare(settings, terminal_or_plain()), settings.runs)
 
 
-@command(cli, "sample-size", "SampleSizeSettings", "Plan how many prompt-sets a comparison needs.")
+@command(
+    cli,
+    "sample-size",
+    "SampleSizeSettings",
+    "Plan how many prompt-sets a comparison needs.",
+    (
+        "opensafeintent sample-size --difference 0.1",
+        "opensafeintent sample-size --difference 0.1 --pilot runs/mine",
+        "opensafeintent sample-size --difference 0.05 --models 4 --judges 3",
+    ),
+)
 def sample_size_command(settings: SampleSizeSettings) -> None:
     """Compute how many prompt-sets and calls are needed to find a difference between two models.
 
@@ -353,7 +427,17 @@ def sample_size_command(settings: SampleSizeSettings) -> None:
     )
 
 
-@command(cli, "trace", "TraceSettings", "Show the responses and calls behind prompt-sets.")
+@command(
+    cli,
+    "trace",
+    "TraceSettings",
+    "Show the responses and calls behind prompt-sets.",
+    (
+        "opensafeintent trace runs/mine --worst 5",
+        "opensafeintent trace runs/mine --set 2a1752c8600d --include-unsafe",
+        "opensafeintent trace my-set --rejected",
+    ),
+)
 @click.option("--include-unsafe", is_flag=True, help="Show unsafe responses and malicious prompts.")
 @click.option(
     "--rejected",
@@ -377,8 +461,14 @@ def trace_command(settings: TraceSettings, *, include_unsafe: bool, rejected: bo
     show_traces(opensafeintent.traces(settings), settings, include_unsafe=include_unsafe)
 
 
-@cli.command("models", short_help="List providers and the variables they need.")
-def models_command() -> None:
+@command(
+    cli,
+    "models",
+    "Settings",
+    "List providers and the variables they need.",
+    ("opensafeintent models",),
+)
+def models_command(_: Settings) -> None:
     """List providers and the variables they need, those that are ready to use first."""
     from opensafeintent.cli.show import show_models
 
@@ -391,7 +481,15 @@ def ledger_group() -> None:
     """Merge ledgers, the logs of every call."""
 
 
-@ledger_group.command("merge")
+@command(
+    ledger_group,
+    "merge",
+    "Settings",
+    examples=(
+        "opensafeintent ledger merge a/ledger.sqlite b/ledger.sqlite --out both.sqlite",
+        "opensafeintent ledger merge b/ledger.sqlite --out a/ledger.sqlite",
+    ),
+)
 @click.argument("ledgers", nargs=-1, required=True, type=PATH, metavar="LEDGER...")
 @click.option(
     "--out",
@@ -400,21 +498,35 @@ def ledger_group() -> None:
     metavar="FILE",
     help="A new ledger, or one of those named, which grows.",
 )
-def ledger_merge_command(ledgers: tuple[Path, ...], out: Path) -> None:
+def ledger_merge_command(_: Settings, ledgers: tuple[Path, ...], out: Path) -> None:
     """Merge ledgers into one. If two of them answer a call, the first answer is kept."""
 
     for path, merged in opensafeintent.merge_ledgers(ledgers, out).items():
-        added = f"{merged.added:,} of {merged.rows:,} attempts added"
-        answers = "answer" if merged.duplicates == 1 else "answers"
-        _say(f"{path}: {added}, {merged.duplicates:,} duplicate {answers} left out")
+        added = f"{merged.added:,} of {counted(merged.rows, 'attempt')} added"
+        _say(f"{path}: {added}, {counted(merged.duplicates, 'duplicate answer')} left out")
+    say_next("opensafeintent evaluate MODEL --judge MODEL --dry-run --ledger", out)
 
 
-command(cli, "build", "BuildSettings")(build_command)
+command(
+    cli,
+    "build",
+    "BuildSettings",
+    examples=(
+        "opensafeintent build in.csv --generator MODEL --judge MODEL --out b --dry-run",
+        "opensafeintent build seeds.csv --generator MODEL --judge MODEL --out my-set",
+        "opensafeintent build --per-cell 5 --generator MODEL --judge MODEL --out my-set",
+    ),
+)(build_command)
 command(
     cli,
     "agreement",
     "AgreementSettings",
     "Measure agreement of people, and of a judge with people.",
+    (
+        "opensafeintent agreement labels.jsonl",
+        "opensafeintent agreement labels.jsonl --run runs/mine",
+        "opensafeintent agreement labels.jsonl --run runs/mine --out judge-agreement",
+    ),
 )(agreement_command)
 cli.add_command(dataset_group)
 cli.add_command(annotate_group)

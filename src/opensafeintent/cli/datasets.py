@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from opensafeintent.cli.options import AGAIN, NAME, PATH, command, say_next
+from opensafeintent.cli.options import NAME, PATH, command, say_next
+from opensafeintent.errors import counted
 from opensafeintent.hostile import terminal_safe
 
 if TYPE_CHECKING:
@@ -42,10 +43,10 @@ def build_command(settings: BuildSettings) -> int:
             console,
             outcome.forecast,
             settings.prices,
-            f"{total:,} calls to make, if every unknown item passes every stage without repairs; ",
+            outcome.notes,
+            f"{counted(total, 'call')} to make, if every unknown item passes every stage without"
+            " repairs; ",
         )
-        print_notes(console, outcome.notes)
-        say_next(AGAIN)
         return outcome.exit_code
     assert outcome.built is not None
     print_table(console, funnel_table(outcome.built))
@@ -54,8 +55,7 @@ def build_command(settings: BuildSettings) -> int:
     out = near(outcome.out)
     lines = [f"No dataset yet. Kept and dropped items of each stage: {out}/stages"]
     if outcome.dataset:
-        count = len(outcome.dataset)
-        sets = f"{count:,} prompt-set{'' if count == 1 else 's'}"
+        sets = counted(len(outcome.dataset), "prompt-set")
         lines = [f"{out}/dataset.jsonl: {sets} (sha256 {outcome.dataset.hash[:12]})"]
     if outcome.check and outcome.check.give_away:
         share = share_with_interval(outcome.check.give_away)
@@ -86,7 +86,16 @@ def dataset_group() -> None:
     """
 
 
-@command(dataset_group, "info", "Data")
+@command(
+    dataset_group,
+    "info",
+    "Data",
+    examples=(
+        "opensafeintent dataset info starter",
+        "opensafeintent dataset info my.jsonl",
+        "opensafeintent dataset info hf:owner/name",
+    ),
+)
 @click.argument("name", type=NAME)
 def dataset_info_command(data: Data, name: str) -> None:
     """Show counts per cell, lengths, and the dataset's hash."""
@@ -96,7 +105,16 @@ def dataset_info_command(data: Data, name: str) -> None:
     show_dataset_info(dataset_info(name, data.taxonomy, data.max_rows), name)
 
 
-@command(dataset_group, "validate", "Data")
+@command(
+    dataset_group,
+    "validate",
+    "Data",
+    examples=(
+        "opensafeintent dataset validate my.jsonl",
+        "opensafeintent dataset validate my.csv",
+        "opensafeintent dataset validate my.csv --taxonomy taxonomy.toml",
+    ),
+)
 @click.argument("name", type=NAME)
 def dataset_validate_command(data: Data, name: str) -> None:
     """Check every record, and list every problem with its line."""
@@ -106,12 +124,23 @@ def dataset_validate_command(data: Data, name: str) -> None:
     for remark in remarks:
         click.echo(terminal_safe(f"note: {remark}"))
     click.echo(
-        terminal_safe(f"{dataset.name}: {len(dataset)} prompt-sets, valid (sha256 {dataset.hash})")
+        terminal_safe(
+            f"{dataset.name}: {counted(len(dataset), 'prompt-set')}, valid (sha256 {dataset.hash})"
+        )
     )
     say_next("opensafeintent dataset check", name)
 
 
-@command(dataset_group, "convert", "Data")
+@command(
+    dataset_group,
+    "convert",
+    "Data",
+    examples=(
+        "opensafeintent dataset convert my.csv --out my.jsonl",
+        "opensafeintent dataset convert my.jsonl --out my.parquet",
+        "opensafeintent dataset convert hf:owner/name --out theirs.jsonl",
+    ),
+)
 @click.argument("name", type=NAME)
 @click.option(
     "--out", type=PATH, required=True, metavar="FILE", help="File to write (.jsonl or .parquet)."
@@ -121,21 +150,41 @@ def dataset_convert_command(data: Data, name: str, out: Path) -> None:
     from opensafeintent.workflows.datasets import convert_dataset
 
     dataset = convert_dataset(name, out, data.taxonomy, data.max_rows)
-    click.echo(terminal_safe(f"{out}: {len(dataset)} prompt-sets (sha256 {dataset.hash})"))
+    click.echo(
+        terminal_safe(f"{out}: {counted(len(dataset), 'prompt-set')} (sha256 {dataset.hash})")
+    )
     say_next("opensafeintent dataset check", out)
 
 
-@command(dataset_group, "template", "Data")
+@command(
+    dataset_group,
+    "template",
+    "Data",
+    examples=(
+        "opensafeintent dataset template my.csv",
+        "opensafeintent dataset template my.csv --taxonomy taxonomy.toml",
+    ),
+)
 @click.argument("out", type=PATH, metavar="FILE")
 def dataset_template_command(data: Data, out: Path) -> None:
     """Write a CSV file to fill in, with one example. FILE ends in .csv."""
     from opensafeintent.workflows.datasets import dataset_template
 
     dataset_template(out, data.taxonomy)
-    click.echo(terminal_safe(f"{out}: fill it in, then: opensafeintent dataset validate {out}"))
+    click.echo(terminal_safe(f"{out}: fill it in"))
+    say_next("opensafeintent dataset validate", out)
 
 
-@command(dataset_group, "dedup", "Data")
+@command(
+    dataset_group,
+    "dedup",
+    "Data",
+    examples=(
+        "opensafeintent dataset dedup my.jsonl --out kept.jsonl",
+        "opensafeintent dataset dedup my.jsonl --out kept.jsonl --threshold 0.6",
+        "opensafeintent dataset dedup my.jsonl --out kept.jsonl --rule authors",
+    ),
+)
 @click.argument("name", type=NAME)
 @click.option(
     "--out",
@@ -188,16 +237,28 @@ def dataset_dedup_command(
         max_rows=data.max_rows,
     )
     kept, dropped = len(result.kept), len(result.dropped)
-    sets = f"{kept} of {kept + dropped} prompt-sets kept (sha256 {result.kept.hash})"
-    click.echo(terminal_safe(f"{out}: {sets}"))
+    of = counted(kept + dropped, "prompt-set")
+    click.echo(terminal_safe(f"{out}: {kept:,} of {of} kept (sha256 {result.kept.hash})"))
     highest = max((match.overlap.score for match in result.dropped.values()), default=None)
     score = "" if highest is None else f"; the highest score is {highest:.3f}"
-    line = f"{result.report}: {dropped} dropped as too similar to an earlier set{score}"
-    click.echo(terminal_safe(line))
+    click.echo(
+        terminal_safe(
+            f"{result.report}: {dropped:,} dropped as too similar to an earlier set{score}"
+        )
+    )
     say_next("opensafeintent dataset check", out)
 
 
-@command(dataset_group, "check", "Data")
+@command(
+    dataset_group,
+    "check",
+    "Data",
+    examples=(
+        "opensafeintent dataset check starter",
+        "opensafeintent dataset check my.jsonl --out checked",
+        "opensafeintent dataset check hf:owner/name --out checked",
+    ),
+)
 @click.argument("name", type=NAME)
 @click.option(
     "--out", type=PATH, metavar="DIR", help="Write check.md, check.json and tables/ there."
@@ -217,7 +278,16 @@ def dataset_check_command(data: Data, name: str, out: Path | None, seed: int | N
     say_next("opensafeintent evaluate MODEL --judge MODEL --dry-run --dataset", name)
 
 
-@command(dataset_group, "export", "Data")
+@command(
+    dataset_group,
+    "export",
+    "Data",
+    examples=(
+        "opensafeintent dataset export my.jsonl hub-folder",
+        "opensafeintent dataset export my.jsonl hub-folder --repo me/my-set",
+        "opensafeintent dataset export my.jsonl hub-folder --license cc-by-4.0",
+    ),
+)
 @click.argument("name", type=NAME)
 @click.argument("folder", type=PATH, required=False, metavar="DIR")
 @click.option(
@@ -257,4 +327,5 @@ def dataset_export_command(
     dataset, files = export_dataset(name, named[0], publication, data.taxonomy, data.max_rows)
     for path in files:
         click.echo(terminal_safe(str(path)))
-    click.echo(terminal_safe(f"{len(dataset)} prompt-sets (sha256 {dataset.hash})"))
+    click.echo(terminal_safe(f"{counted(len(dataset), 'prompt-set')} (sha256 {dataset.hash})"))
+    say_next("hf upload", publication.repo or "OWNER/NAME", named[0], "--repo-type", "dataset")

@@ -277,9 +277,6 @@ def command(
 # The next command
 # ------------------------------------------------------------------------------
 
-AGAIN = "the same command without --dry-run"
-"""The next step after a dry run."""
-
 
 def say_next(what: str, *named: object) -> None:
     """Print the next command with paths and names, or a phrase."""

@@ -20,11 +20,11 @@ from opensafeintent.calls.costs import ForecastLine, Prices, expected_minutes
 from opensafeintent.calls.http import START
 from opensafeintent.calls.models import Served
 from opensafeintent.calls.providers import is_in_process
-from opensafeintent.cli.options import AGAIN, say_next
+from opensafeintent.cli.options import say_next
 from opensafeintent.construction.controls import DatasetCheck
 from opensafeintent.construction.records import REASONS, Draft, Rejection, Seed, Stage, Topic
 from opensafeintent.construction.topics import Proposal
-from opensafeintent.errors import Stopped
+from opensafeintent.errors import Stopped, counted
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
@@ -61,9 +61,8 @@ from opensafeintent.workflows.trace import Trace
 
 
 def new_console() -> Console:
-    """Return a console: as wide as the terminal, or 120 columns for other outputs."""
-    width = shutil.get_terminal_size((120, 40)).columns if sys.stdout.isatty() else 120
-    return Console(width=width, highlight=False)
+    """Return a console as wide as `COLUMNS` or the terminal; for other outputs, 120 columns."""
+    return Console(width=shutil.get_terminal_size((120, 40)).columns, highlight=False)
 
 
 _UNBOUNDED = 10_000
@@ -103,13 +102,11 @@ _BARE_REPLY = 40
 """Characters: a longer reply is more than a grade, and may quote a response that is not shown."""
 
 
-def show_outcome(outcome: Outcome) -> int:
-    """Print the results of a command, and return its exit code."""
+def show_outcome(outcome: Outcome, run: Path | None = None) -> int:
+    """Print the results of a command, and return its exit code; `run` is the first of a report."""
     console = new_console()
     if outcome.forecast is not None:
-        show_forecast(console, outcome.forecast, outcome.prices)
-        print_notes(console, outcome.notes)
-        say_next(AGAIN)
+        show_forecast(console, outcome.forecast, outcome.prices, outcome.notes)
         return outcome.exit_code
     for check in outcome.checks:
         console.print()
@@ -125,7 +122,7 @@ def show_outcome(outcome: Outcome) -> int:
         print(terminal_safe(f"error: {line}"), file=sys.stderr)
     print_notes(console, outcome.notes)
     show_calls(console, outcome.tally, outcome.costs)
-    _show_written(console, outcome)
+    _show_written(console, outcome, run)
     return outcome.exit_code
 
 
@@ -133,12 +130,14 @@ def show_calls(console: Console, tally: Tally | None, costs: Costs | None) -> No
     """Print the number of calls and their cost; nothing if there were none."""
     if tally is not None:
         counts = {
-            "calls made": tally.made.total(),
-            "retries": tally.retries,
+            f"call{'' if tally.made.total() == 1 else 's'} made": tally.made.total(),
+            "retry" if tally.retries == 1 else "retries": tally.retries,
             "taken from the ledger": tally.reused_calls - tally.duplicates,
-            "duplicate requests answered once": tally.duplicates,
+            f"duplicate request{'' if tally.duplicates == 1 else 's'} answered once": (
+                tally.duplicates
+            ),
         }
-        told = [f"{count:,} {what}" for what, count in counts.items() if count or "calls" in what]
+        told = [f"{count:,} {what}" for what, count in counts.items() if count or "made" in what]
         console.print(plain(f"{', '.join(told)}."))
     if costs is not None and costs.paid and costs.prices.tells(costs.models):
         console.print()
@@ -147,7 +146,7 @@ def show_calls(console: Console, tally: Tally | None, costs: Costs | None) -> No
         print_notes(console, other_model_notes(costs))
 
 
-def _show_written(console: Console, outcome: Outcome) -> None:
+def _show_written(console: Console, outcome: Outcome, run: Path | None) -> None:
     assert outcome.out is not None
     out = near(outcome.out)
     if outcome.checks:
@@ -155,9 +154,7 @@ def _show_written(console: Console, outcome: Outcome) -> None:
         judges = [word for check in outcome.checks for word in ("--judge", check.judge)]
         ready = all(check.passed for check in outcome.checks)
         say_next(
-            "opensafeintent evaluate MODEL --dry-run"
-            if ready
-            else "another judge, or other options: opensafeintent judge-check",
+            "opensafeintent evaluate MODEL --dry-run" if ready else "opensafeintent judge-check",
             *(judges if ready else ["--judge", "MODEL"]),
         )
         return
@@ -166,12 +163,12 @@ def _show_written(console: Console, outcome: Outcome) -> None:
     console.print(plain(f"Results in {out}: {files}"), soft_wrap=True)
     covered = [one for cohort in outcome.cohorts for one in cohort.coverage.values()]
     if outcome.exit_code == Stopped.exit_code:
-        say_next("fix the error above, then type the same command again")
+        say_next("fix the error above, then: opensafeintent", *sys.argv[1:])
     elif any(one.not_graded for one in covered):
         say_next("opensafeintent grade", out, "--judge", "MODEL", "--dry-run")
     elif has_page:
-        run = out if (outcome.out / "run.json").exists() else "RUN"
-        say_next("opensafeintent trace", run, "--worst", "5")
+        traced = out if (outcome.out / "run.json").exists() else run
+        say_next("opensafeintent trace", traced, "--worst", "5")
     else:
         say_next("opensafeintent report", out, "--open")
 
@@ -296,15 +293,20 @@ def _show_gates(console: Console, gates: Gates) -> None:
 
 
 def show_forecast(
-    console: Console, forecast: Forecast, prices_path: Path | None, lead: str = ""
+    console: Console,
+    forecast: Forecast,
+    prices_path: Path | None,
+    notes: Iterable[str],
+    lead: str = "",
 ) -> None:
     """Print the calls and tokens to expect, the dollars if there are prices, and the time if the
-    ledger has seconds.
+    ledger has seconds; then the command that makes the calls.
 
     Args:
         console: the output.
         forecast: of the calls.
         prices_path: the user's file of prices.
+        notes: for a reader, a line each.
         lead: the sentence on the number of calls, in place of the usual one.
     """
     prices, lines = Prices(prices_path), forecast.lines
@@ -318,13 +320,17 @@ def show_forecast(
     )
     assumed = f", {forecast.assumed}" if forecast.assumed else ""
     calls = (
-        lead or f"At most {sum(line.calls for line in lines):,} calls, re-asks and retries aside; "
+        lead
+        or f"At most {counted(sum(line.calls for line in lines), 'call')}, re-asks and retries"
+        " aside; "
     )
     console.print(plain(f"{calls}{known}four characters each{assumed}. None was made."))
     if not all(is_in_process(line.model) for line in lines):
         if priced:
             console.print(plain(prices.basis))
         _show_time(console, lines, forecast.connections or START)
+    print_notes(console, notes)
+    say_next("opensafeintent", *(word for word in sys.argv[1:] if word != "--dry-run"))
 
 
 def _show_time(console: Console, lines: Sequence[ForecastLine], connections: int) -> None:
@@ -349,8 +355,8 @@ def _show_time(console: Console, lines: Sequence[ForecastLine], connections: int
 def show_dataset_info(info: DatasetInfo, name: str) -> None:
     """Print a dataset's counts per cell, lengths and hash; `name` is the user's name of it."""
     console, dataset = new_console(), info.dataset
-    counts = f"{len(dataset)} prompt-sets, {info.prompts:,} prompts, {len(info.cells)} cells"
-    console.print(plain(f"{dataset.name}: {counts}"))
+    sets, prompts = counted(len(dataset), "prompt-set"), counted(info.prompts, "prompt")
+    console.print(plain(f"{dataset.name}: {sets}, {prompts}, {counted(len(info.cells), 'cell')}"))
     console.print(f"sha256 {dataset.hash}\n")
     print_table(console, cells(dataset.taxonomy, info.cells))
     console.print()
@@ -359,7 +365,7 @@ def show_dataset_info(info: DatasetInfo, name: str) -> None:
         f"{language} ({count})" for language, count in sorted(info.languages.items())
     )
     paraphrases = ", ".join(
-        f"{number} ({count} sets)" for number, count in sorted(info.paraphrases.items())
+        f"{number} ({counted(count, 'set')})" for number, count in sorted(info.paraphrases.items())
     )
     console.print(plain(f"\nLanguages: {languages}. Paraphrases: {paraphrases}."))
     say_next("opensafeintent dataset check", name)
@@ -412,7 +418,10 @@ def _show_transitions(console: Console, transitions: Iterable[Transitions]) -> N
     """Print how many prompt-sets newly fail and newly pass, and the first of them."""
     for one in transitions:
         console.print(
-            plain(f"\n{_named(one.model)} against {_named(one.against)}, {one.n:,} prompt-sets:")
+            plain(
+                f"\n{_named(one.model)} against {_named(one.against)},"
+                f" {counted(one.n, 'prompt-set')}:"
+            )
         )
         for what, sets in (("failing", one.newly_failing), ("passing", one.newly_passing)):
             names = [item.set_id for item in sets[:_CHANGED]]
@@ -474,13 +483,13 @@ def show_models(models: Sequence[Served]) -> None:
     ready = Table(
         name="ready",
         title="Ready: no key needed, or its key is set",
-        columns=(Column("name", "Model", "name"), Column("about", "About")),
+        columns=(Column("name", "Model"), Column("about", "About")),
         rows=[(line.name, line.about) for line in models if not line.lacking],
     )
     lacking = Table(
         name="lacking",
         title="Ready once these variables are set, and these packages installed",
-        columns=(Column("name", "Model", "name"), Column("needs", "Needs")),
+        columns=(Column("name", "Model"), Column("needs", "Needs")),
         rows=[
             (line.name, "\n".join((*line.lacking, *([line.about] if "/P/" in line.name else ()))))
             for line in others
@@ -620,6 +629,7 @@ def show_rejected(
             else:
                 _show_lines(console, text, "")
     console.print(plain(f"\n{number} rejected" if number else "The build rejected nothing."))
+    say_next("opensafeintent build --generator MODEL --judge MODEL --dry-run --out", build)
 
 
 def _texts_of(rejection: Rejection) -> Iterator[tuple[str, str, str]]:
@@ -680,7 +690,9 @@ def show_check(found: DatasetCheck, out: Path | None) -> None:
     """Print the tables of a check, then its findings, and the folder of its files."""
     console = new_console()
     name = one_line(found.dataset, 1000)
-    console.print(plain(f"{name}: {found.sets:,} prompt-sets, {found.prompts:,} prompts"))
+    console.print(
+        plain(f"{name}: {counted(found.sets, 'prompt-set')}, {counted(found.prompts, 'prompt')}")
+    )
     console.print(f"sha256 {found.hash}")
     for table in check_tables(found):
         if table.rows and table.name != _LONG:

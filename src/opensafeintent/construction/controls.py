@@ -29,7 +29,7 @@ from opensafeintent.construction.similarity import (
     overlap,
     similar_pairs,
 )
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, install_extra
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.statistics import (
@@ -466,9 +466,7 @@ def _likeness(
 # (Gururangan et al., Annotation Artifacts in Natural Language Inference Data, NAACL 2018, of
 # classifiers that see half of the input).
 
-NEEDS_EXTRA = (
-    'words that give the intent away: this needs an extra: pip install "opensafeintent[check]"'
-)
+NEEDS_EXTRA = f"words that give the intent away: this needs an extra: {install_extra('check')}"
 
 _FOLDS = 5
 _CHOICES: tuple[tuple[Intent, ...], ...] = (

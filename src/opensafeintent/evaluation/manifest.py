@@ -17,7 +17,7 @@ from opensafeintent import __version__
 from opensafeintent.calls.ledger import LedgerFolder
 from opensafeintent.calls.models import is_local
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import InputError, did_you_mean, nearest
+from opensafeintent.errors import InputError, counted, did_you_mean, nearest
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.pipeline import Grading, JudgePlan, Planned, Task
 from opensafeintent.files import inside, make_private_folder, read_json, sha256_hex, write_private
@@ -377,8 +377,8 @@ def differences(manifest: Manifest, dataset: Dataset, sampling: dict[str, Any]) 
     if manifest.dataset.hash != dataset.hash:
         old = manifest.dataset
         lines.append(
-            f"dataset: the run has {old.name} ({old.sets} sets, {old.hash[:8]}), "
-            f"this is {dataset.name} ({len(dataset)} sets, {dataset.hash[:8]})"
+            f"dataset: the run has {old.name} ({counted(old.sets, 'set')}, {old.hash[:8]}), "
+            f"this is {dataset.name} ({counted(len(dataset), 'set')}, {dataset.hash[:8]})"
         )
     labels = {"judge_sampling": "judge sampling"} if manifest.judge_sampling else {}
     if manifest.target_sampling:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from opensafeintent.calls.scripted import contenders
-from opensafeintent.errors import InputError, nearest
+from opensafeintent.errors import InputError, counted, nearest
 from opensafeintent.evaluation.manifest import Manifest, StopAnswer, StopQuestion, StopVerdict
 from opensafeintent.evaluation.pipeline import GradedResponse, ModelWork, Task
 from opensafeintent.files import canonical_json, sha256_hex
@@ -205,8 +205,8 @@ class StopWhen:
         """Return the answers that no outcome of this number of prompt-sets can give."""
         threshold = self.question.scaled(self.question.threshold)
         return [
-            f"--stop-when: {len(self._order):,} prompt-sets cannot give the answer {answer!r},"
-            f" at any result: {n:,} are needed"
+            f"--stop-when: {counted(len(self._order), 'prompt-set')} cannot give the answer"
+            f" {answer!r}, at any result: {n:,} are needed"
             for answer, n in zip(("yes", "no"), fewest(threshold, self._error / 2), strict=True)
             if n > len(self._order)
         ]
@@ -339,8 +339,9 @@ class StopWhen:
             what = "the difference" if len(test.models) > 1 else self.question.metric.name
             yield (
                 f"{self.question.text}: {answer.verdict} for {' against '.join(test.models)}, after"
-                f" {answer.sets:,} of {len(self._order):,} prompt-sets; {what} lies between"
-                f" {low:.3g} and {high:.3g} ({100 * (1 - self._error):.4g} % confidence sequence)"
+                f" {answer.sets:,} of {counted(len(self._order), 'prompt-set')}; {what} lies"
+                f" between {low:.3g} and {high:.3g} ({100 * (1 - self._error):.4g} %"
+                " confidence sequence)"
             )
         if self._asked.held:
             yield (

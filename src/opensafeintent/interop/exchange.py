@@ -19,7 +19,7 @@ from opensafeintent.analysis.estimates import MetricEstimate
 from opensafeintent.analysis.judges import family_of
 from opensafeintent.calls.models import is_local
 from opensafeintent.calls.providers import is_in_process, provider_of
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.run import IMPORTED_JUDGE
 from opensafeintent.files import make_private_folder, sha256_hex, write_private
@@ -411,7 +411,7 @@ def _notes(cohort: Cohort, model: str, manifest: Manifest, estimate: MetricEstim
     )
     parts = (
         estimate.interval and f"95 % CI [{estimate.low:.4f}, {estimate.high:.4f}]",
-        f"{estimate.n} prompt-sets",
+        counted(estimate.n, "prompt-set"),
         f"judge {judges_of(cohort) or 'unknown'}",
         f"rubrics: {', '.join(filter(None, rubrics)) or 'unknown'}",
         f"opensafeintent {manifest.version}",

@@ -39,7 +39,7 @@ from opensafeintent.calls.providers import (
 )
 from opensafeintent.calls.records import Answered, Failed, Refused
 from opensafeintent.calls.shutdown import current_drain, heed, side_by_side, under_way
-from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
+from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped, install_extra
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.run import raise_if_over, replay, run_tasks
 from opensafeintent.files import make_private_folder
@@ -223,7 +223,7 @@ def check_address(address: str) -> None:
         InputError: see above; or the extra is missing.
     """
     if find_spec("ray") is None:
-        raise InputError('--ray needs an extra: pip install "opensafeintent[ray]"')
+        raise InputError(f"--ray needs an extra: {install_extra('ray')}")
     match = re.fullmatch(r"[^\s/]+:([0-9]{1,5})", address)
     if address not in ("local", "auto") and not (match and 0 < int(match[1]) < 65536):
         raise InputError(

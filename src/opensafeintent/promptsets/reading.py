@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import MOST_ROWS, any_json, read_text
 from opensafeintent.hostile import one_line
 
@@ -281,9 +281,7 @@ def parquet_rows(
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise InputError(
-            f'{name}: Parquet needs an extra: pip install "opensafeintent[parquet]"'
-        ) from error
+        raise InputError(f"{name}: Parquet needs an extra: {install_extra('parquet')}") from error
     try:
         with pq.ParquetFile(source) as file:
             texts, width = _texts_and_width(file.schema)

@@ -17,7 +17,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import canonical_json, os_errors, sha256_hex, written_beside
 from opensafeintent.hostile import one_line
 from opensafeintent.taxonomy import ContentShift, Intent, Taxonomy, paraphrase_variant
@@ -231,7 +231,7 @@ def prompt_set_table(dataset: Dataset) -> pa.Table:
     try:
         import pyarrow as pa
     except ImportError as error:
-        raise InputError('Parquet needs an extra: pip install "opensafeintent[parquet]"') from error
+        raise InputError(f"Parquet needs an extra: {install_extra('parquet')}") from error
     text = pa.string()
     schema = pa.schema(
         {

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import any_json, os_errors, sha256_hex, written_beside
 from opensafeintent.hostile import one_line, without_user_info
 from opensafeintent.promptsets.reading import SUFFIXES, RowLimit, parquet_rows
@@ -117,7 +117,7 @@ def _configs(card: Path, location: str) -> list[dict[str, Any]]:
         yaml = import_module("yaml")  # comes with the hub's client
     except ImportError as error:
         raise InputError(
-            f'{location}: reading a dataset card needs an extra: pip install "opensafeintent[hf]"'
+            f"{location}: reading a dataset card needs an extra: {install_extra('hf')}"
         ) from error
     if (end := re.search(r"^---[ \t]*$", text, re.MULTILINE)) is None:
         if len(text) == _LONGEST_CARD:
@@ -341,7 +341,7 @@ def _hub_errors(name: str, repo: str, revision: str | None) -> Iterator[None]:
         )
     except ImportError as error:
         raise InputError(
-            f'{name}: datasets on the hub need an extra: pip install "opensafeintent[hf]"'
+            f"{name}: datasets on the hub need an extra: {install_extra('hf')}"
         ) from error
     try:
         yield

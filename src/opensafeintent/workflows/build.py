@@ -35,7 +35,7 @@ from opensafeintent.construction.pipeline import (
     forecast_build,
 )
 from opensafeintent.construction.records import STAGES, Seed, Stage, StageResult
-from opensafeintent.errors import InputError, Stopped
+from opensafeintent.errors import InputError, Stopped, counted
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.files import write_private
 from opensafeintent.interop import model_identity, open_models, unset_lines
@@ -370,14 +370,14 @@ class _BuildRun:
             )
         if failed := built.rejected_for("call_failed"):
             notes.append(
-                f"{len(failed)} items were left out because calls failed ({failed[0].detail}); run"
-                " again to try them again"
+                f"{counted(len(failed), 'item')} left out because calls failed"
+                f" ({failed[0].detail}); run again to try again"
             )
         if waiting := built.rejected_for("not_made"):
             first = settings.stages[0]
             notes.append(
-                f"{len(waiting)} items wait for stages before {first}, which --stages leaves out;"
-                f" run --stages 1-{first - 1}"
+                f"not yet through the stages before {first}, which --stages leaves out:"
+                f" {counted(len(waiting), 'item')}; run --stages 1-{first - 1}"
             )
         sets = Counter(draft.topic.cell for draft in built.finished)
         short = self._plan.lacking(self._taxonomy, sets)

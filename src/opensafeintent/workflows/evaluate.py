@@ -177,8 +177,9 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     def _all_taken(self, sets: int) -> list[str]:
         """Say that a dataset has fewer prompt-sets than were asked for: a line, or none."""
         limit, name = self.settings.limit, self.dataset.name
-        few = limit is not None and limit > sets
-        return [f"--limit {limit:,}: {name} has {sets:,} prompt-sets; all are taken"] if few else []
+        if limit is None or limit <= sets:
+            return []
+        return [f"--limit {limit:,}: {name} has {counted(sets, 'prompt-set')}; all are taken"]
 
     def _asked_again(self, old: Manifest | None) -> list[str]:
         """Say which templates are others than those that models of the run were graded by: a line,

@@ -16,7 +16,7 @@ import msgspec
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import WITHHELD
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, counted, install_extra
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import written_beside
 from opensafeintent.grades import NOT_GRADED
@@ -58,8 +58,8 @@ def export_run(settings: ExportSettings) -> Exported:
         files = [written]
         if hidden:
             notes += (
-                f"{hidden:,} of {count:,} responses withheld as unsafe or prompts malicious; add"
-                " --include-unsafe",
+                f"{hidden:,} of {counted(count, 'response')} withheld as unsafe or prompts"
+                " malicious; add --include-unsafe",
             )
     else:
         files = _write_shared(settings, run, notes)
@@ -112,13 +112,13 @@ def _write_responses(settings: ExportSettings, run: Run) -> tuple[Path, int, int
     marks = [columns.index("prompt_hidden"), columns.index("response_hidden")]
     hidden: list[bool] = []
 
-    def counted() -> Iterator[Sequence[Any]]:
+    def watched() -> Iterator[Sequence[Any]]:
         for line in lines:
             hidden.append(any(line[mark] for mark in marks))
             yield line
 
     with written_beside(settings.out, private=True) as file:
-        _WRITERS[settings.format](columns, counted(), file)
+        _WRITERS[settings.format](columns, watched(), file)
     return settings.out, sum(hidden), len(hidden)
 
 
@@ -178,7 +178,7 @@ def _write_parquet(columns: Sequence[str], lines: Lines, file: IO[bytes]) -> Non
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise InputError('Parquet needs an extra: pip install "opensafeintent[parquet]"') from error
+        raise InputError(f"Parquet needs an extra: {install_extra('parquet')}") from error
     types = {"Int64": pa.int64(), "boolean": pa.bool_(), "object": pa.string()}
     schema = pa.schema({name: types[column_type(name)] for name in columns})
     rest = iter(lines)

@@ -20,7 +20,7 @@ from opensafeintent.calls.recorded import (
     is_withheld,
     recorded_responses,
 )
-from opensafeintent.errors import InputError, first_exit_code, nearest
+from opensafeintent.errors import InputError, counted, first_exit_code, nearest
 from opensafeintent.evaluation.manifest import Manifest, ModelEntry, RunFolder
 from opensafeintent.evaluation.run import given_tasks, imported_rows
 from opensafeintent.files import sha256_hex
@@ -67,7 +67,7 @@ class _Read(msgspec.Struct, kw_only=True):
         )
         return [
             *(self.log.notes if self.log else ()),
-            *(f"{self.path}: {n:,} responses are missing ({why})" for why, n in gone.items()),
+            *(f"{self.path}: {counted(n, 'response')} missing ({why})" for why, n in gone.items()),
         ]
 
     @property
@@ -130,7 +130,7 @@ def import_files(settings: ImportSettings) -> Outcome:
         outcome.stopped += failed
     outcome.notes += [note for item in read for note in item.notes]
     outcome.notes += [
-        f"{model}: {len(places):,} responses came with one of the two grades, which counts for"
+        f"{model}: {counted(len(places), 'response')} with one of the two grades, which counts for"
         " nothing alone; import the other, or have judges give both: opensafeintent grade RUN"
         for model, places in halves.items()
     ]
@@ -260,7 +260,7 @@ def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None) -> list[_Read]:
     try:
         records = list(read_records(path, limit=RowLimit(max_rows)))
         if of_tool := records_of_tool(records, path):
-            return _of_each_model(of_tool, path, counted=True)
+            return _of_each_model(of_tool, path, repeats=True)
         if path.suffix.lower() == ".csv":
             records = [(location, _of_table(row)) for location, row in records]
         if not records:
@@ -302,14 +302,14 @@ def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None) -> list[_Read]:
 
 
 def _of_each_model(
-    records: Iterable[tuple[str, object]], path: Path, *, counted: bool = False
+    records: Iterable[tuple[str, object]], path: Path, *, repeats: bool = False
 ) -> list[_Read]:
     """Read lines of responses, each model's apart if they name their models.
 
     Args:
         records: the lines.
         path: of their file.
-        counted: later records of one prompt are later epochs, whether or not set and variant are
+        repeats: later records of one prompt are later epochs, whether or not set and variant are
             named.
     """
     by_model: dict[str, list[tuple[str, object]]] = {}
@@ -318,7 +318,7 @@ def _of_each_model(
         by_model.setdefault(named if isinstance(named, str) else "", []).append((location, data))
     return [
         _Read(path=path, responses=[], prompted=some, named=named)
-        if counted or any(isinstance(data, dict) and "variant" not in data for _, data in some)
+        if repeats or any(isinstance(data, dict) and "variant" not in data for _, data in some)
         else _Read(path=path, responses=recorded_responses(some, path), named=named)
         for named, some in by_model.items()
     ]

@@ -15,7 +15,7 @@ import msgspec
 from opensafeintent.analysis.cohort import Cohort, into_cohorts
 from opensafeintent.analysis.estimates import EVERYWHERE, MetricEstimate
 from opensafeintent.calls.scripted import is_baseline
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, install_extra
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.run import RunTexts
 from opensafeintent.grades import GradeRow, grade_table
@@ -363,9 +363,7 @@ def _frame(columns: Sequence[str], lines: Iterable[Sequence[Any]]) -> pd.DataFra
     try:
         import pandas as pd
     except ImportError as error:
-        raise InputError(
-            'data frames need an extra: pip install "opensafeintent[frames]"'
-        ) from error
+        raise InputError(f"data frames need an extra: {install_extra('frames')}") from error
     frame = pd.DataFrame(list(map(tuple, lines)), columns=list(columns), dtype=object)
     return frame.astype({column: column_type(column) for column in columns})
 

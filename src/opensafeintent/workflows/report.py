@@ -32,7 +32,7 @@ from opensafeintent.calls.client import Client, Display, Tally
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Sampling
 from opensafeintent.calls.scripted import contenders
-from opensafeintent.errors import InputError, first_exit_code, nearest
+from opensafeintent.errors import InputError, counted, first_exit_code, nearest
 from opensafeintent.evaluation.again import Regrade, Swapped, derive_again
 from opensafeintent.evaluation.forecast import Forecast, spent_of_run
 from opensafeintent.evaluation.judge_check import JudgeCheck
@@ -601,7 +601,7 @@ def _open_run(folder: RunFolder, name: str, display: Display) -> Iterator[tuple[
         raise InputError(f"{path}: the run's ledger is not there")
 
     def read(done: int, of: int) -> None:
-        models = f"{len(manifest.models):,} models"
+        models = counted(len(manifest.models), "model")
         display.stage(f"{stage}: {done:,} of {of:,} responses of {models}")
 
     with Ledger(path, readonly=True) as ledger, ledger.snapshot():
@@ -828,13 +828,15 @@ _EXAMPLE = 40
 def partial_lines(model: str, coverage: Coverage) -> Iterator[str]:
     """Say which of a model's responses or grades are not there yet."""
     if coverage.partial:
-        on_record = f"{coverage.responses:,} of {coverage.planned:,} responses are on record"
+        on_record = f"{coverage.responses:,} of {counted(coverage.planned, 'response')} on record"
         yield f"{model}: partial: {on_record}"
     if coverage.withheld:
         yield (
-            f"{model}: {coverage.withheld:,} responses were withheld because they are unsafe, and"
-            " their grades are missing: the numbers are not valid"
+            f"{model}: {counted(coverage.withheld, 'response')} withheld as unsafe, with missing"
+            " grades: the numbers are not valid"
         )
     if coverage.not_graded:
-        count = f"{coverage.not_graded:,} responses have no grades yet"
-        yield f"{model}: {count}: opensafeintent grade RUN"
+        yield (
+            f"{model}: {counted(coverage.not_graded, 'response')} without grades:"
+            " opensafeintent grade RUN"
+        )

@@ -20,7 +20,7 @@ from opensafeintent.calls.ledger import LEDGER, Ledger, take_up
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
 from opensafeintent.calls.shutdown import heed, under_way
-from opensafeintent.errors import InputError, first_exit_code
+from opensafeintent.errors import InputError, counted, first_exit_code
 from opensafeintent.evaluation.again import ask_again, expected_again
 from opensafeintent.evaluation.forecast import (
     ASSUMED,
@@ -264,7 +264,7 @@ async def _left(
         tasks: list[Task] = []
         for replayed in replay(client.ledger, plan.manifest.identities(), item.planned):
             if read % _READ_AT_ONCE == 0:
-                so_far = f": {read:,} of {every:,} responses" if read else ""
+                so_far = f": {read:,} of {counted(every, 'response')}" if read else ""
                 display.stage(f"reading the ledger{so_far}")
                 await asyncio.sleep(0)  # nothing else waits: an interruption is to be heard
             read += 1
@@ -334,7 +334,7 @@ def _taken_up(folder: RunFolder, ledger: Ledger, display: Display) -> list[str]:
 
     left = sorted(_shards_of(folder))
     added = sum(take_up(ledger, shard.parent, waiting).added for shard in left)
-    return [f"{added:,} calls were taken up from the shards of an interrupted run"] if added else []
+    return [f"shards of an interrupted run: {counted(added, 'call')} taken up"] if added else []
 
 
 async def _spread(
@@ -368,5 +368,5 @@ async def _spread(
 
     async with refreshed(display, refresh, client):
         await shards.make(work, plan.manifest.identities())
-    twice = f"{shards.duplicates:,} calls were made by two shards at once; the first answer counts"
+    twice = f"{counted(shards.duplicates, 'call')} made by two shards; the first answer counts"
     return [*shards.notices, *([twice] if shards.duplicates else [])]

@@ -41,7 +41,7 @@ from opensafeintent.calls.providers import (
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied, Sampling
 from opensafeintent.calls.replies import REFUSING, NotAnAnswer, is_filter, no_answer, read_reply
 from opensafeintent.calls.scripted import BASELINES
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import canonical_json
 from opensafeintent.hostile import one_line, without_user_info
 
@@ -91,12 +91,12 @@ def require_inspect(what: str) -> None:
     """
     installed = _installed()
     if installed is None:
-        raise InputError(f'{what} needs an extra: pip install "opensafeintent[inspect]"')
+        raise InputError(f"{what} needs an extra: {install_extra('inspect')}")
     if installed < _OLDEST:
         names = [".".join(map(str, parts)) for parts in (installed, _OLDEST)]
         raise InputError(
             f"{what} needs inspect-ai {names[1]} or newer, {names[0]} is installed: "
-            'pip install --upgrade "opensafeintent[inspect]"'
+            "pip install --upgrade inspect-ai"
         )
 
 
