@@ -1,4 +1,4 @@
-"""How long a check takes, how often telling words are found where there are none, and what equal
+"""How long a check takes, how often predictive words are found where there are none, and what equal
 sizes give.
 
     python benchmarks/dataset_check.py [DATASET...]

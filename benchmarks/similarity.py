@@ -87,7 +87,7 @@ def published(path: Path, sample: int) -> None:
     seconds, cpu = (median(taken[kind] for taken, _ in runs) for kind in ("seconds", "cpu"))
     pairs = [match for _, match in runs[0][1]]
     chosen = random.Random(0).sample(pairs, min(sample, len(pairs)))
-    texts = [(words(match.prompt), words(match.twin_prompt)) for match in chosen]
+    texts = [(words(match.prompt), words(match.duplicate_prompt)) for match in chosen]
     plain, table = timed_twice(lambda: [plain_lcs(*pair) for pair in texts])
     equal = sum(match.overlap.lcs == lcs for match, lcs in zip(chosen, table, strict=True))
     ratio = plain["cpu"] / len(chosen) * len(pairs) / cpu
@@ -167,10 +167,10 @@ def join(cells: list[Planted], *, inclusive: bool) -> dict[str, Any]:
         for kind in kinds
         for a, b in planted.pairs[kind]
     }
-    reported = {(match.twin, owner) for owner, match in found}
+    reported = {(match.duplicate, owner) for owner, match in found}
     invented = 0
     for _, match in found:
-        one, other = words(match.prompt), words(match.twin_prompt)
+        one, other = words(match.prompt), words(match.duplicate_prompt)
         left, right = 20 * plain_lcs(one, other), 7 * (len(one) + len(other))
         invented += not (left > right or (inclusive and left == right))
     return {

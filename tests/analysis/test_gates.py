@@ -42,7 +42,7 @@ def test_a_judge_that_may_not_see_it_is_a_caution(
 ) -> None:
     found = against(version("new", "40", *new), version("old", "40", *old))
     (result,) = found.results
-    # no set differs, of 60: ± t · √(2 / 61) / 62 with two pseudo-sets
+    # no set differs, of 60: ± t · √(2 / 61) / 62 with two pseudo-observations
     assert result.verdict == "pass"
     assert result.estimate.high == pytest.approx(0.045984, abs=1e-6)
     assert len(found.cautions) == len(cautions)
@@ -55,5 +55,5 @@ def test_less_of_a_metric_may_be_better() -> None:
     assert (worse.verdict, worse.estimate.value) == ("fail", 1.0)  # from 0 to 1 in every set
     (better,) = against(old, new, "benign_harm_severity").results
     assert (better.verdict, better.estimate.value) == ("pass", -1.0)
-    # all alike, and two pseudo-sets at −3 and 3
+    # all alike, and two pseudo-observations at −3 and 3
     assert better.estimate.high is not None and -1 < better.estimate.high < -0.8

@@ -226,14 +226,14 @@ def test_judges_that_make_the_same_errors_are_one(tmp_path: Path) -> None:
         grade if flip > 0.2 else 1 - grade
         for grade, flip in zip(people, generator.random(200), strict=True)
     ]
-    found = shared(tmp_path, people, one=first, twin=first, other=other, panel=first)
+    found = shared(tmp_path, people, one=first, duplicate=first, other=other, panel=first)
     assert found.keys() == {
-        ("one", "twin"),
+        ("one", "duplicate"),
         ("one", "other"),
-        ("twin", "other"),
-        ("one", "twin", "other"),
+        ("duplicate", "other"),
+        ("one", "duplicate", "other"),
     }
-    same_errors = found["one", "twin"]
+    same_errors = found["one", "duplicate"]
     assert same_errors.correlation.value == pytest.approx(1.0)
     assert same_errors.independent.value == pytest.approx(1.0)
     apart = found["one", "other"]
@@ -243,7 +243,7 @@ def test_judges_that_make_the_same_errors_are_one(tmp_path: Path) -> None:
     assert apart.correlation.interval
     assert apart.correlation.interval[0] < r < apart.correlation.interval[1]
     assert apart.independent.value == pytest.approx(2 / (1 + max(r, 0)), abs=1e-6)
-    whole = found["one", "twin", "other"]
+    whole = found["one", "duplicate", "other"]
     mean = (1 + 2 * r) / 3
     assert whole.correlation.value == pytest.approx(mean)
     assert whole.independent.value == pytest.approx(3 / (1 + 2 * mean), abs=1e-6)

@@ -1,4 +1,4 @@
-"""Balance, length, readability and likeness: each number against one worked out by hand."""
+"""Balance, length, readability and similarity: each number against one worked out by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from construction.support import a_dataset, a_set, taxonomy
 from opensafeintent.construction import controls
-from opensafeintent.construction.controls import DatasetCheck, IntentDifference, Likeness, check
+from opensafeintent.construction.controls import DatasetCheck, IntentDifference, Similarity, check
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Dataset
 from opensafeintent.taxonomy import ContentShift
@@ -67,7 +67,7 @@ def test_a_taxonomy_of_one_cell_has_no_evenness() -> None:
 
 def test_differences_in_words_by_hand() -> None:
     # malicious − benign: 2, 4, −1, 3: mean 2; deviations 0, 2, −3, 1: variance 14 / 3, so d_z = 2 /
-    # √(14/3) = 0.925820. With pseudo-sets at ±4, the greatest difference: the mean is 8/6, Σ(d −
+    # √(14/3) = 0.925820. With pseudo-observations at ±4, the greatest difference: the mean is 8/6, Σ(d −
     # 8/6)² = 51 1/3, and so the standard error √(51 1/3 / 5 / 6) = 1.308095.
     found = check(of_lengths((3, 3, 5), (3, 3, 7), (3, 3, 2), (3, 3, 6)))
     row = difference(found, "words")
@@ -113,7 +113,7 @@ def test_one_set_leaves_undefined_what_needs_several() -> None:
         row.p_adjusted,
         row.minimum_detectable_difference,
     ) == (None,) * 4
-    assert found.likeness[0].compared == 0
+    assert found.similarity[0].compared == 0
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_scripts_without_spaces_have_characters_only(text: str, spaced: bool) ->
     counts = {row.measure: row.mean.n for row in found.differences}
     words = 2 if spaced else 0
     assert counts == {"words": words, "characters": 2, "readability": words}
-    assert found.likeness[1].compared == words
+    assert found.similarity[1].compared == words
     unspaced = [line for line in found.left_out if "2 of 2 prompt-sets have no spaces" in line]
     assert len(unspaced) == (not spaced)
 
@@ -190,7 +190,7 @@ def test_prompts_of_two_sets_of_one_cell(other: str, alike: int, highest: float 
         a_set("s3", "a b c d e f g", "m", "n", cell=ELSEWHERE),
     ]
     found = check(a_dataset(sets))
-    assert found.likeness[0] == Likeness(
+    assert found.similarity[0] == Similarity(
         prompts="two sets of one cell",
         compared=12,
         mean=None,
@@ -209,9 +209,9 @@ def test_a_tie_at_the_threshold_is_not_above_it_and_two_sets_count_once() -> Non
         a_set("s1", "a b c d e f g 1 2 3", "h", "i"),
         a_set("s2", "a b c d e f g 4 5 6", "j k l m n o p q 1 2", "r s t u v w x y 1 2"),
     ]
-    assert check(a_dataset(sets)).likeness[0].alike == 0
+    assert check(a_dataset(sets)).similarity[0].alike == 0
     sets.append(a_set("s3", "z", "j k l m n o p q 3 4", "r s t u v w x y 3 4"))
-    assert check(a_dataset(sets)).likeness[0].alike == 1
+    assert check(a_dataset(sets)).similarity[0].alike == 1
 
 
 def test_likeness_of_the_prompts_of_a_set() -> None:
@@ -224,7 +224,7 @@ def test_likeness_of_the_prompts_of_a_set() -> None:
         a_set("s2", "five six", "a b", "seven eight", "c d"),
         a_set("s3", *(text.format(word) for word in ("kindly", "quickly", "unseen"))),
     ]
-    _, core, wordings = check(a_dataset(sets)).likeness
+    _, core, wordings = check(a_dataset(sets)).similarity
     assert (wordings.compared, wordings.mean, wordings.alike) == (2, 0.291667, 1)
     assert (wordings.first, wordings.second) == ("s1 dual_use", "s1 dual_use_paraphrase_1")
     assert (core.compared, core.mean, core.alike, core.highest) == (3, 0.3, 1, 0.9)

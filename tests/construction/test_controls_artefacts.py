@@ -73,7 +73,7 @@ def test_a_planted_word_is_found_and_counted() -> None:
     # % of two intents; of three, with benign or dual-use guessed where it is not, in (135 +
     # 150)/450 = 63 %.
     assert benign_malicious.value == pytest.approx(0.95, abs=0.05)
-    assert found.give_away == benign_malicious
+    assert found.lexical_leakage == benign_malicious
     assert dual_use_malicious.value == pytest.approx(0.95, abs=0.05)
     assert three.value == pytest.approx(0.63, abs=0.06)
     assert three.low is not None and three.low > 1 / 3
@@ -119,7 +119,7 @@ def test_prompts_of_one_set_are_never_on_both_sides() -> None:
 def test_no_shared_word_leaves_the_control_out(sets: int) -> None:
     both = [a_set("a", "one", "two", "two"), a_set("b", "four", "five", "six")]
     found = check(a_dataset(both[:sets]))
-    assert (found.classifier, found.words, found.give_away) == ((), (), None)
+    assert (found.classifier, found.words, found.lexical_leakage) == ((), (), None)
     assert "no word occurs in two prompt-sets" in found.left_out[0]
 
 

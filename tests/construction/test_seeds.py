@@ -34,7 +34,7 @@ def test_what_is_no_seed_is_counted_with_its_reason(tmp_path: Path) -> None:
     why = {"empty": 3, "repeated": 2, "too_long": 1}
     assert seeds.funnel_line() == {"stage": "seeds", "in": 8, "kept": 2, "rejected": why}
     repeated = [rejection for rejection in seeds.rejected if rejection.reason == "repeated"]
-    assert {rejection.twin for rejection in repeated} == {"line 1"}
+    assert {rejection.duplicate for rejection in repeated} == {"line 1"}
 
 
 @pytest.mark.parametrize(

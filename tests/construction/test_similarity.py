@@ -188,8 +188,8 @@ def plain_pairs(sets: Sequence[ComparedSet], threshold: Threshold) -> list[tuple
             for later, later_text in other.texts.items():
                 pair = plain_overlap(later_text, text)
                 if one.cell == other.cell and threshold.met(pair):
-                    twin = IndexEntry(one.id, variant, text)
-                    found.append((other.id, Match.between(later, later_text, twin, pair)))
+                    duplicate = IndexEntry(one.id, variant, text)
+                    found.append((other.id, Match.between(later, later_text, duplicate, pair)))
     return found
 
 
@@ -264,7 +264,7 @@ def test_many_prompts_are_compared_in_blocks_without_losing_any() -> None:
     tenth = range(0, 3000, 10)
     nearly = {n: " ".join([*texts[n][:7], "exchanged", *texts[n][8:]]) for n in tenth}
     sets += [item(f"late{n}", text) for n, text in nearly.items()]
-    found = [(owner, match.twin) for owner, match in similar_pairs(sets, Threshold.of("0.7"))]
+    found = [(owner, match.duplicate) for owner, match in similar_pairs(sets, Threshold.of("0.7"))]
     assert sorted(found) == sorted((f"late{n}", f"set{n}") for n in tenth)
 
 
@@ -274,7 +274,7 @@ def test_ten_thousand_equal_prompts_are_no_burden() -> None:
     began = time.process_time()
     found = duplicates(sets)
     assert len(found) == 9_999
-    assert {match.twin for match in found.values()} == {"set0"}
+    assert {match.duplicate for match in found.values()} == {"set0"}
     # 200 million pairs of sets; each is compared with the one that was kept
     assert time.process_time() - began < 10
 
@@ -292,7 +292,7 @@ def test_duplicates_are_those_found_one_by_one(
 
 def test_a_set_is_compared_with_kept_ones_only() -> None:
     # of 10 words, B shares 8 with A (0.8) and with C (0.8), A and C share 6 (0.6): B goes, so C has
-    # no twin left
+    # no duplicate left
     a = "s0 s1 s2 s3 s4 s5 ab0 ab1 a0 a1"
     b = "s0 s1 s2 s3 s4 s5 ab0 ab1 bc0 bc1"
     c = "s0 s1 s2 s3 s4 s5 c0 c1 bc0 bc1"
@@ -308,8 +308,8 @@ def test_the_twin_is_the_most_similar_then_the_earliest() -> None:
     for name, text in ten.items():
         index.add(name, {"benign": text, "malicious": "nothing alike"})
     match = index.admit("new", {"dual_use": "quite another thing", "benign": asked})
-    twin = IndexEntry("y", "benign", ten["y"])
-    assert match == Match.between("benign", asked, twin, Overlap(9, 10, 10))
+    duplicate = IndexEntry("y", "benign", ten["y"])
+    assert match == Match.between("benign", asked, duplicate, Overlap(9, 10, 10))
     assert match.overlap.score == 0.9
     assert index.admit("again", {"benign": asked}) == match  # what is refused is not added
 

@@ -324,7 +324,7 @@ def test_above_the_threshold_are_duplicates(
     assert len(built.finished) == kept
     for rejection in built.rejected_for("duplicate"):
         assert rejection.detail.startswith("dual_use and the dual_use prompt of topic")
-        assert rejection.twin == built.finished[0].topic.id
+        assert rejection.duplicate == built.finished[0].topic.id
 
 
 # Stage 6

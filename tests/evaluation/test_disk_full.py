@@ -81,7 +81,7 @@ def test_a_full_disk_ends_the_asking_and_costs_what_did_not_fit(
         ran = finish(start_limited(server, dataset, run, *options))
         lost = lost_in(ran, ledger, "(?:disk I/O error|database or disk is full)")
         made, kept = total(server), answers_in(ledger)
-        # every answer is on record, or is owned up to: those in flight, and those of the last write
+        # every answer is stored, or is owned up to: those in flight, and those of the last write
         assert kept > 20 and 0 < lost <= 3 * CONNECTIONS
         assert kept + lost == made
         assert evaluate(server, dataset, run, *options).code == 0

@@ -81,7 +81,7 @@ def test_units_of_a_set_stand_and_fall_together() -> None:
 
 
 def test_no_error_among_few_labels_is_not_no_error_ever() -> None:
-    # 30 labels, all as judged: with two labelled pseudo-sets the interval is not that of the judge's
+    # 30 labels, all as judged: with two labelled pseudo-observations the interval is not that of the judge's
     # mean alone
     labels = ((15, 1.0, 1.0, 1.0), (15, 0.0, 0.0, 1.0))
     sample = units(*labels, (485, 1.0, NAN, 1.0), (485, 0.0, NAN, 1.0))

@@ -83,7 +83,7 @@ def test_too_many_requests_are_waited_out_by_our_client_alone(tmp_path: Path) ->
     one = ("--max-connections", 1)
     ran, server = evaluate(tmp_path / "run", lambda body: next(busy, answer), *one)
     assert ran.code == 0
-    # every refusal is on record: none was retried out of sight
+    # every refusal is stored: none was retried out of sight
     kept = rows(tmp_path / "run" / "ledger.sqlite")
     assert [status for status, error in kept if "rate_limited" in error] == ["failed"] * 3
     assert len(server.requests) == 14 + 3

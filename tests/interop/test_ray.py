@@ -127,7 +127,7 @@ def rows(ledger: Path) -> list[tuple[bytes, str]]:
 
 
 def check_same(out: Path, alone: Path) -> None:
-    """The same results to the last byte, and every call on record once, as in the run of one
+    """The same results to the last byte, and every call in the ledger once, as in the run of one
     process.
     """
     assert endtoend.results(out) == endtoend.results(alone)

@@ -160,7 +160,7 @@ def test_groups_borderline_and_unscored_cases_are_shown_apart() -> None:
     assert "If 10 % of a run’s responses were like the former" in table.notes[0]
     told = msgspec.json.decode(msgspec.json.encode(checks_json(found)))[JUDGE]
     assert told["groups"] == {
-        "factual": {"value": 0.5, "n": 2, "ci": [0.0, 1.0], "ci_method": "t-pseudo-sets"}
+        "factual": {"value": 0.5, "n": 2, "ci": [0.0, 1.0], "ci_method": "t-pseudo-observations"}
     }
     assert told["unscored"] == [0, 1]
     assert told["borderline"] == msgspec.to_builtins(line)

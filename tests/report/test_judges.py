@@ -103,7 +103,7 @@ def test_the_interval_of_a_share_is_that_of_its_sets() -> None:
     # of freedom
     pairs = [(1.0, float(n >= (0 if item % 2 else 8))) for item in range(40) for n in range(10)]
     found = ratings(pairs, [item for item in range(40) for _ in range(10)]).agreement(SAFE)
-    assert (found.value, found.n, found.method) == (0.6, 400, "t-pseudo-sets")
+    assert (found.value, found.n, found.method) == (0.6, 400, "t-pseudo-observations")
     assert found.interval == pytest.approx((0.6 - 2.02 * 0.0641, 0.6 + 2.02 * 0.0641), abs=0.012)
 
 

@@ -162,7 +162,7 @@ def test_who_is_named(models: dict[str, int], parts: list[str]) -> None:
 
 @pytest.mark.parametrize("beside", [{}, {REFUSES: 40}], ids=["alone", "beside a baseline"])
 def test_of_one_model_the_headline_table_is_not_repeated(beside: dict[str, int]) -> None:
-    # The benign prompt gets helpfulness 4, the malicious one 1, in all 40 sets. With the pseudo-sets
+    # The benign prompt gets helpfulness 4, the malicious one 1, in all 40 sets. With the pseudo-observations
     # 41 of 42 are 1: .976 − 2.0195 · .154 / √42.
     assert found(graded(**beside, only=30)) == {
         "Safety by intent": "Responses of only are safe for 100 % of benign, 75 % of dual-use and"
@@ -239,7 +239,7 @@ def test_the_precision_of_so_many_sets() -> None:
     assert precision_in_points(115) == pytest.approx(8.95, abs=0.01)
     assert precision_in_points(700) == pytest.approx(3.63, abs=0.01)
     (text,) = (text for text in distrusted(graded(good=36, bad=12)) if "power" in text)
-    # 24 of 40 differ by 1: σ² = (24/40 − (24/40)²) · 40/39, and with pseudo-sets at ±1
+    # 24 of 40 differ by 1: σ² = (24/40 − (24/40)²) · 40/39, and with pseudo-observations at ±1
     # (2.0195 · √((40 σ² + 2) · 42 / 41) + 0.8416 · σ √40) / 40
     assert "80 % power to detect 24 points of Triplet Safety" in text
     (text,) = (text for text in distrusted(graded(m=36)) if "±15 points" in text)

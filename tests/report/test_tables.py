@@ -159,7 +159,7 @@ def test_comparisons_are_of_every_pair_and_metric(tables: list[Table]) -> None:
     columns = ("difference", "n", "p_unadjusted", "p_adjusted", "family")
     pairs = keyed(named(tables, "comparisons"), ("model_a", "model_b", "metric"), *columns)
     assert len(pairs) == 3 * 6
-    # Only s1 counts for both: 0 − 5/9. With pseudo-sets at ±1, t = 5/9 / 3 / √(.7346 / 3) = .3180 and
+    # Only s1 counts for both: 0 − 5/9. With pseudo-observations at ±1, t = 5/9 / 3 / √(.7346 / 3) = .3180 and
     # two degrees of freedom.
     p = pytest.approx(0.788900, abs=1e-5)
     expected = (pytest.approx(-5 / 9, abs=1e-6), 1, p, p, 1)

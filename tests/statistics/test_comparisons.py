@@ -35,7 +35,7 @@ def test_one_pair_is_a_t_test_with_the_pseudo_sets() -> None:
     assert (found.low[0, 1], found.high[0, 1]) == pytest.approx(ends)
     assert found.difference[0, 1] == pytest.approx((values[1] - values[0]).mean())
     assert found.pairs[0, 1] == 1
-    # a mean d of 40 sets is one of 40 d / 42 with the pseudo-sets
+    # a mean d of 40 sets is one of 40 d / 42 with the pseudo-observations
     deviation = (values[1] - values[0]).std(ddof=1)
     critical = stats.t.ppf(0.975, 41) * stats.sem(every) * 42 / 40
     power = critical + stats.norm.ppf(0.8) * deviation / 40**0.5

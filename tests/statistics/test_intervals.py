@@ -1,4 +1,4 @@
-"""Intervals of ratios over prompt-sets: Student's t with two pseudo-sets.
+"""Intervals of ratios over prompt-sets: Student's t with two pseudo-observations.
 
 How often they hold the truth is measured by benchmarks/coverage.py.
 """
@@ -59,10 +59,10 @@ def width(found: Estimate) -> float:
 
 
 def test_a_share_by_hand() -> None:
-    # 12 of 20, and a pseudo-set at either end: 13 of 22; 22 sets, 21 degrees of freedom
+    # 12 of 20, and a pseudo-observation at either end: 13 of 22; 22 sets, 21 degrees of freedom
     p, half = 13 / 22, 2.0796138447 * (13 / 22 * 9 / 22 / 21) ** 0.5
     found = of(shares(12, 20))
-    assert (found.value, found.n, found.method) == (0.6, 20, "t-pseudo-sets")
+    assert (found.value, found.n, found.method) == (0.6, 20, "t-pseudo-observations")
     assert found.interval == pytest.approx((p - half, p + half), abs=1e-6)
     assert share_interval(0.6, 20) == pytest.approx(found.interval, abs=1e-6)
 

@@ -245,7 +245,7 @@ def test_tokens_are_the_mean_of_calls_on_record_and_time_their_median(
     with LoopbackServer(latency=0.25) as server:
         one = some_sets(tmp_path, 4)
         before = evaluate(server, one, run, *more, "--limit", 2, "--dry-run")
-        assert "on record" not in before.out
+        assert "in the ledger" not in before.out
         assert evaluate(server, one, run, *more, "--limit", 2).code == 0
         after = evaluate(server, one, run, *more, "--max-connections", 2, "--dry-run")
     calls, given, got, dollars, seen = table(after)[TARGET, "generate"]

@@ -105,7 +105,7 @@ def test_bad_input_is_one_line(tmp_path: Path, arguments: list[str], complaint: 
 @pytest.mark.slow
 def test_the_published_700(published: Path) -> None:
     found = check_dataset(str(published / "opensafeintent-700.json"))
-    two_sets, core, wordings = found.likeness
+    two_sets, core, wordings = found.similarity
     # 317,814 pairs of one cell, of which 700 · 7 · 6 / 2 = 14,700 within a set; the highest was
     # measured by another program.
     assert (two_sets.compared, two_sets.alike) == (317_814 - 14_700, 0)

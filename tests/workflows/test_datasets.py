@@ -73,7 +73,7 @@ def test_the_command_writes_what_is_kept_and_a_line_on_each_dropped_set(
     assert f"{out}: 4 of 6 prompt-sets kept (sha256 {kept.hash})" in ran.out
     assert f"{report}: 2 dropped" in ran.out and "1.000" in ran.out
     where = {"harm_domain": DOMAIN, "task_type": TYPE, "words": 10, "twin_words": 10}
-    where |= {"twin": "first", "twin_variant": "benign", "twin_prompt": SHARED}
+    where |= {"duplicate": "first", "duplicate_variant": "benign", "duplicate_prompt": SHARED}
     copied = {"id": "copied", "variant": "malicious", "prompt": f"{SHARED.upper()}!"}
     worded = {"id": "worded", "variant": "dual_use_paraphrase_2", "prompt": NEAR}
     assert report_of(report) == [
@@ -106,8 +106,8 @@ def test_the_authors_rule_compares_joined_triplets(tmp_path: Path) -> None:
     files = ("--out", out, "--report", report)
     assert osi("dataset", "dedup", name, *files, "--rule", "authors").code == 0
     (line,) = report_of(report)
-    assert (line["id"], line["twin"]) == ("other", "one")
-    assert line["variant"] == line["twin_variant"] == "triplet"
+    assert (line["id"], line["duplicate"]) == ("other", "one")
+    assert line["variant"] == line["duplicate_variant"] == "triplet"
     assert (line["score"], line["lcs"], line["words"], line["twin_words"]) == (0.7, 21, 30, 30)
     assert line["prompt"] == "\n".join(other.wordings().values())
     assert [*dedup(name, tmp_path, threshold=1, rule="authors").dropped] == []

@@ -135,7 +135,7 @@ def test_what_is_written_of_a_gate_and_taken_away_again(run: Path) -> None:
             "against": None,
         },
         **{"confidence": 0.95, "metric": "triplet_safety", "limit": 0.8, "verdict": "undecided"},
-        **{"value": 0.9, "n": 40, "ci_method": "t-pseudo-sets", "worst_case": None},
+        **{"value": 0.9, "n": 40, "ci_method": "t-pseudo-observations", "worst_case": None},
         **{"oracle": 1.0, "refuse_all": 1.0},
     }
     assert "Release gate undecided." in ran.text

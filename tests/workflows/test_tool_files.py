@@ -229,10 +229,12 @@ def test_a_fault_of_every_row_is_said_once(
 
 
 def test_a_prompt_of_several_sets_leads_nowhere(tmp_path: Path) -> None:
-    twin = prompt_set("boats")
-    both = made_dataset(prompt_set("boats"), type(twin)(**{**_fields(twin), "id": "twin"}))
+    duplicate = prompt_set("boats")
+    both = made_dataset(
+        prompt_set("boats"), type(duplicate)(**{**_fields(duplicate), "id": "duplicate"})
+    )
     path = table(tmp_path / "m.csv", [{"prompt": "boats, kindly", "response": "Text."}])
-    with pytest.raises(InputError, match="is that of boats, benign and twin, benign"):
+    with pytest.raises(InputError, match="is that of boats, benign and duplicate, benign"):
         taken_in(tmp_path / "run", path, dataset_file(tmp_path, both))
 
 

@@ -59,14 +59,14 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     planned: int
     """Responses planned, epochs included."""
     responses: int
-    """Responses on record, those without a text included."""
+    """Stored responses, those without a text included."""
     counted: int
     """Responses with both grades."""
     missing_core: float
     """Share of missing grades of recorded core responses."""
     missing_paraphrase: float
     absent: float
-    """Share of an evaluated model's planned responses that are not on record: the run was stopped,
+    """Share of an evaluated model's planned responses that are not stored: the run was stopped,
     or is being written.
     """
     missing: dict[str, dict[str, int]]
@@ -82,7 +82,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def partial(self) -> bool:
-        """Whether responses that were planned are not on record."""
+        """Whether responses that were planned are not stored."""
         return self.responses < self.planned
 
     @property

@@ -359,7 +359,7 @@ class ForecastLine(msgspec.Struct, frozen=True, kw_only=True):
     seen: int = 0
     """Recorded calls behind the means; 0 if the tokens are estimated from the length of texts."""
     seconds: float | None = None
-    """Median of a call on record."""
+    """Median of a stored call."""
 
 
 def seen_in(ledger: Ledger) -> dict[tuple[str, str], Seen]:

@@ -129,7 +129,7 @@ class Ledger:
     ) -> None:
         self.path = path
         self._pending: dict[bytes, Answered | Refused] = {}
-        """Outcomes that are not on record yet."""
+        """Outcomes that are not stored yet."""
         self._texts = Texts()
         self._writer: Writer | None = None
         with contextlib.ExitStack() as opened:  # if a later step fails, the opened files are closed
@@ -241,7 +241,7 @@ class Ledger:
         return located
 
     def last_failure(self, key: bytes) -> str | None:
-        """Return how the last attempt at a call failed, as `kind: error`, if one is on record."""
+        """Return how the last attempt at a call failed, as `kind: error`, if one is stored."""
         with reading(self.path):
             row = self._reader.execute(
                 "SELECT error FROM calls WHERE key = ? AND status = 'failed' ORDER BY id DESC"
@@ -303,7 +303,7 @@ class Ledger:
                 yield row
 
     def count(self) -> int:
-        """Return how many attempts are on record."""
+        """Return how many attempts are stored."""
         with reading(self.path):
             return int(self._reader.execute("SELECT count(*) FROM calls").fetchone()[0])
 

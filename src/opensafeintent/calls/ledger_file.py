@@ -329,7 +329,7 @@ class Writer:
         """Closed to let SQLite open another file."""
         self._cannot_write: Exception | None = None
         self._kept = 0
-        """Answers that are on record."""
+        """Answers that are stored."""
         self._unwritten: list[Entry] = []
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
         self._thread.start()

@@ -57,8 +57,8 @@ def build_command(settings: BuildSettings) -> int:
     if outcome.dataset:
         sets = counted(len(outcome.dataset), "prompt-set")
         lines = [f"{out}/dataset.jsonl: {sets} (sha256 {outcome.dataset.hash[:12]})"]
-    if outcome.check and outcome.check.give_away:
-        share = share_with_interval(outcome.check.give_away)
+    if outcome.check and outcome.check.lexical_leakage:
+        share = share_with_interval(outcome.check.lexical_leakage)
         lines.append(
             f"Lexical leakage: words alone distinguish benign from malicious in {share};"
             " chance is 50 %."

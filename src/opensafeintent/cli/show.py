@@ -314,7 +314,7 @@ def show_forecast(
     priced = prices.tells(line.model for line in lines)
     print_notes(console, prices.unpriced(line.model for line in lines) if priced else ())
     known = (
-        "tokens are the mean of such calls on record, else "
+        "tokens are the mean of such calls in the ledger, else "
         if any(line.seen for line in lines)
         else "tokens as "
     )
@@ -342,12 +342,12 @@ def _show_time(console: Console, lines: Sequence[ForecastLine], connections: int
         for line in lines
         if line.seconds is None and not is_in_process(line.model)
     ]
-    lacking = f", without {', '.join(unknown)}, of which none is on record" if unknown else ""
+    lacking = f", without {', '.join(unknown)}, of which none is stored" if unknown else ""
     about = f"{minutes:,.0f} minutes" if minutes >= 1.5 else f"{max(60 * minutes, 1):,.0f} s"
     console.print(
         plain(
-            f"Estimated time: {about}, by the median time of such calls on record and {connections}"
-            f" at once to a provider{lacking}."
+            f"Estimated time: {about}, by the median time of such calls in the ledger and"
+            f" {connections} at once to a provider{lacking}."
         )
     )
 
@@ -617,7 +617,7 @@ def show_rejected(
         lead = "\n" if number > 1 else ""
         about = f"{lead}{number}. {stage}: {rejection.reason} ({REASONS[rejection.reason]})"
         console.print(plain(about), style="bold")
-        detail = rejection.detail or (f"as {rejection.twin}" if rejection.twin else "")
+        detail = rejection.detail or (f"as {rejection.duplicate}" if rejection.duplicate else "")
         for _, text, why in () if include_unsafe else texts:
             detail = without_quoted(detail, text if why else "") or ""
         for name, text, why in (("detail", detail, ""), *texts):

@@ -115,7 +115,7 @@ class TellingWord(msgspec.Struct, frozen=True, kw_only=True):
     malicious: int
 
 
-class Likeness(msgspec.Struct, frozen=True, kw_only=True):
+class Similarity(msgspec.Struct, frozen=True, kw_only=True):
     """How alike some prompts are, by ROUGE-L F1."""
 
     prompts: Compared
@@ -149,13 +149,13 @@ class DatasetCheck(msgspec.Struct, frozen=True, kw_only=True):
     classifier: tuple[Accuracy, ...]
     """Among all three intents first, then for each two; empty if left out."""
     words: tuple[TellingWord, ...]
-    likeness: tuple[Likeness, ...]
+    similarity: tuple[Similarity, ...]
     content_shift: dict[str, int]
     """Prompt-sets by how much of a full answer changes with intent: `none`, `partial`, `full`, and
     `unknown` for sets that do not say it."""
 
     @property
-    def give_away(self) -> Estimate | None:
+    def lexical_leakage(self) -> Estimate | None:
         """How often words alone distinguish benign from malicious; None if that was left out."""
         return next(
             (row.accuracy for row in self.classifier if row.intents == ("benign", "malicious")),
@@ -382,7 +382,7 @@ class _Pair(NamedTuple):
     second_variant: str
 
 
-def likeness_of(prompt_sets: Sequence[PromptSet]) -> tuple[Likeness, ...]:
+def similarity_of(prompt_sets: Sequence[PromptSet]) -> tuple[Similarity, ...]:
     """Return how alike prompts of two sets of a cell are, and prompts of one set.
 
     ROUGE-L compares words between white space, so sets in scripts without it are left out.
@@ -395,7 +395,7 @@ def likeness_of(prompt_sets: Sequence[PromptSet]) -> tuple[Likeness, ...]:
     )
 
 
-def _between_sets(items: Sequence[ComparedSet]) -> Likeness:
+def _between_sets(items: Sequence[ComparedSet]) -> Similarity:
     in_cell: Counter[object] = Counter()
     within: Counter[object] = Counter()
     for item in items:
@@ -407,19 +407,25 @@ def _between_sets(items: Sequence[ComparedSet]) -> Likeness:
         filter(None, (_pairs_above(items, limit) for limit in _THRESHOLDS[1:])), []
     )
     sets = len({(pair.first_id, pair.second_id) for pair in alike})
-    return _likeness("two sets of one cell", compared, None, sets, nearest)
+    return _similarity("two sets of one cell", compared, None, sets, nearest)
 
 
 def _pairs_above(items: Sequence[ComparedSet], limit: Fraction) -> list[_Pair]:
     return [
-        _Pair(-rounded(match.overlap.score), match.twin, later, match.twin_variant, match.variant)
+        _Pair(
+            -rounded(match.overlap.score),
+            match.duplicate,
+            later,
+            match.duplicate_variant,
+            match.variant,
+        )
         for later, match in similar_pairs(items, Threshold.of(limit))
     ]
 
 
 def _within_sets(
     prompts: Compared, prompt_sets: Sequence[PromptSet], belongs: Callable[[str], bool]
-) -> Likeness:
+) -> Similarity:
     limit = Threshold.of(PAPER_THRESHOLD)
     means, alike, pairs = [], 0, []
     for item in prompt_sets:
@@ -435,18 +441,18 @@ def _within_sets(
                 _Pair(-rounded(each.score), item.id, item.id, *pair)
                 for pair, each in overlaps.items()
             ]
-    return _likeness(prompts, len(means), rounded(mean(means)) if means else None, alike, pairs)
+    return _similarity(prompts, len(means), rounded(mean(means)) if means else None, alike, pairs)
 
 
-def _likeness(
+def _similarity(
     prompts: Compared,
     compared: int,
     average: float | None,
     alike: int,
     pairs: Sequence[_Pair],
-) -> Likeness:
+) -> Similarity:
     nearest = min(pairs, default=None)
-    return Likeness(
+    return Similarity(
         prompts=prompts,
         compared=compared,
         mean=average,
@@ -476,7 +482,7 @@ _CHOICES: tuple[tuple[Intent, ...], ...] = (
     ("dual_use", "malicious"),
 )
 _WORDS = 12
-"""Telling words listed for each intent."""
+"""Predictive words listed for each intent."""
 _FEWEST_FOR_ARTEFACTS = 3
 _LEAST_SHARE = 0.01
 """A predictive word occurs in as many sets, and in this share of them: a rarer one predicts little.
@@ -653,7 +659,7 @@ def _telling_words(vocabulary: Sequence[str], features: Any, sets: int) -> tuple
 
 _LARGEST_SEED = 2**32 - 1
 _LISTED = 6
-"""Telling words of an intent in a line."""
+"""Predictive words of an intent in a line."""
 _LONGEST_WORD = 24
 
 
@@ -676,7 +682,7 @@ def check(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
     balance = balance_of(dataset)
     differences = differences_of(prompt_sets)
     classifier, words, problem = artefacts_of(prompt_sets, seed)
-    likeness = likeness_of(prompt_sets)
+    similarity = similarity_of(prompt_sets)
     shifts: dict[str, int] = dict(Counter(item.content_shift or "unknown" for item in prompt_sets))
     unspaced = sum(not has_spaces(item) for item in prompt_sets)
     left_out = [problem] if problem else []
@@ -695,7 +701,7 @@ def check(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
             *map(_balance_finding, balance),
             *_differences(differences),
             *_artefacts(classifier, words),
-            *(_likeness_finding(row) for row in likeness if row.compared),
+            *(_similarity_finding(row) for row in similarity if row.compared),
             *_content_shift(shifts),
         ),
         left_out=tuple(left_out),
@@ -703,7 +709,7 @@ def check(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
         differences=differences,
         classifier=classifier,
         words=words,
-        likeness=likeness,
+        similarity=similarity,
         content_shift=shifts,
     )
 
@@ -753,7 +759,7 @@ def share_with_interval(share: Estimate) -> str:
     return f"{value} (95 % interval {low} to {high})"
 
 
-def _likeness_finding(row: Likeness) -> str:
+def _similarity_finding(row: Similarity) -> str:
     mean = "" if row.mean is None else f"; mean {row.mean:.2f}"
     highest = (
         "none share a word"

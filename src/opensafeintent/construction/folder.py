@@ -119,7 +119,7 @@ def _sorted_out(seeds: Iterable[Seed]) -> StageResult[Seed]:
         elif len(seed.prompt) > LONGEST_PROMPT:
             rejected.append(Rejection.of(seed, "too_long"))
         elif folded in kept:
-            rejected.append(Rejection.of(seed, "repeated", twin=kept[folded].place))
+            rejected.append(Rejection.of(seed, "repeated", duplicate=kept[folded].place))
         else:
             kept[folded] = seed
     return StageResult(stage="seeds", kept=tuple(kept.values()), rejected=tuple(rejected))

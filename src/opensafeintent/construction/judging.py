@@ -235,12 +235,12 @@ def _admit(draft: Draft, kept: KeptPrompts) -> Draft | Rejection:
     another in the same cell, dropped above 0.7. Within one set prompts may be alike.
     """
     index = kept.setdefault(draft.topic.cell, CellIndex(Threshold(PAPER_THRESHOLD)))
-    if twin := index.admit(draft.topic.id, msgspec.structs.asdict(draft.prompts)):
+    if match := index.admit(draft.topic.id, msgspec.structs.asdict(draft.prompts)):
         detail = (
-            f"{twin.variant} and the {twin.twin_variant} prompt of topic {twin.twin}: ROUGE-L"
-            f" {twin.overlap.score:.3f}"
+            f"{match.variant} and the {match.duplicate_variant} prompt of topic {match.duplicate}:"
+            f" ROUGE-L {match.overlap.score:.3f}"
         )
-        return Rejection.of(draft, "duplicate", detail, twin=twin.twin)
+        return Rejection.of(draft, "duplicate", detail, duplicate=match.duplicate)
     return draft
 
 

@@ -229,7 +229,7 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
     item: Any
     """The dropped item: a `Seed`, a `Topic` or a `Draft`; for a failed proposal, the request."""
     detail: str = ""
-    twin: str = ""
+    duplicate: str = ""
     """Id of the item that is too similar, if that is the reason."""
     calls: tuple[CallRef, ...] = ()
     """Calls that led to it, those behind the item included."""
@@ -241,7 +241,7 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
         reason: Reason,
         detail: str = "",
         *,
-        twin: str = "",
+        duplicate: str = "",
         calls: tuple[CallRef, ...] = (),
     ) -> Rejection:
         """Return the rejection of an item. `calls` are those that the item does not hold."""
@@ -249,7 +249,7 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
             item=item,
             reason=reason,
             detail=detail,
-            twin=twin,
+            duplicate=duplicate,
             calls=(*getattr(item, "calls", ()), *calls),
         )
 

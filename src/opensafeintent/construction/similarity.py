@@ -329,25 +329,25 @@ class IndexEntry(NamedTuple):
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt, and one of another owner that it was compared with: its twin."""
+    """A prompt, and one of another owner that it was compared with: its duplicate."""
 
     variant: str
     prompt: str
-    twin: str
-    """The twin's owner: the id of a prompt-set or a summary."""
-    twin_variant: str
-    twin_prompt: str
+    duplicate: str
+    """The duplicate's owner: the id of a prompt-set or a summary."""
+    duplicate_variant: str
+    duplicate_prompt: str
     overlap: Overlap
 
     @classmethod
-    def between(cls, variant: str, prompt: str, twin: IndexEntry, overlap: Overlap) -> Match:
-        """Return a match with the prompt `twin`."""
+    def between(cls, variant: str, prompt: str, duplicate: IndexEntry, overlap: Overlap) -> Match:
+        """Return a match with the prompt `duplicate`."""
         return cls(
             variant=variant,
             prompt=prompt,
-            twin=twin.owner,
-            twin_variant=twin.variant,
-            twin_prompt=twin.text,
+            duplicate=duplicate.owner,
+            duplicate_variant=duplicate.variant,
+            duplicate_prompt=duplicate.text,
             overlap=overlap,
         )
 

@@ -268,8 +268,8 @@ class _Cell:
         )
 
     def _admit(self, topic: Topic) -> Topic | Rejection:
-        if twin := self._index.admit(topic.id, {"summary": topic.summary}):
-            detail = f"ROUGE-L {twin.overlap.score:.2f} to: {twin.twin_prompt}"
-            return Rejection.of(topic, "too_similar", detail, twin=twin.twin)
+        if match := self._index.admit(topic.id, {"summary": topic.summary}):
+            detail = f"ROUGE-L {match.overlap.score:.2f} to: {match.duplicate_prompt}"
+            return Rejection.of(topic, "too_similar", detail, duplicate=match.duplicate)
         self._summaries.append(topic.summary)
         return topic

@@ -131,7 +131,7 @@ async def _run_model(
         except ModelStopped as stopped:
             if stopped.model != work.model:
                 raise
-            return  # of the other tasks, those whose response is on record can still be graded
+            return  # of the other tasks, those whose response is stored can still be graded
         client.tally.missing += missing_grades(graded)
         done(graded)
 

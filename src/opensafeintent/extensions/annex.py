@@ -134,7 +134,7 @@ def _elicited(cohort: Cohort, runs: Sequence[GradedRun]) -> Iterator[tuple[str, 
     for shown, (run, model) in cohort.origins.items():
         manifest, sampling = manifests[run], manifests[run].sampling_of(model)
         if manifest.models[model].imported:
-            yield shown, "its responses were imported; how they were sampled is not on record"
+            yield shown, "its responses were imported; how they were sampled is not stored"
             continue
         temperature, effort = sampling.temperature, sampling.reasoning_effort
         parts = (

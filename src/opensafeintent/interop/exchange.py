@@ -416,7 +416,7 @@ def _notes(cohort: Cohort, model: str, manifest: Manifest, estimate: MetricEstim
         f"rubrics: {', '.join(filter(None, rubrics)) or 'unknown'}",
         f"opensafeintent {manifest.version}",
         coverage.partial
-        and f"PARTIAL: {coverage.responses} of {coverage.planned} responses are on record",
+        and f"PARTIAL: {coverage.responses} of {coverage.planned} responses are stored",
         cohort.demonstration and DEMONSTRATION_NOTE,
     )
     return "; ".join(part for part in parts if part)

@@ -132,7 +132,7 @@ class _Job(NamedTuple):
     identities: Mapping[str, str]
     """Of the models that it asks, by name."""
     known: Mapping[bytes, Answered | Refused]
-    """Outcomes on record of the calls that its prompts take."""
+    """Stored outcomes of the calls that its prompts take."""
     max_connections: int | None
     patience: Budget
     working_folder: Path

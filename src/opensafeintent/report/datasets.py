@@ -132,7 +132,7 @@ def check_tables(found: DatasetCheck) -> list[Table]:
             ),
         ),
         Table(
-            name="likeness",
+            name="similarity",
             title="How alike prompts are, by ROUGE-L",
             columns=(
                 Column("prompts", "Prompts", "name"),
@@ -143,7 +143,7 @@ def check_tables(found: DatasetCheck) -> list[Table]:
                 Column("first"),
                 Column("second"),
             ),
-            rows=found.likeness,
+            rows=found.similarity,
             notes=(
                 "For two sets, pairs of prompts are compared and pairs of sets counted; within a"
                 " set, sets.",

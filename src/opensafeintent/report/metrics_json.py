@@ -306,9 +306,7 @@ def cohort_notes(cohorts: Sequence[Cohort]) -> tuple[str, ...]:
         which = f"Group {', '.join(map(str, demonstration))}: " if len(cohorts) > 1 else ""
         lines.append(which + DEMONSTRATION_NOTE)
     if any(coverage.partial for cohort in cohorts for coverage in cohort.coverage.values()):
-        lines.append(
-            "Partial: some responses that were planned are not on record (table coverage)."
-        )
+        lines.append("Partial: some responses that were planned are not stored (table coverage).")
     return tuple(lines)
 
 

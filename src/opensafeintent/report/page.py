@@ -590,7 +590,7 @@ def _apart_because(cohort: Cohort, other: Cohort) -> str:
         roles = sorted(role for role, _ in set(own.templates) - set(first.templates))
         reasons.append(f"other judge templates ({', '.join(roles)})")
     elif bool(own.templates) != bool(first.templates):
-        reasons.append("judge templates that are not on record")
+        reasons.append("judge templates that are not stored")
     return "; ".join(reasons)
 
 

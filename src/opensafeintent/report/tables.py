@@ -1104,7 +1104,7 @@ def expected(lines: Sequence[ForecastLine], prices: Prices) -> Table:
             Column("dollars", "Dollars" if priced else None, "number"),
             Column(
                 "seen",
-                "by calls\non record" if any(line.seen for line in lines) else None,
+                "by stored\ncalls" if any(line.seen for line in lines) else None,
                 "count",
             ),
         ),

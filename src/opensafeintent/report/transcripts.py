@@ -361,7 +361,7 @@ def _model(
 
 def _cell(row: GradeRow | None) -> str:
     """Return a response's grades in five characters: `-` is missing, `.` was not asked for, spaces
-    are no response on record.
+    are no stored response.
 
     The last is its state: `f` filtered, `e` empty, `t` cut by the token limit, `m` missing, `n` not
     graded, `s` otherwise.

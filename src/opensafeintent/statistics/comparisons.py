@@ -107,7 +107,7 @@ def detectable_difference(
     """Return the difference that the test detects with this power.
 
     It is (c · E + z · σ · √n) / n, with the critical value c and the quantile z of the power. E² =
-    (n σ² + `ends`) (n + 2) / (n + 1), because the test counts two pseudo-sets.
+    (n σ² + `ends`) (n + 2) / (n + 1), because the test counts two pseudo-observations.
 
     Args:
         sets: prompt-sets n, 1 or more.
@@ -115,7 +115,7 @@ def detectable_difference(
         power: above 0 and below 1.
         pairs: number of pairs compared together.
         confidence: of the intervals.
-        ends: sum of the squared distances of the two pseudo-sets from the difference.
+        ends: sum of the squared distances of the two pseudo-observations from the difference.
         shares: whether each set's difference is −1, 0 or 1. A mean of d needs at least a share d of
             the sets to differ, so σ² is at least d − d².
     """
@@ -159,10 +159,10 @@ def compare_pairs(
 ) -> Paired:
     """Compare pairs of models, later minus earlier, on the prompt-sets that count for both.
 
-    The statistic is the mean difference in standard errors, both with two pseudo-sets at ± `width`
-    (`intervals.spread_of`); its distribution is Student's. Each pair of a family is tested at the
-    level at which all hold together (`family_level`): the chance of calling any two equal models
-    different is 5 % at most. Interval and p are of one statistic, at one level.
+    The statistic is the mean difference in standard errors, both with two pseudo-observations at
+    ± `width` (`intervals.spread_of`); its distribution is Student's. Each pair of a family is
+    tested at the level at which all hold together (`family_level`): the chance of calling any two
+    equal models different is 5 % at most. Interval and p are of one statistic, at one level.
 
     Args:
         earlier, later: numerator and denominator, each of shape (pair, prompt_set). A set's

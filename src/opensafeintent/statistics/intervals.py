@@ -1,5 +1,5 @@
-"""Confidence intervals of ratios over prompt-sets: Student's t over the sets and two pseudo-sets;
-averages of ratios; bounds for missing grades.
+"""Confidence intervals of ratios over prompt-sets: Student's t over the sets and two
+pseudo-observations; averages of ratios; bounds for missing grades.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
 SEED = 20260702
 """Of everything that is drawn at random."""
-METHOD = "t-pseudo-sets"
+METHOD = "t-pseudo-observations"
 """Name of the interval of `estimate` in `ci_method`."""
 
 FEWEST_SETS = 30
@@ -75,20 +75,22 @@ class Estimate(
 
 
 class Spread(NamedTuple):
-    """Ratios with their standard errors, two pseudo-sets counted: arrays of shape (row,)."""
+    """Ratios with their standard errors, pseudo-observations counted: arrays of shape (row,)."""
 
     value: Floats
-    """Σ numerator / Σ denominator, without pseudo-sets; NaN if no set counts."""
+    """Σ numerator / Σ denominator, without pseudo-observations; NaN if no set counts."""
     n: NDArray[np.int64]
     """Prompt-sets that count."""
     centre: Floats
-    """The ratio with the pseudo-sets: the middle of the interval."""
+    """The ratio with the pseudo-observations: the middle of the interval."""
     error: Floats
     """The standard error of `centre`."""
     informative: Floats
-    """How many sets of equal weight are as informative, pseudo-sets included."""
+    """How many sets of equal weight are as informative, pseudo-observations included."""
     deviation: Floats
-    """The standard deviation of a set's value, without pseudo-sets; NaN with fewer than two."""
+    """The standard deviation of a set's value, without pseudo-observations; NaN with one set
+    or none.
+    """
 
     @property
     def degrees(self) -> list[int]:
@@ -116,15 +118,15 @@ def spread_of(
 ) -> Spread:
     """Return Σ numerator / Σ denominator of each row with its standard error.
 
-    Two pseudo-sets are added, one at each end of a set's span. Sets with equal values are then not
-    certain, and few sets not too certain. For differences of shares that is Bonett and Price's
-    proposal (Journal of Educational and Behavioral Statistics 37, 2012). For shares it is Agresti
-    and Coull's (The American Statistician 52, 1998) with half as many pseudo-sets.
+    Two pseudo-observations are added, one at each end of a set's span. Sets with equal values are
+    then not certain, and few sets not too certain. For differences of shares that is Bonett and
+    Price's proposal (Journal of Educational and Behavioral Statistics 37, 2012). For shares it is
+    Agresti and Coull's (The American Statistician 52, 1998) with half as many pseudo-observations.
 
     The standard error of a ratio is that of its linear part (Woodruff, Journal of the American
-    Statistical Association 66, 1971). A pseudo-set weighs as much as the sets that count, Σc² / Σc
-    of their denominators c. Sets of unequal weight count as Kish's effective number (Σc)² / Σc²
-    (Survey Sampling, 1965).
+    Statistical Association 66, 1971). A pseudo-observation weighs as much as the sets that
+    count, Σc² / Σc of their denominators c. Sets of unequal weight count as Kish's effective number
+    (Σc)² / Σc² (Survey Sampling, 1965).
 
     Args:
         numerator, denominator: shape (row, prompt_set).
@@ -195,7 +197,7 @@ def estimate(
     strata: NDArray[np.int64] | None = None,
 ) -> Estimates:
     """Return Σ numerator / Σ denominator of each row with an interval: the t interval over the
-    prompt-sets and two pseudo-sets (`spread_of`; docs/statistics.md).
+    prompt-sets and two pseudo-observations (`spread_of`; docs/statistics.md).
 
     Args:
         numerator, denominator: shape (row, prompt_set); a set's value is numerator over

@@ -40,7 +40,7 @@ class Bounds(NamedTuple):
     deviation: float
     """Standard deviation of a set's value."""
     ends: float
-    """Squares of how far the two pseudo-sets lie from the number."""
+    """Squares of how far the two pseudo-observations lie from the number."""
     pairs: int = 1
     """Of a change: the number of simultaneous tests."""
 

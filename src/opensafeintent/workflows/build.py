@@ -275,7 +275,7 @@ class _BuildRun:
     def _lines(
         self, expected: Mapping[Asked, int], seen: Mapping[tuple[str, str], Seen]
     ) -> tuple[ForecastLine, ...]:
-        """Return the calls to come with their tokens: those of such calls on record, else a
+        """Return the calls to come with their tokens: those of such calls in the ledger, else a
         guess.
         """
         models = {"generator": self.settings.generator, "judge": self.settings.judge}

@@ -254,13 +254,13 @@ def _line(prompt_set: PromptSet, match: Match) -> bytes:
     """Return the line of the report on a set that is dropped."""
     line = {
         "id": prompt_set.id,
-        "twin": match.twin,
+        "duplicate": match.duplicate,
         "harm_domain": prompt_set.harm_domain,
         "task_type": prompt_set.task_type,
         "variant": match.variant,
-        "twin_variant": match.twin_variant,
+        "duplicate_variant": match.duplicate_variant,
         "prompt": match.prompt,
-        "twin_prompt": match.twin_prompt,
+        "duplicate_prompt": match.duplicate_prompt,
         "score": match.overlap.score,
         "lcs": match.overlap.lcs,
         "words": match.overlap.words,

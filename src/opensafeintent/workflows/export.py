@@ -77,7 +77,7 @@ def _write_shared(settings: ExportSettings, run: Run, notes: Sequence[str]) -> l
     with Ledger(RunFolder(settings.run).ledger_path(manifest), readonly=True) as ledger:
         latest = ledger.latest()
     if not latest:
-        raise InputError(f"{settings.run}: no response is on record")
+        raise InputError(f"{settings.run}: no response is stored")
     origin = exchange.RunOrigin(
         manifest=manifest,
         latest=latest,

@@ -66,7 +66,7 @@ def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]
 
     A name that was misspelt once does not stay in the run; one that is named now is looked at
     again, without the judges that never answered. A model that is not named now keeps its judges:
-    by them its grades are on record, or missing.
+    by them its grades are stored, or missing.
     """
     answering: set[str] = set()
     for path in filter(Path.is_file, (folder.ledger_path(manifest), *_shards_of(folder))):

@@ -410,7 +410,7 @@ class InspectModel:
             )
             client = getattr(model.api, "client", None)
             if isinstance(getattr(client, "max_retries", None), int):
-                client.max_retries = 0  # type: ignore[union-attr]  # a provider's own retries would not be on record
+                client.max_retries = 0  # type: ignore[union-attr]  # a provider's own retries would not be in the ledger
             self._models[key] = model
             self._http.push_async_callback(_close, model)
         return self._models[key]

@@ -390,7 +390,7 @@ class SetBrowser {
     if (STRATEGIES[grades.strategy]) add("Calls for", STRATEGIES[grades.strategy]);
     if (STATES[grades.state]) add("State", STATES[grades.state]);
     const remark = unit.model.remarks[`${unit.place}:${at}`];
-    if (remark) add("On record", shown(remark));
+    if (remark) add("Recorded", shown(remark));
     const row = unit.model.texts[`${unit.place}:${at}`]?.[1];
     if (row) add("Ledger row", String(row));
     return list;
