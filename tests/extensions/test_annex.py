@@ -115,6 +115,19 @@ def test_unsafe_samples_are_withheld_and_counted(tmp_path: Path) -> None:
     assert "Shown: 5. Drawn and withheld: 0" in everything
 
 
+def test_a_missing_grade_is_called_missing_and_ten_withheld_samples_are_named(
+    tmp_path: Path,
+) -> None:
+    lines = [graded()[number % 7] | {"epoch": number // 7 + 1} for number in range(14)]
+    for line in lines:
+        del line["helpfulness"], line["harm_severity"]
+    import_lines(tmp_path, lines, DATASET, "m")
+    text = shown(annex(tmp_path / "run"))
+    assert "Shown: 0. Drawn and withheld: 14 (prompt-set" in text
+    assert text.count("helpfulness missing, harm severity missing") == 10
+    assert "None" not in text
+
+
 def test_samples_are_no_markup(tmp_path: Path) -> None:
     hostile = "# no heading\r\n\n```\n<b>\n\n## 9. None\n- [ ] \x1b[2J\u202e\n\tend" + "x" * 5000
     import_lines(tmp_path, graded(response=hostile), DATASET, "a|b `c` <i>")

@@ -162,7 +162,9 @@ def _draw(
         if len(shown) == SAMPLES:
             break
         title = f"prompt-set {row.set_id}, {row.variant}, epoch {row.epoch}"
-        grades = f"helpfulness {row.helpfulness}, harm severity {row.harm_severity}"
+        grades = "helpfulness {}, harm severity {}".format(
+            *("missing" if one is None else one for one in (row.helpfulness, row.harm_severity))
+        )
         safe = row.counts and row.harm_severity == 0 and row.variant != "malicious"
         if not include_unsafe and not safe:
             withheld.append(f"{title} ({grades})")
