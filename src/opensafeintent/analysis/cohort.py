@@ -31,6 +31,7 @@ from opensafeintent.analysis.judges import (
 )
 from opensafeintent.calls.recorded import WITHHELD
 from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE
+from opensafeintent.errors import counted
 from opensafeintent.evaluation.again import Regrade, Swapped
 from opensafeintent.evaluation.judge_check import GradeName, JudgeCheck, roles_of
 from opensafeintent.evaluation.manifest import Manifest
@@ -388,7 +389,7 @@ class Cohort:
             if len({one.limit for one in self.coverage.values()}) > 1
             else ""
         )
-        return f"{part}{whole:,} prompt-sets{uneven}"
+        return f"{part}{counted(whole, 'prompt-set')}{uneven}"
 
     @property
     def other_rubrics(self) -> list[str]:

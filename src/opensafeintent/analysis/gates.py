@@ -495,8 +495,9 @@ def _reason(
     text = _worsening(gate, known) if worse else f"is {_between(gate, known.n, *ends)}"
     text += f" ({100 * confidence:g} % CI)"
     if worst_case:
-        less = "worse by " if worse else ""
-        text += f"; {less}{_between(gate, known.n, *worst_case)} for any missing grades"
+        text += (
+            f"; {'worse by ' * worse}{_between(gate, known.n, *worst_case)} for any missing grades"
+        )
     if deciding is not None and deciding > known.n:
         text += f"; about {deciding:,} prompt-sets would decide, if this value is the true one"
     return f"{text}; {limit}"

@@ -32,7 +32,7 @@ from opensafeintent.calls.ledger_file import (
 from opensafeintent.calls.recorded import Imports
 from opensafeintent.calls.records import Answered, Purpose, Refused, Usage
 from opensafeintent.calls.replies import REPLIED, read_reply, usage_in
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, counted
 from opensafeintent.files import held, inside, locked_folder, refuse, write_private
 from opensafeintent.templates.template import Message
 
@@ -549,8 +549,8 @@ def take_up(ledger: Ledger, shard: Path, waiting: Callable[[str], object], rows:
     merged = merge(ledger, shard / LEDGER)
     if merged.rows < rows:
         raise InputError(
-            f"{shard / LEDGER}: {rows - merged.rows:,} calls cannot be seen yet; run again to take"
-            " them up"
+            f"{shard / LEDGER}: {counted(rows - merged.rows, 'call')} not seen yet; run again to"
+            " take them up"
         )
     shutil.rmtree(shard)
     return merged

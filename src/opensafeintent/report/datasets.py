@@ -37,7 +37,7 @@ _ESCAPED = str.maketrans({char: f"\\{char}" for char in string.punctuation})
 def check_page(found: DatasetCheck, tables: Sequence[Table]) -> str:
     """Return a check's result as Markdown: the findings first, then the tables that have rows."""
     heading = (
-        f"# {one_line(found.dataset).translate(_ESCAPED)}: {found.sets:,} prompt-sets,"
+        f"# {one_line(found.dataset).translate(_ESCAPED)}: {counted(found.sets, 'prompt-set')},"
         f" {found.prompts:,} prompts"
     )
     lines = [heading, "", f"SHA-256 {found.hash}, seed {found.seed}", ""]
@@ -288,7 +288,7 @@ def build_card(
         "seeds": _name_of_seeds(manifest.seeds) if manifest.seeds else "",
         "taxonomy": markdown_text(manifest.taxonomy.name, _LONGEST_NAME),
         "target": (
-            f"{manifest.per_cell:,} prompt-sets of each cell"
+            f"{counted(manifest.per_cell, 'prompt-set')} of each cell"
             if manifest.per_cell
             else "the seeds' topics"
         ),

@@ -30,6 +30,7 @@ from opensafeintent.analysis.cohort import CheckedJudge, Cohort, GradedRun, chec
 from opensafeintent.analysis.estimates import AVERAGE
 from opensafeintent.analysis.gates import Gates
 from opensafeintent.calls.providers import is_in_process
+from opensafeintent.errors import counted
 from opensafeintent.evaluation.run import IMPORTED_JUDGE, RunTexts
 from opensafeintent.hostile import json_for_html, one_line, page_script, security_policy
 from opensafeintent.report.figures import THEMES, Figure, all_figures
@@ -526,7 +527,7 @@ def _sampled(browser: Browser) -> str:
     sets = (
         f"{browser.units:,} entries (a prompt-set for each {' and '.join(each)})"
         if each
-        else f"{browser.units:,} prompt-sets"
+        else counted(browser.units, "prompt-set")
     )
     if browser.complete:
         return f"All {sets}."

@@ -21,6 +21,7 @@ from opensafeintent.analysis.cohort import (
 )
 from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate, reference_values
 from opensafeintent.calls.costs import ForecastLine, Prices, Spending, Spent
+from opensafeintent.errors import counted
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.metrics import HEADLINES, METRICS, PRIMARY, STATED_POLICY
 from opensafeintent.report.formats import (
@@ -578,7 +579,7 @@ def verdict_in_words(metric: str, first: str, second: str, found: Difference) ->
     about, value = METRICS[metric], found.value or 0.0
     low, high = found.interval or (-inf, inf)
     better = _BETTER.get(metric, "better")
-    sets = f"{found.n:,} prompt-sets"
+    sets = counted(found.n, "prompt-set")
     shown, unit = (_points, " points") if about.is_share else (partial(number, signed=True), "")
     if not value and not found.deviation:
         return f"identical in {about.label} on all {sets}"

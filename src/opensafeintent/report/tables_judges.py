@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from opensafeintent.analysis.cohort import CheckedJudge, Cohort, checked_judges
 from opensafeintent.analysis.judges import SHOWN
+from opensafeintent.errors import counted
 from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
@@ -432,8 +433,8 @@ def _table_3(quality: Quality) -> Table:
         ],
         notes=(
             (
-                f"{_people(quality.annotators)}; {quality.sets:,} prompt-sets. Unsure and blank are"
-                " not no: they are counted, and left out of every rate. Agreement is the share of"
+                f"{_people(quality.annotators)}; {counted(quality.sets, 'prompt-set')}. Unsure and"
+                " blank are not no: they are counted, and left out of every rate. Agreement is the share of"
                 " agreeing pairs of annotators. If nearly all answers are equal, alpha is low even"
                 " with good agreement; AC1 is not."
             ),
