@@ -6,7 +6,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from textwrap import wrap
 
@@ -330,7 +330,17 @@ def show_forecast(
             console.print(plain(prices.basis))
         _show_time(console, lines, forecast.connections or START)
     print_notes(console, notes)
-    say_next("opensafeintent", *(word for word in sys.argv[1:] if word != "--dry-run"))
+    say_next("opensafeintent", *_with_calls(sys.argv[1:]))
+
+
+def _with_calls(words: Sequence[str]) -> list[str]:
+    """Return the words of a dry run without those that only a dry run has."""
+    gates = ["--fail-under", "--fail-over", *["--confidence"] * ("--stop-when" not in words)]
+    return [
+        word
+        for before, word in pairwise(["", *words])
+        if word.partition("=")[0] not in ("--dry-run", *gates) and before not in gates
+    ]
 
 
 def _show_time(console: Console, lines: Sequence[ForecastLine], connections: int) -> None:

@@ -78,7 +78,7 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
             gates = dict.fromkeys(gates_of(settings), sets)
             precision = (
                 f"with {counted(sets, 'prompt-set')}, Triplet Safety is known within"
-                f" ± {100 * half_width(sets):.0f} points or better (95 % CI)"
+                f" ± {min(100 * half_width(sets), 50):.0f} points or better (95 % CI)"
             )
             impossible = out_of_reach(gates, settings.confidence)
             outcome = foretell(evaluation.plan())
