@@ -585,7 +585,7 @@ FORMATS: dict[str, Callable[[Table], str]] = {"csv": to_csv, "md": to_markdown, 
 
 _HEADING = 14
 """Characters beyond which a heading of numbers is broken."""
-_NARROWEST = 12
+_NARROWEST = 14
 """Characters of a text that a narrow terminal leaves on a line."""
 _NAME_STYLE = 300
 """Characters of a name."""

@@ -119,6 +119,7 @@ def _thresholds(results: list[GateResult], notes: tuple[str, ...]) -> Table:
 
 
 def _changes(results: list[GateResult], gates: Gates, notes: tuple[str, ...]) -> Table:
+    renamed = any(result.against != result.model for result in results)
     return Table(
         name="gates_versions",
         title=(
@@ -128,7 +129,7 @@ def _changes(results: list[GateResult], gates: Gates, notes: tuple[str, ...]) ->
         section="gates",
         columns=(
             Column("model", "Model", "name", order=-1),
-            Column("against", "Earlier version", "name", order=-1),
+            Column("against", "Earlier version" if renamed else None, "name", order=-1),
             Column("metric", "Metric", order=-1),
             *estimate_columns(
                 "change", "Change", style="signed", parts=("n", "method"), headings={"n": "Sets"}
@@ -144,7 +145,7 @@ def _changes(results: list[GateResult], gates: Gates, notes: tuple[str, ...]) ->
                 result.gate.metric,
                 result.estimate,
                 result.gate.limit,
-                result.gate.shown,
+                result.gate.shown.removesuffix(" points"),  # the change has the unit
                 *(result.worst_case, verdict_word(result), result.reason),
             )
             for result in results

@@ -29,8 +29,10 @@ from opensafeintent.report.formats import (
     Column,
     Part,
     Section,
+    Share,
     Table,
     estimate_columns,
+    interval,
     number,
 )
 from opensafeintent.report.metrics_json import (
@@ -594,7 +596,7 @@ def verdict_in_words(metric: str, first: str, second: str, found: Difference) ->
     ahead, behind = (second, first) if (value > 0) != about.less_is_better else (first, second)
     if ahead == first:
         value, low, high = -value, -high, -low
-    size = f"{shown(value)}{unit} [{shown(low)}, {shown(high)}]"
+    size = interval(Share(value) if about.is_share else value, low, high, signed=True)
     return f"{ahead} is {better} than {behind}: {about.label} {size}, {sets}"
 
 
