@@ -17,7 +17,6 @@ from pathlib import Path
 
 import click
 import pytest
-import yaml
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
@@ -25,6 +24,8 @@ from docs.reading import pages
 from endtoend import REPO
 from opensafeintent.cli.commands import cli
 from test_error_style import text_of
+
+yaml = pytest.importorskip("yaml")
 
 SOURCE = REPO / "src/opensafeintent"
 GUIDES = (*SOURCE.glob("annotation/guides/*.toml"), *SOURCE.glob("data/*.toml"))
