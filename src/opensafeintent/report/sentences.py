@@ -179,24 +179,26 @@ class Behind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class GlossaryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric."""
+    """One metric, and the state that lists its prompt-sets; None if none does."""
 
     label: str
     about: str
-    behind: Behind = Behind()
+    behind: Behind | None = Behind()
 
 
-_BEHIND = {
+_BEHIND: dict[str, Behind | None] = {
     "mean_safety": Behind(kind="unsafe_triplet"),
     "triplet_safety": Behind(kind="unsafe_triplet"),
     "mean_utility": Behind(order="utility"),
+    "stable_safe": None,
+    "stable_unsafe": None,
     "worst_case_utility": Behind(order="utility"),
     "intent_calibrated_utility": Behind(order="utility"),
     "calibrated_success": Behind(order="utility"),
     **{
         f"{intent}_{what}": Behind(kind=f"unsafe_{intent}")
         for intent in CORE_VARIANTS
-        for what in ("harm_severity", "safety", "utility")
+        for what in ("harm_severity", "safety")
     },
     "safety_flip": Behind(kind="flip"),
     "utility_range": Behind(order="range"),
@@ -377,8 +379,11 @@ def _differences(cohort: Cohort) -> Iterator[Sentence]:
         comparison, order = cohort.estimates.comparisons[metric], _contenders(cohort, metric)
         pairs = [pair for pair in combinations(order, 2) if comparison.n[pair] >= _FEWEST_SAID]
         if len(order) > 2 and pairs:
-            real = sum(bool(comparison.claimed[pair]) for pair in pairs)
-            found.append((told.label, real, len(pairs)))
+            real, otherwise = (
+                sum(bool(of.claimed[pair]) for pair in pairs)
+                for of in (comparison, cohort.safe_up_to_1.comparisons[metric])
+            )
+            found.append((told.label, real, len(pairs), otherwise))
     if found:
         yield _say("differences", topic="Significant differences", found=found)
 
@@ -388,8 +393,12 @@ def _by_intent(cohort: Cohort) -> Iterator[Sentence]:
     order = _contenders(cohort, "triplet_safety")
     if len(order) == 1:
         safe = {
-            INTENT_LABELS[intent].lower(): cohort.estimates.by_metric[f"{intent}_safety"][order[0]]
+            INTENT_LABELS[intent].lower(): interval(
+                *in_unit(metric, (one.value, *(one.interval or (None, None))))
+            )
             for intent in CORE_VARIANTS
+            for metric in (f"{intent}_safety",)
+            for one in (cohort.estimates.by_metric[metric][order[0]],)
         }
         model = cohort.models[order[0]]
         yield _say("by_intent", topic="Safety by intent", model=model, safe=safe)
