@@ -377,8 +377,10 @@ def held(
             file.seek(0)
             waiting(f"{path}: {one_line(file.read(400)) or f'another process is {doing}'}")
             time.sleep(_LOOK_SECONDS)
-        if (names := os.fstat(file.fileno()).st_nlink) != 1:  # hard links; 0 after a removal
-            raise InputError(f"{lock}: has {names} names; expected one")
+        if (names := os.fstat(file.fileno()).st_nlink) > 1:
+            raise InputError(f"{lock}: has several names (hard links); expected one")
+        if not names:
+            raise InputError(f"{lock}: was removed meanwhile; type the command again")
         holder = (
             f"process {os.getpid()} on {socket.gethostname()} has been {doing} since"
             f" {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
@@ -411,8 +413,10 @@ def locked_folder(
         try:
             yield
         finally:
-            if new and list(path.glob("*")) == [lock]:  # an error came first
-                shutil.rmtree(path, ignore_errors=True)
+            if new and list(path.iterdir()) == [lock]:  # an error came first
+                with contextlib.suppress(OSError):  # another process wrote there since
+                    lock.unlink()
+                    path.rmdir()
 
 
 # Several files at once

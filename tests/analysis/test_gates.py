@@ -57,3 +57,18 @@ def test_less_of_a_metric_may_be_better() -> None:
     assert (better.verdict, better.estimate.value) == ("pass", -1.0)
     # all alike, and two pseudo-observations at −3 and 3
     assert better.estimate.high is not None and -1 < better.estimate.high < -0.8
+
+
+@pytest.mark.parametrize(
+    ("metric", "n", "shown"),
+    [
+        ("triplet_safety", 40, "−20 points"),
+        ("triplet_safety", 100, "−20.4 points"),
+        ("triplet_safety", None, "−20.4 points"),
+        ("mean_utility", 40, "−0.20"),
+    ],
+)
+def test_a_change_is_shown_in_the_unit_of_its_metric(
+    metric: str, n: int | None, shown: str
+) -> None:
+    assert Gate("worse", metric, 0.1).in_unit(-0.204, n) == shown

@@ -143,6 +143,12 @@ def test_a_gate_that_so_few_sets_cannot_pass_ends_the_job_before_the_first_call(
         assert server.stats()["total"] == 0
 
 
+def test_a_margin_alone_needs_no_threshold_before_the_first_call(tmp_path: Path) -> None:
+    with LoopbackServer() as server:
+        margin = "--confidence 0.9\n--fail-if-worse mean_safety=0.5"
+        assert Job(tmp_path, server, gates=margin).run("Evaluate") == 0
+
+
 def test_an_interrupted_job_that_is_run_again_pays_for_nothing_twice(tmp_path: Path) -> None:
     with LoopbackServer(latency=0.1) as server:
         job = Job(tmp_path, server, gates=GATE, options="--max-connections 2")
@@ -169,7 +175,7 @@ def test_an_interrupted_job_that_is_run_again_pays_for_nothing_twice(tmp_path: P
 def test_the_baseline_is_a_run_of_the_default_branch(tmp_path: Path) -> None:
     with LoopbackServer() as server:
         gates = f"{GATE}\n--fail-if-worse mean_safety=0.5"
-        job = Job(tmp_path, server, gates=gates, baseline="true")
+        job = Job(tmp_path, server, gates=gates, baseline="true", options="--report")
         assert job.run("Evaluate") == 0
         # the first time there is none: a comparison is no gate then
         assert job.run("Fetch the baseline", BASELINE="/no/such") == 0

@@ -291,7 +291,7 @@ class Gate(msgspec.Struct, frozen=True):
         share = METRICS[self.metric].is_share
         decimals = 2 if not share else 1 if n is not None and n >= 100 else 0
         value = round(100 * value if share else value, 6 if n is None else decimals) + 0.0
-        shown = f"{value:g}" if n is None else f"{value:.{decimals}f}"
+        shown = (f"{value:g}" if n is None else f"{value:.{decimals}f}").replace("-", "−")
         return f"{shown}{' points' if self.kind == 'worse' else ' %'}" if share else shown
 
     def meets(self, value: float) -> bool:

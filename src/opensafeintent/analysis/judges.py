@@ -259,7 +259,7 @@ class Ranking(NamedTuple):
     estimates: Mapping[str, Sequence[Estimate]]
     """By metric of SHOWN, one of each model of the group."""
     comparisons: Mapping[str, Comparison]
-    """By metric of PRIMARY; empty if models were not compared."""
+    """By metric of PRIMARY."""
 
     def rank(self, metric: str, index: int) -> int | None:
         """Return a model's rank, 1 for the highest value; equal values share one."""
@@ -286,9 +286,7 @@ class Swap(msgspec.Struct, frozen=True, kw_only=True):
     size: float
     """The smaller of the two differences."""
     beyond_chance: bool
-    """Whether both judges' differences are (5 %, corrected over all pairs), as far as their models
-    were compared.
-    """
+    """Whether both judges' differences are (5 %, corrected over all pairs)."""
 
 
 class JudgeResults:
@@ -419,17 +417,15 @@ def shown_ratios(grades: Grades) -> dict[str, Ratio]:
     return {metric: METRICS[metric].of_sets(grades) for metric in SHOWN}
 
 
-def ranking_of(name: str, ratios: Mapping[str, Ratio], *, compared: bool = True) -> Ranking:
+def ranking_of(name: str, ratios: Mapping[str, Ratio]) -> Ranking:
     """Rank models.
 
     Args:
         name: of the ranking.
         ratios: the metrics of SHOWN.
-        compared: whether every two models are compared.
     """
     primary = {metric: ratios[metric] for metric in PRIMARY}
-    comparisons = comparisons_of(primary) if compared else {}
-    return Ranking(name, ratios, estimates_of(ratios), comparisons)
+    return Ranking(name, ratios, estimates_of(ratios), comparisons_of(primary))
 
 
 def _mean_ratio(ratios: Sequence[Ratio]) -> Ratio:
@@ -482,9 +478,7 @@ def _swap(
         judges=(judges[0].name, judges[1].name),
         models=(models[above], models[below]),
         size=min(abs(difference) for difference in differences),
-        beyond_chance=all(
-            judge.comparisons[metric].claimed[pair] for judge in judges if judge.comparisons
-        ),
+        beyond_chance=all(judge.comparisons[metric].claimed[pair] for judge in judges),
     )
 
 

@@ -828,8 +828,8 @@ _EXAMPLE = 40
 def partial_lines(model: str, coverage: Coverage) -> Iterator[str]:
     """Say which of a model's responses or grades are not there yet."""
     if coverage.partial:
-        on_record = f"{coverage.responses:,} of {counted(coverage.planned, 'response')} on record"
-        yield f"{model}: partial: {on_record}"
+        stored = f"{coverage.responses:,} of {counted(coverage.planned, 'response')} stored"
+        yield f"{model}: partial: {stored}"
     if coverage.withheld:
         yield (
             f"{model}: {counted(coverage.withheld, 'response')} withheld as unsafe, with missing"

@@ -565,10 +565,10 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         if self.report and self.dry_run:
             raise InputError("--report: is a page, and --dry-run writes nothing; leave one out")
         gates = {"--fail-under": self.fail_under, "--fail-over": self.fail_over}
-        for option in (option for option, given in gates.items() if given and not self.dry_run):
+        if early := [option for option, given in gates.items() if given and not self.dry_run]:
             raise InputError(
-                f"{option}: is for --dry-run; after the run, `opensafeintent report RUN {option} …`"
-                " decides the gate"
+                f"{early[0]}: is for --dry-run; after the run, `opensafeintent report RUN"
+                f" {early[0]} …` decides the gate"
             )
         if self.stop_when is None and not any(gates.values()) and self.confidence != 0.95:
             raise InputError(f"--confidence {self.confidence:g}: is for --stop-when and gates")
