@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,9 @@ def test_a_folder_that_was_made_for_nothing_is_removed(tmp_path: Path) -> None:
         (new / "run.json").touch()
         raise KeyError
     assert sorted(path.name for path in new.iterdir()) == [".lock", "run.json"]
+    with pytest.raises(KeyError), locked_folder(tmp_path / "gone", "evaluating into"):
+        shutil.rmtree(tmp_path / "gone")
+        raise KeyError  # is not hidden by the missing folder
 
 
 def test_a_lock_whose_folder_was_removed_meanwhile_holds_nothing(tmp_path: Path) -> None:

@@ -413,8 +413,8 @@ def locked_folder(
         try:
             yield
         finally:
-            if new and list(path.iterdir()) == [lock]:  # an error came first
-                with contextlib.suppress(OSError):  # another process wrote there since
+            with contextlib.suppress(OSError):  # another process wrote there since, or removed it
+                if new and list(path.iterdir()) == [lock]:  # an error came first
                     lock.unlink()
                     path.rmdir()
 
