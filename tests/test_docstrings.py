@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from endtoend import REPO
-from test_language import FORBIDDEN
+from test_language import FORBIDDEN, FULL, too_long
 
 SOURCE = REPO / "src/opensafeintent"
 COMMENTS = {
@@ -44,10 +44,21 @@ def texts() -> Iterator[tuple[str, str]]:
             yield from ((path.name, text) for text in pattern.findall(path.read_text("utf-8")))
 
 
-TEXTS = [(place, re.sub(r"`[^`]*`", "", " ".join(text.split()))) for place, text in texts()]
+PARTS = re.compile(r"\n\s*(?:# *)?\n|\n\s*(?:# )?(?=[-*] |[`\w, ]+: |\d\. )|-{20,}")
+"""Paragraphs, items and fields, each of which begins a sentence."""
+SENTENCES = [
+    (place, sentence)
+    for place, text in texts()
+    for part in PARTS.split(text)
+    for sentence in FULL.split(re.sub(r"`[^`]*`", "CODE", " ".join(part.split())))
+]
 
 
 @pytest.mark.parametrize("what", FORBIDDEN)
 def test_no_docstring_holds(what: str) -> None:
     pattern = re.compile(FORBIDDEN[what])
-    assert [f"{place}: {text}" for place, text in TEXTS if pattern.search(text)] == []
+    assert [f"{place}: {text}" for place, text in SENTENCES if pattern.search(text)] == []
+
+
+def test_no_sentence_is_longer_than_thirty_words() -> None:
+    assert [f"{place}: {text}" for place, text in SENTENCES if too_long(text)] == []

@@ -1,8 +1,8 @@
 """Arrays whose dimensions have names, so that metrics read like their equations.
 
-They have the part of xarray's interface that grades need, with the same names: reductions leave NaN
-out by default, and an undefined value is NaN. xarray itself, with pandas behind it, takes a third
-of a second to load: longer than all metrics of a run.
+They have the part of xarray's interface that grades need, with the same names. Reductions leave NaN
+out by default, and an undefined value is NaN. With pandas behind it, xarray itself takes a third
+of a second to load, longer than all metrics of a run.
 """
 
 from __future__ import annotations

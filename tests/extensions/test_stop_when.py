@@ -169,7 +169,7 @@ def test_a_baseline_alone_can_be_compared_with() -> None:
         (("--budget-calls", 9), "a budget could end the run"),
         (("--budget-dollars", 9), "a budget could end the run"),
         (("--ray", "local"), "--stop-when: is not for --ray"),
-        (("--confidence", 1), "--confidence 1.0: expected float < 1.0"),
+        (("--confidence", 1), "--confidence 1.0: expected a number below 1"),
     ],
 )
 def test_options_that_do_not_go_together(

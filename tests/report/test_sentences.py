@@ -13,7 +13,7 @@ from opensafeintent.analysis.judges import family_of
 from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE
 from opensafeintent.grades import GradeRow
-from opensafeintent.report.sentences import Name, cautions, findings, listed, precision_in_points
+from opensafeintent.report.sentences import Name, cautions, findings, listed
 from report.runs import cohort_with, many_sets, rows_of
 from samples import made_dataset, prompt_set
 
@@ -247,16 +247,13 @@ def test_missing_grades_are_told_with_their_own_cause(reason: str, told: str) ->
 
 
 def test_the_precision_of_so_many_sets() -> None:
-    # 1.96 · √(.6 · .4 / n): .0895 for 115, .0363 for 700
-    assert precision_in_points(115) == pytest.approx(8.95, abs=0.01)
-    assert precision_in_points(700) == pytest.approx(3.63, abs=0.01)
     (text,) = (text for text in distrusted(graded(good=36, bad=12)) if "power" in text)
     # 24 of 40 differ by 1: σ² = (24/40 − (24/40)²) · 40/39, and with pseudo-observations at ±1
     # (2.0195 · √((40 σ² + 2) · 42 / 41) + 0.8416 · σ √40) / 40
     assert "80 % power to detect 24 points of Triplet Safety" in text
-    (text,) = (text for text in distrusted(graded(m=36)) if "±15 points" in text)
-    assert "a share near 60 % has an interval" in text and "power" not in text
-    assert "±15 points" not in str(found(graded(m=36)))
+    (text,) = (text for text in distrusted(graded(m=36)) if "± 17 points" in text)
+    assert "a share has an interval of up to" in text and "power" not in text
+    assert "± 17 points" not in str(found(graded(m=36)))
 
 
 def test_names_are_parts_of_their_own_and_cannot_break_out_of_a_line() -> None:

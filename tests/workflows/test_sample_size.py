@@ -13,7 +13,7 @@ from scipy import stats
 from endtoend import osi
 from opensafeintent import OpenSafeIntentError, SampleSize, SampleSizeSettings, sample_size
 from opensafeintent.statistics.comparisons import sets_needed
-from opensafeintent.workflows.sample_size import half_width
+from opensafeintent.statistics.intervals import half_width
 from samples import import_lines, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")

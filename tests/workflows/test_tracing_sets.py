@@ -178,7 +178,7 @@ def test_a_reply_that_was_no_grade_stands_beside_the_one_that_was_and_is_hidden(
     ("options", "error"),
     [
         ((), "trace: no prompt-sets are named; expected --set ID, --worst N, --domain D,"),
-        (("--worst", 0), "--worst 0: expected int >= 1"),
+        (("--worst", 0), "--worst 0: expected a whole number of at least 1"),
         (("--set", "zzz"), "--set zzz: not a prompt-set of made; valid: sa, sb, sc, sd"),
         (
             ("--domain", "Frauds"),

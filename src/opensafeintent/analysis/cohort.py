@@ -1,6 +1,6 @@
-"""Models that may be compared with one another: their coverage, results without filtered or cut-off
-responses, the checks of their judges, and the paper's figures for comparison (arXiv 2607.02047v1,
-sections 3.1 and 4.2).
+"""Models that may be compared with one another. Each has its coverage, results without filtered or
+cut-off responses, the checks of their judges, and the paper's figures for comparison (arXiv
+2607.02047v1, sections 3.1 and 4.2).
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """Every estimate of a cohort of models, computed once: in all prompt-sets and in strata, of each
-model and averaged; the components of safety flips; the values of two imagined reference models.
+model and averaged. Also the components of safety flips; the values of two imagined reference
+models.
 """
 
 from __future__ import annotations
@@ -316,7 +317,7 @@ class MetricEstimates:
         set's epochs; none with one epoch.
 
         For the metrics that are a plain mean over sets: √(Σ s² / E) / n over the n sets that count,
-        each with its E complete epochs; a set with one has the mean s² of those with more.
+        each with its E complete epochs. A set with one has the mean s² of those with more.
         """
         if len(self.by_epoch) < 2:
             return {}

@@ -227,7 +227,7 @@ def _standard_error(
     """Return the standard error of Mean Safety over so many sets that comes from the judge alone.
 
     A grading is a draw. The variance within a response is half the mean squared difference of two
-    of them (Bland and Altman, Measurement error, BMJ 313, 1996), which for safe or not is half the
+    of them (Bland and Altman, Measurement error, BMJ 313, 1996). For safe or not it is half the
     share of flips. Mean Safety averages one response of each intent t: √(Σ_t flips_t / 2 / (9 N)).
     None if an intent has no response that was graded twice.
     """

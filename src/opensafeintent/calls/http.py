@@ -512,8 +512,8 @@ class ChatModel:
 
         `structured` tells whether the request asked for structured output.
 
-        Reasoning models refuse `temperature`, and newer ones take `max_completion_tokens` for
-        `max_tokens`; both say so.
+        Reasoning models refuse `temperature`, and newer ones expect `max_completion_tokens`, not
+        `max_tokens`. Both say so.
         """
         named = error.get("param") or next(
             (field for field in _OPTIONAL_FIELDS if f"'{field}'" in told), None

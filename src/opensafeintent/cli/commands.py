@@ -39,12 +39,24 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 
 
+class _Sheets(click.Group):
+    """Kinds of sheet; another word is answered with all of them."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is named first."""
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            ctx.fail(f"{args[0]}: expected a kind of sheet: {', '.join(self.commands)}.")
+        return super().resolve_command(ctx, args)
+
+
 @click.group("annotate")
 def annotate_group() -> None:
     """Have colleagues check a dataset, or a judge's grades."""
 
 
-@annotate_group.group("export")
+@annotate_group.group("export", cls=_Sheets)
 def annotate_export_group() -> None:
     """Write a page and a CSV sheet for each annotator."""
 

@@ -6,7 +6,7 @@ import re
 import shlex
 import stat
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import partial, wraps
 from json import JSONDecodeError
 from pathlib import Path
 from types import NoneType
@@ -23,7 +23,7 @@ from typing import (
 
 import click
 
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, did_you_mean
 from opensafeintent.hostile import one_line, terminal_safe
 
 if TYPE_CHECKING:
@@ -124,6 +124,19 @@ def _key_values(
     return fields
 
 
+class _Choice(click.Choice):  # type: ignore[type-arg]
+    """A choice; a wrong one is answered with the nearest."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> object:
+        """Return the choice that a text names."""
+        if value not in self.choices:
+            said = [f"expected {', '.join(self.choices)}", did_you_mean(str(value), self.choices)]
+            self.fail(f"{value!r}: {'; '.join(filter(None, said))}", param, ctx)
+        return value
+
+
 PATH = _Path()
 NAME = _Name()
 _TYPES = {Path: PATH, str: click.STRING, int: click.INT, float: click.FLOAT, bool: click.BOOL}
@@ -135,7 +148,7 @@ def _type_of(kind: object, *, is_file: bool) -> click.ParamType[object]:
     if kind == tuple[int, int]:
         return _Range()
     if origin is Literal:
-        return click.Choice(parts)
+        return _Choice(parts)
     if origin in (tuple, Annotated):
         return _type_of(parts[0], is_file=is_file)
     if parts:  # a union
@@ -173,14 +186,15 @@ def _parameter(setting: Setting, shown: Opt | Arg) -> click.Parameter:
     fields = isinstance(default, Mapping)
     if isinstance(default, tuple) and a_range:
         default = "-".join(map(str, default))
-    option = _Option(
+    # click takes a default of None for a value, and then the option is never missing
+    made = _Option if required or many or fields else partial(_Option, default=default)
+    option = made(
         [f"{setting}/--no-{str(setting)[2:]}" if default is True else str(setting), setting.name],
         help=shown.help,
         type=None if flag else value,
-        is_flag=flag,
+        is_flag=flag or None,
         multiple=many or fields,
         required=required,
-        default=None if many or fields else default,
         show_default=not flag and default not in (None, "", ()) and not fields,
         metavar=shown.metavar,
         callback=_key_values if fields else None,

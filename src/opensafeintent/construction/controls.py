@@ -599,9 +599,9 @@ def _accuracy(choice: tuple[Intent, ...], taken: Ints, folds: Ints) -> Accuracy:
     """Return the accuracy with its interval over sets, widened for the choice of training sets.
 
     Of k folds the variance of the mean is (1/k + 1/(k − 1)) times that of a fold's accuracy, and
-    not 1/k times it: training sets overlap (Nadeau and Bengio, Inference for the Generalization
-    Error, Machine Learning 2003, equation 8). So either side of the interval is √(1 + k/(k − 1))
-    times as long: with five folds, half as long again.
+    not 1/k times it, because training sets overlap. Source: Nadeau and Bengio, Inference for
+    the Generalization Error, Machine Learning 2003, equation 8. So either side of the interval is
+    √(1 + k/(k − 1)) times as long: with five folds, half as long again.
     """
     correct = (taken == np.arange(len(choice))[:, None]).mean(axis=0)[None]
     interval = estimate(correct, np.ones_like(correct))

@@ -190,9 +190,9 @@ async def fill_cells(
     """Return new topics for each cell; cells are filled side by side, rounds within one follow each
     other.
 
-    Source: paper, section 2.1, stage 2: small batches, with the accepted summaries as negative
-    examples in later rounds; a proposal with a ROUGE-L above 0.7 to an accepted summary of its cell
-    is dropped.
+    Source: paper, section 2.1, stage 2. Batches are small, and later rounds have the accepted
+    summaries as negative examples. A proposal with a ROUGE-L above 0.7 to an accepted summary of
+    its cell is dropped.
 
     Args:
         context: models and templates.

@@ -173,9 +173,8 @@ def read_human_labels(paths: Sequence[Path]) -> HumanLabels:
     """Read files that `annotate import` wrote; labels of datasets are left aside.
 
     Raises:
-        InputError: a file cannot be read, an answer is invalid, an annotator answered twice, two
-            labels of one response were given to different texts or drawn in different ways, or no
-            label is of a response.
+        InputError: a file cannot be read, an answer is invalid, an annotator answered twice, no
+            label is of a response, or labels of one disagree on its text or sampling.
     """
     answers = Answers("judge_validation", read_labels(*paths))
     every = [_truth(item, answers.of(item)) for item in answers.items]

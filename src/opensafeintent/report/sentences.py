@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from itertools import combinations
-from math import sqrt
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -29,6 +28,7 @@ from opensafeintent.report import formats
 from opensafeintent.report.formats import in_unit, interval, number
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.statistics import FEWEST_SETS
+from opensafeintent.statistics.intervals import half_width
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_LABELS, MAX_MISSING, MODES, SCALES
 
 if TYPE_CHECKING:
@@ -158,13 +158,6 @@ def points(value: float) -> str:
     return f"{shown} {'point' if shown in ('1', '−1') else 'points'}"
 
 
-def precision_in_points(sets: int) -> float:
-    """Return the half-width of a 95 % interval of a share of 60 %, in points: about 9 for 115 sets,
-    3.6 for 700.
-    """
-    return 100 * 1.96 * sqrt(0.6 * 0.4 / sets)
-
-
 # The description of each metric, and the prompt-sets behind its numbers
 # ------------------------------------------------------------------------------
 
@@ -286,8 +279,8 @@ _ENOUGH_SETS = 115
 
 
 def findings(cohort: Cohort) -> list[Sentence]:
-    """Return the findings on one cohort of models, in five sentences at most: the values and
-    significant differences of several models, the safety by intent of one, help ordering, the
+    """Return the findings on one cohort of models, in five sentences at most. They give the values
+    and significant differences of several models, the safety by intent of one, help ordering, the
     agreement of judges.
     """
     metrics = [metric for metric in _PRIMARIES if _contenders(cohort, metric)]
@@ -683,9 +676,9 @@ def _of_prompts(cohort: Cohort) -> Iterator[Sentence]:
         yield (_warn if len(sets) < FEWEST_SETS else _distrust)(
             "precision",
             sets=len(sets),
-            points=f"{precision_in_points(len(sets)):.0f}",
+            points=f"{100 * half_width(len(sets)):.0f}",
             enough=_ENOUGH_SETS,
-            then=f"{precision_in_points(_ENOUGH_SETS):.0f}",
+            then=f"{100 * half_width(_ENOUGH_SETS):.0f}",
             detectable=detectable,
             several=len(_contenders(cohort, "triplet_safety")) > 2,
         )
@@ -695,7 +688,7 @@ def _of_prompts(cohort: Cohort) -> Iterator[Sentence]:
             strata=thin,
             every=len(thin) == len(counts),
             least=FEWEST_SETS,
-            points=f"{2**0.5 * precision_in_points(FEWEST_SETS):.0f}",
+            points=f"{100 * 2**0.5 * half_width(FEWEST_SETS):.0f}",
         )
     wordings = {1 + len(item.dual_use_paraphrases) for item in sets if item.dual_use_paraphrases}
     if len(wordings) > 1:

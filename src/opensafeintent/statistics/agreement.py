@@ -479,7 +479,8 @@ class Sample:
 
     def correlation(self, values: Floats, undefined: str = "") -> SampleEstimate:
         """Return the mean of the Pearson correlations of each two columns, with a 95 % interval
-        over units; none if a column does not vary, in the sample or in over 1 % of the resamples.
+        over units. There is none if a column does not vary, in the sample or in over 1 % of the
+        resamples.
 
         Args:
             values: shape (item, column); items with NaN are left out.

@@ -83,7 +83,7 @@ def _detectable(sets: float, deviation: float, critical: float, z: float, ends: 
 
 
 def _of_shares(sets: float, deviation: float, critical: float, z: float, ends: float) -> float:
-    """Return the least d that is found if each set's difference is −1, 0 or 1: a mean of d needs at
+    """Return the least d that is found if each set's difference is −1, 0 or 1. A mean of d needs at
     least a share d of the sets to differ, so that σ² is d − d² or more.
     """
     low, high = 0.0, 1.0

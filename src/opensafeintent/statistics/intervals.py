@@ -269,6 +269,11 @@ def t_quantile(share: float, degrees: int) -> float:
     return (low + high) / 2
 
 
+def half_width(sets: int) -> float:
+    """Return the greatest ± of the 95 % interval of a share of this number of prompt-sets."""
+    return t_quantile(0.5 + CONFIDENCE / 2, sets + 1) / 2 / sqrt(sets + 1)
+
+
 def t_within(t: float, degrees: int) -> float:
     """Return the probability of a value between −t and t: a finite sum for whole degrees of
     freedom.

@@ -59,7 +59,7 @@ class Bounds(NamedTuple):
 
     def deciding(self, limit: float, confidence: float) -> int | None:
         """Return the number of prompt-sets that would show the number's side of a limit, with a
-        power of 80 % if the number is as estimated; None if it is undefined or at the limit.
+        power of 80 % if the number is as estimated. None if it is undefined or at the limit.
         """
         return sets_needed(
             self.value - limit,

@@ -390,8 +390,8 @@ def load_templates(rubrics: Path | None = None, *, reasons: bool = False) -> Tem
         reasons: ask for a reason before each grade: helpfulness and harm by templates of their own.
 
     Raises:
-        InputError: the folder does not exist, holds none of these files or two for one role, or one
-            of them is not valid; or reasons are requested with the authors' files.
+        InputError: the folder does not exist, or has none of these files, two for one role or an
+            invalid one; or reasons are requested with the authors' files.
     """
     by_role = _ours()
     if rubrics is not None:

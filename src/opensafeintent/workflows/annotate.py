@@ -207,9 +207,8 @@ def agreement(settings: AgreementSettings) -> Agreement:
     With `out`, write `agreement.json` and `tables/` there.
 
     Raises:
-        InputError: labels cannot be read, contradict one another, or belong to another dataset, run
-            or text; there are labels of responses and no run, or a run and none; or the results
-            cannot be written.
+        InputError: labels cannot be read, contradict one another or belong to other data; there are
+            labels of responses or a run, but not both; or the results cannot be written.
     """
     sourced = read_labels(*settings.labels)
     first = sourced[0]

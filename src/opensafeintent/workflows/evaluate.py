@@ -31,11 +31,11 @@ from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.interop import model_identity
 from opensafeintent.promptsets import Dataset, drawn, load_dataset
 from opensafeintent.promptsets.loading import dataset_name
+from opensafeintent.statistics.intervals import half_width
 from opensafeintent.templates import Templates
 from opensafeintent.workflows.loop import run_async, wait_or_refuse
 from opensafeintent.workflows.report import Outcome, gates_of
 from opensafeintent.workflows.running import EvaluationPlan, carry_out, foretell, without_silent
-from opensafeintent.workflows.sample_size import half_width
 from opensafeintent.workflows.settings import EvaluateSettings, GradeSettings, Judging
 
 

@@ -383,8 +383,8 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
     All of them are of one state of the ledgers, and replace earlier ones together.
 
     Raises:
-        InputError: a folder holds no run, a gate cannot be used, human labels do not belong to the
-            runs, an evaluation into the folder is in progress, or the results cannot be written.
+        InputError: a folder holds no run or is being written to, a gate cannot be used, human
+            labels do not belong to the runs, or the results cannot be written.
     """
     gates = gates_of(settings)
     if len(set(settings.runs)) > 1 and settings.out is None:
@@ -816,8 +816,8 @@ def unparsed_lines(
             yield (
                 f"judge {judge}: {lost[judge]:,} of {asked[judge]:,} grades could not be parsed"
                 f" after {len(replies)} attempts; expected {form}, got"
-                f' "{one_line(replies[0], _EXAMPLE)}"; see opensafeintent trace {near(path)} --set'
-                f" {row.set_id}; try a larger --judge-max-tokens ({limit}) or another judge"
+                f' "{one_line(replies[0], _EXAMPLE)}". See opensafeintent trace {near(path)} --set'
+                f" {row.set_id}. Try a larger --judge-max-tokens ({limit}) or another judge"
             )
 
 

@@ -32,7 +32,7 @@ from opensafeintent.statistics.comparisons import (
     family_level,
     sets_needed,
 )
-from opensafeintent.statistics.intervals import t_quantile
+from opensafeintent.statistics.intervals import half_width
 from opensafeintent.templates import load_templates
 from opensafeintent.workflows.report import read_graded_runs
 from opensafeintent.workflows.settings import SampleSizeSettings
@@ -207,15 +207,6 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
             for sets in _SIZES
         ),
     )
-
-
-# The arithmetic
-# ------------------------------------------------------------------------------
-
-
-def half_width(sets: int) -> float:
-    """Return the greatest ± of the 95 % interval of a share of this number of prompt-sets."""
-    return t_quantile(0.5 + CONFIDENCE / 2, sets + 1) / 2 / sqrt(sets + 1)
 
 
 # Calls, and the spread of a pilot

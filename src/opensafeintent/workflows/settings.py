@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -111,8 +112,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 value = msgspec.convert(value, setting.kind, dec_hook=self._path)
             except (msgspec.ValidationError, TypeError) as error:
                 number = f" {value}" if isinstance(value, int | float) else ""
-                reason = str(error).replace("`", "").replace("Expected", "expected")
-                raise InputError(f"{setting}{number}: {reason}") from error
+                raise InputError(f"{setting}{number}: {_in_words(str(error))}") from error
             if isinstance(value, str | Mapping):
                 try:  # bytes of another encoding, in a text or in one of a mapping's
                     json.dumps(value, ensure_ascii=False).encode()
@@ -149,6 +149,18 @@ def settings_of(record: type[Settings]) -> tuple[Setting, ...]:
         for field in msgspec.structs.fields(record)
         if field.name != "functions"
     )
+
+
+_BOUNDS = {"<=": "up to", ">=": "of at least", "<": "below", ">": "above"}
+
+
+def _in_words(reason: str) -> str:
+    """Return a reason of msgspec's; a limit in words: "expected a number up to 1"."""
+    if beyond := re.fullmatch(r"Expected `(int|float)` ([<>]=?) (.+)", reason):
+        kind, sign, limit = beyond.groups()
+        number = "a number" if kind == "float" else "a whole number"
+        return f"expected {number} {_BOUNDS[sign]} {limit.removesuffix('.0')}"
+    return reason.replace("`", "").replace("Expected", "expected")
 
 
 def _named(value: Any, setting: Setting, functions: dict[str, Any]) -> Any:
