@@ -11,18 +11,22 @@ from opensafeintent.hostile import terminal_safe
 EXIT_CODES = {
     0: "done",
     1: (
-        "done, but too much is missing: grades (--max-missing), items of a build whose calls"
-        " failed, the whole result of a build, or one of several logs to import"
+        "done, but too much is missing: more grades than --max-missing, items of a build whose"
+        " calls failed, the whole result of a build, or one of several logs to import"
     ),
-    2: "unusable input, or a missing key",
+    2: "unusable input, a missing key, or a limit of the machine such as a full disk",
     3: "stopped by a provider or a budget",
     4: (
         "a gate (--fail-under, --fail-over, --fail-if-worse) or a judge's check failed, or the"
         " answer to a question (--stop-when) is no"
     ),
-    5: "a gate or a question is undecided, or a dry run's gate cannot be passed",
-    70: "an error of ours, with a line to report",
-    130: "interrupted (SIGINT, SIGTERM, SIGHUP); the same command resumes",
+    5: (
+        "undecided: a gate whose limit is inside the interval, whose verdict depends on missing"
+        " grades or whose metric is undefined; a gate that a dry run finds out of reach; a"
+        " question (--stop-when) after the last set"
+    ),
+    70: "an error of this program",
+    130: "interrupted (SIGINT, SIGTERM, SIGHUP)",
 }
 """Exit codes of every command; if several apply, the first in `EXIT_ORDER` counts."""
 

@@ -251,9 +251,9 @@ def test_the_precision_of_so_many_sets() -> None:
     # 24 of 40 differ by 1: σ² = (24/40 − (24/40)²) · 40/39, and with pseudo-observations at ±1
     # (2.0195 · √((40 σ² + 2) · 42 / 41) + 0.8416 · σ √40) / 40
     assert "80 % power to detect 24 points of Triplet Safety" in text
-    (text,) = (text for text in distrusted(graded(m=36)) if "± 17 points" in text)
+    (text,) = (text for text in distrusted(graded(m=36)) if "± 16 points" in text)
     assert "a share has an interval of up to" in text and "power" not in text
-    assert "± 17 points" not in str(found(graded(m=36)))
+    assert "± 16 points" not in str(found(graded(m=36)))
 
 
 def test_names_are_parts_of_their_own_and_cannot_break_out_of_a_line() -> None:

@@ -33,7 +33,7 @@ from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.datasets import check_tables
-from opensafeintent.report.formats import Column, Table, plain, to_terminal
+from opensafeintent.report.formats import DASH, Column, Share, Table, interval, plain, to_terminal
 from opensafeintent.report.gates import gate_tables, headline
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.tables import (
@@ -175,22 +175,22 @@ def _show_written(console: Console, outcome: Outcome, run: Path | None) -> None:
 
 def _show_check(console: Console, check: JudgeCheck) -> None:
     """Print the verdict on a judge first, and the cases that it failed last."""
-    low, high = share_interval(check.accepted / check.cases, check.cases)
-    count = (
-        f"{check.accepted} of {check.cases} accepted, {100 * check.share:.0f} %"
-        f" [{100 * low:.0f}, {100 * high:.0f}]; {100 * check.min_accuracy:g} % needed"
-    )
+    share = _accepted(check.accepted, check.cases)
     verdict = "PASSED" if check.passed else "FAILED"
+    count = f"{check.accepted} of {check.cases} accepted, {share}"
     name = f"Judge {check.judge} on {check.cases} gold cases"
     console.print(plain(one_line(name, 1000)), style="bold")
-    console.print(plain(f"{verdict}: {count}"), style="green" if check.passed else "bold red")
+    console.print(
+        plain(f"{verdict}: {count}; {100 * check.min_accuracy:g} % needed"),
+        style="green" if check.passed else "bold red",
+    )
     for reason in check.reasons:
         console.print(plain(f"  {reason}"))
     rows = [
         (
             kind.title,
             f"{kind.accepted} of {kind.cases}",
-            _percent(share_interval(kind.accepted / kind.cases, kind.cases)) if kind.line else "",
+            _accepted(kind.accepted, kind.cases) if kind.line else DASH,
         )
         for kind in check.kinds
     ]
@@ -200,9 +200,9 @@ def _show_check(console: Console, check: JudgeCheck) -> None:
         columns=(
             Column("kind", "Kind of case"),
             Column("accepted", "Accepted"),
-            Column("interval", "95 % interval"),
+            Column("share", "Share [95 % interval]"),
         ),
-        rows=[*rows, ("All", f"{check.accepted} of {check.cases}", "")],
+        rows=[*rows, ("All", f"{check.accepted} of {check.cases}", share)],
         bold=frozenset({len(rows)}),
     )
     console.print()
@@ -237,9 +237,9 @@ def _show_case(console: Console, mark: str, case: FailedCase) -> None:
     console.print(plain(f"  {case.why}"), style="dim")
 
 
-def _percent(interval: tuple[float, float]) -> str:
-    low, high = interval
-    return f"{100 * low:.0f} to {100 * high:.0f} %"
+def _accepted(accepted: int, cases: int) -> str:
+    share = accepted / cases
+    return interval(Share(share), *share_interval(share, cases))
 
 
 def _named(model: str) -> str:

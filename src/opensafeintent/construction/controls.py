@@ -734,9 +734,9 @@ def _differences(rows: Sequence[IntentDifference]) -> Iterator[str]:
 
 
 def _with_interval(mean: Estimate) -> str:
-    return f"{mean.value:+.1f} (95 % interval {mean.low:+.1f} to {mean.high:+.1f})".replace(
-        "-", "−"
-    )
+    parts = (mean.value or 0.0, *(mean.interval or ()))
+    shown = (f"{part:+{'.1g' if abs(part) < 0.05 else '.1f'}}" for part in parts)
+    return "{} [{}, {}]".format(*shown).replace("-", "−")
 
 
 def _artefacts(classifier: Sequence[Accuracy], words: Sequence[TellingWord]) -> Iterator[str]:
@@ -754,9 +754,9 @@ def _artefacts(classifier: Sequence[Accuracy], words: Sequence[TellingWord]) -> 
 
 def share_with_interval(share: Estimate) -> str:
     """Return an accuracy in words, with its interval."""
-    assert share.value is not None and share.interval is not None
-    value, low, high = (f"{100 * part:.0f} %" for part in (share.value, *share.interval))
-    return f"{value} (95 % interval {low} to {high})"
+    return "{:.0f} % [{:.0f}, {:.0f}]".format(
+        *(100 * part for part in (share.value or 0.0, *(share.interval or ())))
+    )
 
 
 def _similarity_finding(row: Similarity) -> str:

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, lru_cache, partial
 from itertools import takewhile
+from math import ceil, log10
 from textwrap import wrap
 from typing import Literal, NamedTuple, cast
 
@@ -359,18 +360,18 @@ def _share(value: float, *, signed: bool = False, unit: bool = True, fine: bool 
 
 def interval(value: Cell, low: Cell, high: Cell, *, signed: bool = False) -> str:
     """Return a value with its interval: `0.56 [0.52, 0.60]`; of a share `5 % [1, 16]`, with a
-    decimal if the interval is narrower than two points. The end of a difference that leaves out 0
-    has as many decimals as show that.
+    decimal if the interval is narrower than two points. The end of a difference has as many
+    decimals as show its side of 0.
     """
     if not isinstance(low, int | float) or not isinstance(high, int | float) or value is None:
         return number(value, signed=signed)
-    near = min(abs(low), abs(high)) if signed and low * high > 0 else 1.0
+    small = [end for end in (low, high) if signed and 0 < abs(end) < 0.005]
     if isinstance(value, Share):
-        in_percent = partial(_share, signed=signed, fine=_is_fine(low, high) or near < 0.005)
+        in_percent = partial(_share, signed=signed, fine=_is_fine(low, high) or bool(small))
         limits = ", ".join(in_percent(end, unit=False) for end in (low, high))
         return f"{in_percent(value)} [{limits}]"
     limits = ", ".join(
-        number(end, signed=signed, decimals=2 if abs(end) >= 0.005 or near == 1 else 5)
+        number(end, signed=signed, decimals=ceil(-log10(abs(end))) if end in small else 2)
         for end in (low, high)
     )
     return f"{number(value, signed=signed)} [{limits}]"
@@ -405,13 +406,10 @@ def shortened(text: str, most: int) -> str:
 
 
 def common_beginning(models: Iterable[str]) -> str:
-    """Return the common beginning of all names, baselines aside, if it has two parts or more
-    (`openai-api/lab/`).
-    """
+    """Return the common beginning of two names or more, baselines aside (`openai-api/lab/`)."""
     own = [model.split("/")[:-1] for model in contenders(models)]
     alike = takewhile(lambda heads: len({*heads}) == 1, zip(*own, strict=False))
-    parts = [heads[0] for heads in alike] if len(own) > 1 else []
-    return "".join(f"{part}/" for part in parts) if len(parts) > 1 else ""
+    return "".join(f"{heads[0]}/" for heads in alike) if len(own) > 1 else ""
 
 
 def to_csv(table: Table) -> str:
