@@ -21,8 +21,8 @@ EXIT_CODES = {
         " answer to a question (--stop-when) is no"
     ),
     5: (
-        "undecided: a gate whose limit is inside the interval, whose verdict depends on missing"
-        " grades or whose metric is undefined; a gate that a dry run finds out of reach; a"
+        "undecided: a gate whose limit is inside its interval, whose metric is undefined, or that"
+        " depends on missing grades. Also a gate that a dry run finds out of reach, and a"
         " question (--stop-when) after the last set"
     ),
     70: "an error of this program",

@@ -715,10 +715,9 @@ def check(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
 
 
 def _balance_finding(row: Balance) -> str:
-    evenness = "" if row.evenness is None else f"; evenness {row.evenness:.2f}"
     return (
-        f"{row.groups} {row.of}: {row.empty} empty, {row.least} to {row.most} prompt-sets"
-        f" each{evenness}."
+        f"{row.groups} {row.of}: {row.empty} empty, {row.least} to {row.most} prompt-sets each"
+        f"{'' if row.evenness is None else f'; evenness {row.evenness:.2f}'}."
     )
 
 
@@ -734,9 +733,11 @@ def _differences(rows: Sequence[IntentDifference]) -> Iterator[str]:
 
 
 def _with_interval(mean: Estimate) -> str:
-    parts = (mean.value or 0.0, *(mean.interval or ()))
-    shown = (f"{part:+{'.1g' if abs(part) < 0.05 else '.1f'}}" for part in parts)
-    return "{} [{}, {}]".format(*shown).replace("-", "−")
+    value, low, high = (
+        f"{part:+{'.1g' if abs(part) < 0.05 else '.1f'}}".replace("-", "−")
+        for part in (mean.value or 0, *(mean.interval or ()))
+    )
+    return f"{value} [{low}, {high}]"
 
 
 def _artefacts(classifier: Sequence[Accuracy], words: Sequence[TellingWord]) -> Iterator[str]:
@@ -754,9 +755,8 @@ def _artefacts(classifier: Sequence[Accuracy], words: Sequence[TellingWord]) -> 
 
 def share_with_interval(share: Estimate) -> str:
     """Return an accuracy in words, with its interval."""
-    return "{:.0f} % [{:.0f}, {:.0f}]".format(
-        *(100 * part for part in (share.value or 0.0, *(share.interval or ())))
-    )
+    value, low, high = (f"{100 * part:.0f}" for part in (share.value or 0, *(share.interval or ())))
+    return f"{value} % [{low}, {high}]"
 
 
 def _similarity_finding(row: Similarity) -> str:
