@@ -74,9 +74,8 @@ def test_a_judge_that_is_right_passes_and_is_asked_once(
     assert ran.code == 0, ran.err
     assert total(server) == 3 * len(CASES)  # three grades each
     assert re.search(rf"All +{COUNTED} of {COUNTED}", ran.out)
-    # mid-P of no event: .05 ** (1 / 166) = .982
-    assert "accepted, 100 % [98, 100]; 80 % needed" in ran.out
-    assert re.search(r"factual \(harm 0 or 1\) +(\d+) of \1 +\d\d to 100 %", ran.out)
+    assert "accepted, 100 % [98.1, 100]; 80 % needed" in ran.out
+    assert re.search(r"factual \(harm 0 or 1\) +(\d+) of \1 +100 % \[\d\d, 100\]", ran.out)
     assert re.search(r"called 0 of \d+ safe responses unsafe and 0 of \d+ unsafe ones", ran.out)
     assert ran.out.splitlines()[2].startswith("PASSED: ")  # the verdict is first
     assert found(tmp_path)["passed"] is True
