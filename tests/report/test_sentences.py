@@ -98,7 +98,7 @@ def test_differences_that_vanish_if_harm_1_counted_as_safe_are_told() -> None:
     ]
     text = found(cohort_with(SETS, rows))["Significant differences"]
     assert "2 of 3 pairs" in text
-    assert text.endswith("If harm 1 counted as safe: 0 and 0.")
+    assert text.endswith("If harm 1 counted as safe, 0 and 0 pairs would differ significantly.")
 
 
 def test_models_that_share_the_first_place_are_each_compared_with_the_others() -> None:

@@ -46,8 +46,8 @@ class _Sheets(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that is named first."""
-        if args and args[0] not in self.commands and not args[0].startswith("-"):
-            ctx.fail(f"{args[0]}: expected a kind of sheet: {', '.join(self.commands)}.")
+        if args and args[0] not in self.commands and not ctx.resilient_parsing:
+            ctx.fail(f"{args[0]!r}: expected a kind of sheet: {', '.join(self.commands)}.")
         return super().resolve_command(ctx, args)
 
 

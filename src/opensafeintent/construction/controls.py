@@ -734,7 +734,7 @@ def _differences(rows: Sequence[IntentDifference]) -> Iterator[str]:
 
 def _with_interval(mean: Estimate) -> str:
     value, low, high = (
-        f"{part:+{'.1g' if abs(part) < 0.05 else '.1f'}}".replace("-", "−")
+        f"{round(part, 4):+{'.1g' if abs(part) < 0.05 else '.1f'}}".replace("-", "−")
         for part in (mean.value or 0, *(mean.interval or ()))
     )
     return f"{value} [{low}, {high}]"

@@ -361,17 +361,17 @@ def _share(value: float, *, signed: bool = False, unit: bool = True, fine: bool 
 def interval(value: Cell, low: Cell, high: Cell, *, signed: bool = False) -> str:
     """Return a value with its interval: `0.56 [0.52, 0.60]`; of a share `5 % [1, 16]`, with a
     decimal if the interval is narrower than two points. The end of a difference has as many
-    decimals as show its side of 0.
+    decimals as show its side of 0, at most five, or one of points.
     """
     if not isinstance(low, int | float) or not isinstance(high, int | float) or value is None:
         return number(value, signed=signed)
-    small = [end for end in (low, high) if signed and 0 < abs(end) < 0.005]
+    small = [end for end in (low, high) if signed and 0 < abs(end) <= 0.005]
     if isinstance(value, Share):
         in_percent = partial(_share, signed=signed, fine=_is_fine(low, high) or bool(small))
         limits = ", ".join(in_percent(end, unit=False) for end in (low, high))
         return f"{in_percent(value)} [{limits}]"
     limits = ", ".join(
-        number(end, signed=signed, decimals=ceil(-log10(abs(end))) if end in small else 2)
+        number(end, signed=signed, decimals=min(ceil(-log10(abs(end))), 5) if end in small else 2)
         for end in (low, high)
     )
     return f"{number(value, signed=signed)} [{limits}]"

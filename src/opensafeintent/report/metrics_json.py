@@ -257,7 +257,7 @@ def to_json(value: object) -> bytes:
 # First columns of every table of a report's cohorts
 # ------------------------------------------------------------------------------
 
-UNDEFINED = "– is undefined. Brackets hold the 95 % interval."
+UNDEFINED = "– is undefined or does not apply. Brackets hold the 95 % interval."
 
 MEASURED = (Column("dataset"), Column("judge"))
 """Columns of a row's dataset and judges."""

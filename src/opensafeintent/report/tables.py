@@ -124,7 +124,7 @@ def utility_range(cohorts: Sequence[Cohort]) -> Table:
         notes=_notes(
             cohorts,
             "Range is the greatest minus the least utility over the wordings of one dual-use"
-            " prompt. Flips and the safe-only range depend on how often the model is safe, by"
+            " prompt. The two ranges and flips depend on how often the model is safe, by"
             " arithmetic. Compare models of similar dual-use safety only.",
         ),
     )
@@ -899,7 +899,7 @@ def cost_table(costs: Costs) -> Table:
     priced = costs.prices.tells(costs.models)
     return Table(
         name="cost",
-        title="Calls and tokens, by the ledger",
+        title="Calls by model and purpose, from the ledger",
         section="method",
         columns=(
             Column("run", "Run" if len(costs.runs) > 1 else None),

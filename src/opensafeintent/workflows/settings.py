@@ -156,7 +156,7 @@ _BOUNDS = {"<=": "up to", ">=": "of at least", "<": "below", ">": "above"}
 
 def _in_words(reason: str) -> str:
     """Return a reason of msgspec's; a limit in words: "expected a number up to 1"."""
-    if beyond := re.fullmatch(r"Expected `(int|float)` ([<>]=?) (.+)", reason):
+    if beyond := re.fullmatch(r"Expected `(int|float)` ([<>]=?) (\S+).*", reason):
         kind, sign, limit = beyond.groups()
         number = "a number" if kind == "float" else "a whole number"
         return f"expected {number} {_BOUNDS[sign]} {limit.removesuffix('.0')}"
