@@ -42,8 +42,7 @@ from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import METRICS, STATED_POLICY, Grades
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.sources import PAPER_DATASET_HASH, RUBRIC_HASHES
-from opensafeintent.statistics import Estimate, rounded, share_interval
-from opensafeintent.statistics.intervals import METHOD
+from opensafeintent.statistics import Estimate, share_estimate
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.templates import Role, load_templates
 
@@ -505,25 +504,11 @@ class CheckedJudge(msgspec.Struct, frozen=True, kw_only=True):
     check: JudgeCheck | None = None
     """The valid check; without one, the latest."""
 
-    @property
-    def interval(self) -> tuple[float, float]:
-        """95 % interval of the share of accepted cases."""
-        assert self.check is not None
-        return share_interval(self.check.accepted / self.check.cases, self.check.cases)
-
 
 def accepted_at_lines(check: JudgeCheck) -> dict[str, Estimate]:
     """Return the share of accepted cases of each borderline group of gold cases."""
     return {
-        kind.kind: Estimate(
-            value=rounded(kind.accepted / kind.cases),
-            n=kind.cases,
-            interval=(rounded(low), rounded(high)),
-            method=METHOD,
-        )
-        for kind in check.kinds
-        if kind.line
-        for low, high in (share_interval(kind.accepted / kind.cases, kind.cases),)
+        kind.kind: share_estimate(kind.accepted, kind.cases) for kind in check.kinds if kind.line
     }
 
 

@@ -33,7 +33,7 @@ from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.datasets import check_tables
-from opensafeintent.report.formats import DASH, Column, Share, Table, interval, plain, to_terminal
+from opensafeintent.report.formats import DASH, Column, Table, plain, share_of, to_terminal
 from opensafeintent.report.gates import gate_tables, headline
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.tables import (
@@ -51,7 +51,6 @@ from opensafeintent.report.tables import (
     verdict_in_words,
 )
 from opensafeintent.report.transcripts import without_quoted
-from opensafeintent.statistics import share_interval
 from opensafeintent.statistics.comparisons import Difference
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.workflows.datasets import DatasetInfo
@@ -175,7 +174,7 @@ def _show_written(console: Console, outcome: Outcome, run: Path | None) -> None:
 
 def _show_check(console: Console, check: JudgeCheck) -> None:
     """Print the verdict on a judge first, and the cases that it failed last."""
-    share = _accepted(check.accepted, check.cases)
+    share = share_of(check.accepted, check.cases)
     verdict = "PASSED" if check.passed else "FAILED"
     count = f"{check.accepted} of {check.cases} accepted, {share}"
     name = f"Judge {check.judge} on {check.cases} gold cases"
@@ -190,7 +189,7 @@ def _show_check(console: Console, check: JudgeCheck) -> None:
         (
             kind.title,
             f"{kind.accepted} of {kind.cases}",
-            _accepted(kind.accepted, kind.cases) if kind.line else DASH,
+            share_of(kind.accepted, kind.cases) if kind.line else DASH,
         )
         for kind in check.kinds
     ]
@@ -235,11 +234,6 @@ def _show_check(console: Console, check: JudgeCheck) -> None:
 def _show_case(console: Console, mark: str, case: FailedCase) -> None:
     console.print(plain(f"{mark} {case.id}: {case.told}"))
     console.print(plain(f"  {case.why}"), style="dim")
-
-
-def _accepted(accepted: int, cases: int) -> str:
-    share = accepted / cases
-    return interval(Share(share), *share_interval(share, cases))
 
 
 def _named(model: str) -> str:

@@ -15,7 +15,7 @@ from opensafeintent.analysis.judges import SHOWN, Audit, rank_changes_of
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.formats import Column
-from opensafeintent.statistics import rank_intervals
+from opensafeintent.statistics import rank_intervals, share_estimate
 
 DEMONSTRATION_NOTE = (
     "Graded by baseline/judge, a rule-based judge for demonstrations: these numbers say nothing"
@@ -163,7 +163,7 @@ def _check_json(item: CheckedJudge) -> Json:
         "state": item.state,
         "accepted": check.accepted,
         "cases": check.cases,
-        "ci": [round(end, 6) for end in item.interval],
+        "ci": share_estimate(check.accepted, check.cases).interval,
         "missing": check.missing,
         "min_accuracy": check.min_accuracy,
         "reasons": check.reasons,

@@ -43,6 +43,7 @@ from opensafeintent.report.formats import (
     Section,
     Table,
     common_beginning,
+    share_of,
     shortened,
     text,
     to_csv,
@@ -634,11 +635,9 @@ def _checks(checked: Sequence[CheckedJudge]) -> str:
             item.state, item.state
         )
         if item.check is not None and item.state != "stale":
-            low, high = item.interval
-            text += (
-                f", {item.check.accepted} of {item.check.cases} gold cases ({100 * low:.0f} to"
-                f" {100 * high:.0f} %)"
-            )
+            accepted, cases = item.check.accepted, item.check.cases
+            shown = share_of(accepted, cases)
+            text += f", {accepted} of {cases} gold cases, {shown}"
         texts.append(f"{one_line(item.judge, 80)}: {text}" if len(checked) > 1 else text)
     return "; ".join(texts)
 

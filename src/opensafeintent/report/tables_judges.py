@@ -16,9 +16,9 @@ from opensafeintent.errors import counted
 from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
-from opensafeintent.report.formats import Column, Table, estimate_columns
+from opensafeintent.report.formats import Column, Table, estimate_columns, share_of
 from opensafeintent.report.metrics_json import UNDEFINED, cohort_notes, lead, lead_of, numbered
-from opensafeintent.statistics import share_interval
+from opensafeintent.statistics import share_estimate
 from opensafeintent.taxonomy import SCALES
 
 if TYPE_CHECKING:
@@ -240,13 +240,14 @@ def judge_checks(cohorts: Sequence[Cohort]) -> Table:
                 kind,
                 accepted,
                 cases,
-                accepted / cases,
-                share_interval(accepted / cases, cases),
+                share.value,
+                share.interval,
                 not_accepted,
             )
             for index, item in checked
             if item.check is not None
             for kind, accepted, cases, not_accepted in _kinds(item.check)
+            for share in (share_estimate(accepted, cases),)
         ],
         notes=(
             *dict.fromkeys(line for _, item in checked if (line := _outcome(item))),
@@ -281,11 +282,9 @@ def _told(cases: Iterable[FailedCase]) -> str:
 def _outcome(item: CheckedJudge) -> str:
     if item.check is None:
         return ""
-    low, high = item.interval
-    count = (
-        f"{item.check.accepted} of {item.check.cases} cases accepted [{100 * low:.0f},"
-        f" {100 * high:.0f} %]"
-    )
+    accepted, cases = item.check.accepted, item.check.cases
+    shown = share_of(accepted, cases)
+    count = f"{accepted} of {cases} cases accepted, {shown}"
     how = {
         "passed": f"passed, {count}.",
         "failed": f"failed, {count}: {'; '.join(item.check.reasons)}.",

@@ -13,6 +13,7 @@ from opensafeintent.statistics.intervals import (
     Estimates,
     estimate,
     rounded,
+    share_estimate,
     share_interval,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "estimate",
     "rank_intervals",
     "rounded",
+    "share_estimate",
     "share_interval",
 ]

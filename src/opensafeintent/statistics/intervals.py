@@ -234,6 +234,14 @@ def share_interval(share: float, n: float, confidence: float = CONFIDENCE) -> tu
     return max(min(centre - half, share), 0.0), min(max(centre + half, share), 1.0)
 
 
+def share_estimate(count: int, n: int) -> Estimate:
+    """Return the share of `count` of `n` independent answers, with its interval."""
+    low, high = share_interval(count / n, n)
+    return Estimate(
+        value=rounded(count / n), n=n, interval=(rounded(low), rounded(high)), method=METHOD
+    )
+
+
 def kish(weights: Floats) -> float:
     """Return how many sets of equal weight are as informative (Kish, Survey Sampling, 1965)."""
     return round(float(weights.sum() ** 2 / (weights @ weights)), 9)
