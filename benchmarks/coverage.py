@@ -2,7 +2,7 @@
 
 Draws prompt-sets from scenarios with a known truth: skewed scores, rare failures (jumps), strata of
 unlike sets, grades that are correlated within a set, shares in one epoch and three, conditional
-rates, sets of unequal weight, pairs, averages over models and over domains, the paraphrase effect; 6
+rates, sets of unequal weight, pairs, pairs that lose some sets, averages over models and over domains, the paraphrase effect; 6
 to 700 sets. Coverage of shares in one epoch is computed, not drawn: for every p from .005 to .995.
 Beside ours: the same interval with pseudo-observations of weight ¾, ½ and 0 (plain t), and the
 narrowest known method for each kind (`other_intervals.py`; on fewer simulations).
@@ -16,6 +16,7 @@ import argparse
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from math import comb
 from statistics import NormalDist
 from typing import NamedTuple
@@ -25,13 +26,14 @@ from numpy.typing import NDArray
 
 from opensafeintent.statistics import estimate
 from opensafeintent.statistics.intervals import Averaged, disagreement, over_models, over_strata
-from other_intervals import tailored, with_pseudo_observations
+from other_intervals import score, tailored, with_pseudo_observations
 
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int, int], tuple[Floats, Floats]]
 
 OURS = "weight 1"
 TAILORED = "tailored"
+LOSSES = "losses, SD"
 _TRUTHS: dict[str, float] = {}
 SIZES = (6, 12, 20, 42, 115, 700)
 SHARES = (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98)
@@ -300,6 +302,25 @@ def pair_scenarios(sets: int) -> Iterator[Scenario]:
         )
 
 
+def losses(
+    deviation: float, lost: float, often: float, g: np.random.Generator, simulations: int, sets: int
+) -> tuple[Floats, Floats]:
+    """Differences of scores that vary around 0, and a loss in `often` sets of a study."""
+    near = np.clip(g.normal(0, deviation, (simulations, sets)), -1, 1)
+    return _once(np.where(g.random(near.shape) < often / sets, -lost, near))
+
+
+def loss_scenarios(sets: int) -> Iterator[Scenario]:
+    for deviation, lost, often in product((0.1, 0.2, 0.35), (1 / 3, 1.0), (0.0, 1.0, 2.0, 4.0)):
+        yield Scenario(
+            f"{LOSSES} {deviation}",
+            f"{lost:.2f} lost in {often} sets",
+            -lost * often / sets,
+            partial(losses, deviation, lost, often),
+            (-1, 1),
+        )
+
+
 def models(
     offsets: Floats,
     base: float,
@@ -418,6 +439,8 @@ def limits(
     yield OURS, found.low, found.high
     for name, weight in (("weight ¾", 0.75), ("weight ½", 0.5), ("plain t", 0.0)):
         yield name, *with_pseudo_observations(top, bottom, span, weight)
+    if scenario.kind.startswith(LOSSES):
+        yield "score", *score(top[: 5 * fewer])
 
 
 def cover(scenario: Scenario, simulations: int, sets: int, seed: int) -> Iterator[Line]:
@@ -459,6 +482,7 @@ def every_line(simulations: int) -> Iterator[Line]:
             *pair_scenarios(sets),
             *share_scenarios(),
             *paraphrase_scenarios(),
+            *loss_scenarios(sets),
         ]
         for index, scenario in enumerate(scenarios):
             yield from cover(scenario, simulations, sets, 1_000 * sets + index)
