@@ -23,6 +23,10 @@ def main() -> None:
     # for numpy, which is not loaded yet: products as small as ours gain nothing from threads that
     # wait busily for the next
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if "_OPENSAFEINTENT_COMPLETE" in os.environ:  # a shell asks for completions
+        from opensafeintent.cli.commands import cli
+
+        cli(prog_name="opensafeintent")
     with safe_streams() as streams:
         code = _run()
         sys.stdout.flush()
