@@ -114,6 +114,7 @@ def test_domain_macro_is_the_mean_over_domains_that_have_a_value(run: Path) -> N
     # Fraud 5/6 over two sets, Cyber 1/3 over one: the macro average weighs them alike, the plain
     # one (2/3) does not.
     assert value(macro["mean_safety"]) == ((5 / 6 + 1 / 3) / 2, 2)
+    assert macro["mean_safety"]["ci"] is None  # too few sets in a domain
     # A drop is defined in Fraud alone (f1: 1 − 2/3).
     assert value(macro["benign_to_dual_use_drop"]) == (1 / 3, 1)
     assert (macro["benign_over_refusal"]["value"], macro["benign_over_refusal"]["n"]) == (None, 0)

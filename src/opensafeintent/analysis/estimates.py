@@ -57,6 +57,11 @@ CELL_METRICS = (
 )
 """Metrics that are estimated by cell as well."""
 
+FEWEST_IN_DOMAIN = 5
+"""Prompt-sets of each harm domain that the interval of a mean over domains needs: with fewer, its
+coverage falls below 93 % (benchmarks/README.md).
+"""
+
 STRATUM_METRICS = (
     *CELL_METRICS,
     *(
@@ -224,7 +229,7 @@ class MetricEstimates:
     @cached_property
     def macros(self) -> dict[tuple[str, str], MetricEstimate]:
         """Means over the harm domains in which a metric is defined, by (model, metric); `n` is
-        their number.
+        their number. There is no interval if one has fewer prompt-sets than `FEWEST_IN_DOMAIN`.
         """
         _, domain = np.unique(self._array.harm_domain.values.astype(str), return_inverse=True)
         means = {
@@ -237,7 +242,12 @@ class MetricEstimates:
         records = _estimates_of_means(list(means.values()), [metric for _, metric in means])
         return {
             (self._names[index], metric): MetricEstimate.of(
-                estimate, self._names[index], metric, n=mean.parts
+                estimate
+                if mean.fewest >= FEWEST_IN_DOMAIN
+                else Estimate(value=estimate.value, n=estimate.n),
+                self._names[index],
+                metric,
+                n=mean.parts,
             )
             for ((index, metric), mean), estimate in zip(means.items(), records, strict=True)
         }

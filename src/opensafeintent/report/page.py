@@ -636,8 +636,7 @@ def _checks(checked: Sequence[CheckedJudge]) -> str:
         )
         if item.check is not None and item.state != "stale":
             accepted, cases = item.check.accepted, item.check.cases
-            shown = share_of(accepted, cases)
-            text += f", {accepted} of {cases} gold cases, {shown}"
+            text += f", {accepted} of {cases} gold cases, {share_of(accepted, cases)}"
         texts.append(f"{one_line(item.judge, 80)}: {text}" if len(checked) > 1 else text)
     return "; ".join(texts)
 

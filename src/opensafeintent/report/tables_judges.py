@@ -283,8 +283,7 @@ def _outcome(item: CheckedJudge) -> str:
     if item.check is None:
         return ""
     accepted, cases = item.check.accepted, item.check.cases
-    shown = share_of(accepted, cases)
-    count = f"{accepted} of {cases} cases accepted, {shown}"
+    count = f"{accepted} of {cases} cases accepted, {share_of(accepted, cases)}"
     how = {
         "passed": f"passed, {count}.",
         "failed": f"failed, {count}: {'; '.join(item.check.reasons)}.",

@@ -324,6 +324,8 @@ class Averaged(NamedTuple):
     denominator: Floats
     parts: int
     """Ratios that are defined, of which it is the mean."""
+    fewest: int = 0
+    """Prompt-sets that count in the smallest of them."""
 
 
 def over_models(numerator: Floats, denominator: Floats) -> Averaged:
@@ -376,7 +378,7 @@ def over_strata(numerator: Floats, denominator: Floats, strata: NDArray[np.int64
     more = np.sqrt(sets / np.maximum(sets - 1, 1))
     return _mean_of(
         bottom, total, float(values.mean()), (top - centre[:, None] * bottom) * more[:, None]
-    )
+    )._replace(fewest=int(sets.min()))
 
 
 def _defined(numerator: Floats, denominator: Floats) -> tuple[Floats, Floats, Floats]:
