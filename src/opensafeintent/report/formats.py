@@ -27,7 +27,7 @@ from rich.text import Text
 from opensafeintent.calls.scripted import contenders
 from opensafeintent.hostile import cell_safe, one_line, terminal_safe
 from opensafeintent.metrics import METRICS
-from opensafeintent.statistics import Estimate, share_estimate
+from opensafeintent.statistics import Estimate, share_interval
 
 Cell = str | int | float | None
 Style = Literal[
@@ -379,8 +379,7 @@ def interval(value: Cell, low: Cell, high: Cell, *, signed: bool = False) -> str
 
 def share_of(count: int, n: int) -> str:
     """Return the share of `count` of `n` independent answers, with its interval."""
-    share = share_estimate(count, n)
-    return interval(Share(share.value or 0), share.low, share.high)
+    return interval(Share(count / n), *share_interval(count / n, n))
 
 
 def _between(text: Callable[[Cell], str], low: Cell, high: Cell) -> str:

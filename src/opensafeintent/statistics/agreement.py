@@ -24,7 +24,6 @@ from opensafeintent.statistics.intervals import (
     Estimate,
     Floats,
     estimate,
-    kish,
     rounded,
     share_interval,
     t_quantile,
@@ -108,8 +107,7 @@ class RatingCounts:
         """Return π_k, the mean share of ratings in each category over the rated items: shape
         (resample, category).
         """
-        rated = _sums(drawn, self.raters > 0)
-        return _ratio(_sums(drawn, self._shares), rated[:, None])
+        return _ratio(_sums(drawn, self._shares), _sums(drawn, self.raters > 0)[:, None])
 
     def expected(self, drawn: Drawn, scheme: Scheme = "identity") -> Floats:
         """Return Gwet's chance agreement p_e = T / (q (q − 1)) · Σ_k π_k (1 − π_k), T = Σ w_kl:
@@ -453,7 +451,8 @@ class Sample:
             chance, observed = (
                 float(of(once, scheme)[0]) for of in (counts.expected, counts.observed)
             )
-            units = kish(self._by_unit(self.weights * counts.twice))
+            weights = self._by_unit(self.weights * counts.twice)
+            units = round(float(weights.sum() ** 2 / (weights @ weights)), 9)  # Kish's number
             low, high = share_interval(min(max(observed, 0.0), 1.0), units)
             limits = (low - chance) / (1 - chance), (high - chance) / (1 - chance)
             method = METHOD

@@ -242,11 +242,6 @@ def share_estimate(count: int, n: int) -> Estimate:
     )
 
 
-def kish(weights: Floats) -> float:
-    """Return how many sets of equal weight are as informative (Kish, Survey Sampling, 1965)."""
-    return round(float(weights.sum() ** 2 / (weights @ weights)), 9)
-
-
 # Student's t, for whole degrees of freedom
 # ------------------------------------------------------------------------------
 
