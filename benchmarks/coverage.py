@@ -379,14 +379,21 @@ DOMAINS = (
     (22, 40, 100, 100, 88, 90, 130, 130),
     (6, 5, 8, 8, 6, 7, 5),
     (5, 5, 5, 12, 22),
+    (10, 60, 60, 60, 60, 60, 60),
     (6, 100, 100, 100, 100, 100, 100),
     (15,) * 8,
+)
+LEVELS = (
+    (0.05,) * 8,
+    (0.7, *(0.5,) * 7),
+    (0.5, *(0.99,) * 7),
+    (0.9, 0.95, 0.5, 0.2, 0.99, 0.7, 0.6, 0.8),
 )
 
 
 def domain_scenarios() -> Iterator[tuple[int, Scenario]]:
     for sizes in DOMAINS:
-        for level in ((0.05,) * 8, (0.7, *(0.5,) * 7), (0.9, 0.95, 0.5, 0.2, 0.99, 0.7, 0.6, 0.8)):
+        for level in LEVELS:
             shares = level[: len(sizes)]
             draw = partial(domains, sizes, shares)
             yield (

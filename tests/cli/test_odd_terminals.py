@@ -174,18 +174,17 @@ def test_what_an_encoding_lacks_is_written_as_what_is_nearest(encoding: str, sho
 
 def test_a_shell_completes_commands_and_options() -> None:
     def completed(words: str, which: int) -> tuple[int, bytes, list[str]]:
+        asked = {f"_{words.split(maxsplit=1)[0].upper()}_COMPLETE": "bash_complete"}
         ran = subprocess.run(
             [sys.executable, "-m", "opensafeintent"],
-            env=environment(
-                _OPENSAFEINTENT_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(which)
-            ),
+            env=environment(**asked, COMP_WORDS=words, COMP_CWORD=str(which)),
             capture_output=True,
             check=False,
         )
         return ran.returncode, ran.stderr, ran.stdout.decode().split()
 
     assert completed("opensafeintent eval", 1) == (0, b"", ["plain,evaluate"])
-    assert "plain,--fail-under" in completed("opensafeintent report --f", 2)[2]
+    assert "plain,--fail-under" in completed("osi report --f", 2)[2]
 
 
 # Exit codes

@@ -48,11 +48,11 @@ def test_a_table_is_the_same_dataset_as_any_other_format(tmp_path: Path, separat
 def test_all_missing_columns_are_named_once(tmp_path: Path) -> None:
     lacking = {name: ROW[name] for name in ("benign", "dual_use", "harm_domain")}
     (line,) = problems(table(tmp_path / "t.csv", *[lacking] * 40))
-    assert "t.csv:2: lacks malicious, underlying_task, task_type; found benign" in line
+    assert "t.csv:2: lacks malicious, underlying_task, task_type; its fields: benign" in line
     assert "(and in 39 more records)" in line
     (line,) = problems(table(tmp_path / "foo.csv", *[{"foo": "1", "bar": "2"}] * 40))
     named = ("benign, dual_use, malicious (a table)", "underlying_task, harm_domain, task_type")
-    assert all(columns in line for columns in named) and "found foo, bar" in line
+    assert all(columns in line for columns in named) and "its fields: foo, bar" in line
 
 
 def test_different_faults_are_named_each(tmp_path: Path) -> None:

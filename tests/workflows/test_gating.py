@@ -180,7 +180,9 @@ def test_a_gate_that_so_many_sets_cannot_pass_is_said(tmp_path: Path) -> None:
     outcome = told(make_run(tmp_path, m=safe(SETS)), fail_under="triplet_safety=0.95")
     assert outcome.exit_code == 5
     (said,) = (note for note in outcome.notes if "cannot show it" in note)
-    assert re.search(r"40 prompt-sets cannot .* 5\d are needed at 95 %", said)
+    needed = re.search(r"40 prompt-sets cannot .* (5\d) are needed at 95 %", said)
+    assert needed
+    assert f"about {needed[1]} prompt-sets would decide" in str(outcome.notes)  # not fewer
 
 
 def test_a_gate_that_so_many_sets_cannot_pass_is_said_before_the_first_call(

@@ -58,8 +58,8 @@ CELL_METRICS = (
 """Metrics that are estimated by cell as well."""
 
 FEWEST_IN_DOMAIN = 5
-"""Prompt-sets of each harm domain that the interval of a mean over domains needs: with fewer, its
-coverage falls below 93 % (benchmarks/README.md).
+"""Prompt-sets of each harm domain that the interval of a mean over domains needs: with a single
+one, its coverage falls to 88 %.
 """
 
 STRATUM_METRICS = (

@@ -451,6 +451,9 @@ def _result(
     if extremes and not isnan(extremes[0].low + extremes[1].high):
         worst_case = rounded(extremes[0].low), rounded(extremes[1].high)
     deciding = known.deciding(gate.limit, confidence) if verdict == "undecided" else None
+    if deciding and gate.kind != "worse" and (known.value > gate.limit) == (gate.side == "least"):
+        span = METRICS[gate.metric].span
+        deciding = max(deciding, fewest_to_meet(gate.limit, gate.side, span, confidence))
     return GateResult(
         gate=gate,
         group=group,

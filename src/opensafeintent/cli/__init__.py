@@ -23,10 +23,11 @@ def main() -> None:
     # for numpy, which is not loaded yet: products as small as ours gain nothing from threads that
     # wait busily for the next
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if "_OPENSAFEINTENT_COMPLETE" in os.environ:  # a shell asks for completions
-        from opensafeintent.cli.commands import cli
+    for name in ("opensafeintent", "osi"):
+        if os.environ.get(f"_{name.upper()}_COMPLETE"):  # a shell asks for completions
+            from opensafeintent.cli.commands import cli
 
-        cli(prog_name="opensafeintent")
+            cli(prog_name=name)
     with safe_streams() as streams:
         code = _run()
         sys.stdout.flush()

@@ -633,7 +633,7 @@ def show_rejected(
             else:
                 _show_lines(console, text, "")
     console.print(plain(f"\n{number} rejected" if number else "The build rejected nothing."))
-    say_next("opensafeintent build --generator MODEL --judge MODEL --dry-run --out", build)
+    say_next("opensafeintent build SEEDS --generator MODEL --judge MODEL --dry-run --out", build)
 
 
 def _texts_of(rejection: Rejection) -> Iterator[tuple[str, str, str]]:
@@ -642,7 +642,11 @@ def _texts_of(rejection: Rejection) -> Iterator[tuple[str, str, str]]:
         case Proposal(harm_domain=domain, task_type=task_type):
             yield "cell", f"{domain}, {task_type}", ""
         case Seed(prompt=prompt):
-            yield "seed", prompt, "" if rejection.reason == "both_say_safe" else "a seed is unsafe"
+            yield (
+                "seed",
+                prompt,
+                "" if rejection.reason == "both_say_safe" else "a seed may be unsafe",
+            )
         case Topic() as topic:
             yield "cell", f"{topic.harm_domain}, {topic.task_type}", ""
             yield "topic", topic.summary, ""

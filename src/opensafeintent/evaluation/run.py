@@ -166,11 +166,7 @@ class Again(NamedTuple):
         return await asking.again(self.requests(asking.task), self.attempt, self.purpose)
 
 
-def _own_request(task: Task) -> dict[str, str]:
-    return {task.variant: task.prompt}
-
-
-RETEST = Again("again", _own_request, attempt=FIRST_ATTEMPT)
+RETEST = Again("again", lambda task: {task.variant: task.prompt}, attempt=FIRST_ATTEMPT)
 """The same question once more."""
 
 

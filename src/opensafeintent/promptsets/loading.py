@@ -214,7 +214,7 @@ def fields_found(record: Record) -> str:
     """Return which fields a record has, for a message."""
     named = [one_line(str(field), 40) for field in list(record.data)[:_MOST_FIELDS]]
     more = ", …" if len(record.data) > _MOST_FIELDS else ""
-    return f"; found {', '.join(named)}{more}" if named else "; found no field"
+    return f"; its fields: {', '.join(named)}{more}" if named else "; it has no fields"
 
 
 def _parse_ours(record: Record, taxonomy: Taxonomy) -> PromptSet:

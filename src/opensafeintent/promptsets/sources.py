@@ -117,7 +117,8 @@ def _configs(card: Path, location: str) -> list[dict[str, Any]]:
         yaml = import_module("yaml")  # comes with the hub's client
     except ImportError as error:
         raise InputError(
-            f"{location}: reading a dataset card needs an extra: {install_extra('hf')}"
+            f"{location}: reading a dataset card needs an extra: {install_extra('hf')}; or name a"
+            " file of the folder, such as dataset.jsonl"
         ) from error
     if (end := re.search(r"^---[ \t]*$", text, re.MULTILINE)) is None:
         if len(text) == _LONGEST_CARD:

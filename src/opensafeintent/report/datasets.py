@@ -286,6 +286,7 @@ def build_card(
         "generator": markdown_text(manifest.generator, _LONGEST_NAME),
         "judge": markdown_text(manifest.judge, _LONGEST_NAME),
         "seeds": _name_of_seeds(manifest.seeds) if manifest.seeds else "",
+        "filled": bool(manifest.per_cell),
         "taxonomy": markdown_text(manifest.taxonomy.name, _LONGEST_NAME),
         "target": (
             f"{counted(manifest.per_cell, 'prompt-set')} of each cell"

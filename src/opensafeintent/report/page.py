@@ -492,7 +492,7 @@ def _part(
     content = page.sections(shown, figures, prefix=prefix, said=notes, drawings=drawings)
     return _Part(
         prefix=prefix,
-        heading=_heading(cohort),
+        heading=f"{one_line(cohort.dataset.name, 60)}, {_graded(cohort)}",
         apart=_apart_because(cohorts[0], cohort) if index else "",
         facts=facts_of(cohort, runs),
         findings=findings(cohort),
@@ -558,11 +558,6 @@ def _title(cohorts: Sequence[Cohort]) -> str:
     models = [model for cohort in cohorts for model in cohort.models]
     what = shortened(one_line(models[0], 200), 100) if len(models) == 1 else f"{len(models)} models"
     return f"Intent calibration of {what}"
-
-
-def _heading(cohort: Cohort) -> str:
-    """Return the name of a cohort: its dataset, and its judges."""
-    return f"{one_line(cohort.dataset.name, 60)}, {_graded(cohort)}"
 
 
 def _graded(cohort: Cohort) -> str:

@@ -320,7 +320,7 @@ class Averaged(NamedTuple):
     parts: int
     """Ratios that are defined, of which it is the mean."""
     fewest: int = 0
-    """Prompt-sets that count in the smallest of them."""
+    """Prompt-sets that count in the smallest stratum; 0 of a mean over models."""
 
 
 def over_models(numerator: Floats, denominator: Floats) -> Averaged:
