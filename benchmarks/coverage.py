@@ -2,8 +2,9 @@
 
 Draws prompt-sets from scenarios with a known truth: skewed scores, rare failures (jumps), strata of
 unlike sets, grades that are correlated within a set, shares in one epoch and three, conditional
-rates, sets of unequal weight, pairs, pairs that lose some sets, averages over models and over domains, the paraphrase effect; 6
-to 700 sets. Coverage of shares in one epoch is computed, not drawn: for every p from .005 to .995.
+rates, sets of unequal weight, pairs, pairs that lose some sets, averages over models and over
+domains, the paraphrase effect; 6 to 700 sets. Coverage of shares in one epoch is computed, not
+drawn: for every p from .005 to .995.
 Beside ours: the same interval with pseudo-observations of weight ¾, ½ and 0 (plain t), and the
 narrowest known method for each kind (`other_intervals.py`; on fewer simulations).
 
@@ -379,6 +380,7 @@ DOMAINS = (
     (22, 40, 100, 100, 88, 90, 130, 130),
     (6, 5, 8, 8, 6, 7, 5),
     (5, 5, 5, 12, 22),
+    (1, 60, 60, 60, 60, 60, 60),
     (10, 60, 60, 60, 60, 60, 60),
     (6, 100, 100, 100, 100, 100, 100),
     (15,) * 8,

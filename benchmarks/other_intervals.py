@@ -2,9 +2,9 @@
 
 The same t interval with another weight of the pseudo-observations; a plain t interval; and the
 narrowest known method for each kind: mid-P for shares, Bonett and Price's for differences of
-shares, the percentile bootstrap with pseudo-observations for everything else ("tailored"). For differences
-of scores also the score interval. Each takes rows of simulations and returns 95 % limits of each
-row. Written from the sources.
+shares, the percentile bootstrap with pseudo-observations for everything else ("tailored"). For
+differences of scores also the score interval. Each takes rows of simulations and returns 95 %
+limits of each row. Written from the sources.
 """
 
 from __future__ import annotations
@@ -109,14 +109,13 @@ def score(values: Floats) -> Limits:
     (Owen, Biometrika 75, 1988), with the two greatest differences as possible values. For
     differences of 0/1 it is Tango's (Statistics in Medicine 17, 1998).
     """
+    quantile = t_quantile(0.975, values.shape[1] - 1)
     ends = []
     for end in (-1, 1):
         near, far = values.mean(axis=1), np.full(len(values), end * (1 - 1e-9))
         for _ in range(30):
             middle = (near + far) / 2
-            rejected = np.abs(score_statistic(values, middle)) > t_quantile(
-                0.975, values.shape[1] - 1
-            )
+            rejected = np.abs(score_statistic(values, middle)) > quantile
             near, far = np.where(rejected, near, middle), np.where(rejected, middle, far)
         ends.append(far)
     return ends[0], ends[1]

@@ -59,7 +59,7 @@ CELL_METRICS = (
 
 FEWEST_IN_DOMAIN = 5
 """Prompt-sets of each harm domain that the interval of a mean over domains needs: with a single
-one, its coverage falls to 88 %.
+one, its coverage can be 54 % (benchmarks/coverage.py).
 """
 
 STRATUM_METRICS = (

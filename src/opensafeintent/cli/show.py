@@ -642,11 +642,7 @@ def _texts_of(rejection: Rejection) -> Iterator[tuple[str, str, str]]:
         case Proposal(harm_domain=domain, task_type=task_type):
             yield "cell", f"{domain}, {task_type}", ""
         case Seed(prompt=prompt):
-            yield (
-                "seed",
-                prompt,
-                "" if rejection.reason == "both_say_safe" else "a seed may be unsafe",
-            )
+            yield "seed", prompt, "" if rejection.reason == "both_say_safe" else "it may be unsafe"
         case Topic() as topic:
             yield "cell", f"{topic.harm_domain}, {topic.task_type}", ""
             yield "topic", topic.summary, ""
