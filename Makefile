@@ -5,6 +5,7 @@
 # make test-engine   run what needs torch and transformers
 # make test-exchange   have shared results validated; needs Python 3.12
 # make fuzz   damage what every reader reads, with new seeds, for FUZZ_MINUTES (an hour)
+# make size   count statements by folder; nothing fails by it
 # make docs   build the documentation into build/docs, and its two pictures from a demo run
 # make release VERSION=x.y.z   check, with coverage, build and tag a release; nothing is uploaded
 # make lock   pin the newest versions that pyproject.toml allows
@@ -15,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # It installs in seconds what takes pip a minute.
 UV := $(BIN)/uv
 
-.PHONY: demo test test-all coverage fuzz engine test-engine test-exchange lint docs bench release lock clean
+.PHONY: demo test test-all coverage fuzz engine test-engine test-exchange lint docs bench size release lock clean
 
 demo: $(VENV)/.base
 	$(BIN)/opensafeintent demo
@@ -76,6 +77,9 @@ docs: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/evaluate.py
+
+size:
+	$(PYTHON) benchmarks/size.py
 
 release: coverage
 	.ci/release "$(VERSION)"
