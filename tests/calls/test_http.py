@@ -15,9 +15,10 @@ import pytest
 from calls.support import KEY, chat_model, user_call
 from loopback import Fault, LoopbackServer, Match, answer_text
 from opensafeintent.calls import http as module
-from opensafeintent.calls.http import HttpSession, Secrets
+from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Replied, Sampling
 from opensafeintent.errors import InputError
+from opensafeintent.secrets import Secrets
 from opensafeintent.templates.template import Message
 
 # What two services add to a rate limit that passes in seconds, for those who have not paid yet;

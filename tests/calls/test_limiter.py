@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from opensafeintent.calls import http as module
-from opensafeintent.calls.http import Limiter
+from opensafeintent.calls.limiter import Limiter
 
 T = TypeVar("T")
 

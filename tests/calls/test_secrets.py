@@ -18,10 +18,11 @@ from calls.support import ask, chat_model, holds, user_call
 from endtoend import osi
 from loopback import Fault, LoopbackServer
 from opensafeintent import EvaluateSettings, FunctionModel, evaluate
-from opensafeintent.calls.http import HttpSession, Secrets, known_secrets
+from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Attempt
 from opensafeintent.errors import InputError
+from opensafeintent.secrets import Secrets, known_secrets
 from samples import dataset_file, made_dataset, prompt_set
 
 SECRET = "sk+canary/47==11_canary&Q"

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.http import UNLIMITED, Limiter
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.limiter import UNLIMITED, Limiter
 from opensafeintent.calls.records import Answered, Attempt, Call, Refused, Replied, Sampling
 from opensafeintent.calls.scripted import respond_as_generator, respond_as_judge
 from opensafeintent.construction.asking import ModelRole, StageContext

@@ -13,12 +13,13 @@ from hypothesis import example, given, strategies as st
 from calls.support import KEY, chat_model
 from fuzz.contract import FUZZ, TRIED, attempt
 from fuzz.faults import LITERALS, TEXTS, damaged_json
-from opensafeintent.calls.http import HttpSession, Secrets, _seconds
+from opensafeintent.calls.http import HttpSession, _seconds
 from opensafeintent.calls.records import Answered, Failure, Refused, Replied
 from opensafeintent.calls.replies import NotAnAnswer, error_of, is_filter, read_reply
 from opensafeintent.construction.asking import read_json
 from opensafeintent.construction.prompts import ParaphraseReply, TripletReply
 from opensafeintent.construction.topics import MetadataReply
+from opensafeintent.secrets import Secrets
 from opensafeintent.taxonomy import MODES, STRATEGIES, ParseRule
 from opensafeintent.templates import load_templates, parse_reply
 

@@ -17,9 +17,9 @@ from typing import NamedTuple, Protocol, TextIO
 import msgspec
 
 from opensafeintent.calls.costs import Prices
-from opensafeintent.calls.http import Limiter
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import Entry
+from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.records import (
     Answered,
     Attempt,

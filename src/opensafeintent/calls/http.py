@@ -6,28 +6,20 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import re
 import select
 import sys
 import threading
 import time
-from array import array
-from base64 import b64encode
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Iterable
 from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
-from html import unescape
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
+from opensafeintent.calls.limiter import CEILING, Limiter
 from opensafeintent.calls.providers import Endpoint, proxy_for
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied
 from opensafeintent.calls.replies import (
@@ -41,150 +33,10 @@ from opensafeintent.calls.replies import (
 )
 from opensafeintent.files import canonical_json
 from opensafeintent.hostile import one_line, without_user_info
+from opensafeintent.secrets import Secrets
 
 if TYPE_CHECKING:
     import aiohttp
-
-START = 16
-"""Requests at once to an endpoint, at first."""
-_CEILING = 1024
-_GROWTH = 1.5
-_PAYS = 1.05  # a higher limit has to bring at least this ratio of throughput to be kept
-_HOLD = 8  # windows before a rise is tried again
-_HALVE_EVERY = 1.0  # seconds: a burst of 429s is one piece of news
-
-
-UNLIMITED = sys.maxsize
-"""The fixed limit of a model that answers in this process, at once."""
-
-
-class Limiter:
-    """Slots of one endpoint, given in the order of asking, to urgent calls first.
-
-    With `fixed` the number of slots is exactly that. Without, it starts low and rises as long as
-    throughput rises with it; a rise that did not pay is taken back, and tried again after a while.
-    It halves when the endpoint says that it is too much (429); a `Retry-After` closes the endpoint
-    for that long.
-    """
-
-    def __init__(self, fixed: int | None = None) -> None:
-        self.limit = fixed or START
-        self.in_use = 0
-        self.notice = ""
-        """Says that there are fewer slots than were asked for."""
-        self._ceiling = _CEILING
-        self._adaptive = fixed is None
-        self._urgent: deque[asyncio.Future[None]] = deque()
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._closed_until = 0.0
-        self._over = False
-        self._last_cut = 0.0
-        self._before: tuple[int, float] | None = None
-        """Limit and throughput before the last rise."""
-        self._hold = 0
-        self._begin_window()
-
-    async def acquire(self, *, urgent: bool = False) -> None:
-        """Wait for a slot; who is urgent comes before who is not."""
-        if self._over or (
-            self.in_use < self.limit and not self._waiting and not self._urgent and not self._closed
-        ):
-            self.in_use += 1
-            return
-        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        (self._urgent if urgent else self._waiting).append(slot)
-        self._hand_out()
-        try:
-            await slot
-        except asyncio.CancelledError:
-            if (
-                slot.done() and not slot.cancelled()
-            ):  # the slot was handed over just as the waiter was cancelled
-                self.release()
-            raise
-
-    def release(self) -> None:
-        """Give a slot back."""
-        self.in_use -= 1
-        self._hand_out()
-
-    def bound(self, most: int) -> None:
-        """Give no more slots than connections can be opened."""
-        if not self._adaptive and self.limit > most:
-            self.notice = (
-                f"--max-connections: {most:,} to an endpoint at most: the limit of open files"
-                " (ulimit -n) leaves no more"
-            )
-        self._ceiling = min(self._ceiling, most)
-        self.limit = min(self.limit, most)
-
-    def open(self) -> None:
-        """End all waits: all are let through, to learn that there is nothing more to do."""
-        self._over = True
-        self._hand_out()
-
-    @property
-    def _closed(self) -> bool:
-        return self._closed_until > time.monotonic()
-
-    def _hand_out(self) -> None:
-        while (self._urgent or self._waiting) and (
-            self._over or (self.in_use < self.limit and not self._closed)
-        ):
-            slot = (self._urgent or self._waiting).popleft()
-            if not slot.done():
-                self.in_use += 1
-                slot.set_result(None)
-
-    def _begin_window(self) -> None:
-        self._done = 0
-        self._was_full = True
-        self._started = time.monotonic()
-
-    def succeeded(self) -> None:
-        """Note one answer; after each window of them, look whether the limit is right."""
-        if not self._adaptive:
-            return
-        self._done += 1
-        self._was_full = self._was_full and bool(self._urgent or self._waiting)
-        if (
-            self._done == self.limit
-        ):  # requests under the old limit have ended by now: measure from here
-            self._started = time.monotonic()
-        elif self._done >= 2 * self.limit:
-            if self._was_full:  # slots were the bottleneck: the rate shows the effect of this limit
-                self._adapt(self.limit / max(time.monotonic() - self._started, 1e-9))
-            self._begin_window()
-            self._hand_out()
-
-    def _adapt(self, rate: float) -> None:
-        if self._hold:
-            self._hold -= 1
-            return
-        if self._before is not None and rate <= self._before[1] * _PAYS:
-            self.limit = self._before[0]
-            self._before, self._hold = None, _HOLD
-        elif self.limit < self._ceiling:
-            self._before = (self.limit, rate)
-            self.limit = min(max(int(self.limit * _GROWTH), self.limit + 1), self._ceiling)
-        else:
-            self._before = None
-
-    def throttled(self, retry_after: float | None) -> None:
-        """Note a 429: halve the limit (once for all requests in flight), and obey `Retry-After`."""
-        now = time.monotonic()
-        if retry_after:
-            self._closed_until = max(self._closed_until, now + retry_after)
-            asyncio.get_running_loop().call_later(retry_after + 0.001, self._hand_out)
-        if self._adaptive and now - self._last_cut > _HALVE_EVERY:
-            self.limit = max(self.limit // 2, 1)
-            self._last_cut = now
-            self._before, self._hold = None, _HOLD
-            self._begin_window()
-
-
-# Any OpenAI-compatible chat-completions endpoint, over one keep-alive session
-# ------------------------------------------------------------------------------
 
 ATTEMPT_SECONDS = 600.0
 """Deadline of one attempt; a long chain of reasoning takes minutes."""
@@ -241,7 +93,7 @@ def _files_left() -> int:
     try:
         import resource
     except ImportError:  # not on Windows
-        return _CEILING
+        return CEILING
     files = Path("/dev/fd")
     in_use = len([*files.iterdir()]) if files.is_dir() else 0
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -599,125 +451,3 @@ def _seconds(retry_after: str | None) -> float | None:
         IndexError,
     ):  # a hostile date has impossible years and zones
         return None
-
-
-# Secrets are taken out of all that is stored or printed
-# ------------------------------------------------------------------
-
-SHORTEST_KEY = 8
-"""Shorter ones ("none", "x") are no secrets, and would be found in ordinary words."""
-_LONGEST_WORD = 15
-"""Letters of a variable's value that is a word and no secret: "disabled"."""
-
-_MASK = b"***"
-_LAYERS = 4
-"""Of escapes within escapes: HTML in JSON in JSON."""
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.I)
-"""Words in the name of a variable whose value is a secret."""
-_USER_INFO = re.compile(r"(?:^|://)([^\s/?#]*:[^\s/?#]*)@")
-
-
-def known_secrets() -> Secrets:
-    """Return the secrets in the environment: values of variables that are named like keys, and the
-    users and passwords in URLs.
-    """
-    values: list[str] = []
-    for name, value in os.environ.items():
-        if _SECRET.search(name) and not (value.isalpha() and len(value) <= _LONGEST_WORD):
-            values.append(value.strip())
-        if ("://" in value or "PROXY" in name.upper()) and (match := _USER_INFO.search(value)):
-            user_info = unquote(match[1])
-            values += [user_info, user_info.partition(":")[2]]
-    return _secrets_of(tuple(values))
-
-
-class Secrets:
-    """Values that must not be quoted: as they are, in base64, and with any of their characters in
-    the escapes of JSON, URLs and HTML.
-    """
-
-    def __init__(self, values: Iterable[str]) -> None:
-        secrets = {value for value in values if len(value) >= SHORTEST_KEY}
-        forms = secrets.union(*map(_in_base64, secrets))
-        self._forms = [form.encode("utf-8", "surrogateescape") for form in forms]
-        chars = "".join(secrets)
-        digit = "[0-9a-fA-F]"
-        unit = f"u00[0-7]{digit}"
-        if not chars.isascii():
-            unit = rf"u[dD][89abAB]{digit}{{2}}\\u[dD]{digit}{{3}}|u{digit}{{4}}"
-        quote = '"' if '"' in chars else ""
-        escapes = (
-            rf"\\(?:{unit}|[/\\{quote}])",
-            f"%{digit}{{2}}",
-            f"&(?:#[0-9]{{1,8}};?|#[xX]{digit}{{1,7}};?|[A-Za-z]{{2,20}};)",
-        )
-        self._begun = [re.compile(escape.encode()) for escape in escapes]
-        """Each is looked for in every reply, which takes less time than all at once."""
-        self._escape = re.compile("|".join(escapes).encode())
-
-    def scrub(self, text: str) -> str:
-        """Return a text without them."""
-        return self.scrub_bytes(text.encode("utf-8", "surrogatepass")).decode(
-            "utf-8", "surrogatepass"
-        )
-
-    def scrub_bytes(self, body: bytes) -> bytes:
-        """Return a body without them."""
-        if not self._forms or not (spans := self._spans(body, _LAYERS)):
-            return body
-        kept, end = bytearray(), 0
-        for start, stop in sorted(spans):
-            if start >= end:
-                kept += body[end:start] + _MASK
-            end = max(end, stop)
-        return bytes(kept + body[end:])
-
-    def _spans(self, body: bytes, layers: int) -> list[tuple[int, int]]:
-        """Return their spans in a body, under at most this many layers of escapes."""
-        spans = [
-            match.span()
-            for form in self._forms
-            if form in body
-            for match in re.finditer(re.escape(form), body)
-        ]
-        if not layers or not any(begun.search(body) for begun in self._begun):
-            return spans
-        plain = bytearray()
-        ends, sources = array("Q", [0]), array("Q", [0])  # of each escape: there, and in the body
-        for escape in self._escape.finditer(body):
-            plain += body[sources[-1] : escape.start()] + _unescaped(escape[0].decode())
-            ends.append(len(plain))
-            sources.append(escape.end())
-
-        def source(place: int) -> int:
-            before = bisect_right(ends, place) - 1
-            return sources[before] + place - ends[before]
-
-        deeper = self._spans(bytes(plain + body[sources[-1] :]), layers - 1)
-        return spans + [(source(start), source(stop)) for start, stop in deeper]
-
-
-_secrets_of = lru_cache(maxsize=4)(Secrets)
-
-
-def _unescaped(escape: str) -> bytes:
-    if escape[0] == "%":
-        return bytes.fromhex(escape[1:])
-    if escape[0] == "&":
-        return unescape(escape).encode("utf-8", "surrogatepass")
-    if "u" not in escape:
-        return escape[-1:].encode()
-    units = bytes.fromhex(escape.replace("\\u", ""))
-    return units.decode("utf-16-be", "surrogatepass").encode("utf-8", "surrogatepass")
-
-
-def _in_base64(secret: str) -> set[str]:
-    """Return a secret in base64 for each offset in the encoded text, without the characters that
-    also hold neighbouring bytes.
-    """
-    raw = secret.encode("utf-8", "surrogateescape")
-    forms: set[str] = set()
-    for before, first in enumerate((0, 2, 3)):
-        form = b64encode(bytes(before) + raw).decode()[first : (before + len(raw)) * 8 // 6]
-        forms |= {form, form.replace("+", "-").replace("/", "_")}
-    return forms

@@ -21,14 +21,8 @@ from typing import Annotated, Any, NamedTuple, Protocol
 import msgspec
 
 from opensafeintent.calls.client import Model
-from opensafeintent.calls.http import (
-    ATTEMPT_SECONDS,
-    UNLIMITED,
-    ChatModel,
-    HttpSession,
-    Limiter,
-    known_secrets,
-)
+from opensafeintent.calls.http import ATTEMPT_SECONDS, ChatModel, HttpSession
+from opensafeintent.calls.limiter import UNLIMITED, Limiter
 from opensafeintent.calls.providers import (
     ENDPOINTS,
     LOCAL_WEIGHTS,
@@ -45,6 +39,7 @@ from opensafeintent.calls.scripted import BASELINES, ScriptedModel
 from opensafeintent.errors import InputError, did_you_mean, nearest
 from opensafeintent.files import parse_toml, read_text, sha256_hex
 from opensafeintent.hostile import one_line, unprintable, without_user_info
+from opensafeintent.secrets import known_secrets
 
 Ask = Callable[[list[dict[str, str]]], "str | Awaitable[str | None] | None"]
 """Takes the conversation, `{"role": …, "content": …}` each, and returns the model's answer."""

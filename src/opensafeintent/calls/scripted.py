@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from opensafeintent.calls.http import UNLIMITED, Limiter
+from opensafeintent.calls.limiter import UNLIMITED, Limiter
 from opensafeintent.calls.records import Attempt, Call, Replied, Usage
 from opensafeintent.calls.replies import completion_body, read_reply
 from opensafeintent.errors import InputError, nearest

@@ -133,7 +133,7 @@ def _tell(error: BaseException) -> int:
 def _traceback(error: BaseException) -> str:
     import traceback
 
-    from opensafeintent.calls.http import known_secrets
+    from opensafeintent.secrets import known_secrets
 
     return known_secrets().scrub("".join(traceback.format_exception(error)))
 
@@ -163,7 +163,7 @@ def _kept(text: str) -> str:
 
 
 def _complain(line: str) -> None:
-    from opensafeintent.calls.http import known_secrets
     from opensafeintent.hostile import terminal_safe
+    from opensafeintent.secrets import known_secrets
 
     print(terminal_safe(known_secrets().scrub(line)), file=sys.stderr)

@@ -17,7 +17,7 @@ from opensafeintent.analysis.cohort import Cohort, graders
 from opensafeintent.analysis.gates import Gates, Transitions
 from opensafeintent.calls.client import Tally
 from opensafeintent.calls.costs import ForecastLine, Prices, expected_minutes
-from opensafeintent.calls.http import START
+from opensafeintent.calls.limiter import START
 from opensafeintent.calls.models import Served
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.cli.options import say_next

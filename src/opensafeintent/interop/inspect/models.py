@@ -23,10 +23,8 @@ from opensafeintent.calls.http import (
     FATAL,
     STRUCTURED,
     HttpSession,
-    Secrets,
     bounded_wait,
     kind_of_error,
-    known_secrets,
 )
 from opensafeintent.calls.models import Served
 from opensafeintent.calls.providers import (
@@ -44,6 +42,7 @@ from opensafeintent.calls.scripted import BASELINES
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import canonical_json
 from opensafeintent.hostile import one_line, without_user_info
+from opensafeintent.secrets import Secrets, known_secrets
 
 if TYPE_CHECKING:
     from inspect_ai.model import (

@@ -1,0 +1,145 @@
+"""How many requests an endpoint gets at once."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections import deque
+
+START = 16
+"""Requests at once to an endpoint, at first."""
+CEILING = 1024
+_GROWTH = 1.5
+_PAYS = 1.05  # a higher limit has to bring at least this ratio of throughput to be kept
+_HOLD = 8  # windows before a rise is tried again
+_HALVE_EVERY = 1.0  # seconds: a burst of 429s is one piece of news
+
+
+UNLIMITED = sys.maxsize
+"""The fixed limit of a model that answers in this process, at once."""
+
+
+class Limiter:
+    """Slots of one endpoint, given in the order of asking, to urgent calls first.
+
+    With `fixed` the number of slots is exactly that. Without, it starts low and rises as long as
+    throughput rises with it; a rise that did not pay is taken back, and tried again after a while.
+    It halves when the endpoint says that it is too much (429); a `Retry-After` closes the endpoint
+    for that long.
+    """
+
+    def __init__(self, fixed: int | None = None) -> None:
+        self.limit = fixed or START
+        self.in_use = 0
+        self.notice = ""
+        """Says that there are fewer slots than were asked for."""
+        self._ceiling = CEILING
+        self._adaptive = fixed is None
+        self._urgent: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._closed_until = 0.0
+        self._over = False
+        self._last_cut = 0.0
+        self._before: tuple[int, float] | None = None
+        """Limit and throughput before the last rise."""
+        self._hold = 0
+        self._begin_window()
+
+    async def acquire(self, *, urgent: bool = False) -> None:
+        """Wait for a slot; who is urgent comes before who is not."""
+        if self._over or (
+            self.in_use < self.limit and not self._waiting and not self._urgent and not self._closed
+        ):
+            self.in_use += 1
+            return
+        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        (self._urgent if urgent else self._waiting).append(slot)
+        self._hand_out()
+        try:
+            await slot
+        except asyncio.CancelledError:
+            if (
+                slot.done() and not slot.cancelled()
+            ):  # the slot was handed over just as the waiter was cancelled
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Give a slot back."""
+        self.in_use -= 1
+        self._hand_out()
+
+    def bound(self, most: int) -> None:
+        """Give no more slots than connections can be opened."""
+        if not self._adaptive and self.limit > most:
+            self.notice = (
+                f"--max-connections: {most:,} to an endpoint at most: the limit of open files"
+                " (ulimit -n) leaves no more"
+            )
+        self._ceiling = min(self._ceiling, most)
+        self.limit = min(self.limit, most)
+
+    def open(self) -> None:
+        """End all waits: all are let through, to learn that there is nothing more to do."""
+        self._over = True
+        self._hand_out()
+
+    @property
+    def _closed(self) -> bool:
+        return self._closed_until > time.monotonic()
+
+    def _hand_out(self) -> None:
+        while (self._urgent or self._waiting) and (
+            self._over or (self.in_use < self.limit and not self._closed)
+        ):
+            slot = (self._urgent or self._waiting).popleft()
+            if not slot.done():
+                self.in_use += 1
+                slot.set_result(None)
+
+    def _begin_window(self) -> None:
+        self._done = 0
+        self._was_full = True
+        self._started = time.monotonic()
+
+    def succeeded(self) -> None:
+        """Note one answer; after each window of them, look whether the limit is right."""
+        if not self._adaptive:
+            return
+        self._done += 1
+        self._was_full = self._was_full and bool(self._urgent or self._waiting)
+        if (
+            self._done == self.limit
+        ):  # requests under the old limit have ended by now: measure from here
+            self._started = time.monotonic()
+        elif self._done >= 2 * self.limit:
+            if self._was_full:  # slots were the bottleneck: the rate shows the effect of this limit
+                self._adapt(self.limit / max(time.monotonic() - self._started, 1e-9))
+            self._begin_window()
+            self._hand_out()
+
+    def _adapt(self, rate: float) -> None:
+        if self._hold:
+            self._hold -= 1
+            return
+        if self._before is not None and rate <= self._before[1] * _PAYS:
+            self.limit = self._before[0]
+            self._before, self._hold = None, _HOLD
+        elif self.limit < self._ceiling:
+            self._before = (self.limit, rate)
+            self.limit = min(max(int(self.limit * _GROWTH), self.limit + 1), self._ceiling)
+        else:
+            self._before = None
+
+    def throttled(self, retry_after: float | None) -> None:
+        """Note a 429: halve the limit (once for all requests in flight), and obey `Retry-After`."""
+        now = time.monotonic()
+        if retry_after:
+            self._closed_until = max(self._closed_until, now + retry_after)
+            asyncio.get_running_loop().call_later(retry_after + 0.001, self._hand_out)
+        if self._adaptive and now - self._last_cut > _HALVE_EVERY:
+            self.limit = max(self.limit // 2, 1)
+            self._last_cut = now
+            self._before, self._hold = None, _HOLD
+            self._begin_window()
