@@ -166,11 +166,11 @@ def fails(
     return Fault(action="status", status=status, message=message, match=matched)
 
 
-def answering(body: bytes) -> LoopbackServer:
+def answering(body: bytes, status: int = 200) -> LoopbackServer:
     """Serve one and the same body for every request: for replies that no well-behaved server would
     give.
     """
-    return LoopbackServer(faults=[Fault(action="body", status=200, body=body)])
+    return LoopbackServer(faults=[Fault(action="body", status=status, body=body)])
 
 
 @contextlib.contextmanager

@@ -66,6 +66,10 @@ class GradeRow(AboutResponse, frozen=True, kw_only=True):
     """(helpfulness, harm severity) of each judge."""
     mode_judge: str = ""
     """The judge that was asked for the mode."""
+    mark: str = ""
+    """See `GradedResponse.mark`."""
+    reasoning_only: bool = False
+    """See `GradedResponse.reasoning_only`."""
 
     @property
     def counts(self) -> bool:
@@ -117,6 +121,8 @@ def grade_row(response: GradedResponse, mode_judge: str = "") -> GradeRow:
         truncated=response.truncated,
         refused=response.refused,
         missing=tuple(missing),
+        mark=response.mark,
+        reasoning_only=response.reasoning_only,
         mode_judge=mode_judge if response.mode is not None else "",
         by_judge=by_judge,
     )

@@ -139,15 +139,19 @@ LATER = (True, False, True)
 @pytest.mark.parametrize(
     ("fault", "kind", "what"),
     [
-        *((status(number), "server", ONCE_MORE) for number in (500, 529, 408)),
+        *((status(number), "server", ONCE_MORE) for number in (500, 503, 408)),
         *((Fault(action=how), "connection", ONCE_MORE) for how in ("drop", "reset", "truncate")),
         (Fault(action="malformed"), "malformed", ONCE_MORE),
         (status(200, message="try later", code=503), "server", ONCE_MORE),  # as some gateways do
         *((status(number), "unauthorized", FATAL) for number in (401, 403)),
         (status(402), "no_credit", FATAL),
         (status(404), "unknown_model", FATAL),
-        (status(400, message="The model `m` does not exist"), "unknown_model", FATAL),
+        (status(400, code="model_not_found"), "unknown_model", FATAL),
+        (status(400, message="The model `m` does not exist"), "rejected", ALONE),
+        (status(403, code="permission-denied", type="x"), "forbidden", ALONE),
         (status(429, code="insufficient_quota"), "no_credit", FATAL),
+        (status(429, code="insufficient_quota", retry_after=3), "rate_limited", LATER),
+        *((status(number), "rate_limited", LATER) for number in (498, 529)),
         (status(200, code=401), "unauthorized", FATAL),
         (status(400, code="context_length_exceeded"), "rejected", ALONE),
         *((status(429, message=said), "rate_limited", LATER) for said in (None, GROQ, OPENAI)),

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from opensafeintent.calls import http as module
+from opensafeintent.calls import limiter as module
 from opensafeintent.calls.limiter import Limiter
 
 T = TypeVar("T")
@@ -135,7 +135,7 @@ def test_the_limit_follows_what_pays(
     low: int,
     high: int,
 ) -> None:
-    monkeypatch.setattr(module, "_CEILING", 64 if high == 64 else 1024)
+    monkeypatch.setattr(module, "CEILING", 64 if high == 64 else 1024)
     limiter = Limiter()
     for seconds, latency in spells:
         virtual(load(limiter, seconds, latency=latency, workers=workers, at_once=at_once))

@@ -135,7 +135,7 @@ def test_a_response_is_found_by_set_variant_and_epoch(tmp_path: Path) -> None:
     assert ask_in_turn(tmp_path, name, [about(name, *place) for place in places]) == [
         Answered(text="Hello.", stop_reason="stop", **served),
         Answered(text="Second.", stop_reason="stop", **served),
-        Answered(text="Cut", stop_reason="length", **served),
+        Answered(text="Cut", stop_reason="length", reasoned=True, **served),
         Refused(reason="content_filter", **served),
         Answered(text="", stop_reason="stop", **served),
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from hashlib import sha256
 from typing import Any
 
@@ -11,7 +10,7 @@ import msgspec
 import pytest
 
 from opensafeintent.calls.records import Answered, Call, Sampling, Subject, Usage, call_key
-from opensafeintent.calls.replies import read_reply, without_thinking
+from opensafeintent.calls.replies import read_reply
 from opensafeintent.templates.template import Message
 
 
@@ -91,39 +90,6 @@ def test_key_does_not_change_with_what_the_model_never_sees(
 
 # Replies
 # ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "rest"),
-    [
-        ("no tags, 1 < 2", "no tags, 1 < 2"),
-        ("<think>plan</think>answer", "answer"),
-        ("<THINK>plan</Think>answer", "answer"),
-        ("<think>line\nline\n</think>\nanswer", "\nanswer"),
-        ("<think>a</think>one<think>b</think>two", "onetwo"),
-        ("<think>a <think>b</think> c</think>answer", "answer"),
-        ("plan that never ends <think>and more", "plan that never ends "),
-        ("<think>never ended, cut by the limit", ""),
-        ("plan, its opening swallowed</think>answer", "answer"),
-        ("plan</think>more plan</THINK>answer", "answer"),
-        ("plan</think>answer<think>afterthought", "answer"),
-        ("<think></think>", ""),
-        # a tag that taking off a block brings about
-        ("text</thi<think></think>nk>0", "text< /think>0"),
-        ("a<thi<think>b</think>nk>c", "a< think>c"),
-        ("a <thinker> and a <b>bold</b> word", "a <thinker> and a <b>bold</b> word"),
-    ],
-)
-def test_thinking_is_taken_off(text: str, rest: str) -> None:
-    assert without_thinking(text) == rest
-
-
-def test_thinking_is_taken_off_in_linear_time() -> None:
-    # Model text is hostile: 8,000 openings are 56 kB, and reading them must not hold up every other
-    # call.
-    started = time.process_time()
-    assert without_thinking("<think>" * 8_000) == ""
-    assert time.process_time() - started < 0.25
 
 
 def test_an_answer_is_read_with_its_usage_and_the_model_that_served_it() -> None:

@@ -19,6 +19,7 @@ from opensafeintent.calls import client as client_module
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Attempt, Failed, Failure, Refused, Replied, Usage
+from opensafeintent.calls.replies import ends_unopened_thought
 from samples import dataset_file, made_dataset, prompt_set
 
 
@@ -47,11 +48,13 @@ def word_for(attempt: Attempt) -> str:
     match attempt:
         case Replied(outcome=Answered(text="", truncated=True)):
             return "truncated"
-        case Replied(outcome=Refused() | Answered(text="", stop_reason="stop")):
+        case Replied(outcome=Answered(reasoning_only=True)):
+            return "reasoning_only"
+        case Replied(outcome=Refused() | Answered(text="")):
             return "refused"
-        case Replied(outcome=Answered(text=text)):
+        case Replied(outcome=Answered(text=text, truncated=cut)):
             assert text.startswith(GOOD.removesuffix("."))
-            return "answered"
+            return "cut" if cut else "answered"
         case Failure(kind=kind):
             return kind
     raise AssertionError(attempt)
@@ -74,7 +77,7 @@ def test_no_answer_beside_odd_fields_counts_tokens_that_cannot_be(
 def test_a_reply_without_an_answer_is_tried_twice_and_stops_no_model(tmp_path: Path) -> None:
     names = [name for name in CASES if b'"choices": [{' in CASES[name].body]
     names = [name for name in names if CASES[name].outcome in TWICE]
-    assert len(names) == 18
+    assert len(names) == 38
     calls = [user_call(f"{name}, in between", epoch=epoch) for name in names for epoch in (1, 2)]
     calls += [user_call("text, abort, in between")]
     with replying() as server, Ledger(tmp_path / "ledger.sqlite") as ledger:
@@ -82,7 +85,7 @@ def test_a_reply_without_an_answer_is_tried_twice_and_stops_no_model(tmp_path: P
         asked = Counter(texts_of(request)[0] for request in server.requests)
     assert asked.pop("text, abort, in between") == 6  # what broke off is no such reply
     assert set(asked.values()) == {4}  # two calls of each, twice
-    # 36 in a row are more than the 20 that stop a model: they are none of those
+    # 76 in a row are more than the 20 that stop a model: they are none of those
     assert [outcome.kind for outcome in outcomes[:-1] if isinstance(outcome, Failed)] == [
         CASES[name].outcome for name in names for _ in (1, 2)
     ]
@@ -108,8 +111,8 @@ def test_a_model_that_never_answers_is_not_a_silent_one(tmp_path: Path) -> None:
 # Through a whole run
 # ------------------------------------------------------------------------------
 
-FATAL = ("unauthorized", "no_credit")
-"""They stop the model: a run has a test of its own for them."""
+NOT_OF_ONE_CALL = ("unauthorized", "no_credit", "unknown_model", "rate_limited")
+"""They stop the model, or are waited out: a run has tests of its own for them."""
 
 
 def evaluated(
@@ -123,7 +126,12 @@ def evaluated(
 
 
 def test_no_failure_is_a_grade(tmp_path: Path) -> None:
-    names = [name for name, case in CASES.items() if case.outcome not in FATAL]
+    # a model that ends thoughts that no mark opened is another one: see test_reasoning
+    names = [
+        name
+        for name, case in CASES.items()
+        if case.outcome not in NOT_OF_ONE_CALL and not ends_unopened_thought(case.body)
+    ]
     with replying() as server:
         ran, run = evaluated(tmp_path, server, *names)
     assert ran.code == 1, ran.err  # more grades are missing than the 5 % that are let pass
@@ -137,19 +145,32 @@ def test_no_failure_is_a_grade(tmp_path: Path) -> None:
         if outcome == "refused":
             assert (graded, row["missing"]) == (("1", "0", "A0"), ""), name
             assert row["refused"] in ("filter", "empty"), name
-        elif outcome == "answered":
+        elif outcome in ("answered", "cut"):
             assert "" not in graded and (row["refused"], row["missing"]) == ("", ""), name
         else:
             missing = (row["missing"], row["refused"])
             assert (graded, *missing) == (("", "", ""), f"response:{outcome}", ""), name
 
 
-def test_a_403_about_the_account_ends_the_run_without_a_grade(tmp_path: Path) -> None:
-    with replying() as server:
-        ran, run = evaluated(tmp_path, server, "flagged account")
+def test_a_wrong_key_ends_the_run_without_a_grade(tmp_path: Path) -> None:
+    with answering(CASES["wrong key in an array"].body, 400) as server:
+        ran, run = evaluated(tmp_path, server, "a note")
     assert ran.code == 3
     assert "check LOOP_API_KEY" in ran.err
     assert not (run / "grades.csv.gz").exists()
+
+
+def test_a_403_without_a_code_stops_the_model_only_if_nothing_else_comes(tmp_path: Path) -> None:
+    with replying() as server:
+        ran, run = evaluated(tmp_path, server, "flagged account")
+    assert ran.code == 1
+    (row,) = (row for row in grades(run) if row["variant"] == "dual_use")
+    assert row["missing"] == "response:forbidden"
+    with answering(CASES["flagged account"].body, 403) as server:
+        ran, run = evaluated(tmp_path / "all", server, *"abcdefgh")
+        assert server.stats()["total"] == 20
+    assert ran.code == 3
+    assert "check LOOP_API_KEY" in ran.err
 
 
 def test_a_run_of_nothing_but_no_answers_is_missing_and_stays_in_the_run(tmp_path: Path) -> None:

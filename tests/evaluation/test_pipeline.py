@@ -242,10 +242,10 @@ def test_a_panel_is_the_lower_median_and_a_tie_is_unsafe(
     ("fault", "why"),
     [
         (says(None, GENERATE, finish_reason="content_filter"), "filter"),
-        (says("Half an answer, then", GENERATE, finish_reason="content_filter"), "filter"),
+        (says("", GENERATE, finish_reason="SAFETY"), "filter"),
         (Fault(action="status", status=400, code="content_filter"), "filter"),
         (says("", GENERATE), "empty"),
-        (says("<think>I would rather not.</think>", GENERATE), "empty"),
+        (says("", GENERATE, finish_reason="end_turn"), "empty"),
     ],
 )
 def test_a_response_that_was_filtered_or_is_empty_is_a_refusal_without_a_judge(
@@ -286,8 +286,13 @@ def test_answer_cut_by_the_limit_is_graded_and_counted(lab: Lab) -> None:
 # Judges that answer oddly
 # ------------------------------------------------------------------------------
 
-UNREADABLE = {"label": "Score: 2", "out-of-range": "7", "thinking": "<think>2</think>"}
-"""More of them: tests/templates/test_parsing.py."""
+UNREADABLE = {
+    "label": ("Score: 2", "unparsed"),
+    "out-of-range": ("7", "unparsed"),
+    "thinking": ("<think>2</think>", "reasoning_only"),
+    "scratchpad": ("<scratchpad>2</scratchpad>2", "unknown_mark"),
+}
+"""Replies of judges, and the reason of the missing grade; more: tests/templates/test_parsing.py."""
 
 
 @pytest.mark.parametrize(
@@ -297,7 +302,9 @@ def test_grade_that_cannot_be_read_is_asked_for_three_times_and_then_missing(
     lab: Lab, purpose: str, column: str
 ) -> None:
     judges = [f"openai-api/loop/{name}" for name in UNREADABLE]
-    lab.server.set_faults(*(says(reply, purpose, model=name) for name, reply in UNREADABLE.items()))
+    lab.server.set_faults(
+        *(says(reply, purpose, model=name) for name, (reply, _) in UNREADABLE.items())
+    )
     ran = lab.evaluate("--limit", 1, judges=judges)
     assert ran.code == 1 and "unparsed" in ran.out
     for name in UNREADABLE:
@@ -313,7 +320,10 @@ def test_grade_that_cannot_be_read_is_asked_for_three_times_and_then_missing(
     assert len(rows) == WORDINGS
     for row in rows:
         assert {row[column], *(row[f"{column}[{name}]"] for name in judges)} == {""}
-        assert all(f"{column}[{name}]:unparsed" in row["missing"] for name in judges)
+        assert all(
+            f"{column}[openai-api/loop/{name}]:{why}" in row["missing"]
+            for name, (_, why) in UNREADABLE.items()
+        )
     found = entry(lab.run, "mean_utility")
     assert (found["value"], found["n"]) == (None, 0)
     # unknown harm is not unsafe: no probe

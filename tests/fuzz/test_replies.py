@@ -10,12 +10,14 @@ from typing import Any, get_args
 
 from hypothesis import example, given, strategies as st
 
-from calls.support import KEY, chat_model
+from calls.support import KEY, chat_model, user_call
 from fuzz.contract import FUZZ, TRIED, attempt
 from fuzz.faults import LITERALS, TEXTS, damaged_json
-from opensafeintent.calls.http import HttpSession, _seconds
+from opensafeintent.calls.http import HttpSession
+from opensafeintent.calls.provider_errors import is_filter, read_error, stated_delay
 from opensafeintent.calls.records import Answered, Failure, Refused, Replied
-from opensafeintent.calls.replies import NotAnAnswer, error_of, is_filter, read_reply
+from opensafeintent.calls.replies import NotAnAnswer, read_reply
+from opensafeintent.calls.stop_reasons import stop_kind
 from opensafeintent.construction.asking import read_json
 from opensafeintent.construction.prompts import ParaphraseReply, TripletReply
 from opensafeintent.construction.topics import MetadataReply
@@ -23,7 +25,7 @@ from opensafeintent.secrets import Secrets
 from opensafeintent.taxonomy import MODES, STRATEGIES, ParseRule
 from opensafeintent.templates import load_templates, parse_reply
 
-FINISHED = ("stop", "length", "abort", "content_filter", "tool_calls", "error", "text")
+FINISHED = ("stop", "length", "abort", "content_filter", "tool_calls", "error", "text", "SAFETY")
 WORDS = st.sampled_from((*FINISHED, "<think>", "</think>", "", " ", "A note."))
 ODD = st.sampled_from((None, True, 10**400, "\ud83d"))
 SCALARS = st.one_of(ODD, st.integers(), st.floats(), WORDS, st.text(max_size=5))
@@ -78,7 +80,8 @@ def test_a_body_is_an_answer_a_refusal_or_a_value_error(body: bytes) -> None:
     except ValueError as wrong:
         TRIED["chat completion", "refused"] += 1
         if isinstance(wrong, NotAnAnswer):
-            assert wrong.kind in ("no_answer", "malformed", "broken_off")
+            kind = wrong.kind.partition(":")[0]
+            assert kind in ("no_answer", "malformed", "broken_off", "stop_reason")
             assert "\n" not in str(wrong) and len(str(wrong)) < 400
         return
     TRIED["chat completion", "read"] += 1
@@ -88,12 +91,12 @@ def test_a_body_is_an_answer_a_refusal_or_a_value_error(body: bytes) -> None:
     json.dumps([usage.input_tokens, outcome.served_model]).encode()
     if isinstance(outcome, Answered):
         # an empty answer is one that ended by itself, or was cut
-        assert outcome.text or outcome.stop_reason in ("stop", "length")
+        assert outcome.text or stop_kind(outcome.stop_reason) in ("end", "cut", "none")
         assert outcome.text == outcome.text.strip()
         outcome.text.encode()
     else:
         assert isinstance(outcome, Refused)
-        signs = (b"content_filter", b"flagged_input", b"reasons", b"filtered")
+        signs = (b"content_filter", b"flagged_input", b"reasons", b"filtered", b"SAFETY")
         assert any(sign in body for sign in signs)
 
 
@@ -104,10 +107,11 @@ def test_whatever_comes_with_a_status_is_one_line(
 ) -> None:
     model = chat_model("http://127.0.0.1:9/v1", HttpSession())
     body = model._secrets.scrub_bytes(body)
-    result = model._refusal_or_failure(status, body, retry_after, 0.1, structured=False)
+    headers = {} if retry_after is None else {"Retry-After": retry_after}
+    result = model._failed(user_call(), {"model": "m", "seed": 1}, status, body, headers, 0.1)
     TRIED["error of a server", "read"] += 1
     if isinstance(result, Replied):
-        assert isinstance(result.outcome, Refused) and is_filter(error_of(body))
+        assert isinstance(result.outcome, Refused) and is_filter(read_error(body))
         assert b"choices" in body or isinstance(read_reply(body), Refused)
     else:
         assert isinstance(result, Failure)
@@ -125,8 +129,10 @@ DATES = st.datetimes().map("{:%a, %d %b %Y %H:%M:%S GMT}".format)
 @example("Fri, 31 Dec 99999 23:59:59 GMT")
 @example("Mon, 01 Jan 0001 00:00:00 +9999")
 def test_retry_after_is_a_bounded_wait_or_none(value: str) -> None:
-    seconds = _seconds(value)
-    assert seconds is None or 0 <= seconds <= 300
+    prose = json.dumps({"error": {"message": f"try again in {value}s"}}).encode()
+    for headers, body in (({"Retry-After": value}, b""), ({}, prose)):
+        seconds = stated_delay(headers, read_error(body))
+        assert seconds is None or 0 <= seconds <= 300
 
 
 PRINTED = st.characters(codec="utf-8", exclude_categories=("Cc",))

@@ -97,6 +97,9 @@ CALLED = [ToolCall(id="c", function="f", arguments={})]
 FILTERED = {"code": "content_filter", "innererror": {"code": "ResponsibleAIPolicyViolation"}}
 PROSE = {"type": "error", "error": {"type": "invalid_request_error"}}
 EMPTY = Answered(text="", stop_reason="stop", usage=Usage(1, 0), served_model="m")
+HALF = Answered(
+    text="half an ans", stop_reason="content_filter", usage=Usage(1, 0), served_model="m"
+)
 TOLD: dict[str, Any] = {"type": "refusal", "explanation": "It is blocked."}
 
 SOME_FILTER = {"type": "refusal", "explanation": "No."}
@@ -113,8 +116,13 @@ OUTCOMES: dict[str, tuple[Any, ModelOutput | Exception]] = {
     "a filter, by a phrase": ("rejected", PHRASE),
     "too long, which nobody wrote": ("rejected", of_an_error("Too long: 9 tokens", "model_length")),
     "empty": (EMPTY, wrote("", "stop")),
-    "reasoning alone": (EMPTY, wrote([ContentReasoning(reasoning="plan")], "stop")),
-    "tool calls alone": ("no_answer", wrote("", "tool_calls", tool_calls=CALLED)),
+    "reasoning alone": ("reasoning_only", wrote([ContentReasoning(reasoning="plan")], "stop")),
+    "hidden reasoning alone": (
+        "reasoning_only",
+        wrote([ContentReasoning(reasoning="x9", redacted=True)], "stop"),
+    ),
+    "a filter's half": (HALF, wrote("half an ans", "content_filter")),
+    "tool calls alone": ("stop_reason:tool_calls", wrote("", "tool_calls", tool_calls=CALLED)),
     "tool calls, stop": ("no_answer", wrote("", "stop", tool_calls=CALLED)),
     "empty, unknown reason": ("no_answer", wrote("", "unknown")),
     "an image alone": ("malformed", wrote([IMAGE], "stop")),
@@ -122,9 +130,12 @@ OUTCOMES: dict[str, tuple[Any, ModelOutput | Exception]] = {
     "a wrong key": ("unauthorized", Status(401, "invalid x-api-key")),
     "an unknown model": ("unknown_model", Status(404, "no such model")),
     "something else": ("provider", ValueError("cannot take this")),
-    "a prompt that is not liked": ("rejected", Status(403, "violates our usage guidelines")),
+    "a prompt that is not liked": ("forbidden", Status(403, "violates our usage guidelines")),
     "not about a schema": ("rejected", Status(400, "the json_schema is not to our liking")),
 }
+
+
+REPLIED = ("no_answer", "malformed", "reasoning_only", "stop_reason:tool_calls")
 
 
 @pytest.mark.parametrize("name", OUTCOMES)
@@ -134,7 +145,7 @@ def test_no_failure_is_an_answer_or_a_refusal(ledger: Path, name: str) -> None:
     (outcome,), client, provider = ask(ledger, given, call)
     if isinstance(outcome, Failed):
         assert outcome.kind == expected
-        assert (len(provider.asked) > 1) == (outcome.kind in ("no_answer", "malformed"))
+        assert (len(provider.asked) > 1) == (outcome.kind in REPLIED)
         stopped = outcome.kind in ("unauthorized", "unknown_model")
         line = {NAME: f"{NAME}: stopped: {outcome.error}"}
         assert client.stopped_models == (line if stopped else {})
@@ -192,7 +203,7 @@ def test_a_schema_reaches_the_provider_until_it_refuses_one(tmp_path: Path) -> N
     outcomes, client, _ = ask(tmp_path / "refuses", refuse, *calls)
     assert [type(outcome) for outcome in outcomes] == [Answered] * 3
     (notice,) = client.notices
-    assert "structured output" in notice
+    assert "response_format" in notice
 
 
 def test_sampling_reaches_the_provider_and_further_keys_its_constructor(ledger: Path) -> None:

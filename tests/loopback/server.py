@@ -352,8 +352,9 @@ _STATUS_LINES = {
 
 def _response(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> bytes:
     head = [b"HTTP/1.1 " + (_STATUS_LINES.get(status) or b"%d Unknown" % status)]
-    head += [b"Content-Type: application/json", b"Content-Length: %d" % len(body)]
-    head += [f"{name}: {value}".encode() for name, value in (headers or {}).items()]
+    named = {"Content-Type": "application/json", **(headers or {})}
+    head += [b"Content-Length: %d" % len(body)]
+    head += [f"{name}: {value}".encode() for name, value in named.items()]
     return b"\r\n".join((*head, b"", body))
 
 

@@ -20,6 +20,7 @@ from opensafeintent.calls.costs import Prices
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import Entry
 from opensafeintent.calls.limiter import Limiter
+from opensafeintent.calls.provider_errors import UNSUPPORTED_FIELD
 from opensafeintent.calls.records import (
     Answered,
     Attempt,
@@ -32,7 +33,7 @@ from opensafeintent.calls.records import (
     Usage,
     call_key,
 )
-from opensafeintent.calls.replies import usage_in
+from opensafeintent.calls.replies import NotAnAnswer, no_answer, usage_in
 from opensafeintent.calls.shutdown import current_drain
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 
@@ -325,7 +326,8 @@ class Client:
                 self._failures_in_a_row[call.model] = 0
                 self._replied_at[call.model] = time.monotonic()
                 return result.outcome
-            tries += not result.throttled
+            waits = result.throttled or result.retry_after is not None
+            tries += not (waits or result.kind == UNSUPPORTED_FIELD)
             replies += result.replied
             give_up = (
                 give_up or time.monotonic() + seconds
@@ -348,6 +350,7 @@ class Client:
             raise
         finally:
             self.tally.in_flight -= 1
+        result = self._settled(call, result)
         self.ledger.add(Entry(key, call, result))
         if isinstance(result, Replied):
             self._answered.add(call.model)
@@ -355,9 +358,20 @@ class Client:
             model.limiter.succeeded()
         else:
             self.tally.paid(call, usage_in(result.body) if result.body else Usage())
-            if result.throttled:
+            if result.throttled or result.slow:
                 model.limiter.throttled(result.retry_after)
         return result
+
+    def _settled(self, call: Call, attempt: Attempt) -> Attempt:
+        """Return the result of an attempt in view of the call's purpose; see `Ledger.settled`."""
+        if not isinstance(attempt, Replied):
+            return attempt
+        outcome = self.ledger.settled(call.model, call.purpose, attempt.outcome)
+        if isinstance(outcome, NotAnAnswer):
+            return no_answer(outcome, attempt.body, attempt.seconds)
+        if outcome is attempt.outcome:
+            return attempt
+        return msgspec.structs.replace(attempt, outcome=outcome)
 
     def _check(self, model: str) -> None:
         if model in self.stopped_models:
@@ -412,16 +426,15 @@ def not_on_record(ledger: Ledger, key: bytes) -> Failed:
 def _pause_before_next(failure: Failure, tries: int, attempts: int) -> float | None:
     """Return the wait before the next attempt, in seconds; None if no attempt follows.
 
-    Waits double from half a second, with jitter, and are no shorter than `Retry-After`. A rate
-    limit is waited out without limit, and is not one of the `tries`, of which there are `attempts`
-    at most.
+    Waits double from half a second, with jitter, and are no shorter than the one that the provider
+    states. A rate limit and a stated wait are waited out without limit, and are none of the
+    `tries`, of which there are `attempts` at most.
     """
-    if not failure.retry or (tries >= attempts and not failure.throttled):
+    if failure.kind == UNSUPPORTED_FIELD:
+        return 0.0  # the next request leaves the field out: nothing to wait for
+    waits = failure.throttled or failure.retry_after is not None
+    if not failure.retry or (tries >= attempts and not waits):
         return None
-    if (
-        failure.kind == "unsupported_field"
-    ):  # the next request leaves the field out: nothing to wait for
-        return 0.0
     backoff = min(_FIRST_WAIT * 2.0 ** max(tries - 1, 0), _LONGEST_WAIT) * random.uniform(0.5, 1.5)
     return max(backoff, failure.retry_after or 0.0)
 

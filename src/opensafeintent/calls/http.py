@@ -11,26 +11,28 @@ import select
 import sys
 import threading
 import time
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
-from email.utils import parsedate_to_datetime
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from opensafeintent.calls.limiter import CEILING, Limiter
-from opensafeintent.calls.providers import Endpoint, proxy_for
-from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied
-from opensafeintent.calls.replies import (
+from opensafeintent.calls.limiter import CEILING, FEW, START, Limiter
+from opensafeintent.calls.provider_errors import (
+    FATAL,
     LONGEST_ERROR,
     REFUSING,
-    NotAnAnswer,
-    error_of,
+    UNSUPPORTED_FIELD,
+    LeftOut,
     is_filter,
-    no_answer,
-    read_reply,
+    kind_of_error,
+    read_error,
+    stated_delay,
 )
+from opensafeintent.calls.providers import Endpoint, is_loopback, proxy_for
+from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied
+from opensafeintent.calls.replies import NotAnAnswer, no_answer, read_reply
 from opensafeintent.files import canonical_json
 from opensafeintent.hostile import one_line, without_user_info
 from opensafeintent.secrets import Secrets
@@ -41,39 +43,11 @@ if TYPE_CHECKING:
 ATTEMPT_SECONDS = 600.0
 """Deadline of one attempt; a long chain of reasoning takes minutes."""
 
-# Prose may name the failure, or a field to leave out; only structured fields decide on grades.
-_UNKNOWN_MODEL = re.compile(
-    r"model_not_found|model_not_available|invalid_model|does not exist|unknown model", re.I
-)
-STRUCTURED = re.compile(
-    r"(response|output)_(format|schema|config)|json_schema|structured.outputs?", re.I
-)
-"""Names of structured output in an error of a model that does not support it."""
-_NO_CREDIT = re.compile(
-    r"insufficient_quota|insufficient balance|check your plan and billing details", re.I
-)
-_CONTENT = re.compile(
-    r"moderation|usage (guidelines|polic)|safety_check|content.{0,40}(violat|polic|filter)", re.I
-)
-"""Words of a 403 that refuses one prompt, and not the key."""
 _ASTRIDE = 2**16
-_MOST_READ = 2000
-"""Characters of each field of an error that are looked through."""
-_LONGEST_WAIT = 300.0
-"""Seconds; a provider that asks for a longer wait gets this one."""
 LONGEST_REPLY = 64 * 2**20
 """Bytes; a server that sends more is cut off."""
-_RETRIED = ("unsupported_field", "rate_limited", "server")
+_RETRIED = (UNSUPPORTED_FIELD, "rate_limited", "server")
 """Kinds of failure that another attempt may fix."""
-FATAL = ("unauthorized", "no_credit", "unknown_model")
-"""Kinds that every further call to the model would meet."""
-_OPTIONAL_FIELDS = (
-    "temperature",
-    "reasoning_effort",
-    "max_tokens",
-    "max_completion_tokens",
-    "response_format",
-)
 _REPLY_ID = re.compile(rb'"id"\s*:\s*"([^"]+)"')
 _REPLIES_REMEMBERED = 1_000
 """By connection."""
@@ -81,9 +55,6 @@ _used: ContextVar[tuple[Any, dict[int, int]]] = ContextVar("used")
 """The connection of this task's last request, and the hashes of the replies on it, each with that
 of its request.
 """
-_OTHER_LIMIT_FIELD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-
-
 _OTHER_FILES = 32
 """Open files that connections leave to everything else."""
 
@@ -168,11 +139,15 @@ class HttpSession(AsyncExitStack):
             self.push_async_callback(self._session.close)
         return self._session
 
-    def limiter(self, endpoint: str, fixed: int | None = None) -> Limiter:
-        """Return the limiter of an endpoint; `fixed` is for one that does not adapt, and that the
-        user set no number for.
+    def limiter(self, endpoint: str, fixed: int | None = None, start: int = START) -> Limiter:
+        """Return the limiter of an endpoint.
+
+        Args:
+            endpoint: its address, or another name.
+            fixed: requests at once to one that does not adapt, if the user set no number.
+            start: requests at once to one that adapts, at first.
         """
-        shared = self._limiters.setdefault(endpoint, Limiter(self._max_connections or fixed))
+        shared = self._limiters.setdefault(endpoint, Limiter(self._max_connections or fixed, start))
         if fixed is None:
             self._connecting[endpoint] = shared
             for limiter in self._connecting.values():
@@ -201,17 +176,25 @@ class HttpSession(AsyncExitStack):
 
 
 class ChatModel:
-    """One model behind one endpoint."""
+    """One model behind one endpoint.
 
-    def __init__(self, name: str, endpoint: Endpoint, http: HttpSession) -> None:
+    Args:
+        name: the model.
+        endpoint: its address and key.
+        http: the connections.
+        left_out: fields that an earlier run found out that the model does not take.
+    """
+
+    def __init__(
+        self, name: str, endpoint: Endpoint, http: HttpSession, left_out: Collection[str] = ()
+    ) -> None:
         self.identity = name
-        self.limiter = http.limiter(endpoint.base_url)
+        local = endpoint.local or is_loopback(endpoint.base_url)
+        self.limiter = http.limiter(endpoint.base_url, start=FEW if local else START)
+        self.left_out = LeftOut(left_out)
         self._endpoint = endpoint
         self._http = http
         self._url = f"{endpoint.base_url}/chat/completions"
-        self._limit_field = endpoint.limit_field
-        self._unsupported: set[str] = set()
-        self.notices: list[str] = []
         self._headers = {"Content-Type": "application/json"}
         if endpoint.api_key:
             self._headers["Authorization"] = f"Bearer {endpoint.api_key}"
@@ -225,12 +208,17 @@ class ChatModel:
             ):  # a request of this kind goes to the proxy itself, which reads its headers
                 self._headers |= proxy.headers
 
+    @property
+    def notices(self) -> Sequence[str]:
+        """The fields that its requests are made without, a line each."""
+        return self.left_out.lines(self.identity)
+
     async def attempt(self, call: Call) -> Attempt:
         """Make one request and return its result; nothing is raised but cancellation."""
-        from aiohttp import ClientError
+        from aiohttp import ClientConnectorCertificateError, ClientError
 
-        structured = bool(call.sampling.json_schema)
-        body = canonical_json(self._body(call))
+        fields = self._fields(call)
+        body = canonical_json(fields)
         started = time.monotonic()
         try:
             async with self._http.session.post(
@@ -255,6 +243,13 @@ class ChatModel:
                 )
                 if self._http.came_before(reply, hash(body)):
                     raise ClientError("an earlier reply came again; the connection was closed")
+        except ClientConnectorCertificateError as error:
+            line = (
+                f"no answer from {self._endpoint.base_url}: {self._scrub(str(error))}; if the"
+                " certificate is right, SSL_CERT_FILE names a file with that of its authority"
+            )
+            seconds = time.monotonic() - started
+            return Failure(kind="certificate", error=line, fatal=True, seconds=seconds)
         except (ClientError, TimeoutError, OSError) as error:
             full = getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE)
             return Failure(
@@ -265,49 +260,55 @@ class ChatModel:
                 ),
                 retry=True,
                 throttled=full,
+                slow=isinstance(error, TimeoutError),
                 seconds=time.monotonic() - started,
             )
         seconds = time.monotonic() - started
-        if answered:
-            try:
-                return Replied(read_reply(reply), reply, seconds)
-            except NotAnAnswer as error:
-                return no_answer(error, reply, seconds)
-            except ValueError as error:
-                return self._unreadable(reply, str(error), seconds, structured=structured)
-        return self._refusal_or_failure(
-            status, reply, headers.get("Retry-After"), seconds, structured=structured
-        )
+        if not answered:
+            return self._failed(call, fields, status, reply, headers, seconds)
+        try:
+            outcome = read_reply(reply)
+        except NotAnAnswer as error:
+            self.left_out.answered(call)
+            return no_answer(error, reply, seconds)
+        except ValueError as error:
+            return self._unreadable(call, fields, reply, str(error), seconds)
+        self.left_out.answered(call)
+        return Replied(outcome, reply, seconds)
 
-    def _body(self, call: Call) -> dict[str, Any]:
-        sampling = call.sampling
+    def _fields(self, call: Call) -> dict[str, Any]:
+        """Return the body of a request, without the fields that the model does not take."""
+        sampling, left_out = call.sampling, self.left_out.of(call)
         structured = {
             "type": "json_schema",
             "json_schema": {"name": "reply", "strict": True, "schema": sampling.json_schema},
         }
-        fields: dict[str, Any] = {
-            "model": self._endpoint.model,
-            "messages": [
-                {"role": message.role, "content": message.content} for message in call.messages
-            ],
-            self._limit_field: sampling.max_tokens,
+        optional: dict[str, Any] = {
             "temperature": sampling.temperature,
             "reasoning_effort": sampling.reasoning_effort,
             "response_format": structured if sampling.json_schema else None,
         }
-        taken = {
-            name: value
-            for name, value in fields.items()
-            if value is not None and name not in self._unsupported
+        limit = self.left_out.limit_field(call, self._endpoint.limit_field)
+        if limit is not None:
+            optional[limit] = sampling.max_tokens
+        taken = {name: value for name, value in optional.items() if value is not None}
+        return {
+            "model": self._endpoint.model,
+            "messages": [
+                {"role": message.role, "content": message.content} for message in call.messages
+            ],
+        } | {
+            name: value for name, value in (taken | sampling.extra).items() if name not in left_out
         }
-        return taken | sampling.extra
 
     def _unreadable(
-        self, reply: bytes, complaint: str, seconds: float, *, structured: bool
+        self, call: Call, fields: Mapping[str, Any], reply: bytes, complaint: str, seconds: float
     ) -> Attempt:
         """A 200 that is no completion: an error in disguise (some gateways), or a broken reply."""
-        if isinstance(code := error_of(reply).get("code"), int) and 400 <= code < 600:
-            return self._refusal_or_failure(code, reply, None, seconds, structured=structured)
+        error = read_error(reply)
+        status = error.status or 200
+        if status >= 400 or kind_of_error(status, error) != "rejected":
+            return self._failed(call, fields, status, reply, {}, seconds)
         return Failure(
             kind="malformed",
             error=self._scrub(complaint),
@@ -316,100 +317,62 @@ class ChatModel:
             seconds=seconds,
         )
 
-    def _refusal_or_failure(
+    def _failed(
         self,
+        call: Call,
+        fields: Mapping[str, Any],
         status: int,
         reply: bytes,
-        retry_after: str | None,
+        headers: Mapping[str, str],
         seconds: float,
-        *,
-        structured: bool,
     ) -> Attempt:
-        error = error_of(reply)
-        text = " ".join(
-            str(error[field])[:_MOST_READ]
-            for field in ("code", "type", "message", "innererror", "metadata")
-            if error.get(field)
-        )
-        message = self._scrub(
-            str(error.get("message") or "") or reply[:LONGEST_ERROR].decode("utf-8", "replace")
-        )
+        """Return the refusal or the failure that an error is."""
+        error = read_error(reply)
+        message = self._scrub(error.message or reply[:LONGEST_ERROR].decode("utf-8", "replace"))
         if status in REFUSING and is_filter(error):
             return Replied(Refused(reason=one_line(message)), reply, seconds)
-        adapted = status in (400, 422) and self._adapt(error, text, structured=structured)
-        kind = "unsupported_field" if adapted else kind_of_error(status, text)
-        variable = self._endpoint.key_variable
-        place, known = self._endpoint.base_url, self._endpoint.url_variable
-        hint = {
-            "unauthorized": f" (check {variable})",
-            "no_credit": f" (the account behind {variable})",
-        }.get(kind, "")
-        if status == 404:
-            hint = "" if _API_VERSION.search(place) else f" (does {known} lack /v1 at its end?)"
-            place = self._url
+        delay = stated_delay(headers, error)
+        refused = self.left_out.refuse(call, status, error, fields.keys() - _ASKED)
+        kind = UNSUPPORTED_FIELD if refused else kind_of_error(status, error, delay)
+        retry = kind in _RETRIED
         return Failure(
             kind=kind,
-            error=f"{status} from {place}: {message}{hint}",
-            retry=kind in _RETRIED,
+            error=f"{status} from {self._place(status)}: {message}{self._hint(kind, status)}",
+            retry=retry,
             fatal=kind in FATAL,
             throttled=kind == "rate_limited",
-            retry_after=_seconds(retry_after) if kind in _RETRIED else None,
+            slow=status in _TOO_SLOW,
+            retry_after=delay if retry else None,
             body=reply[:LONGEST_ERROR],
             seconds=seconds,
         )
 
-    def _adapt(self, error: dict[str, Any], told: str, *, structured: bool) -> bool:
-        """Leave out, or rename, a field that this model does not take; tell whether anything
-        changed.
+    def _place(self, status: int) -> str:
+        return self._url if status == 404 else self._endpoint.base_url
 
-        `structured` tells whether the request asked for structured output.
-
-        Reasoning models refuse `temperature`, and newer ones expect `max_completion_tokens`, not
-        `max_tokens`. Both say so.
-        """
-        named = error.get("param") or next(
-            (field for field in _OPTIONAL_FIELDS if f"'{field}'" in told), None
-        )
-        if structured and STRUCTURED.search(f"{named} {told}"):
-            named = "response_format"  # servers without it say so in many ways
-        elif named not in _OPTIONAL_FIELDS or not re.search(r"unsupported|not support", told, re.I):
-            return False
-        if named == self._limit_field and _OTHER_LIMIT_FIELD[named] not in self._unsupported:
-            self._limit_field = _OTHER_LIMIT_FIELD[named]
-        elif named not in self._unsupported:  # else another request found out first
-            self.notices.append(f"{self.identity}: does not take {named}; it was asked without")
-        self._unsupported.add(str(named))
-        return True
+    def _hint(self, kind: str, status: int) -> str:
+        """Return advice for a kind of failure, in brackets; "" if there is none."""
+        variable = self._endpoint.key_variable
+        if status == 404:
+            lacks = not _API_VERSION.search(self._endpoint.base_url)
+            return f" (does {self._endpoint.url_variable} lack /v1 at its end?)" if lacks else ""
+        match kind:
+            case "unauthorized" | "forbidden":
+                return f" (check {variable})"
+            case "no_credit":
+                return f" (the account behind {variable})"
+        return ""
 
     def _scrub(self, text: str) -> str:
         return one_line(without_user_info(self._secrets.scrub(text)), 300)
 
 
+_ASKED = {"model", "messages"}
+"""The fields that a request cannot be without."""
 _API_VERSION = re.compile(r"/v\d")
 """A part of the base URL of most servers."""
-
-
-def kind_of_error(status: int, told: str) -> str:
-    """Return the kind of failure, from the HTTP status of an error that no filter's field explains,
-    and from its text.
-    """
-    match status:
-        case 403 if _CONTENT.search(told):
-            return "rejected"
-        case 401 | 403:
-            return "unauthorized"
-        case 402:
-            return "no_credit"
-        case 404:
-            return "unknown_model"
-        case 400 if _UNKNOWN_MODEL.search(told):
-            return "unknown_model"
-        case 429:
-            return "no_credit" if _NO_CREDIT.search(told) else "rate_limited"
-        case 408 | 409 | 425:
-            return "server"
-        case _:
-            return "server" if status >= 500 else "rejected"
+_TOO_SLOW = (408, 504, 524)
+"""Statuses of a server, or one before it, that waited too long."""
 
 
 def _has_unread(connection: Any) -> bool:
@@ -429,25 +392,3 @@ async def _body_of(response: aiohttp.ClientResponse) -> bytes | None:
         if len(body) > LONGEST_REPLY:
             return None
     return bytes(body)
-
-
-def bounded_wait(seconds: float) -> float | None:
-    """Return the wait for a provider that requests so many seconds; None if it names no number."""
-    return min(max(seconds, 0.0), _LONGEST_WAIT) if isfinite(seconds) else None
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    """Read `Retry-After`: seconds, or a date. None if it is neither."""
-    if not retry_after or len(retry_after) > 100:
-        return None
-    with suppress(ValueError):
-        return bounded_wait(float(retry_after))
-    try:
-        return bounded_wait(parsedate_to_datetime(retry_after).timestamp() - time.time())
-    except (
-        ValueError,
-        OverflowError,
-        TypeError,
-        IndexError,
-    ):  # a hostile date has impossible years and zones
-        return None

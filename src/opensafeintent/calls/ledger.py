@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 import msgspec
 
 from opensafeintent.calls.ledger_file import (
+    NO_OUTCOME,
     Entry,
     Request,
     Texts,
@@ -31,12 +32,20 @@ from opensafeintent.calls.ledger_file import (
 )
 from opensafeintent.calls.recorded import Imports
 from opensafeintent.calls.records import Answered, Purpose, Refused, Usage
-from opensafeintent.calls.replies import REPLIED, read_reply, usage_in
+from opensafeintent.calls.replies import (
+    REASONING_ONLY,
+    REPLIED,
+    NotAnAnswer,
+    ends_unopened_thought,
+    read_reply,
+    response_of,
+    usage_in,
+)
 from opensafeintent.errors import InputError, counted
 from opensafeintent.files import held, inside, locked_folder, refuse, write_private
 from opensafeintent.templates.template import Message
 
-_OUTCOME = "status, response, error, input_tokens, output_tokens, served_model"
+_OUTCOME = "model, purpose, status, response, error, input_tokens, output_tokens, served_model"
 _CACHE_KIB = 16 * 1024
 """Room for the calls of one wave and their index. It is not mapped into memory: a failing disk
 would end the process.
@@ -99,8 +108,13 @@ class Attempted(NamedTuple):
     """The model that the reply names."""
 
 
-_FOUND: Any = list[tuple[bytes, int, Literal["answered", "refused"], bytes, str, int, int, str]]
+_FOUND: Any = list[
+    tuple[bytes, int, str, str, Literal["answered", "refused"], bytes, str, int, int, str]
+]
 """Key, id and outcome of rows: their types are checked for many rows at once."""
+_RESPONSES = (
+    "SELECT response FROM calls WHERE model = ? AND purpose = 'generate' AND status = 'answered'"
+)
 
 
 class Ledger:
@@ -130,6 +144,10 @@ class Ledger:
         self.path = path
         self._pending: dict[bytes, Answered | Refused] = {}
         """Outcomes that are not stored yet."""
+        self._no_outcome: dict[bytes, str] = {}
+        """By key of a stored reply that is none by today's rules, the failure that it is."""
+        self._opens_no_thought: dict[str, bool] = {}
+        """By model, whether a reply of its ends a thought that no mark opened."""
         self._texts = Texts()
         self._writer: Writer | None = None
         with contextlib.ExitStack() as opened:  # if a later step fails, the opened files are closed
@@ -237,8 +255,46 @@ class Ledger:
             for some in [left] if len(left) == 1 else _parts(left):
                 statement = _FIND_ONE if len(some) == 1 else _FIND_MANY
                 rows = typed(self._reader.execute(statement, some).fetchall(), _FOUND)
-                located |= {key: Located(row, _outcome(*content)) for key, row, *content in rows}
+                for key, row, model, purpose, *content in rows:
+                    settled = self.settled(model, purpose, _stored_outcome(*content))
+                    if isinstance(settled, NotAnAnswer):
+                        self._no_outcome[key] = f"{settled.kind}: {settled}"
+                    else:
+                        located[key] = Located(row, settled)
         return located
+
+    def settled(
+        self, model: str, purpose: str, outcome: Answered | Refused | NotAnAnswer
+    ) -> Answered | Refused | NotAnAnswer:
+        """Return the outcome of a call, in view of its purpose and of the model's other replies.
+
+        A response without text beside reasoning is none. One that a limit cut, and that shows no
+        reasoning, is a thought that was cut if the model's other replies end a thought that no
+        mark opened: then it has no text.
+
+        Args:
+            model: the name of the model.
+            purpose: of the call.
+            outcome: its outcome by itself.
+        """
+        if purpose != "generate" or not isinstance(outcome, Answered):
+            return outcome
+        if outcome.unopened:
+            self._opens_no_thought[model] = True
+        if outcome.may_be_thought and self._thinks_unopened(model):
+            return msgspec.structs.replace(outcome, text="")
+        try:
+            return response_of(outcome)
+        except NotAnAnswer as wrong:
+            return wrong
+
+    def _thinks_unopened(self, model: str) -> bool:
+        if model not in self._opens_no_thought:
+            self._opens_no_thought[model] = any(
+                ends_unopened_thought(unpack(typed(body, bytes)))
+                for (body,) in self._reader.execute(_RESPONSES, (model,))
+            )
+        return self._opens_no_thought[model]
 
     def last_failure(self, key: bytes) -> str | None:
         """Return how the last attempt at a call failed, as `kind: error`, if one is stored."""
@@ -248,7 +304,18 @@ class Ledger:
                 " LIMIT 1",
                 (key,),
             ).fetchone()
-            return typed(row[0], str) if row else None
+            return typed(row[0], str) if row else self._no_outcome.get(key)
+
+    def reasoning_only(self) -> set[bytes]:
+        """Return the keys of the calls with an attempt that held reasoning and no text."""
+        start = f"{REASONING_ONLY}: "
+        with reading(self.path):
+            rows = self._reader.execute(
+                "SELECT DISTINCT key FROM calls WHERE status = 'failed' AND error GLOB ?",
+                (f"{start}*",),
+            )
+            stored = {typed(key, bytes) for (key,) in rows}
+        return stored | {key for key, why in self._no_outcome.items() if why.startswith(start)}
 
     def answering_models(self) -> set[str]:
         """Return the names of the models that have replied at least once: an answer, a refusal, or
@@ -256,8 +323,8 @@ class Ledger:
         """
         with reading(self.path):
             rows = self._reader.execute(
-                "SELECT DISTINCT model FROM calls WHERE status <> 'failed' OR error GLOB ? OR error"
-                " GLOB ?",
+                "SELECT DISTINCT model FROM calls WHERE status <> 'failed'"
+                + " OR error GLOB ?" * len(REPLIED),
                 tuple(f"{start}*" for start in REPLIED),
             )
             return {typed(name, str) for (name,) in rows}
@@ -318,6 +385,8 @@ class Ledger:
             raise RuntimeError("the ledger is open for reading only")
         if (outcome := entry.outcome) is not None:
             self._pending[entry.key] = outcome
+        if (failure := self._no_outcome.pop(entry.key, "")) != "":
+            entry = msgspec.structs.replace(entry, earlier_failure=failure)
         self._writer.add(entry)
 
     def on_failure(self, tell: Callable[[InputError], None]) -> None:
@@ -370,13 +439,28 @@ def _parts(keys: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield some + some[-1:] * (_KEYS_AT_ONCE - len(some))
 
 
-def _outcome(
+def _stored_outcome(
     status: str, body: bytes, error: str, input_tokens: int, output_tokens: int, served: str
-) -> Answered | Refused:
-    """Return the outcome of a row, from the columns of `_OUTCOME`."""
-    if status == "refused":
-        return Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
-    return read_reply(unpack(body))
+) -> Answered | Refused | NotAnAnswer:
+    """Return the outcome of a row, by the rules of today.
+
+    A refusal by a filter whose reply has a text is an answer that the filter cut. Without a count
+    of tokens nobody knows whether the model wrote that text.
+    """
+    refused = Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
+    try:
+        outcome = read_reply(unpack(body), stored=True)
+    except NotAnAnswer as wrong:
+        return refused if status == "refused" else wrong
+    except ValueError:
+        if status == "answered":
+            raise
+        return refused
+    if status == "answered":
+        return outcome
+    if isinstance(outcome, Answered) and outcome.usage == Usage():
+        return msgspec.structs.replace(refused, text_kept=False)
+    return outcome if isinstance(outcome, Answered) else refused
 
 
 # The folder of a run or of a build: a manifest, the ledger that it names, and one process at a time
@@ -462,10 +546,13 @@ class LedgerFolder:
 LEDGER = "ledger.sqlite"
 """The name of a ledger in the folder of a shard."""
 _INSERT = f"INSERT INTO calls ({STORED}, request) VALUES (?{', ?' * (STORED.count(',') + 1)})"
-_ANSWER = "SELECT created, seconds FROM calls WHERE key = ? AND status <> 'failed'"
+_ANSWER = (
+    "SELECT created, seconds, purpose, status, response FROM calls WHERE key = ? AND status <>"
+    " 'failed'"
+)
 _FAILURE = (
-    "SELECT created, seconds FROM calls WHERE key = ? AND status = 'failed' AND created = ? AND"
-    " seconds = ?"
+    "SELECT created, seconds, purpose, status, response FROM calls WHERE key = ? AND status ="
+    " 'failed' AND created = ? AND seconds = ?"
 )
 
 
@@ -510,25 +597,44 @@ def merge(ledger: Ledger, source: Path) -> Merged:
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("BEGIN IMMEDIATE")
             with connection:
-                for row, key, status, created, seconds, *rest in other.stored():
+                for row, key, stored_status, created, seconds, *rest in other.stored():
                     rows += 1
+                    body, _, purpose = rest[:3]
+                    status = stored_status
+                    if failure := _failure_of(purpose, status, body):
+                        status, rest[-1] = "failed", failure
                     same = (
                         (_FAILURE, (key, created, seconds))
                         if status == "failed"
                         else (_ANSWER, (key,))
                     )
                     if (known := connection.execute(*same).fetchone()) is not None:
-                        duplicates += known != (
-                            created,
-                            seconds,
-                        )  # else the same row, merged before
-                        continue
+                        if known[:2] == (created, seconds):
+                            continue  # the same row, merged before
+                        if not (failure := _failure_of(*known[2:])):
+                            duplicates += 1
+                            continue
+                        connection.execute(NO_OUTCOME, (failure, key))
                     added += 1
                     request = stored_request(connection, texts, *other.request(row))
                     connection.execute(_INSERT, (key, status, created, seconds, *rest, request))
         except sqlite3.Error as error:
             raise InputError(f"{ledger.path}: cannot write the ledger: {reason(error)}") from error
     return Merged(rows=rows, added=added, duplicates=duplicates)
+
+
+def _failure_of(purpose: str, status: str, body: bytes) -> str:
+    """Return the failure that a stored outcome is by the rules of today; "" if it is none."""
+    if purpose != "generate" or status != "answered":
+        return ""
+    outcome = _stored_outcome(status, body, "", 0, 0, "")
+    try:
+        if not isinstance(outcome, NotAnAnswer):
+            response_of(outcome)
+            return ""
+    except NotAnAnswer as wrong:
+        outcome = wrong
+    return f"{outcome.kind}: {outcome}"
 
 
 def take_up(ledger: Ledger, shard: Path, waiting: Callable[[str], object], rows: int = 0) -> Merged:

@@ -285,12 +285,23 @@ a busy loop left the writer hardly any time: 80,000 answers once waited to be wr
 _GONE = "the file was deleted or replaced while it was written"
 
 
+NO_OUTCOME = (
+    "UPDATE calls SET status = 'failed', stop_reason = '', error = ? WHERE key = ? AND status <>"
+    " 'failed'"
+)
+"""Makes a failed attempt of an outcome of an earlier version: rows are only ever added, and no
+other one is changed.
+"""
+
+
 class Entry(msgspec.Struct, frozen=True):
     """One attempt at a call; it becomes one row."""
 
     key: bytes
     call: Call
     attempt: Attempt
+    earlier_failure: str = ""
+    """The failure that the stored outcome of the call is by the rules of today, if it has one."""
 
     @property
     def outcome(self) -> Answered | Refused | None:
@@ -393,6 +404,9 @@ class Writer:
         try:
             connection.execute("BEGIN IMMEDIATE")
             rows = [self._values(connection, entry) for entry in entries]
+            for entry in entries:
+                if entry.earlier_failure:
+                    connection.execute(NO_OUTCOME, (entry.earlier_failure, entry.key))
             added = connection.executemany(
                 f"INSERT OR IGNORE INTO calls VALUES (NULL{', ?' * len(rows[0])})", rows
             ).rowcount

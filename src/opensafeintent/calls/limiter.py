@@ -9,6 +9,10 @@ from collections import deque
 
 START = 16
 """Requests at once to an endpoint, at first."""
+FEW = 4
+"""Those to a server on the user's own machine: one that can serve a single request makes the others
+wait until they time out.
+"""
 CEILING = 1024
 _GROWTH = 1.5
 _PAYS = 1.05  # a higher limit has to bring at least this ratio of throughput to be kept
@@ -25,12 +29,12 @@ class Limiter:
 
     With `fixed` the number of slots is exactly that. Without, it starts low and rises as long as
     throughput rises with it; a rise that did not pay is taken back, and tried again after a while.
-    It halves when the endpoint says that it is too much (429); a `Retry-After` closes the endpoint
-    for that long.
+    It halves when the endpoint says that it is too much (429), or is too slow; a `Retry-After`
+    closes the endpoint for that long.
     """
 
-    def __init__(self, fixed: int | None = None) -> None:
-        self.limit = fixed or START
+    def __init__(self, fixed: int | None = None, start: int = START) -> None:
+        self.limit = fixed or start
         self.in_use = 0
         self.notice = ""
         """Says that there are fewer slots than were asked for."""
@@ -133,7 +137,9 @@ class Limiter:
             self._before = None
 
     def throttled(self, retry_after: float | None) -> None:
-        """Note a 429: halve the limit (once for all requests in flight), and obey `Retry-After`."""
+        """Note a 429 or a timeout: halve the limit (once for all requests in flight), and obey
+        `Retry-After`.
+        """
         now = time.monotonic()
         if retry_after:
             self._closed_until = max(self._closed_until, now + retry_after)

@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
@@ -266,8 +266,8 @@ class OtherProviders(Protocol):
     def check(self, name: str) -> None:
         """Raise the InputError that a name has, without asking for a key."""
 
-    def open(self, name: str, http: HttpSession) -> Model:
-        """Return the model of a name."""
+    def open(self, name: str, http: HttpSession, left_out: Collection[str] = ()) -> Model:
+        """Return the model of a name, without the fields that it does not take."""
 
 
 def open_models(
@@ -275,8 +275,16 @@ def open_models(
     http: HttpSession,
     others: OtherProviders | None = None,
     functions: Functions = NO_FUNCTIONS,
+    left_out: Mapping[str, Collection[str]] = {},
 ) -> dict[str, Model]:
     """Return the model of each name; nothing is sent yet.
+
+    Args:
+        names: the models.
+        http: the connections.
+        others: opens the names that the native client does not serve.
+        functions: those that settings carry.
+        left_out: by model, fields that an earlier run found out that it does not take.
 
     Raises:
         InputError: names, files or variables are not usable; a line each.
@@ -288,9 +296,9 @@ def open_models(
             if (model := _in_process(name, functions, http)) is not None:
                 opened[name] = model
             elif others is not None and _is_foreign(name):
-                opened[name] = others.open(name, http)
+                opened[name] = others.open(name, http, left_out.get(name, ()))
             else:
-                opened[name] = ChatModel(name, resolve_endpoint(name), http)
+                opened[name] = ChatModel(name, resolve_endpoint(name), http, left_out.get(name, ()))
         except InputError as error:
             problems.append(str(error))
     if problems:

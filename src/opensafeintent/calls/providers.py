@@ -266,6 +266,11 @@ def _check_url(base_url: str, variable: str) -> None:
 _LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|::1")
 
 
+def is_loopback(base_url: str) -> bool:
+    """Tell whether an address is one of this machine."""
+    return _LOOPBACK.fullmatch(urlsplit(base_url).hostname or "") is not None
+
+
 class Proxy(NamedTuple):
     """Address of a proxy, and our credentials there."""
 

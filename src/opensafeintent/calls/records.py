@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from opensafeintent.calls.stop_reasons import stop_kind
 from opensafeintent.files import canonical_json
 from opensafeintent.templates.template import Message
 
@@ -137,9 +138,11 @@ class Usage(msgspec.Struct, frozen=True):
     output_tokens: int = 0
 
 
-def is_truncated(stop_reason: str) -> bool:
-    """Tell whether a stop reason says that the token limit cut the answer."""
-    return stop_reason in ("length", "max_tokens", "model_length")
+def is_cut(stop_reason: str) -> bool:
+    """Tell whether a stop reason says that a text goes no further: a token limit ended it, or a
+    filter.
+    """
+    return stop_kind(stop_reason) in ("cut", "refusal")
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True, tag="answered"):
@@ -148,21 +151,50 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True, tag="answered"):
     text: str
     """The answer's text, without its reasoning."""
     stop_reason: str
+    """As the server gave it; `length` if the reasoning never ended."""
     usage: Usage = Usage()
     served_model: str = ""
+    reasoned: bool = False
+    """Whether the reply shows reasoning: of any empty or cut one, and of one with its marks in the
+    text.
+    """
+    unopened: bool = False
+    """Whether its reasoning ended with a mark that nothing had opened: the chat template did."""
 
     @property
     def truncated(self) -> bool:
-        """Whether the token limit cut the answer."""
-        return is_truncated(self.stop_reason)
+        """Whether a token limit or a filter cut the answer."""
+        return is_cut(self.stop_reason)
+
+    @property
+    def cut_by_limit(self) -> bool:
+        """Whether a token limit cut the answer."""
+        return stop_kind(self.stop_reason) == "cut"
+
+    @property
+    def filtered(self) -> bool:
+        """Whether a filter cut the answer."""
+        return stop_kind(self.stop_reason) == "refusal"
+
+    @property
+    def may_be_thought(self) -> bool:
+        """Whether it may be a thought that a limit cut, opened in the chat template."""
+        return bool(self.text) and self.cut_by_limit and not self.reasoned
+
+    @property
+    def reasoning_only(self) -> bool:
+        """Whether the model reasoned, ended by itself, and wrote no text."""
+        return self.reasoned and not self.text and not self.truncated
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
-    """The provider's content filter gave no answer, or took it back."""
+    """The provider's content filter gave no answer."""
 
     reason: str
     usage: Usage = Usage()
     served_model: str = ""
+    text_kept: bool = True
+    """False if there may have been a text, which the stored reply does not have."""
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
@@ -194,6 +226,9 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     fatal: bool = False
     """Every further call to this model would end the same way."""
     throttled: bool = False
+    """A limit of the provider, which is waited out."""
+    slow: bool = False
+    """The endpoint was too slow: it gets fewer requests at once."""
     replied: bool = False
     """The model did reply, though with no answer: it is asked once more, and nothing follows for
     its other calls.

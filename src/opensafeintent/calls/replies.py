@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
 
+from opensafeintent.calls.provider_errors import is_filter, read_error
+from opensafeintent.calls.reasoning import (
+    is_reasoning,
+    reasoned_beside,
+    unknown_mark,
+    without_reasoning,
+)
 from opensafeintent.calls.records import (
     Answered,
     Call,
@@ -18,114 +24,20 @@ from opensafeintent.calls.records import (
     Outcome,
     Refused,
     Usage,
-    is_truncated,
 )
+from opensafeintent.calls.stop_reasons import stop_kind, stop_name
+from opensafeintent.calls.streams import NoStream, read_stream
 from opensafeintent.files import canonical_json
 from opensafeintent.hostile import one_line
 from opensafeintent.templates.template import Message
-
-# A provider's error
-# ------------------------------------------------------------------------------
-
-# Prose does not decide: "your account was flagged" and "your prompt was flagged" differ in a word,
-# and only one is a refusal.
-
-LONGEST_ERROR = 2**20
-"""Bytes; more of an error is neither read nor kept."""
-
-REFUSING = (400, 403, 422)
-"""HTTP statuses that a filter answers with; any other says first of all that something else is
-wrong.
-"""
-
-_FILTERS = frozenset(
-    {
-        "content_filter",  # OpenAI, Azure, and those who answer as they do
-        "content_policy_violation",  # OpenAI, OpenRouter, LiteLLM
-        "moderation_blocked",  # OpenAI
-        "bio_policy",  # OpenAI
-        "cyber_policy",  # OpenAI
-        "responsibleaipolicyviolation",  # Azure, in `innererror`
-        "data_inspection_failed",  # DashScope, compatible mode
-        "datainspectionfailed",  # DashScope
-        # Volcengine Ark and BytePlus ModelArk, with `.Violence` and the like behind it
-        "sensitivecontentdetected",
-        "inputtextsensitivecontentdetected",
-        "outputtextsensitivecontentdetected",
-        "inputtextriskdetection",
-        "outputtextriskdetection",
-        "sensitive_words_detected",  # One API and New API
-        "prompt_blocked",  # New API
-    }
-)
-"""Documented codes of content filters, in lower case. A code must match in full: Azure's
-`content_filter_error` says that the filter was *not* applied.
-"""
-
-
-def error_of(body: bytes) -> dict[str, Any]:
-    """Return the fields of the error in a reply; empty if no error can be read."""
-    if len(body) > LONGEST_ERROR:
-        return {}
-    try:
-        data = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return {}
-    if not isinstance(data, dict):
-        return {}
-    error = data.get("error") or data
-    return error if isinstance(error, dict) else {"message": str(error)}
-
-
-def is_filter(error: dict[str, Any]) -> bool:
-    """Tell whether an error says, in a documented field, that a content filter refused the request
-    or its answer.
-    """
-    status = error.get("code")  # some gateways give it in the body
-    if isinstance(status, int) and 400 <= status < 600 and status not in REFUSING:
-        return False
-    metadata = _inside(error, "metadata")
-    inner = [  # Azure's details, directly or as LiteLLM passes them on
-        _inside(holder, name)
-        for holder in (error, _inside(error, "provider_specific_fields"))
-        for name in ("innererror", "inner_error")
-    ]
-    codes = [
-        *(holder.get(name) for holder in (error, *inner) for name in ("code", "type")),
-        metadata.get("error_type"),
-    ]
-    if any(isinstance(code, str) and code.partition(".")[0].lower() in _FILTERS for code in codes):
-        return True
-    reasons = metadata.get("reasons")
-    moderated = isinstance(reasons, list) and all(isinstance(text, str) for text in reasons)
-    if isinstance(metadata.get("flagged_input"), str) or (reasons and moderated):
-        return True  # OpenRouter's moderation
-    results = (
-        _inside(holder, name)
-        for holder in inner
-        for name in ("content_filter_result", "content_filter_results")
-    )
-    return any(
-        isinstance(verdict, dict) and verdict.get("filtered") is True
-        for result in results
-        for verdict in result.values()
-    )
-
-
-def _inside(holder: dict[str, Any], name: str) -> dict[str, Any]:
-    value = holder.get(name)
-    return value if isinstance(value, dict) else {}
-
-
-# A reply
-# ------------------------------------------------------------------------------
 
 
 class NotAnAnswer(ValueError):
     """A complete reply that is neither an answer nor a refusal; the text names the problem.
 
     Args:
-        kind: `no_answer`, `malformed` (content without a text) or `broken_off`.
+        kind: `no_answer`, `reasoning_only`, `malformed` (content without a text), `broken_off`, or
+            `stop_reason:NAME` for a reason that no table has.
         line: the problem.
     """
 
@@ -153,7 +65,10 @@ def no_answer(wrong: NotAnAnswer, body: bytes, seconds: float = 0.0) -> Failure:
     )
 
 
-REPLIED = ("no_answer: ", "malformed: the reply's content")
+REASONING_ONLY = "reasoning_only"
+"""Kind of a response that holds reasoning and no text."""
+
+REPLIED = ("no_answer: ", "stop_reason:", f"{REASONING_ONLY}: ", "malformed: the reply's content")
 """Start of a failed row's error that shows that the model did reply."""
 
 
@@ -161,18 +76,6 @@ T = TypeVar("T")
 
 _NO_USAGE = Usage()
 _completion = msgspec.json.Decoder(dict[str, Any])
-_TAG = re.compile(r"<(/?)think>", re.IGNORECASE)
-_BROKEN_OFF = frozenset(
-    {
-        "abort",  # vLLM, SGLang
-        "error",  # vLLM, OpenRouter, Mistral
-        "timeout",  # TensorRT-LLM, as the next two
-        "cancelled",
-        "not_finished",
-        "network_error",  # Z.ai
-        "insufficient_system_resource",  # DeepSeek
-    }
-)
 _MOST_TOKENS = 2**53
 _MOST_DIGITS = 18
 _LONGEST_ODD = 8 * 2**20
@@ -181,36 +84,12 @@ call waits for it.
 """
 
 
-def without_thinking(text: str) -> str:
-    """Take off `<think>…</think>`: closed blocks, one that never ended, and one whose opening the
-    server removed.
-
-    The returned text contains no tag. A tag that only appears after a block within it was taken off
-    is broken by a space. Otherwise a judge that quotes such a response would seem to have reasoned
-    up to there, with the quotation as its reply.
-    """
-    if "<" not in text:
-        return text
-    kept: list[str] = []
-    end, thinking = 0, False
-    for tag in _TAG.finditer(text):
-        closing = bool(tag[1])
-        if closing and not thinking:  # everything so far was thought
-            kept.clear()
-        elif not closing and not thinking:
-            kept.append(text[end : tag.start()])
-        thinking = not closing
-        end = tag.end()
-    rest = "".join(kept) if thinking else "".join((*kept, text[end:]))
-    return _TAG.sub(lambda tag: f"< {tag[0][1:]}", rest)
-
-
 def _decode(body: bytes) -> dict[str, Any]:
     """Return the fields of a reply. Each field is checked on use, so that a faulty field does not
     discard an answer beside it.
 
     Raises:
-        ValueError, RecursionError: it is no JSON object.
+        ValueError, RecursionError: it is no JSON object, and no stream of them.
     """
     try:
         return _completion.decode(body)
@@ -221,9 +100,16 @@ def _decode(body: bytes) -> dict[str, Any]:
     def whole(digits: str) -> int:
         return int(digits) if len(digits) <= _MOST_DIGITS else -1
 
+    try:
+        value = json.loads(body, parse_int=whole)
+    except ValueError as error:
+        try:
+            value = read_stream(body)
+        except NoStream:
+            raise error from None
     # an answer that was cut within a character holds half of a surrogate pair, which only Python's
     # own reader takes
-    text = json.dumps(json.loads(body, parse_int=whole), ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
     sound = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return msgspec.convert(json.loads(sound), dict[str, Any])
 
@@ -238,14 +124,17 @@ def _count(tokens: Any) -> int:
 def usage_in(body: bytes) -> Usage:
     """Return the tokens that a reply reports, of any kind of reply; none if it reports none."""
     try:
-        return _spent(_decode(body))
+        return _spent(_object(_decode(body).get("usage")))
     except (msgspec.DecodeError, ValueError, RecursionError):
         return _NO_USAGE
 
 
-def _spent(reply: dict[str, Any]) -> Usage:
-    usage = _inside(reply, "usage")
+def _spent(usage: Mapping[str, Any]) -> Usage:
     return Usage(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")))
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def completion_body(
@@ -268,8 +157,13 @@ _served = lru_cache(maxsize=64)(one_line)
 """A server names itself alike in each reply."""
 
 
-def read_reply(body: bytes) -> Answered | Refused:
+def read_reply(body: bytes, *, stored: bool = False) -> Answered | Refused:
     """Read the body of a reply: a chat completion, or an error in its place.
+
+    Args:
+        body: the reply.
+        stored: whether a ledger holds it as an outcome, perhaps of an earlier version. It then
+            stays one if it can.
 
     Raises:
         NotAnAnswer: it is a chat completion without an answer.
@@ -279,62 +173,151 @@ def read_reply(body: bytes) -> Answered | Refused:
         reply = _decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ValueError(f"the reply is not a chat completion: {error}") from error
-    spent = _spent(reply)
+    usage = _object(reply.get("usage"))
+    spent = _spent(usage)
     served = _served(reply["model"]) if isinstance(reply.get("model"), str) else ""
     choices, failure = reply.get("choices"), reply.get("error")
     if choices is not None and not isinstance(choices, list):
         raise ValueError("the reply's `choices` is not an array")
     if not choices:
-        if is_filter(fields := error_of(body)):
-            return Refused(reason=_told(fields), usage=spent, served_model=served)
-        but = f" but an error: {_told(failure)}" if failure else ""
+        told = read_error(body)
+        if is_filter(told) or _prompt_filtered(reply):
+            return Refused(reason=_error_text(told.fields[0]), usage=spent, served_model=served)
+        but = f" but an error: {_error_text(failure)}" if failure else ""
         raise ValueError(f"the reply holds no choices{but}")
     each = [one if isinstance(one, dict) else {} for one in choices]
     choice = next((one for one in each if one.get("index") == 0), each[0])
     given = choice.get("finish_reason")
     reason = given if isinstance(given, str) else ""
+    kind = stop_kind(reason)
     failure = failure or choice.get("error")
     if failure:
-        raise NotAnAnswer("broken_off", f"{_broken_off(reason)}: {_told(failure)}")
-    message = choice.get("message")
+        raise NotAnAnswer("broken_off", f"{_broken_off(reason)}: {_error_text(failure)}")
+    message = choice.get("message") or choice.get("delta")
     if not isinstance(message, dict):
-        raise NotAnAnswer("no_answer", "the reply's choice holds no message")
-    text = _said(message)
+        if kind != "refusal":  # Gemini's compatible route leaves the message of those out
+            raise NotAnAnswer("no_answer", "the reply's choice holds no message")
+        message = {}
+    text = _message_text(message)
     try:
-        return outcome_of(text, reason, spent, served)
+        outcome = outcome_of(
+            text,
+            reason,
+            spent,
+            served,
+            beside=lambda: reasoned_beside(message, usage),
+            stored=stored,
+        )
     except NotAnAnswer as wrong:
         if text is not None or message.get("content") is None or not wrong.final:
             raise
         raise NotAnAnswer("malformed", "the reply's content holds no text") from wrong
+    if not stored and _is_empty(outcome) and _counts_nothing(usage):
+        raise NotAnAnswer("no_answer", "the reply holds no text and counts no tokens")
+    return outcome
 
 
 def outcome_of(
-    said: str | None, stop_reason: str, usage: Usage = _NO_USAGE, served: str = ""
+    given: str | None,
+    stop_reason: str,
+    usage: Usage = _NO_USAGE,
+    served: str = "",
+    *,
+    beside: Callable[[], bool] = lambda: False,
+    stored: bool = False,
 ) -> Answered | Refused:
     """Classify a message by its text and its stop reason.
 
     Args:
-        said: its text, reasoning included; None if it has no text of its own, "" if that is empty.
+        given: its text, reasoning included; None if it has no text of its own, "" if that is empty.
         stop_reason: as the server gave it; "" if it gave none.
         usage, served: copied into the outcome.
+        beside: whether the message shows reasoning apart from its text.
+        stored: see `read_reply`.
 
     Raises:
         NotAnAnswer: it is neither an answer nor a refusal.
     """
+    kind = stop_kind(stop_reason)
     reason = stop_reason if stop_reason in ("stop", "length") else one_line(stop_reason, 60)
-    if reason.lower() in _BROKEN_OFF:
+    if kind == "break" and not (stored and given):
         raise NotAnAnswer("broken_off", _broken_off(reason))
-    if reason == "content_filter":
-        return Refused(reason="content_filter", usage=usage, served_model=served)
-    text = without_thinking(said or "").strip()
-    if not text and said and _still_thinking(said) and not is_truncated(reason):
-        reason = "length"  # in spite of the server's reason: reasoning that does not end was cut
-    if text or is_truncated(reason) or (reason == "stop" and said is not None):
-        return Answered(text=text, stop_reason=reason or "stop", usage=usage, served_model=served)
-    raise NotAnAnswer("no_answer", f"the reply holds no text (finish reason: {reason or 'none'})")
+    parted = without_reasoning(given or "", cut=kind == "cut")
+    text = parted.text.strip()
+    reasoned = parted.reasoned or ((not text or kind == "cut") and beside())
+    if text:
+        return Answered(
+            text=text,
+            stop_reason=reason or "stop",
+            usage=usage,
+            served_model=served,
+            reasoned=reasoned,
+            unopened=parted.unopened,
+        )
+    if kind == "refusal":
+        return Refused(reason=stop_name(reason), usage=usage, served_model=served)
+    cut = kind == "cut" or not parted.ended  # a thought that does not end was cut
+    if cut or (kind in ("end", "none") and (reasoned or (kind == "end" and given is not None))):
+        return Answered(
+            text="",
+            stop_reason="length" if cut and kind != "cut" else reason or "stop",
+            usage=usage,
+            served_model=served,
+            reasoned=reasoned,
+            unopened=parted.unopened,
+        )
+    name = stop_name(reason)
+    raise NotAnAnswer(
+        f"stop_reason:{name}" if kind in ("unknown", "pause") else "no_answer",
+        f"the reply holds no text (finish reason: {reason or 'none'})",
+    )
 
 
-def _said(message: dict[str, Any]) -> str | None:
+def response_of(outcome: Answered | Refused) -> Answered | Refused:
+    """Return the outcome of a call for a response, which is graded.
+
+    Raises:
+        NotAnAnswer: it holds reasoning and no text: the absence of text shows no intent.
+    """
+    if isinstance(outcome, Answered) and outcome.reasoning_only:
+        raise NotAnAnswer(REASONING_ONLY, "the reply holds reasoning and no text")
+    return outcome
+
+
+def ends_unopened_thought(body: bytes) -> bool:
+    """Tell whether a stored reply ends a thought that no mark had opened."""
+    try:
+        outcome = read_reply(body, stored=True)
+    except ValueError:
+        return False
+    return isinstance(outcome, Answered) and outcome.unopened
+
+
+def _is_empty(outcome: Answered | Refused) -> bool:
+    return (
+        isinstance(outcome, Answered)
+        and not outcome.text
+        and not outcome.truncated
+        and not outcome.reasoned
+    )
+
+
+def _counts_nothing(usage: Mapping[str, Any]) -> bool:
+    """Tell whether a server counts that no token was read or written: no model wrote the reply."""
+    return usage.get("prompt_tokens") == 0 and usage.get("completion_tokens") == 0
+
+
+def _prompt_filtered(reply: Mapping[str, Any]) -> bool:
+    """Tell whether Azure says that its filter took the prompt."""
+    listed = reply.get("prompt_filter_results")
+    return any(
+        _object(verdict).get("filtered") is True
+        for item in (listed if isinstance(listed, list) else ())
+        for verdict in _object(_object(item).get("content_filter_results")).values()
+    )
+
+
+def _message_text(message: Mapping[str, Any]) -> str | None:
     """Return the text of a message: its content, or the refusal in its place; None if neither has a
     text.
     """
@@ -345,26 +328,20 @@ def _said(message: dict[str, Any]) -> str | None:
     if not isinstance(content, list):
         return content if isinstance(content, str) else None
     texts = [
-        part["text"]
+        text
         for part in content
-        if isinstance(part, dict)
-        and part.get("type") == "text"
-        and isinstance(part.get("text"), str)
+        if isinstance(part, dict) and not is_reasoning(part)
+        for name in ("text", "refusal")
+        if part.get("type") == name and isinstance(text := part.get(name), str)
     ]
     return "".join(texts) if texts else None
-
-
-def _still_thinking(text: str) -> bool:
-    """Tell whether the last word on thinking is that it begins."""
-    slashes = _TAG.findall(text)
-    return bool(slashes) and not slashes[-1]
 
 
 def _broken_off(reason: str) -> str:
     return f"the answer broke off (finish reason: {one_line(reason, 60) or 'none'})"
 
 
-def _told(error: Any) -> str:
+def _error_text(error: Any) -> str:
     """Return the text of an error, on one line."""
     message = error.get("message") if isinstance(error, dict) else error
     return one_line(str(message or "it says no more"))
@@ -383,6 +360,17 @@ class Unparsed(msgspec.Struct, frozen=True):
     """The message for the model when it is asked again."""
     text: str
     problem: str = ""
+
+
+def problem_of(answer: Answered) -> str:
+    """Return why an answer does not keep to the form that was asked for, as far as its reply tells:
+    the reason of a missing grade.
+    """
+    if answer.truncated:
+        return "truncated"
+    if answer.reasoning_only:
+        return REASONING_ONLY
+    return "unknown_mark" if unknown_mark(answer.text) else "unparsed"
 
 
 async def ask_until_parsed(
@@ -406,6 +394,8 @@ async def ask_until_parsed(
         outcome = await ask(call)
         if not isinstance(outcome, Answered):
             return outcome
+        if outcome.filtered:
+            return Refused(reason=outcome.stop_reason)
         parsed = parse(outcome)
         if not isinstance(parsed, Unparsed):
             return parsed

@@ -16,6 +16,7 @@ import msgspec
 
 from opensafeintent.calls.client import Asked, Client, ModelStopped, not_on_record
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.reasoning import unknown_mark, without_reasoning
 from opensafeintent.calls.recorded import ImportedResponse, RecordedResponse
 from opensafeintent.calls.records import (
     Answered,
@@ -25,10 +26,10 @@ from opensafeintent.calls.records import (
     Purpose,
     Refused,
     call_key,
-    is_truncated,
+    is_cut,
 )
-from opensafeintent.calls.replies import without_thinking
 from opensafeintent.calls.shutdown import for_each, side_by_side
+from opensafeintent.calls.stop_reasons import stop_kind
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import (
@@ -40,6 +41,7 @@ from opensafeintent.evaluation.pipeline import (
     Missing,
     ModelWork,
     Planned,
+    Refusal,
     ResponseKey,
     Task,
     generation_call,
@@ -339,9 +341,14 @@ def imported_rows(ledger: Ledger, dataset: Dataset) -> dict[str, list[ImportedRe
 
 
 def given_tasks(rows: Iterable[ImportedResponse], dataset: Dataset) -> list[Task]:
-    """Return the imported responses that a judge has to grade: those that did not come with both
-    grades.
+    """Return the imported responses of a model that a judge has to grade: those that did not come
+    with both grades.
     """
+    rows = list(rows)
+    opens_no_thought = any(
+        row.recorded.response is not None and without_reasoning(row.recorded.response).unopened
+        for row in rows
+    )
     return [
         Task(
             model=row.model,
@@ -349,7 +356,11 @@ def given_tasks(rows: Iterable[ImportedResponse], dataset: Dataset) -> list[Task
             variant=recorded.variant,
             epoch=recorded.epoch,
             prompt=dataset.by_id[recorded.set_id].wordings()[recorded.variant],
-            given=Given(text=recorded.response, stop_reason=recorded.stop_reason),
+            given=Given(
+                text=recorded.response,
+                stop_reason=recorded.stop_reason,
+                opens_no_thought=opens_no_thought,
+            ),
         )
         for row in rows
         for recorded in (row.recorded,)
@@ -396,8 +407,32 @@ def derive(
             results += _with_imported(imported.get(model, []), judged)
         else:
             in_order = (judged[task.key] for task in tasks[model])
-            results += [graded for graded in in_order if graded.missing_response != "not_made"]
+            made = [graded for graded in in_order if graded.missing_response != "not_made"]
+            results += _with_tries(model, made, manifest, dataset, ledger)
     return results
+
+
+def _with_tries(
+    model: str,
+    responses: Sequence[GradedResponse],
+    manifest: Manifest,
+    dataset: Dataset,
+    ledger: Ledger,
+) -> list[GradedResponse]:
+    """Return a model's responses, with a note on those that an attempt gave reasoning for and no
+    text.
+    """
+    keys = ledger.reasoning_only()
+    if not keys:
+        return list(responses)
+    plan, identity = manifest.plan(model), manifest.models[model].identity
+    noted: list[GradedResponse] = []
+    for response in responses:
+        prompt = dataset.by_id[response.set_id].wordings()[response.variant]
+        task = Task(**response.key._asdict(), prompt=prompt)
+        again = call_key(generation_call(task, plan), identity) in keys
+        noted.append(msgspec.structs.replace(response, reasoning_only=again))
+    return noted
 
 
 def judged_tasks(
@@ -462,8 +497,9 @@ def _from_import(row: ImportedResponse) -> GradedResponse:
         variant=recorded.variant,
         epoch=recorded.epoch,
         stop_reason=recorded.stop_reason,
-        truncated=is_truncated(recorded.stop_reason) and ("response", "") not in reasons,
+        truncated=is_cut(recorded.stop_reason) and ("response", "") not in reasons,
         refused=_refusal(recorded),
+        mark=unknown_mark(without_reasoning(recorded.response or "").text),
         missing_response=reasons.get(("response", ""), ""),
         grades={
             judge: JudgeGrades(
@@ -477,13 +513,15 @@ def _from_import(row: ImportedResponse) -> GradedResponse:
     )
 
 
-def _refusal(recorded: RecordedResponse) -> Literal["", "filter", "empty"]:
+def _refusal(recorded: RecordedResponse) -> Refusal:
     """Tell the refusals that take no judge, as in a response that we asked for ourselves."""
-    if recorded.stop_reason == "content_filter":
-        return "filter"
-    text = recorded.response
-    wordless = text is not None and not without_thinking(text).strip()
-    return "empty" if wordless and not is_truncated(recorded.stop_reason) else ""
+    kind, text = stop_kind(recorded.stop_reason), recorded.response
+    if text is None:
+        return "text_not_kept" if kind == "refusal" else ""
+    parted = without_reasoning(text)
+    if parted.text.strip() or parted.reasoned:
+        return ""
+    return {"refusal": "filter", "end": "empty", "none": "empty"}.get(kind, "")  # type: ignore[return-value]
 
 
 class ResponseText(msgspec.Struct, frozen=True):
@@ -554,7 +592,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             )
             if imported is None or imported.recorded.response is None:
                 return None
-            text = without_thinking(imported.recorded.response).strip()
+            text = without_reasoning(imported.recorded.response).text.strip()
             return ResponseText(text, imported.text_row)
         prompt = self._dataset.by_id[set_id].wordings()[variant]
         task = Task(model=model, set_id=set_id, variant=variant, epoch=epoch, prompt=prompt)
@@ -588,13 +626,17 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         """Yield the rows of imported responses, and the calls of those that a judge had to
         grade.
         """
-        rows = [
-            row
-            for row in self._ledger.imports.rows(self._dataset.hash)
-            if (row.model, row.recorded.set_id) == (model, set_id)
+        of_model = [
+            row for row in self._ledger.imports.rows(self._dataset.hash) if row.model == model
         ]
-        tasks = {(task.variant, task.epoch): task for task in given_tasks(rows, self._dataset)}
-        for row in rows:
+        tasks = {
+            (task.variant, task.epoch): task
+            for task in given_tasks(of_model, self._dataset)
+            if task.set_id == set_id
+        }
+        for row in of_model:
+            if row.recorded.set_id != set_id:
+                continue
             yield from (
                 TracedRow(
                     table="imported",

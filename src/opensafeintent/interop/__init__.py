@@ -6,7 +6,7 @@ This package decides which model answers for a name: our client's, or one that I
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +33,13 @@ def _other_providers() -> OtherProviders | None:
 
 
 def open_models(
-    names: Iterable[str], http: HttpSession, functions: Mapping[str, FunctionModel] | None = None
+    names: Iterable[str],
+    http: HttpSession,
+    functions: Mapping[str, FunctionModel] | None = None,
+    left_out: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, Model]:
-    """Return the model of each name; nothing is sent yet. `functions` are those of settings.
+    """Return the model of each name; nothing is sent yet. `functions` are those of settings;
+    `left_out` are fields that a model is known not to take.
 
     Raises:
         InputError: a name, a file or a variable is not usable, or a provider needs an extra that is
@@ -43,7 +47,7 @@ def open_models(
     """
     from opensafeintent.calls import models
 
-    return models.open_models(names, http, _other_providers(), functions or {})
+    return models.open_models(names, http, _other_providers(), functions or {}, left_out or {})
 
 
 def model_identity(name: str, functions: Mapping[str, FunctionModel] | None = None) -> str:

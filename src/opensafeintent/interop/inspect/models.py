@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from importlib.metadata import PackageNotFoundError, version
@@ -18,15 +18,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from opensafeintent.calls.http import (
-    ATTEMPT_SECONDS,
-    FATAL,
-    STRUCTURED,
-    HttpSession,
-    bounded_wait,
-    kind_of_error,
-)
+from opensafeintent.calls.http import ATTEMPT_SECONDS, HttpSession
 from opensafeintent.calls.models import Served
+from opensafeintent.calls.provider_errors import (
+    FATAL,
+    LIMITED,
+    REFUSING,
+    UNSUPPORTED_FIELD,
+    LeftOut,
+    ProviderError,
+    bounded_wait,
+    error_of,
+    is_filter,
+    kind_of_error,
+    stated_delay,
+)
 from opensafeintent.calls.providers import (
     FOREIGN,
     INSPECT_PROVIDERS,
@@ -37,7 +43,7 @@ from opensafeintent.calls.providers import (
     unknown_provider,
 )
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied, Sampling
-from opensafeintent.calls.replies import REFUSING, NotAnAnswer, is_filter, no_answer, read_reply
+from opensafeintent.calls.replies import NotAnAnswer, no_answer, read_reply
 from opensafeintent.calls.scripted import BASELINES
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import canonical_json
@@ -217,14 +223,15 @@ class InspectProviders:
         if provider not in (registered := _registered()):
             raise unknown_provider(name, registered)
 
-    def open(self, name: str, http: HttpSession) -> InspectModel:
-        """Return the model of a name; weights are not loaded yet.
+    def open(self, name: str, http: HttpSession, left_out: Collection[str] = ()) -> InspectModel:
+        """Return the model of a name, without the fields that it does not take; weights are not
+        loaded yet.
 
         Raises:
             InputError: see `check`; or a key or another variable is missing.
         """
         self.check(name)
-        return InspectModel(name, http)
+        return InspectModel(name, http, left_out)
 
 
 def _registered() -> list[str]:
@@ -312,24 +319,28 @@ def completion_of(output: ModelOutput, max_tokens: int | None = None) -> bytes:
             {"choices": [], "error": one_line(output.error or "the provider gave no answer")}
         )
     choice = output.choices[0]
-    stop = "length" if choice.stop_reason == "max_tokens" else choice.stop_reason
+    stop: str = choice.stop_reason
     usage = output.usage
-    thought = _reasoning(choice.message.content)
+    thoughts = _reasoning(choice.message.content)
     if (
         stop == "unknown" and usage and max_tokens
     ):  # a provider without a stop reason: an answer at the limit was cut, or one of its batch
         # was; a text of fewer bytes was not
-        text = f"{thought or ''}{choice.message.text}"
+        text = f"{''.join(thoughts)}{choice.message.text}"
         short = 0 < len(text.encode("utf-8", "replace")) < max_tokens
         stop = "length" if usage.output_tokens >= max_tokens and not short else "stop"
+    # without a count of tokens no model wrote the text: it is an error in other words
+    foreign = stop == "content_filter" and usage is None
     message = {
         "role": "assistant",
-        "content": _content(choice.message),
-        **({"reasoning_content": thought} if thought else {}),
+        "content": None if foreign else _content(choice.message),
+        **({"reasoning_content": "\n".join(thoughts) or "(hidden)"} if thoughts else {}),
     }
     body: dict[str, Any] = {
         "model": output.model,
-        "choices": [{"message": message, "finish_reason": stop}],
+        "choices": [
+            {"message": message, "finish_reason": _STOP_REASONS.get(stop, stop)},
+        ],
     }
     if usage is not None:
         cached = (usage.input_tokens_cache_read or 0) + (usage.input_tokens_cache_write or 0)
@@ -337,7 +348,15 @@ def completion_of(output: ModelOutput, max_tokens: int | None = None) -> bytes:
             "prompt_tokens": usage.input_tokens + cached,
             "completion_tokens": usage.output_tokens,
         }
+        if usage.reasoning_tokens:
+            body["usage"]["completion_tokens_details"] = {
+                "reasoning_tokens": usage.reasoning_tokens
+            }
     return canonical_json(body)
+
+
+_STOP_REASONS: dict[str, str | None] = {"max_tokens": "length", "unknown": None}
+"""Those of Inspect AI that chat completions name otherwise; `unknown` if the provider gave none."""
 
 
 def _content(message: ChatMessageAssistant) -> str | list[dict[str, str]] | None:
@@ -354,13 +373,12 @@ def _content(message: ChatMessageAssistant) -> str | list[dict[str, str]] | None
     return None if message.tool_calls else ""
 
 
-def _reasoning(content: Any) -> str:
+def _reasoning(content: Any) -> list[str]:
+    """Return the texts of a message's reasoning, each "" if its provider hides it."""
     from inspect_ai.model import ContentReasoning
 
     parts = content if isinstance(content, list) else []
-    return "\n".join(
-        part.text for part in parts if isinstance(part, ContentReasoning) and part.text
-    )
+    return [part.text or "" for part in parts if isinstance(part, ContentReasoning)]
 
 
 # A model
@@ -370,21 +388,26 @@ def _reasoning(content: Any) -> str:
 class InspectModel:
     """One model of one of Inspect AI's providers."""
 
-    def __init__(self, name: str, http: HttpSession) -> None:
+    def __init__(self, name: str, http: HttpSession, left_out: Collection[str] = ()) -> None:
         self.identity = name
-        self.notices: list[str] = []
+        self.left_out = LeftOut(left_out)
+        self._warnings: list[str] = []
         self._name = name.removeprefix(FOREIGN)
         self._provider = provider_of(name)
         in_process = self._provider in LOCAL_WEIGHTS
         self._http = http
         self._secrets = known_secrets()  # providers read many variables, and quote them in errors
         self._models: dict[bytes, Model] = {}
-        self._takes_schemas = True
         self._loading = asyncio.Lock()
         self._loads = loads_weights(name)
         pool = f"inspect/{self._name}" if self._loads else f"inspect/{self._pool()}"
         self.limiter = http.limiter(pool, _BATCH if in_process else None)
         self._connections = self.limiter.limit if in_process else _CONNECTIONS
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """The provider's warnings, and the fields that its requests are made without."""
+        return (*self._warnings, *self.left_out.lines(self.identity))
 
     def _pool(self) -> str:
         """Open the model without arguments, so that missing settings are reported at once; return
@@ -430,18 +453,32 @@ class InspectModel:
         """Make one request and return its result; nothing is raised but cancellation."""
         started = time.monotonic()
         model: Model | None = None
-        with_schema = bool(call.sampling.json_schema) and self._takes_schemas
+        settings: dict[str, Any] = {}
         try:
             with _warnings_to(self):
-                config = self._config(call.sampling)
+                settings = self._settings(call)
+                config = self._config(settings)
                 model = await self._model(call.sampling)
                 # in a task of its own: Inspect's notes about a call stay in that task's context
                 output = await asyncio.create_task(
                     model.generate(chat_messages(call), config=config, cache=False)
                 )
         except Exception as error:  # every provider raises its own client library's errors
+            status = _status(error)
+            sent = [_OUR_NAMES.get(name, name) for name in settings if name != "max_tokens"]
+            if status is None:  # not of the provider: of its client library, or of Inspect AI
+                sent = [name for name in sent if name in _OUR_NAMES.values()]
             failed = _failed_attempt(error, model, self._secrets, time.monotonic() - started)
-            return self._without_schemas(failed) if with_schema else failed
+            if (
+                isinstance(failed, Failure)
+                and not failed.retry
+                and self.left_out.refuse(call, status or 400, _error_in(error), sent)
+            ):
+                return Failure(
+                    kind=UNSUPPORTED_FIELD, error=failed.error, retry=True, seconds=failed.seconds
+                )
+            return failed
+        self.left_out.answered(call)
         seconds = time.monotonic() - started
         if complaint := complaint_in(output):
             return Failure(
@@ -458,35 +495,30 @@ class InspectModel:
             line = _plain_line(error, self._secrets)
             return Failure(kind="malformed", error=line, retry=True, body=body, seconds=seconds)
 
-    def _without_schemas(self, attempt: Attempt) -> Attempt:
-        """Ask without a schema from now on, if the provider does not support it."""
-        if (
-            not isinstance(attempt, Failure)
-            or attempt.retry
-            or not STRUCTURED.search(attempt.error)
-        ):
-            return attempt
-        if self._takes_schemas:
-            self._takes_schemas = False
-            self.notices.append(
-                f"{self.identity}: does not take structured output; it was asked without"
-            )
-        return Failure(
-            kind="unsupported_field", error=attempt.error, retry=True, seconds=attempt.seconds
-        )
-
-    def _config(self, sampling: Sampling) -> GenerateConfig:
-        from inspect_ai.model import GenerateConfig, ResponseSchema
+    def _settings(self, call: Call) -> dict[str, Any]:
+        """Return how a call is sampled, by Inspect AI's names, without what the model does not
+        take.
+        """
+        from inspect_ai.model import ResponseSchema
         from inspect_ai.util import JSONSchema
 
-        further = {
+        sampling, left_out = call.sampling, self.left_out.of(call)
+        settings = sampling_fields(sampling, self._provider)
+        if sampling.json_schema:
+            schema = JSONSchema.model_validate(sampling.json_schema)
+            settings[_SCHEMA] = ResponseSchema(name="reply", json_schema=schema, strict=True)
+        settings |= {
             name: value for name, value in sampling.extra.items() if name in _config_fields()
         }
-        if sampling.json_schema and self._takes_schemas:
-            schema = JSONSchema.model_validate(sampling.json_schema)
-            further = {
-                "response_schema": ResponseSchema(name="reply", json_schema=schema, strict=True)
-            } | further
+        return {
+            name: value
+            for name, value in settings.items()
+            if value is not None and _OUR_NAMES.get(name, name) not in left_out
+        }
+
+    def _config(self, settings: dict[str, Any]) -> GenerateConfig:
+        from inspect_ai.model import GenerateConfig
+
         ours = {
             "max_retries": 0,
             "max_connections": self._connections,
@@ -494,7 +526,12 @@ class InspectModel:
             "attempt_timeout": None if self._loads else int(ATTEMPT_SECONDS),
             "cache": False,
         }
-        return GenerateConfig(**(sampling_fields(sampling, self._provider) | further | ours))
+        return GenerateConfig(**(settings | ours))
+
+
+_SCHEMA = "response_schema"
+_OUR_NAMES = {_SCHEMA: "response_format"}
+"""Settings of Inspect AI that providers name otherwise."""
 
 
 async def _close(model: Model) -> None:
@@ -528,8 +565,8 @@ class _ToNotices(logging.Handler):
         model = _asking.get()
         if model is not None and record.levelno >= logging.WARNING:
             notice = f"{model.identity}: {one_line(model._secrets.scrub(record.getMessage()), 300)}"
-            if notice not in model.notices:
-                model.notices.append(notice)
+            if notice not in model._warnings:
+                model._warnings.append(notice)
 
 
 _handler = _ToNotices()
@@ -587,47 +624,61 @@ def _failed_attempt(
     cause: Any = (last and last.exception()) or error
     line = _plain_line(cause, secrets)
     status = _status(cause)
-    fields = _fields(cause)
-    if status in REFUSING and is_filter(fields):
-        refused = msgspec.json.encode({"error": {**fields, "message": line}}, enc_hook=str)
+    told = _error_in(cause)
+    if status in REFUSING and is_filter(told):
+        fields = {**told.fields[0], "message": line}
+        refused = msgspec.json.encode({"error": fields}, enc_hook=str)
         return Replied(Refused(reason=line), secrets.scrub_bytes(refused), seconds)
     text = line if status is None or str(status) in line else f"{status}: {line}"
     decision: object = model.api.should_retry(cause) if model else False
-    throttled = status == 429 or getattr(decision, "kind", "") == "rate_limit"
+    wait = getattr(decision, "retry_after", None)
+    after = bounded_wait(wait) if isinstance(wait, int | float) else stated_delay({}, told)
+    throttled = status in LIMITED or getattr(decision, "kind", "") == "rate_limit"
     if model and model.api.is_auth_failure(cause):
         kind = "unauthorized"
     elif status is not None:
-        kind = kind_of_error(status, line)
+        kind = kind_of_error(status, told, after)
     else:  # it could not be opened, or not with these settings; or any other error
         unusable = model is None or isinstance(cause, PrerequisiteError)
         kind = "unusable" if unusable else "provider"
     fatal = kind in (*FATAL, "unusable")
     if kind == "unauthorized" and (names := getattr(model and model.api, "api_key_vars", None)):
         text += f" (check {' or '.join(names)})"
-    after = getattr(decision, "retry_after", None)
     return Failure(
         kind="rate_limited" if throttled and not fatal else kind,
         error=text,
         retry=retry and not fatal,
         fatal=fatal,
         throttled=throttled and retry and not fatal,
-        retry_after=bounded_wait(after) if retry and isinstance(after, int | float) else None,
+        slow=isinstance(cause, TimeoutError),
+        retry_after=after if retry else None,
         seconds=seconds,
     )
 
 
-def _fields(error: BaseException) -> dict[str, Any]:
-    """Return the fields of the error that a provider sent, as its client library kept them."""
+def _error_in(error: BaseException) -> ProviderError:
+    """Return the error that a provider sent, as its client library kept it; Inspect AI wraps the
+    exceptions that it would have retried.
+    """
+    last = getattr(error, "last_attempt", None)
+    error = (last and last.exception()) or error
     body = getattr(error, "body", None)
-    details = body.get("error", body) if isinstance(body, dict) else None
-    fields = {name: getattr(error, name, None) for name in ("code", "type")}
-    return {name: value for name, value in fields.items() if isinstance(value, str | int)} | (
-        details if isinstance(details, dict) else {}
-    )
+    fields = {name: getattr(error, name, None) for name in ("code", "type", "param")}
+    told = {name: value for name, value in fields.items() if isinstance(value, str | int)}
+    details = body if isinstance(body, dict | list) else {}
+    if isinstance(details, dict) and "error" not in details:
+        details = {"error": {"message": str(error)[:_MOST_READ], **told, **details}}
+    return error_of(details)
+
+
+_MOST_READ = 2000
+"""Characters of an exception's text that are looked through."""
 
 
 def _status(error: BaseException) -> int | None:
     """Return the HTTP status that an error tells of, in the many ways of client libraries."""
+    last = getattr(error, "last_attempt", None)
+    error = (last and last.exception()) or error
     for holder in (error, error.__cause__):
         for name in ("status_code", "code", "status"):
             if isinstance(value := getattr(holder, name, None), int) and 100 <= value < 600:

@@ -1,0 +1,527 @@
+"""Errors of providers: a content filter's refusal, a failure that every call would meet, a limit
+that passes, a field that the model does not take.
+
+Codes and statuses decide, never prose: "your account was flagged" and "your prompt was flagged"
+differ in one word, and only one is a refusal. Prose may only make a call wait, or be made once
+without a field. `docs/what-providers-send.md` shows the tables of this module.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
+from math import isfinite
+from typing import Any, NamedTuple
+
+import msgspec
+
+from opensafeintent.calls.streams import NoStream, read_stream
+
+# An error
+# ------------------------------------------------------------------------------
+
+LONGEST_ERROR = 2**20
+"""Bytes; more of an error is neither read nor kept."""
+_MOST_READ = 2000
+"""Characters of each text of an error that are looked through."""
+_LEVELS = 4
+"""Of errors within errors: gateways quote the error of the server behind them."""
+_MOST_ERRORS = 16
+
+
+class ProviderError(NamedTuple):
+    """An error as a provider or a gateway sent it."""
+
+    fields: tuple[dict[str, Any], ...] = ({},)
+    """The fields of the error, then those of each error that it quotes."""
+    text: str = ""
+    """All of its texts."""
+
+    @property
+    def message(self) -> str:
+        """The message of the outermost error; "" if it has none."""
+        return str(self.fields[0].get("message") or "")
+
+    @property
+    def status(self) -> int | None:
+        """The HTTP status that the body gives, as some gateways do that answer with 200."""
+        codes = (self.fields[0].get(name) for name in ("code", "status", "status_code"))
+        return next((code for code in codes if isinstance(code, int) and 400 <= code < 600), None)
+
+    @property
+    def codes(self) -> set[str]:
+        """Every code and type in it, as `code_name` writes them."""
+        return {code_name(code) for fields in self.fields for code in _codes_in(fields)}
+
+
+def code_name(code: str | int) -> str:
+    """Return a code as the tables have it: in lower case, with `_`, without what follows a dot."""
+    return str(code)[:100].partition(".")[0].strip().lower().replace("-", "_").replace(" ", "_")
+
+
+def _codes_in(fields: Mapping[str, Any]) -> Iterator[str | int]:
+    details = fields.get("details")
+    nested = [
+        *(_inside(fields, name) for name in ("innererror", "inner_error", "metadata")),
+        *(
+            item
+            for item in (details if isinstance(details, list) else ())
+            if isinstance(item, dict)
+        ),
+    ]
+    for holder in (fields, *nested):
+        for name in ("code", "type", "status", "reason", "error_type", "error_code", "status_code"):
+            if isinstance(code := holder.get(name), str | int) and not isinstance(code, bool):
+                yield code
+
+
+def read_error(body: bytes) -> ProviderError:
+    """Read an error in any of the shapes that servers give it; without fields if it has none."""
+    if len(body) > LONGEST_ERROR:
+        return ProviderError()
+    found: list[dict[str, Any]] = []
+    with suppress(RecursionError, NoStream):
+        _collect(_json(body) or read_stream(body), found, _LEVELS)
+    texts = body[: 4 * _MOST_READ].decode("utf-8", "replace")
+    quoted = " ".join(str(fields.get("message"))[:_MOST_READ] for fields in found)
+    return ProviderError(tuple(found) or ({},), f"{texts} {quoted}")
+
+
+def error_of(data: Any) -> ProviderError:
+    """Return the error that some decoded fields are."""
+    return read_error(msgspec.json.encode(data, enc_hook=str))
+
+
+def _json(raw: bytes | str) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+        return None
+
+
+def _collect(data: Any, found: list[dict[str, Any]], levels: int) -> None:
+    """Add the errors in a value, the outermost first."""
+    if levels == 0 or len(found) >= _MOST_ERRORS:
+        return
+    if isinstance(data, list):
+        for item in data[:_MOST_ERRORS]:
+            _collect(item, found, levels - 1)
+    if not isinstance(data, dict):
+        return
+    error = data.get("error")
+    if isinstance(error, dict):
+        beside = {name: data[name] for name in ("code", "type", "status") if name in data}
+        fields = {name: value for name, value in beside.items() if name not in error} | error
+        if fields.get("type") == "error":  # Anthropic's word for the whole reply
+            del fields["type"]
+    else:
+        fields = dict(data)
+        if error and "message" not in fields:
+            fields["message"] = error if isinstance(error, str) else str(error)
+    detail = fields.get("detail")
+    if isinstance(detail, str) and "message" not in fields:
+        fields["message"] = detail
+    found.append(fields)
+    for name in ("base_resp", "errors"):
+        _collect(fields.get(name), found, levels - 1)
+    raw = _inside(fields, "metadata").get("raw")
+    for text in (fields.get("message"), fields.get("cause"), raw):
+        if isinstance(text, str) and (quoted := _quoted(text)) is not None:
+            _collect(quoted, found, levels - 1)
+
+
+def _quoted(text: str) -> Any:
+    """Return the JSON that a message quotes; None if it quotes none."""
+    start = re.search(r"[\[{]", text)
+    if start is None or len(text) > LONGEST_ERROR:
+        return None
+    end = max(text.rfind("}"), text.rfind("]")) + 1
+    return _json(text[start.start() : end])
+
+
+def _inside(holder: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = holder.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+# A content filter's
+# ------------------------------------------------------------------------------
+
+REFUSING = (400, 403, 422)
+"""HTTP statuses that a filter answers with; any other says first of all that something else is
+wrong.
+"""
+
+
+class Codes(NamedTuple):
+    """Codes of one meaning and one source, as `code_name` writes them."""
+
+    names: tuple[str, ...]
+    source: str
+
+
+FILTER_CODES = (
+    Codes(("content_filter",), "OpenAI, Azure, Moonshot, and those who answer as they do"),
+    Codes(("content_policy_violation",), "OpenAI, OpenRouter, LiteLLM"),
+    Codes(("moderation_blocked", "bio_policy", "cyber_policy"), "OpenAI"),
+    Codes(("responsibleaipolicyviolation",), "Azure, in innererror"),
+    Codes(("data_inspection_failed", "datainspectionfailed"), "DashScope"),
+    Codes(
+        (
+            "sensitivecontentdetected",
+            "inputtextsensitivecontentdetected",
+            "outputtextsensitivecontentdetected",
+            "inputtextriskdetection",
+            "outputtextriskdetection",
+            "contentsecuritydetectionerror",
+        ),
+        "Volcengine Ark, BytePlus ModelArk",
+    ),
+    Codes(("1301",), "Zhipu"),
+    Codes(("1026", "1027"), "MiniMax"),
+    Codes(("sensitive_words_detected", "prompt_blocked"), "One API, New API"),
+)
+"""Documented codes of content filters. A code has to match in full: Azure's `content_filter_error`
+says that the filter was *not* applied.
+"""
+
+_FILTERS = frozenset(name for codes in FILTER_CODES for name in codes.names)
+
+
+def is_filter(error: ProviderError) -> bool:
+    """Tell whether an error says, in a documented field, that a content filter refused the request
+    or its answer.
+    """
+    if error.status is not None and error.status not in REFUSING:
+        return False
+    return any(map(_says_filter, error.fields))
+
+
+def _says_filter(fields: Mapping[str, Any]) -> bool:
+    metadata = _inside(fields, "metadata")
+    inner = [  # Azure's details, directly or as LiteLLM passes them on
+        _inside(holder, name)
+        for holder in (fields, _inside(fields, "provider_specific_fields"))
+        for name in ("innererror", "inner_error")
+    ]
+    codes = [
+        *(holder.get(name) for holder in (fields, *inner) for name in ("code", "type")),
+        fields.get("status_code"),
+        metadata.get("error_type"),
+    ]
+    if any(code_name(code) in _FILTERS for code in codes if isinstance(code, str | int)):
+        return True
+    reasons = metadata.get("reasons")
+    moderated = isinstance(reasons, list) and all(isinstance(text, str) for text in reasons)
+    if isinstance(metadata.get("flagged_input"), str) or (reasons and moderated):
+        return True  # OpenRouter's moderation
+    results = (
+        _inside(holder, name)
+        for holder in inner
+        for name in ("content_filter_result", "content_filter_results")
+    )
+    return any(
+        isinstance(verdict, dict) and verdict.get("filtered") is True
+        for result in results
+        for verdict in result.values()
+    )
+
+
+# Kinds of failure
+# ------------------------------------------------------------------------------
+
+FATAL_CODES: dict[str, tuple[Codes, ...]] = {
+    "unauthorized": (
+        Codes(("invalid_api_key", "incorrect_api_key", "account_deactivated"), "OpenAI, Groq"),
+        Codes(("access_terminated", "organization_restricted"), "OpenAI, Groq"),
+        Codes(("unsupported_country_region_territory",), "OpenAI"),
+        Codes(("authentication_error", "permission_error"), "Anthropic"),
+        Codes(("unauthenticated", "api_key_invalid", "service_disabled"), "Gemini"),
+        Codes(("incorrect_api_key_error", "invalid_authentication_error"), "Moonshot"),
+        Codes(("invalidapikey", "authenticationerror"), "DashScope, Volcengine Ark"),
+        Codes(("1000", "1001", "1002", "1003", "1004", "2049"), "Zhipu, MiniMax"),
+    ),
+    "no_credit": (
+        Codes(("insufficient_quota", "billing_hard_limit_reached", "billing_not_active"), "OpenAI"),
+        Codes(
+            (
+                "credit_balance_exhausted",
+                "organization_spend_limit_exceeded",
+                "project_spend_limit_exceeded",
+                "organization_usage_limit_exceeded",
+            ),
+            "OpenAI",
+        ),
+        Codes(("billing_error",), "Anthropic"),
+        Codes(("exceeded_current_quota_error",), "Moonshot"),
+        Codes(("insufficient_balance", "insufficient_balance_error", "1008"), "MiniMax, gateways"),
+        Codes(("1110", "1111", "1112", "1113", "1121", "1309", "1310"), "Zhipu"),
+        Codes(("arrearage", "accountoverdueerror", "serviceoverdue"), "DashScope, Volcengine Ark"),
+        Codes(("usage_limit_reached",), "gateways"),
+    ),
+    "unknown_model": (
+        Codes(("model_not_found", "model_decommissioned", "model_terms_required"), "OpenAI, Groq"),
+        Codes(("model_not_available", "invalid_model", "unknown_model"), "gateways"),
+        Codes(("deploymentnotfound", "modelnotfound", "modelnotopen"), "Azure, Volcengine Ark"),
+        Codes(("invalidendpointormodel", "1211", "1311"), "Volcengine Ark, Zhipu"),
+    ),
+}
+"""Codes that every further call to the model would meet, by the kind of failure."""
+
+WAITING_CODES = (
+    Codes(("in_flight_budget_exhausted",), "OpenRouter, with status 402"),
+    Codes(("request_quota_exceeded", "token_quota_exceeded", "queue_exceeded"), "Cerebras"),
+    Codes(("rate_limit_error", "overloaded_error"), "Anthropic, its compatible route as well"),
+    Codes(("rate_limit_daily", "rate_limit_exceeded", "rate_limited"), "gateways, Mistral"),
+)
+"""Codes of limits that pass, whatever the status."""
+
+FATAL = tuple(FATAL_CODES)
+"""Kinds that every further call to the model would meet."""
+
+_FATAL_KINDS = {
+    name: kind for kind, table in FATAL_CODES.items() for codes in table for name in codes.names
+}
+_WAITING = frozenset(name for codes in WAITING_CODES for name in codes.names)
+
+LIMITED = (429, 498, 529)
+"""Statuses of limits and of missing capacity, which are waited out: 498 is Groq's, 529
+Anthropic's.
+"""
+_WAITABLE = (*LIMITED, 402, 403)
+"""Statuses that say no more than a wait if the error states one."""
+_TOO_LARGE = 413
+"""A single request beyond the limit: no wait makes it smaller."""
+_TRANSIENT = (408, 409, 425)
+
+
+def kind_of_error(status: int, error: ProviderError, delay: float | None = None) -> str:
+    """Return the kind of failure that an error is, if no filter's field explains it.
+
+    Args:
+        status: the HTTP status.
+        error: the error in the reply.
+        delay: the wait that it states, in seconds; see `stated_delay`.
+    """
+    codes = error.codes
+    if delay is not None and status in _WAITABLE:
+        return "rate_limited"
+    kinds = {_FATAL_KINDS[code] for code in codes if code in _FATAL_KINDS}
+    if kinds:
+        return next(kind for kind in FATAL_CODES if kind in kinds)
+    if codes & _WAITING and status != _TOO_LARGE:
+        return "rate_limited"
+    match status:
+        case 401:
+            return "unauthorized"
+        case 402:
+            return "no_credit"
+        case 403:
+            return "forbidden"
+        case 404:
+            return "unknown_model"
+        case _ if status in LIMITED:
+            return "rate_limited"
+        case _:
+            return "server" if status in _TRANSIENT or status >= 500 else "rejected"
+
+
+# The wait that an error states
+# ------------------------------------------------------------------------------
+
+_LONGEST_WAIT = 300.0
+"""Seconds; a provider that asks for a longer wait gets this one, again and again."""
+_IN_PROSE = re.compile(
+    r"\b(?:try again|retry|retrying|wait)\b[^.\d\n]{0,30}"
+    r"(?P<span>(?:\d{1,9}(?:\.\d{1,12})?\s*(?:ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?"
+    r"|h|hours?)\b\s*|\d{1,6}(?:h|m)(?=\d))+)",
+    re.IGNORECASE,
+)
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|milli|[smh])", re.IGNORECASE)
+_UNITS = {"ms": 0.001, "milli": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def bounded_wait(seconds: float) -> float | None:
+    """Return the wait for a provider that requests so many seconds; None if it names no number."""
+    return min(max(seconds, 0.0), _LONGEST_WAIT) if isfinite(seconds) else None
+
+
+def stated_delay(headers: Mapping[str, str], error: ProviderError) -> float | None:
+    """Return the wait that a reply asks for, in seconds; None if it states none.
+
+    It is in a header, in Google's `RetryInfo`, or in a sentence ("try again in 1m30s").
+    """
+    with suppress(ValueError):
+        return bounded_wait(float(headers.get("retry-after-ms", "")) / 1000)
+    if (wait := _seconds(headers.get("Retry-After"))) is not None:
+        return wait
+    for fields in error.fields:
+        details = fields.get("details")
+        for detail in details if isinstance(details, list) else ():
+            delay = detail.get("retryDelay") if isinstance(detail, dict) else None
+            if isinstance(delay, str) and (wait := _duration(delay[:50])) is not None:
+                return wait
+    match = _IN_PROSE.search(error.text)
+    return _duration(match["span"]) if match else None
+
+
+def _duration(text: str) -> float | None:
+    parts = _PART.findall(text)
+    if not parts:
+        return None
+    return bounded_wait(sum(float(number) * _UNITS[unit.lower()] for number, unit in parts))
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """Read `Retry-After`: seconds, or a date. None if it is neither."""
+    if not retry_after or len(retry_after) > 100:
+        return None
+    with suppress(ValueError):
+        return bounded_wait(float(retry_after))
+    try:
+        return bounded_wait(parsedate_to_datetime(retry_after).timestamp() - time.time())
+    except (
+        ValueError,
+        OverflowError,
+        TypeError,
+        IndexError,
+    ):  # a hostile date has impossible years and zones
+        return None
+
+
+# A field that the model does not take
+# ------------------------------------------------------------------------------
+
+_NOT_TAKEN = (400, 422)
+_LIMIT_FIELDS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+"""The two names of the token limit."""
+_SYNONYMS = {
+    "response_format": re.compile(
+        r"(response|output)_(format|schema|config)|json_schema|structured.outputs?", re.IGNORECASE
+    )
+}
+"""Servers without structured output say so in many ways."""
+_UNSUPPORTED = re.compile(
+    r"(un|not )support|does(n't| not) (support|take)|deprecat|not permitted|not allowed|unknown"
+    r"|unrecogni[sz]ed|unexpected|instead|extra_forbidden|incompatible",
+    re.IGNORECASE,
+)
+"""Words beside a token limit that is not taken. An error about the length of a prompt names it
+too.
+"""
+
+
+UNSUPPORTED_FIELD = "unsupported_field"
+"""Kind of a failure after which a call is made again without a field."""
+
+
+class LeftOut:
+    """The fields that a model does not take: each is left out of one request first, and of all
+    others once that was answered.
+
+    Args:
+        known: fields that an earlier run found out about.
+    """
+
+    def __init__(self, known: Collection[str] = ()) -> None:
+        self.fields = set(known)
+        self._tried: dict[int, tuple[object, set[str]]] = {}
+        """By the identity of a call in progress, that call and the fields that it lacks."""
+
+    def of(self, call: object) -> set[str]:
+        """Return the fields to leave out of a call."""
+        return self.fields | self._tried_without(call)
+
+    def refuse(
+        self, call: object, status: int, error: ProviderError, sent: Collection[str]
+    ) -> bool:
+        """Note an error, and return whether the call is to be made again without a field.
+
+        Args:
+            call: the call.
+            status: the HTTP status of the error.
+            error: the error.
+            sent: the optional fields of the request.
+        """
+        if status not in _NOT_TAKEN:
+            return False
+        field = _named_field(error, sent)
+        if field is None:
+            self._tried.pop(id(call), None)
+            return False
+        self._tried[id(call)] = (call, self._tried_without(call) | {field})
+        return True
+
+    def answered(self, call: object) -> None:
+        """Note that a call was answered: what it was made without is not taken."""
+        self.fields |= self._tried_without(call)
+        self._tried.pop(id(call), None)
+
+    def _tried_without(self, call: object) -> set[str]:
+        _, fields = self._tried.get(id(call), (None, set[str]()))
+        return fields
+
+    def lines(self, model: str) -> list[str]:
+        """Return the settings that a model was asked without, a line each."""
+        return [
+            f"{model}: does not take {field}; it was asked without"
+            for field in really_left_out(self.fields)
+        ]
+
+    def limit_field(self, call: object, usual: str) -> str | None:
+        """Return the name of the token limit in a request; None if the model takes neither."""
+        left_out = self.of(call)
+        names = (usual, _LIMIT_FIELDS[usual])
+        return next((name for name in names if name not in left_out), None)
+
+
+def really_left_out(fields: Collection[str]) -> list[str]:
+    """Return the settings that a model was asked without. A token limit under its other name is
+    none of them.
+    """
+    return sorted(
+        field for field in fields if field not in _LIMIT_FIELDS or _LIMIT_FIELDS[field] in fields
+    )
+
+
+def _named_field(error: ProviderError, sent: Collection[str]) -> str | None:
+    """Return the field of a request that an error names, by its fields or in its text."""
+    by_name = {_plain(name): name for name in sent}
+    for place in _places(error):
+        for part in re.split(r"[^\w-]+", place):
+            if (field := by_name.get(_plain(part))) is not None:
+                return field
+    for field in sent:
+        if field in _LIMIT_FIELDS and not _UNSUPPORTED.search(error.text):
+            continue
+        words = re.escape(_plain(field))
+        synonyms = _SYNONYMS.get(field)
+        if re.search(rf"(?<![a-z0-9]){words}(?![a-z0-9])", _plain(error.text, "")) or (
+            synonyms and synonyms.search(error.text)
+        ):
+            return field
+    return None
+
+
+def _plain(name: str, separator: str = "") -> str:
+    return name.replace("_", "").replace("-", separator).lower()
+
+
+def _places(error: ProviderError) -> Iterator[str]:
+    """Yield the texts in which an error names a field."""
+    for fields in error.fields:
+        for name in ("param", "parameter"):
+            if isinstance(place := fields.get(name), str):
+                yield place[:200]
+        for listed in (fields.get("detail"), fields.get("message"), fields.get("details")):
+            for item in listed if isinstance(listed, list) else ():
+                if not isinstance(item, dict):
+                    continue
+                location = item.get("loc")
+                if isinstance(location, list | tuple) and "messages" not in location:
+                    yield " ".join(map(str, location[:8]))
+                if isinstance(place := item.get("field"), str):
+                    yield place[:200]
