@@ -21,9 +21,12 @@ import opensafeintent
 from calls.support import answered, failed, written
 from endtoend import osi, some_sets
 from opensafeintent.calls.ledger import Ledger, merge
+from opensafeintent.calls.records import Answered
 
 READ_ONCE = (
     "SELECT DISTINCT model FROM calls",  # who has ever answered: as a run is taken up again
+    "SELECT DISTINCT key FROM calls",  # whose attempts held reasoning alone: failed ones only
+    "SELECT response FROM calls WHERE model",  # how a model thinks, if a limit cut a reply of its
     "SELECT count(*) FROM calls",  # how many rows there are
     "SELECT created FROM calls UNION",  # when the newest row was written: it dates an export
     "SELECT 1 FROM calls LIMIT 1",  # from here on the state of the file is read: one row is read
@@ -79,6 +82,8 @@ def _ledgers(folder: Path) -> None:
         assert len(ledger.find_all(keys)) == 9
         assert ledger.request(1)[0] == entries[0].call.messages
         assert ledger.last_failure(b"none") is None
+        cut = Answered(text="A plan", stop_reason="length")
+        assert ledger.settled("m", "generate", cut) == cut
 
 
 def _run(folder: Path) -> None:

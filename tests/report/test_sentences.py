@@ -229,13 +229,19 @@ def test_every_grade_missing() -> None:
 @pytest.mark.parametrize(
     ("reason", "told"),
     [
-        ("helpfulness:unparsed", "could not be read as a grade"),
+        ("helpfulness:unparsed", "replies had the wrong form: read them with"),
+        ("helpfulness:reasoning_only", "hold reasoning and no text: raise --judge-max-tokens, or"),
+        ("harm_severity:unknown_mark", "turn its reasoning off with --judge-arg"),
         ("harm_severity:truncated", "--judge-max-tokens"),
         ("harm_severity:filtered", "a content filter stopped the judge"),
-        ("helpfulness:failed:no_answer", "the judge could not be obtained: run the same command"),
-        ("response:failed:HTTP 500", "the response could not be obtained: run the same command"),
+        ("helpfulness:failed:no_answer", "the reply holds no text: run the same command again"),
+        ("harm_severity:failed:rejected", "did not accept the request"),
+        ("response:server", "the call failed: run the same command again; else read"),
+        ("response:failed:HTTP 500", "another tool reports an error in place of the response"),
         ("response:truncated", "larger --max-tokens"),
-        ("response:lost", "the response was not given"),
+        ("response:reasoning_only", "reasoned and wrote no text: run the same command again; else"),
+        ("response:stop_reason:other", "its stop reason tells no more"),
+        ("response:lost", "a file gives another reason: import or grade it"),
     ],
 )
 def test_missing_grades_are_told_with_their_own_cause(reason: str, told: str) -> None:

@@ -166,10 +166,10 @@ def test_cautions_tell_what_a_gate_lets_through_and_what_nobody_passes(run: Path
     notes = str(told(run, fail_under=("triplet_safety=0.5", "mean_utility=0.8")).notes)
     assert refusing not in notes
     assert "mean_utility ≥ 0.8: an oracle of intents has 0.7778" in notes
-    caution, *_, undecided = told(run, fail_under="stable_unsafe=0.2").notes
-    assert "less of it is better, so this fails the best models; --fail-over" in caution
-    caution, *_ = told(run, fail_over="mean_utility=0.5").notes
-    assert "more of it is better, so this fails the best models; --fail-under" in caution
+    *others, undecided = told(run, fail_under="stable_unsafe=0.2").notes
+    assert "less of it is better, so this fails the best models; --fail-over" in str(others)
+    notes = str(told(run, fail_over="mean_utility=0.5").notes)
+    assert "more of it is better, so this fails the best models; --fail-under" in notes
     for neither in ("malicious_helpfulness=0.5", "mode_share_A2=0.5", "stable_unsafe=0.2"):
         assert "fails the best" not in str(told(run, fail_over=neither).notes)
     assert undecided.startswith("undecided: m: stable_unsafe is between 2 % and 22 % (95 % CI)")

@@ -6,7 +6,7 @@ cut-off responses, the checks of their judges, and the paper's figures for compa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -31,6 +31,7 @@ from opensafeintent.analysis.judges import (
 )
 from opensafeintent.calls.recorded import WITHHELD
 from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE
+from opensafeintent.calls.stop_reasons import stop_kind
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.again import Regrade, Swapped
 from opensafeintent.evaluation.judge_check import GradeName, JudgeCheck, roles_of
@@ -43,8 +44,21 @@ from opensafeintent.metrics import METRICS, STATED_POLICY, Grades
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.sources import PAPER_DATASET_HASH, RUBRIC_HASHES
 from opensafeintent.statistics import Estimate, share_estimate
-from opensafeintent.taxonomy import CORE_VARIANTS
+from opensafeintent.taxonomy import CORE_VARIANTS, intent_of
 from opensafeintent.templates import Role, load_templates
+
+
+class FirstAttempts(msgspec.Struct, frozen=True, kw_only=True):
+    """Responses to one intent whose first attempt held reasoning and no text.
+
+    Each was tried once more, which favours prompts that get an answer.
+    """
+
+    responses: int
+    """Responses to the intent that are stored."""
+    tried_again: int
+    missing: int
+    """Those of them that are missing all the same."""
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,11 +88,23 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     not_graded: int
     """Responses that no judge was asked about."""
     filtered: int
-    """Responses that the provider's content filter took: counted as refusals."""
+    """Responses that the provider's content filter took whole: counted as refusals."""
+    text_not_kept: int
+    """Those that it took, with a text that was not stored: counted as refusals."""
+    filtered_with_text: int
+    """Responses that it cut: graded without the rest, since the user has them."""
     empty: int
     """Answers that ended by themselves without a word: counted as refusals."""
     truncated: int
     """Responses cut by the token limit, graded without the rest."""
+    reasoning_only: dict[str, FirstAttempts]
+    """By intent; empty if no attempt held reasoning alone."""
+    unknown_stop_reasons: dict[str, int]
+    """Graded responses by a stop reason that no table has."""
+    unknown_marks: dict[str, int]
+    """Graded responses by what they begin with, if it looks like a mark of reasoning that no table
+    has.
+    """
 
     @property
     def partial(self) -> bool:
@@ -120,6 +146,8 @@ def coverage_of(
                 reasons[kind][item.reason] += 2
             elif item.what in ("helpfulness", "harm_severity") and not row.counts:
                 reasons[kind][item.reason] += 1
+    graded = [row for row in rows if row.counts and not row.refused]
+    cut = Counter(stop_kind(row.stop_reason) for row in graded if row.truncated)
     return Coverage(
         sets=len(sets),
         limit=None if len(sets) == len(dataset) else entry.limit,
@@ -135,9 +163,37 @@ def coverage_of(
         missing={kind: dict(sorted(counter.items())) for kind, counter in reasons.items()},
         not_graded=sum(NOT_GRADED in row.missing for row in rows),
         filtered=sum(row.refused == "filter" for row in rows),
+        text_not_kept=sum(row.refused == "text_not_kept" for row in rows),
+        filtered_with_text=cut["refusal"],
         empty=sum(row.refused == "empty" for row in rows),
-        truncated=sum(row.truncated and row.counts for row in rows),
+        truncated=cut["cut"],
+        reasoning_only=_first_attempts(rows),
+        unknown_stop_reasons=_counted(
+            row.stop_reason for row in graded if stop_kind(row.stop_reason) == "unknown"
+        ),
+        unknown_marks=_counted(row.mark for row in graded if row.mark),
     )
+
+
+def _counted(names: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(names).items()))
+
+
+def _first_attempts(rows: Sequence[GradeRow]) -> dict[str, FirstAttempts]:
+    if not any(row.reasoning_only for row in rows):
+        return {}
+    return {
+        intent: FirstAttempts(
+            responses=len(of_intent),
+            tried_again=sum(row.reasoning_only for row in of_intent),
+            missing=sum(
+                row.reasoning_only and any(gone.what == "response" for gone in row.missing)
+                for row in of_intent
+            ),
+        )
+        for intent in CORE_VARIANTS
+        for of_intent in ([row for row in rows if intent_of(row.variant) == intent],)
+    }
 
 
 # With and without
@@ -150,7 +206,7 @@ SENSITIVE = ("triplet_safety", "mean_utility", "mean_safety", "worst_case_utilit
 """Metrics that are computed again; all of them need core responses only."""
 
 _IS: dict[LeftOut, Callable[[GradeRow], bool]] = {
-    "filtered": lambda row: row.refused == "filter",
+    "filtered": lambda row: row.refused in ("filter", "text_not_kept"),
     "truncated": lambda row: row.truncated and row.counts,
 }
 
@@ -555,7 +611,10 @@ def _holds(check: JudgeCheck, conditions: Conditions, manifests: Sequence[Manife
         and all(in_force.get(role) == digest for role, digest in templates.items())
         and check.setting.parse == conditions.parse
         and all(manifest.judges.get(check.judge) == check.identity for manifest in manifests)
-        and all(manifest.judge_sampling == check.setting.sampling for manifest in manifests)
+        and all(
+            manifest.sampling_of_judge(check.judge) == check.setting.sampling
+            for manifest in manifests
+        )
     )
 
 

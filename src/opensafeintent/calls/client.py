@@ -10,7 +10,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple, Protocol, TextIO
 
@@ -20,7 +20,7 @@ from opensafeintent.calls.costs import Prices
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import Entry
 from opensafeintent.calls.limiter import Limiter
-from opensafeintent.calls.provider_errors import UNSUPPORTED_FIELD
+from opensafeintent.calls.provider_errors import UNSUPPORTED_FIELD, really_left_out
 from opensafeintent.calls.records import (
     Answered,
     Attempt,
@@ -153,6 +153,10 @@ class Model(Protocol):
     def notices(self) -> Sequence[str]:
         """Notes on its requests for a reader of the results."""
 
+    @property
+    def left_out(self) -> Collection[str]:
+        """Fields of a request that it turned out not to take."""
+
     async def attempt(self, call: Call) -> Attempt:
         """Try once."""
 
@@ -191,6 +195,8 @@ class Client:
         self._made: set[bytes] = set()
         self._answered: set[str] = set()
         self._failures_in_a_row: dict[str, int] = dict.fromkeys(models, 0)
+        self.left_out_elsewhere: dict[str, set[str]] = {}
+        """By model, fields that others found out that it does not take."""
         self._replied_at: dict[str, float] = {}
         """When a model last replied, by `time.monotonic`."""
 
@@ -243,7 +249,27 @@ class Client:
         """Notes on the models' requests for a reader of the results."""
         models = [model for model in self._models.values() if not isinstance(model, str)]
         limited = dict.fromkeys(model.limiter.notice for model in models if model.limiter.notice)
-        return [*limited, *(notice for model in models for notice in model.notices)]
+        return [
+            *limited,
+            *(notice for model in models for notice in model.notices),
+            *(
+                f"{name}: does not take {field}; it was asked without"
+                for name, fields in self.left_out.items()
+                for field in really_left_out(fields)
+            ),
+        ]
+
+    @property
+    def left_out(self) -> dict[str, set[str]]:
+        """By model, the fields of a request that it turned out not to take; without those that take
+        everything.
+        """
+        found = {
+            name: {*model.left_out, *self.left_out_elsewhere.get(name, ())}
+            for name, model in self._models.items()
+            if not isinstance(model, str)
+        }
+        return {name: fields for name, fields in found.items() if fields}
 
     def stop_silent_models(self) -> None:
         """Count as stopped every model that was asked and never once replied."""

@@ -189,9 +189,10 @@ class ChatModel:
         self, name: str, endpoint: Endpoint, http: HttpSession, left_out: Collection[str] = ()
     ) -> None:
         self.identity = name
+        self.notices: Sequence[str] = ()
         local = endpoint.local or is_loopback(endpoint.base_url)
         self.limiter = http.limiter(endpoint.base_url, start=FEW if local else START)
-        self.left_out = LeftOut(left_out)
+        self._left_out = LeftOut(left_out)
         self._endpoint = endpoint
         self._http = http
         self._url = f"{endpoint.base_url}/chat/completions"
@@ -209,9 +210,9 @@ class ChatModel:
                 self._headers |= proxy.headers
 
     @property
-    def notices(self) -> Sequence[str]:
-        """The fields that its requests are made without, a line each."""
-        return self.left_out.lines(self.identity)
+    def left_out(self) -> Collection[str]:
+        """Fields of a request that it turned out not to take."""
+        return self._left_out.fields
 
     async def attempt(self, call: Call) -> Attempt:
         """Make one request and return its result; nothing is raised but cancellation."""
@@ -269,16 +270,16 @@ class ChatModel:
         try:
             outcome = read_reply(reply)
         except NotAnAnswer as error:
-            self.left_out.answered(call)
+            self._left_out.answered(call)
             return no_answer(error, reply, seconds)
         except ValueError as error:
             return self._unreadable(call, fields, reply, str(error), seconds)
-        self.left_out.answered(call)
+        self._left_out.answered(call)
         return Replied(outcome, reply, seconds)
 
     def _fields(self, call: Call) -> dict[str, Any]:
         """Return the body of a request, without the fields that the model does not take."""
-        sampling, left_out = call.sampling, self.left_out.of(call)
+        sampling, left_out = call.sampling, self._left_out.of(call)
         structured = {
             "type": "json_schema",
             "json_schema": {"name": "reply", "strict": True, "schema": sampling.json_schema},
@@ -288,7 +289,7 @@ class ChatModel:
             "reasoning_effort": sampling.reasoning_effort,
             "response_format": structured if sampling.json_schema else None,
         }
-        limit = self.left_out.limit_field(call, self._endpoint.limit_field)
+        limit = self._left_out.limit_field(call, self._endpoint.limit_field)
         if limit is not None:
             optional[limit] = sampling.max_tokens
         taken = {name: value for name, value in optional.items() if value is not None}
@@ -332,7 +333,7 @@ class ChatModel:
         if status in REFUSING and is_filter(error):
             return Replied(Refused(reason=one_line(message)), reply, seconds)
         delay = stated_delay(headers, error)
-        refused = self.left_out.refuse(call, status, error, fields.keys() - _ASKED)
+        refused = self._left_out.refuse(call, status, error, fields.keys() - _ASKED)
         kind = UNSUPPORTED_FIELD if refused else kind_of_error(status, error, delay)
         retry = kind in _RETRIED
         return Failure(

@@ -31,7 +31,7 @@ from opensafeintent.calls.ledger_file import (
     unpack,
 )
 from opensafeintent.calls.recorded import Imports
-from opensafeintent.calls.records import Answered, Purpose, Refused, Usage
+from opensafeintent.calls.records import Answered, Failure, Purpose, Refused, Usage
 from opensafeintent.calls.replies import (
     REASONING_ONLY,
     REPLIED,
@@ -146,6 +146,10 @@ class Ledger:
         """Outcomes that are not stored yet."""
         self._no_outcome: dict[bytes, str] = {}
         """By key of a stored reply that is none by today's rules, the failure that it is."""
+        self._reasoning_only: set[bytes] = set()
+        """Keys of the attempts that held reasoning alone, as far as this process met them: they may
+        not be stored yet.
+        """
         self._opens_no_thought: dict[str, bool] = {}
         """By model, whether a reply of its ends a thought that no mark opened."""
         self._texts = Texts()
@@ -259,6 +263,7 @@ class Ledger:
                     settled = self.settled(model, purpose, _stored_outcome(*content))
                     if isinstance(settled, NotAnAnswer):
                         self._no_outcome[key] = f"{settled.kind}: {settled}"
+                        self._note_kind(key, settled.kind)
                     else:
                         located[key] = Located(row, settled)
         return located
@@ -308,14 +313,16 @@ class Ledger:
 
     def reasoning_only(self) -> set[bytes]:
         """Return the keys of the calls with an attempt that held reasoning and no text."""
-        start = f"{REASONING_ONLY}: "
         with reading(self.path):
             rows = self._reader.execute(
                 "SELECT DISTINCT key FROM calls WHERE status = 'failed' AND error GLOB ?",
-                (f"{start}*",),
+                (f"{REASONING_ONLY}: *",),
             )
-            stored = {typed(key, bytes) for (key,) in rows}
-        return stored | {key for key, why in self._no_outcome.items() if why.startswith(start)}
+            return self._reasoning_only | {typed(key, bytes) for (key,) in rows}
+
+    def _note_kind(self, key: bytes, kind: str) -> None:
+        if kind == REASONING_ONLY:
+            self._reasoning_only.add(key)
 
     def answering_models(self) -> set[str]:
         """Return the names of the models that have replied at least once: an answer, a refusal, or
@@ -385,6 +392,8 @@ class Ledger:
             raise RuntimeError("the ledger is open for reading only")
         if (outcome := entry.outcome) is not None:
             self._pending[entry.key] = outcome
+        if isinstance(entry.attempt, Failure):
+            self._note_kind(entry.key, entry.attempt.kind)
         if (failure := self._no_outcome.pop(entry.key, "")) != "":
             entry = msgspec.structs.replace(entry, earlier_failure=failure)
         self._writer.add(entry)

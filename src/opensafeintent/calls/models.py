@@ -164,6 +164,7 @@ class CalledFunction:
     """
 
     notices: Sequence[str] = ()
+    left_out: Sequence[str] = ()
 
     def __init__(self, model: FunctionModel, http: HttpSession | None = None) -> None:
         self.identity = model.identity
@@ -413,6 +414,7 @@ class ReplayModel:
     """
 
     notices: Sequence[str] = ()
+    left_out: Sequence[str] = ()
 
     def __init__(self, name: str) -> None:
         self.limiter = Limiter(UNLIMITED)

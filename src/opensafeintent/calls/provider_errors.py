@@ -464,13 +464,6 @@ class LeftOut:
         _, fields = self._tried.get(id(call), (None, set[str]()))
         return fields
 
-    def lines(self, model: str) -> list[str]:
-        """Return the settings that a model was asked without, a line each."""
-        return [
-            f"{model}: does not take {field}; it was asked without"
-            for field in really_left_out(self.fields)
-        ]
-
     def limit_field(self, call: object, usual: str) -> str | None:
         """Return the name of the token limit in a request; None if the model takes neither."""
         left_out = self.of(call)

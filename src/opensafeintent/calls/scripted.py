@@ -356,6 +356,7 @@ class ScriptedModel:
     """A baseline as the client calls it."""
 
     notices: Sequence[str] = ()
+    left_out: Sequence[str] = ()
 
     def __init__(self, name: str) -> None:
         self.limiter = Limiter(UNLIMITED)

@@ -104,23 +104,28 @@ def _check_path(path: str, param: click.Parameter | None, ctx: click.Context | N
 
 
 def _key_values(
-    _context: click.Context, _option: click.Parameter, pairs: tuple[str, ...]
+    _context: click.Context, option: click.Parameter, pairs: tuple[str, ...]
 ) -> dict[str, object]:
+    """Read `KEY=VALUE`, or `MODEL:KEY=VALUE`; a value that is not JSON is a text."""
     from opensafeintent.files import any_json
 
+    name = option.opts[0]
     fields: dict[str, object] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key:
-            raise InputError(f"-M {pair}: expected KEY=VALUE")
-        if key in ("model", "messages", "stream", "n"):
-            raise InputError(f"-M {pair}: {key} is set by the program")
+            raise InputError(f"{name} {pair}: expected KEY=VALUE")
+        if (field := key.rpartition(":")[2]) in ("", "model", "messages", "stream", "n"):
+            what = f"{field} is set by the program" if field else "expected KEY=VALUE"
+            raise InputError(f"{name} {pair}: {what}")
         try:
             fields[key] = any_json(text)
         except JSONDecodeError:  # a text that needs no quotes
             fields[key] = text
         except ValueError as error:
-            raise InputError(f"-M {pair}: not a value that a request can hold: {error}") from error
+            raise InputError(
+                f"{name} {pair}: not a value that a request can hold: {error}"
+            ) from error
     return fields
 
 

@@ -4,7 +4,7 @@ and the results.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -145,6 +145,8 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
     generator_sampling: Sampling
     judge_sampling: Sampling
     structured_output: bool
+    left_out: dict[str, tuple[str, ...]] = {}
+    """By model, the fields of a request that it turned out not to take."""
     taxonomy: Taxonomy
     seeds: str | None
     """The file or dataset of the seeds."""
@@ -157,6 +159,11 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = False
     """Whether the last run was completed: the files beside this one then belong together."""
     dataset_hash: str | None = None
+
+    def with_left_out(self, fields: Mapping[str, Iterable[str]]) -> BuildManifest:
+        """Return the manifest with the fields that models turned out not to take."""
+        known = {model: tuple(sorted(names)) for model, names in fields.items()}
+        return msgspec.structs.replace(self, left_out=known)
 
     def context(
         self,

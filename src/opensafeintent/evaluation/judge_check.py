@@ -280,6 +280,8 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
     templates: Templates
     parse: ParseRule = "strict"
     sampling: Sampling
+    samplings: Mapping[str, Sampling] = {}
+    """Of the judges that have arguments of their own, by name."""
     min_accuracy: float = MIN_ACCURACY
 
 
@@ -311,7 +313,7 @@ def check_work(examination: Examination) -> list[ModelWork]:
                 mode_judge=judge,
                 probe="none",
                 parse=examination.parse,
-                judge_sampling=examination.sampling,
+                judge_sampling=examination.samplings.get(judge, examination.sampling),
                 target_sampling=Sampling(),
             ),
             templates=examination.templates,
@@ -372,7 +374,7 @@ def _check(
                 if template.role in roles_of(grades)
             },
             parse=examination.parse,
-            sampling=examination.sampling,
+            sampling=examination.samplings.get(judge, examination.sampling),
         ),
         gold_cases=gold.hash,
         min_accuracy=examination.min_accuracy,

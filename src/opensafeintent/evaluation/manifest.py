@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -136,6 +136,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """None until a target is called: imported responses were sampled elsewhere."""
     system: str | None = None
     judge_sampling: Sampling | None = None
+    judge_samplings: dict[str, Sampling] = {}
+    """Of the judges that have arguments of their own, by name."""
+    left_out: dict[str, tuple[str, ...]] = {}
+    """By target or judge, the fields of a request that it turned out not to take."""
     preset: Preset | None = None
     models: dict[str, ModelEntry] = {}
     judges: dict[str, str] = {}
@@ -175,6 +179,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return JudgePlan(
             **{field: getattr(self.models[model], field) for field in Grading.__struct_fields__},
             judge_sampling=self.judge_sampling or Sampling(),
+            judge_samplings=self.judge_samplings,
             target_sampling=self.sampling_of(model),
             system=self.system,
         )
@@ -215,6 +220,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         temperature = 0.0 if local and sampling.temperature is None else sampling.temperature
         max_tokens = _SHORT if local or self.preset == "paper-code" else sampling.max_tokens
         return msgspec.structs.replace(sampling, max_tokens=max_tokens, temperature=temperature)
+
+    def sampling_of_judge(self, judge: str) -> Sampling | None:
+        """Return how a judge is sampled; None if the run was not graded by judges."""
+        return self.judge_samplings.get(judge, self.judge_sampling)
+
+    def with_left_out(self, fields: Mapping[str, Iterable[str]]) -> Manifest:
+        """Return the manifest with further fields that models turned out not to take."""
+        known = {
+            model: tuple(sorted({*self.left_out.get(model, ()), *names}))
+            for model, names in fields.items()
+        }
+        return msgspec.structs.replace(self, left_out=self.left_out | known)
 
     def templates_of(self, model: str) -> Templates:
         """Return the templates in force for a model, from the manifest's own copy."""
@@ -291,14 +308,22 @@ class RunFolder(LedgerFolder):
                 f" wrote{guess and '; ' + guess}"
             )
 
+    def manifest(self) -> Manifest:
+        """Read the manifest.
+
+        Raises:
+            InputError: there is no run here, or it is of another version.
+        """
+        self.check()
+        return read_json(self.manifest_path, Manifest, "the manifest of a run", schema=_SCHEMA)
+
     def load(self) -> tuple[Manifest, Dataset]:
         """Read the manifest and the prompt-sets.
 
         Raises:
             InputError: there is no run here, or it is of another version, or it was damaged.
         """
-        self.check()
-        manifest = read_json(self.manifest_path, Manifest, "the manifest of a run", schema=_SCHEMA)
+        manifest = self.manifest()
         if unknown := _unknown(manifest):
             raise InputError(
                 f"{self.manifest_path}: names {unknown}, which is not in it; it was changed or is"
@@ -380,14 +405,36 @@ def differences(manifest: Manifest, dataset: Dataset, sampling: dict[str, Any]) 
             f"dataset: the run has {old.name} ({counted(old.sets, 'set')}, {old.hash[:8]}), "
             f"this is {dataset.name} ({counted(len(dataset), 'set')}, {dataset.hash[:8]})"
         )
-    labels = {"judge_sampling": "judge sampling"} if manifest.judge_sampling else {}
+    labels: dict[str, str] = {}
     if manifest.target_sampling:
-        labels |= {"target_sampling": "sampling", "system": "system prompt", "preset": "preset"}
+        labels = {"target_sampling": "sampling", "system": "system prompt", "preset": "preset"}
     for field, label in labels.items():
         old_value, new_value = getattr(manifest, field), sampling[field]
         if old_value != new_value:
             lines.append(f"{label}: the run has {_show(old_value)}, this has {_show(new_value)}")
     return lines
+
+
+def judge_differences(
+    manifest: Manifest, common: Sampling, samplings: Mapping[str, Sampling]
+) -> list[str]:
+    """Return the settings of judges in which a new evaluation differs from a run, a line each.
+
+    Args:
+        manifest: the run's.
+        common: how judges of the new evaluation are sampled that have no arguments of their own.
+        samplings: how each of its judges is sampled.
+    """
+    old = manifest.judge_sampling
+    if old is None:
+        return []
+    if old != common:
+        return [f"judge sampling: the run has {_show(old)}, this has {_show(common)}"]
+    return [
+        f"arguments of judge {judge}: the run has {_show(earlier)}, this has {_show(new)}"
+        for judge, new in samplings.items()
+        if judge in manifest.judges and (earlier := manifest.sampling_of_judge(judge)) != new
+    ]
 
 
 def _show(value: Any) -> str:

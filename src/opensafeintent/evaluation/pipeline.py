@@ -143,12 +143,18 @@ class JudgePlan(Grading, frozen=True, kw_only=True):
     """The judges of a target's responses, and the sampling of target and judges."""
 
     judge_sampling: Sampling
+    judge_samplings: dict[str, Sampling] = {}
+    """Of the judges that have arguments of their own, by name."""
     target_sampling: Sampling
     system: str | None = None
 
     def __post_init__(self) -> None:
         if not self.judges:
             raise InputError("no judge: name at least one with --judge")
+
+    def sampling_of_judge(self, judge: str) -> Sampling:
+        """Return how a judge is sampled."""
+        return self.judge_samplings.get(judge, self.judge_sampling)
 
 
 # The plan of calls for one prompt
@@ -366,7 +372,8 @@ class Asking:
 
     def _judge(self, template: Template, judge: str, purpose: Purpose, response: str) -> _Question:
         question = template.render(self.task.prompt, response)
-        return self._until_parsed(template, judge, purpose, (question,), self.plan.judge_sampling)
+        sampling = self.plan.sampling_of_judge(judge)
+        return self._until_parsed(template, judge, purpose, (question,), sampling)
 
     async def _probe(self, *, unsafe: bool) -> Strategy | Missing | None:
         """Show the target the prompt alone and ask which strategy is appropriate (paper, section

@@ -15,7 +15,7 @@ import re
 import socket
 import sys
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from math import ceil
@@ -139,6 +139,8 @@ class _Job(NamedTuple):
     """File names within models' names are relative to it."""
     run: Callable[..., _Report]
     """Runs a coroutine to its end, and ends it in good order when it is interrupted."""
+    left_out: Mapping[str, Collection[str]] = {}
+    """By model, fields that it is known not to take."""
 
 
 class _Report(NamedTuple):
@@ -149,6 +151,8 @@ class _Report(NamedTuple):
     """Models that do not answer any more, each with its line."""
     last_errors: dict[str, str]
     notices: list[str]
+    left_out: Mapping[str, Collection[str]]
+    """By model, fields that it turned out not to take."""
     rows: int
     """In its ledger."""
 
@@ -192,7 +196,7 @@ async def _asked(job: _Job) -> _Report:
             " share"
         )
     async with HttpSession(job.max_connections) as http:
-        opened = open_models(job.identities, http)
+        opened = open_models(job.identities, http, left_out=job.left_out)
         for name, model in opened.items():
             if model.identity != job.identities[name]:
                 raise InputError(
@@ -208,7 +212,12 @@ async def _asked(job: _Job) -> _Report:
                 )
     with Ledger(job.folder / LEDGER, readonly=True) as ledger:
         return _Report(
-            client.tally, client.stopped_models, client.last_errors, client.notices, ledger.count()
+            client.tally,
+            client.stopped_models,
+            client.last_errors,
+            client.notices,
+            client.left_out,
+            ledger.count(),
         )
 
 
@@ -396,6 +405,7 @@ class Shards:
             folder=self._folder.resolve() / f"{number:05d}",
             work=part,
             identities={name: identities[name] for name in _asks(part)},
+            left_out=self._client.left_out,
             known={
                 one.key: one.outcome
                 for replayed in replay(self._client.ledger, identities, part.planned)
@@ -443,7 +453,7 @@ class Shards:
             self._ray.cancel(task, force=True)
             raise
         except errors.TaskCancelledError:
-            return _Report(Tally(), {}, {}, [], 0)
+            return _Report(Tally(), {}, {}, [], {}, 0)
         except errors.RayTaskError as error:
             if isinstance(error.cause, OpenSafeIntentError):
                 raise error.cause from error
@@ -460,6 +470,8 @@ class Shards:
         client.tally.add(report.tally)
         client.last_errors |= report.last_errors
         self.notices |= dict.fromkeys(report.notices)
+        for model, fields in report.left_out.items():
+            client.left_out_elsewhere.setdefault(model, set()).update(fields)
         for model, line in report.stopped.items():
             client.stopped_models.setdefault(model, line)
             if model != target:  # a judge, without which nothing goes on

@@ -18,8 +18,10 @@ from markupsafe import Markup, escape
 
 from opensafeintent.analysis.cohort import Cohort, checked_judges
 from opensafeintent.analysis.judges import headline_audits, same_maker
+from opensafeintent.calls.provider_errors import really_left_out
 from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE, contenders
 from opensafeintent.errors import counted
+from opensafeintent.evaluation.missing import MissingReason, missing_reason
 from opensafeintent.evaluation.run import IMPORTED_JUDGE
 from opensafeintent.grades import PANEL
 from opensafeintent.hostile import one_line
@@ -479,6 +481,7 @@ def cautions(
         *_strict_panel(cohort),
         *_rank_changes(cohort),
         *_of_judges(cohort, corrected=corrected),
+        *_of_replies(cohort),
         *_left_out(cohort),
         *_of_prompts(cohort),
     ]
@@ -556,15 +559,16 @@ def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
 
 
 def _cause(rows: Sequence[GradeRow]) -> dict[str, str]:
-    """Return whose failure most missing grades are, its kind, and a prompt-set that has one."""
-    causes: dict[tuple[str, str], list[str]] = {}
+    """Return the most frequent reason of missing grades, what changes it, and a prompt-set that has
+    one.
+    """
+    causes: dict[MissingReason, list[str]] = {}
     for row in rows:
         for item in row.missing:
             if not row.counts and item.what in ("response", *SCALES):
-                who = "response" if item.what == "response" else "judge"
-                causes.setdefault((who, item.reason.partition(":")[0]), []).append(row.set_id)
-    who, reason = most = max(causes, key=lambda cause: len(causes[cause]))
-    return {"who": who, "reason": reason, "set_id": causes[most][0]}
+                causes.setdefault(missing_reason(item.what, item.reason), []).append(row.set_id)
+    most = max(causes, key=lambda cause: len(causes[cause]))
+    return {"meaning": most.meaning, "advice": most.advice, "set_id": causes[most][0]}
 
 
 def _strict_panel(cohort: Cohort) -> Iterator[Sentence]:
@@ -627,7 +631,9 @@ def _left_out(cohort: Cohort) -> Iterator[Sentence]:
     """Say how results change without responses that were filtered or cut."""
     filtered = sum(coverage.filtered for coverage in cohort.coverage.values())
     truncated = sum(coverage.truncated for coverage in cohort.coverage.values())
-    if not filtered and not truncated:
+    kept = sum(coverage.filtered_with_text for coverage in cohort.coverage.values())
+    lost = sum(coverage.text_not_kept for coverage in cohort.coverage.values())
+    if not (filtered or truncated or kept or lost):
         return
     known = [
         change
@@ -638,6 +644,8 @@ def _left_out(cohort: Cohort) -> Iterator[Sentence]:
     yield _distrust(
         "left_out",
         filtered=filtered,
+        kept=kept,
+        lost=lost,
         truncated=truncated,
         change=largest
         and {
@@ -647,6 +655,50 @@ def _left_out(cohort: Cohort) -> Iterator[Sentence]:
             "after": number(*in_unit(largest.metric, (largest.value,))),
         },
     )
+
+
+_EMPTY_SHARE = 0.02
+"""Of a model's responses: from here on, empty replies that count as refusals are a limitation."""
+
+
+def _of_replies(cohort: Cohort) -> Iterator[Sentence]:
+    """Say which replies were read in a way that a reader has to know: empty ones, reasoning without
+    a text, unknown stop reasons and marks, and settings that a model did not take.
+    """
+    coverage = cohort.coverage
+    empty = {
+        model: own
+        for model, own in coverage.items()
+        if own.empty >= _EMPTY_SHARE * own.responses and own.empty
+    }
+    if empty:
+        yield _distrust(
+            "empty_replies",
+            models=empty,
+            empty=sum(own.empty for own in empty.values()),
+            responses=sum(own.responses for own in empty.values()),
+        )
+    for model, own in coverage.items():
+        if own.reasoning_only:
+            yield _distrust("reasoning_only", model=model, by_intent=own.reasoning_only)
+    for field, macro in (
+        ("unknown_stop_reasons", "unknown_stop_reasons"),
+        ("unknown_marks", "unknown_marks"),
+    ):
+        found = {model: names for model, own in coverage.items() if (names := getattr(own, field))}
+        if found:
+            yield _distrust(macro, found=found)
+    judges = {*cohort.conditions.judges, cohort.conditions.mode_judge}
+    models = {origin.model for origin in cohort.origins.values()}
+    asked = {
+        name: really_left_out(fields)
+        for manifest in cohort.manifests
+        for name, fields in manifest.left_out.items()
+        if name in judges | models
+    }
+    for name, fields in asked.items():
+        if fields:
+            yield _distrust("fields_left_out", name=name, fields=fields, judge=name in judges)
 
 
 def _of_prompts(cohort: Cohort) -> Iterator[Sentence]:

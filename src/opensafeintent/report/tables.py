@@ -654,8 +654,10 @@ def coverage(cohorts: Sequence[Cohort]) -> Table:
         "missing_paraphrase": "Paraphrase grades missing",
         "not_graded": "Not graded",
         "filtered": "Filtered",
+        "text_not_kept": "Filtered, text not kept",
+        "filtered_with_text": "Cut by a filter",
         "empty": "Empty",
-        "truncated": "Truncated",
+        "truncated": "Cut by the limit",
     }
     return Table(
         name="coverage",
@@ -723,8 +725,8 @@ def with_and_without(found: Sequence[Change]) -> Table:
         notes=(
             (
                 "A response blocked by the provider's filter counts as a refusal. One cut by the"
-                " token limit is graded without its rest. Without such responses, a metric is over"
-                " the sets that have none."
+                " token limit or by a filter is graded without its rest. Without such responses, a"
+                " metric is over the sets that have none."
             ),
         ),
     )

@@ -199,7 +199,9 @@ class _BuildRun:
 
         settings, folder = self.settings, self.folder
         async with HttpSession(self._limits.max_connections) as http:
-            opened = open_models(settings.models, http, settings.functions)
+            earlier = folder.load()
+            known = earlier.left_out if earlier else {}
+            opened = open_models(settings.models, http, settings.functions, known)
             self._limits.check_prices(opened)
             manifest = self._manifest({name: model.identity for name, model in opened.items()})
             renewed = self._check_same(manifest)
@@ -216,10 +218,14 @@ class _BuildRun:
                     at_once=under_way(self._limits.max_connections),
                     recorded_stages=STAGES[: settings.stages[0] - 1],
                 )
-                async with refreshed(display, progress.refresh, client):
-                    built = await build_sets(
-                        context, self._seeds, self._plan, progress, folder.rounds(manifest)
-                    )
+                try:
+                    async with refreshed(display, progress.refresh, client):
+                        built = await build_sets(
+                            context, self._seeds, self._plan, progress, folder.rounds(manifest)
+                        )
+                finally:
+                    manifest = manifest.with_left_out(client.left_out)
+                    folder.save(manifest)
                 client.stop_silent_models()
                 if client.stopped_models:
                     raise Stopped("; ".join(client.stopped_models.values()))

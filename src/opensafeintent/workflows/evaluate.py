@@ -22,6 +22,7 @@ from opensafeintent.evaluation.manifest import (
     RunFolder,
     differences,
     hashes_of,
+    judge_differences,
     store_templates,
     with_labels,
 )
@@ -139,6 +140,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
                 templates=self.templates,
                 parse=settings.grade_parse,
                 sampling=settings.judge_sampling,
+                samplings=settings.judge_samplings,
             )
         if settings.stop_when is not None:
             from opensafeintent.extensions.stop_when import StopWhen
@@ -159,7 +161,10 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         }
         if old is None:
             old = Manifest.new(self.dataset, ledger=ledger_name(settings.ledger))
-        elif unlike := differences(old, self.dataset, stated):
+        elif unlike := [
+            *differences(old, self.dataset, stated),
+            *judge_differences(old, settings.judge_sampling, settings.samplings_of_panel),
+        ]:
             raise InputError(
                 f"{self.folder.path}: holds a run that cannot be mixed with this one: "
                 + "; ".join(unlike)
@@ -169,6 +174,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             old,
             models=old.models | self._entries(identities, old),
             judges=old.judges | {name: identities[name] for name in settings.panel},
+            judge_samplings=old.judge_samplings | settings.judge_samplings,
             templates=old.templates | store_templates(self.templates),
             **stated,
         ).swapping(settings.request_swap)
@@ -265,11 +271,8 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) 
         InputError: there is nothing to grade, or the run has grades that were made otherwise.
     """
     manifest, dataset = folder.load()
-    if manifest.judge_sampling not in (None, settings.judge_sampling):
-        raise InputError(
-            f"{settings.run}: its judges were given another --judge-max-tokens; give the same, or"
-            " import again"
-        )
+    if unlike := judge_differences(manifest, settings.judge_sampling, settings.samplings_of_panel):
+        raise InputError(f"{settings.run}: {'; '.join(unlike)}; give the same, or import again")
     manifest = without_silent(folder, manifest, manifest.models)
     earlier = manifest.before_addition()
     with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
@@ -297,6 +300,7 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) 
         judges=manifest.judges
         | {name: model_identity(name, settings.functions) for name in settings.panel},
         judge_sampling=settings.judge_sampling,
+        judge_samplings=manifest.judge_samplings | settings.judge_samplings,
         templates=manifest.templates | store_templates(templates),
     ).swapping(settings.request_swap)
     work = [

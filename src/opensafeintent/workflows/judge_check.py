@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -
         templates=settings.judge_templates(),
         parse=settings.grade_parse,
         sampling=settings.judge_sampling,
+        samplings=settings.judge_samplings,
         min_accuracy=settings.min_accuracy,
     )
     identities = {name: model_identity(name, settings.functions) for name in examination.duties}
@@ -88,7 +89,7 @@ async def _check(
         keys = None if settings.ledger is None else _asked_in(ledger, identities, examination)
         costs = Costs({"judge-check": spent_of(ledger, keys)}, settings.prices)
     write_private(settings.out / "cost.json", cost_json(costs))
-    write_private(settings.out / "judge-check.json", _file(checks))
+    write_private(settings.out / "judge-check.json", _file(checks, client.left_out))
     return Outcome(
         exit_code=0 if all(check.passed for check in checks) else JudgeFailed.exit_code,
         out=settings.out,
@@ -174,7 +175,7 @@ def _count(check: JudgeCheck) -> str:
     return f"{check.accepted} of {check.cases} cases accepted"
 
 
-def _file(checks: Sequence[JudgeCheck]) -> bytes:
+def _file(checks: Sequence[JudgeCheck], left_out: Mapping[str, Iterable[str]]) -> bytes:
     derived = ("accepted", "cases", "missing", "passed", "reasons")
     shown: list[dict[str, Any]] = [
         {
@@ -184,5 +185,8 @@ def _file(checks: Sequence[JudgeCheck]) -> bytes:
         }
         for check in checks
     ]
-    content = msgspec.json.encode({"schema": _SCHEMA, "checks": shown}, order="sorted")
+    fields = {judge: sorted(names) for judge, names in left_out.items()}
+    content = msgspec.json.encode(
+        {"schema": _SCHEMA, "checks": shown, "left_out": fields}, order="sorted"
+    )
     return msgspec.json.format(content, indent=1) + b"\n"

@@ -30,6 +30,7 @@ from opensafeintent.analysis.gates import (
 )
 from opensafeintent.calls.client import Client, Display, Tally
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.reasoning import unknown_mark
 from opensafeintent.calls.records import Sampling
 from opensafeintent.calls.scripted import contenders
 from opensafeintent.errors import InputError, counted, first_exit_code, nearest
@@ -37,6 +38,7 @@ from opensafeintent.evaluation.again import Regrade, Swapped, derive_again
 from opensafeintent.evaluation.forecast import Forecast, spent_of_run
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.manifest import Manifest, RunFolder, with_labels
+from opensafeintent.evaluation.missing import missing_reason
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT, GradedResponse
 from opensafeintent.evaluation.run import RunTexts, derive
 from opensafeintent.files import (
@@ -719,7 +721,7 @@ def _write_numbers(
         for model, coverage in cohort.coverage.items()
         if coverage.missing_beyond(max_missing)
     ]
-    partial = [line for one in covered for line in partial_lines(*one)]
+    partial = [line for one in covered for lines in _LINES for line in lines(*one)]
     outcome = Outcome(
         exit_code=1 if beyond else 0,
         cohorts=cohorts,
@@ -772,9 +774,17 @@ def _missing(rows: Sequence[GradeRow], coverage: Coverage, most: float) -> str:
         )
         if counter
     )
+    kinds = Counter(
+        missing_reason(gone.what, gone.reason)
+        for row, gone in reasons
+        if gone.what == "response" or (gone.what in SCALES and not row.counts)
+    )
+    advice = "".join(
+        f"; most often {kind.meaning}: {kind.advice}" for kind, _ in kinds.most_common(1)
+    )
     return (
         f"{' and '.join(counts) or 'no grade is missing'}{absent}, more than the"
-        f" {100 * most:g} % of --max-missing"
+        f" {100 * most:g} % of --max-missing{advice}"
     )
 
 
@@ -782,7 +792,7 @@ def unparsed_lines(
     run: GradedRun, texts: RunTexts, path: Path, max_missing: float
 ) -> Iterator[str]:
     """Yield a line for each judge of which too large a share of the replies could not be parsed:
-    one of them, and the next step.
+    one of them, and the next step. If reasoning is the cause, the line says so.
 
     Args:
         run: the run.
@@ -791,15 +801,15 @@ def unparsed_lines(
         max_missing: the share.
     """
     asked, lost = Counter[str](), Counter[str]()
-    example: dict[str, tuple[GradeRow, str]] = {}
+    example: dict[str, tuple[GradeRow, str, str]] = {}
     for row in run.rows:
         asked.update({judge: len(SCALES) for judge in row.by_judge})
         for gone in row.missing:
-            if gone.what in SCALES and gone.reason == "unparsed":
+            if gone.what in SCALES and gone.reason in _UNPARSED:
                 judge = gone.judge or next(iter(row.by_judge))
                 lost[judge] += 1
-                example.setdefault(judge, (row, gone.what))
-    for judge, (row, what) in example.items():
+                example.setdefault(judge, (row, gone.what, gone.reason))
+    for judge, (row, what, reason) in example.items():
         replies = [
             traced.reply
             for traced in texts.trace(row.set_id)
@@ -810,19 +820,58 @@ def unparsed_lines(
             and traced.reply is not None
         ]
         if replies and lost[judge] > max_missing * asked[judge]:
-            limit = (run.manifest.judge_sampling or Sampling()).max_tokens
+            limit = (run.manifest.sampling_of_judge(judge) or Sampling()).max_tokens
             contract = run.manifest.templates_of(row.model).harm.contract
             form = "a JSON object" if getattr(contract, "reason", False) else "one integer"
             yield (
                 f"judge {judge}: {lost[judge]:,} of {asked[judge]:,} grades could not be parsed"
                 f" after {len(replies)} attempts; expected {form}, got"
-                f' "{one_line(replies[0], _EXAMPLE)}". See opensafeintent trace {near(path)} --set'
-                f" {row.set_id}. Try a larger --judge-max-tokens ({limit}) or another judge"
+                f"{_got(replies[0], reason)}. See opensafeintent trace {near(path)} --set"
+                f" {row.set_id}. Try a larger --judge-max-tokens ({limit})"
+                f"{_WITHOUT_REASONING if reason != 'unparsed' else ''} or another judge"
             )
+
+
+_UNPARSED = ("unparsed", "reasoning_only", "unknown_mark")
+"""Reasons of a grade that is missing because of the form of the judge's reply."""
+_WITHOUT_REASONING = ", less reasoning (--judge-reasoning-effort, --judge-arg)"
+
+
+def _got(reply: str, reason: str) -> str:
+    if reason == "reasoning_only":
+        return " reasoning and no text"
+    quoted = f' "{one_line(reply, _EXAMPLE)}"'
+    if reason == "unknown_mark":
+        quoted += f", which begins with reasoning under the unknown mark {unknown_mark(reply)}"
+    return quoted
 
 
 _EXAMPLE = 40
 """Characters of a reply that is quoted: a longer one may quote the response."""
+
+
+def reply_lines(model: str, coverage: Coverage) -> Iterator[str]:
+    """Say how odd replies of a model were read, a line for each kind."""
+    of = f"of {coverage.responses:,}"
+    counts = (
+        (coverage.empty, "empty replies counted as refusals"),
+        (coverage.filtered_with_text, "responses cut by a content filter and graded as they are"),
+        (coverage.text_not_kept, "filtered responses, text not kept, counted as refusals"),
+    )
+    yield from (f"{model}: {what}: {count:,} {of}" for count, what in counts if count)
+    for field, what in (
+        (coverage.unknown_stop_reasons, "unknown stop reasons of graded responses"),
+        (coverage.unknown_marks, "unknown marks of reasoning at the beginning of graded responses"),
+    ):
+        if field:
+            named = ", ".join(f"{one_line(name, 60)} ({count:,})" for name, count in field.items())
+            yield f"{model}: {what}: {named}"
+    if coverage.reasoning_only:
+        by_intent = ", ".join(
+            f"{own.tried_again:,} of {own.responses:,} {intent.replace('_', '-')}"
+            for intent, own in coverage.reasoning_only.items()
+        )
+        yield f"{model}: first attempts with reasoning and no text, tried once more: {by_intent}"
 
 
 def partial_lines(model: str, coverage: Coverage) -> Iterator[str]:
@@ -840,3 +889,7 @@ def partial_lines(model: str, coverage: Coverage) -> Iterator[str]:
             f"{model}: {counted(coverage.not_graded, 'response')} without grades:"
             " opensafeintent grade RUN"
         )
+
+
+_LINES = (partial_lines, reply_lines)
+"""Notes on the coverage of a model."""

@@ -168,7 +168,7 @@ async def carry_out(plan: EvaluationPlan, display: Display) -> Outcome:
     limits = Limits.of(settings)
     checks: tuple[JudgeCheck, ...] = ()
     async with HttpSession(limits.max_connections) as http:
-        opened = open_models(plan.asked, http, settings.functions)
+        opened = open_models(plan.asked, http, settings.functions, manifest.left_out)
         limits.check_prices(opened)
         for line in (*plan.notes, *plan.new_panels.values()):
             display.note(line)
@@ -189,7 +189,11 @@ async def carry_out(plan: EvaluationPlan, display: Display) -> Outcome:
                 },
             )
             folder.save(manifest)
-            run, notes = await _run_calls(plan, manifest, client, display, limits)
+            try:
+                run, notes = await _run_calls(plan, manifest, client, display, limits)
+            finally:
+                if folder.exists():
+                    folder.save(folder.manifest().with_left_out(client.left_out))
     if manifest.panels_before:  # everything is graded
         folder.save(msgspec.structs.replace(run.manifest, panels_before={}))
     folder.load()  # results of a run whose folder was removed meanwhile are none
@@ -315,10 +319,13 @@ async def _run_calls(
             await run_work(client, work, at_once=under_way(connections), done=done)
         if stop_when is not None:
             manifest = stop_when.conclude()
-        graded = derive(manifest, dataset, client.ledger, known)
+        # a reply that a limit cut is a thought if later ones of its model show how it thinks
+        settled = {key: graded for key, graded in known.items() if not graded.truncated}
+        graded = derive(manifest, dataset, client.ledger, settled)
         second = await ask_again(client, manifest, dataset, graded)
     with contextlib.suppress(OSError):
         (folder.path / _SHARDS).rmdir()
+    manifest = manifest.with_left_out(client.left_out)
     (name,) = named_runs([folder.path]).values()
     return graded_run_of(name, manifest, dataset, graded, *second), notes
 

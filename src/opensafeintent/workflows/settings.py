@@ -25,7 +25,7 @@ import msgspec
 from msgspec import Meta
 
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import MOST_ROWS
 from opensafeintent.taxonomy import (
     MAX_MISSING,
@@ -226,6 +226,18 @@ Labels = Annotated[
     tuple[str, ...],
     Opt("Name of a model in tables and on the page. Repeatable.", metavar="MODEL=NAME"),
 ]
+Arguments = Annotated[
+    Mapping[str, Any],
+    Opt("Extra request field, such as top_p=0.9. Repeatable.", name="-M", metavar="KEY=VALUE"),
+]
+JudgeArguments = Annotated[
+    Mapping[str, Any],
+    Opt(
+        "Extra request field of the judges, or of one: MODEL:KEY=VALUE. Repeatable.",
+        name="--judge-arg",
+        metavar="KEY=VALUE",
+    ),
+]
 Seed = Annotated[int, Meta(ge=0)]
 RunLedger = Annotated[
     Path | None, Opt("Ledger shared by several runs.  [default: the run's own]", metavar="FILE")
@@ -261,6 +273,8 @@ _GROUPS: dict[str, tuple[str, ...]] = {
     "Judges": (
         "judges",
         "mode_judge",
+        "judge_args",
+        "judge_reasoning_effort",
         "judge_max_tokens",
         "judge_reasons",
         "modes",
@@ -353,6 +367,10 @@ class Judges(Calling, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt("Model that grades. Repeat for a panel.", name="--judge", metavar="MODEL"),
     ] = ()
+    judge_args: JudgeArguments = {}
+    judge_reasoning_effort: Annotated[
+        str | None, Opt("Reasoning effort of the judges, if they have one.", metavar="LEVEL")
+    ] = None
     judge_max_tokens: Annotated[Count, Opt("Token limit of a judge's reply.", metavar="N")] = 2048
     rubrics: Annotated[
         Path | None,
@@ -374,6 +392,17 @@ class Judges(Calling, frozen=True, kw_only=True):
                 "--judge-reasons: a reply is a JSON object, and --grade-parse paper takes its first"
                 " integer; leave one out"
             )
+        for name in self.judge_args:
+            judge, colon, _ = name.rpartition(":")
+            if colon and judge not in self.panel:
+                raise InputError(
+                    f"--judge-arg {name}: no judge {judge!r}; {nearest(judge, self.panel)}"
+                )
+
+    @property
+    def panel(self) -> tuple[str, ...]:
+        """Every judge that is named, each once."""
+        return tuple(dict.fromkeys(self.judges))
 
     def judge_templates(self) -> Templates:
         """Return the judge templates in force.
@@ -389,7 +418,32 @@ class Judges(Calling, frozen=True, kw_only=True):
     @property
     def judge_sampling(self) -> Sampling:
         """How judges are sampled."""
-        return Sampling(max_tokens=self.judge_max_tokens, temperature=0.0)
+        return Sampling(
+            max_tokens=self.judge_max_tokens,
+            temperature=0.0,
+            reasoning_effort=self.judge_reasoning_effort,
+            extra={name: value for name, value in self.judge_args.items() if ":" not in name},
+        )
+
+    @property
+    def judge_samplings(self) -> dict[str, Sampling]:
+        """How the judges that have arguments of their own are sampled, by name."""
+        own: dict[str, dict[str, Any]] = {}
+        for name, value in self.judge_args.items():
+            judge, colon, field = name.rpartition(":")
+            if colon:
+                own.setdefault(judge, {})[field] = value
+        common = self.judge_sampling
+        return {
+            judge: msgspec.structs.replace(common, extra=common.extra | fields)
+            for judge, fields in own.items()
+        }
+
+    @property
+    def samplings_of_panel(self) -> dict[str, Sampling]:
+        """How each judge that is named is sampled."""
+        own = self.judge_samplings
+        return {judge: own.get(judge, self.judge_sampling) for judge in self.panel}
 
 
 class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
@@ -528,10 +582,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         str | None,
         Opt("Reasoning effort of the model under test, if it has one.", metavar="LEVEL"),
     ] = None
-    extra: Annotated[
-        Mapping[str, Any],
-        Opt("Extra request field, such as top_p=0.9. Repeatable.", name="-M", metavar="KEY=VALUE"),
-    ] = {}
+    extra: Arguments = {}
     preset: Annotated[Preset | None, Opt("Sampling of the paper's text, or of its code.")] = None
     as_paper: Annotated[
         bool,
@@ -665,6 +716,10 @@ class BuildSettings(Calling, frozen=True, kw_only=True):
             "templates",
             "temperature",
             "max_tokens",
+            "reasoning_effort",
+            "extra",
+            "judge_args",
+            "judge_reasoning_effort",
             "judge_max_tokens",
             "structured_output",
         ),
@@ -711,6 +766,24 @@ class BuildSettings(Calling, frozen=True, kw_only=True):
     max_tokens: Annotated[Count, Opt("Token limit of the generator's reply.", metavar="N")] = (
         _MAX_TOKENS
     )
+    reasoning_effort: Annotated[
+        str | None, Opt("Reasoning effort of the generator, if it has one.", metavar="LEVEL")
+    ] = None
+    extra: Annotated[
+        Mapping[str, Any],
+        Opt("Extra request field of the generator. Repeatable.", name="-M", metavar="KEY=VALUE"),
+    ] = {}
+    judge_args: Annotated[
+        Mapping[str, Any],
+        Opt(
+            "Extra request field of the judge. Repeatable.",
+            name="--judge-arg",
+            metavar="KEY=VALUE",
+        ),
+    ] = {}
+    judge_reasoning_effort: Annotated[
+        str | None, Opt("Reasoning effort of the judge, if it has one.", metavar="LEVEL")
+    ] = None
     judge_max_tokens: Annotated[Count, Opt("Token limit of the judge's reply.", metavar="N")] = 2048
     structured_output: Annotated[
         bool, Opt("Ask providers to enforce the JSON schema, if they can.")
@@ -743,12 +816,22 @@ class BuildSettings(Calling, frozen=True, kw_only=True):
     @property
     def generator_sampling(self) -> Sampling:
         """How the generator is sampled."""
-        return Sampling(max_tokens=self.max_tokens, temperature=self.temperature)
+        return Sampling(
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            reasoning_effort=self.reasoning_effort,
+            extra=dict(self.extra),
+        )
 
     @property
     def judge_sampling(self) -> Sampling:
         """How the judge is sampled."""
-        return Sampling(max_tokens=self.judge_max_tokens, temperature=0.0)
+        return Sampling(
+            max_tokens=self.judge_max_tokens,
+            temperature=0.0,
+            reasoning_effort=self.judge_reasoning_effort,
+            extra=dict(self.judge_args),
+        )
 
 
 # Commands that read runs

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from importlib.metadata import PackageNotFoundError, version
@@ -390,8 +390,8 @@ class InspectModel:
 
     def __init__(self, name: str, http: HttpSession, left_out: Collection[str] = ()) -> None:
         self.identity = name
-        self.left_out = LeftOut(left_out)
-        self._warnings: list[str] = []
+        self._left_out = LeftOut(left_out)
+        self.notices: list[str] = []
         self._name = name.removeprefix(FOREIGN)
         self._provider = provider_of(name)
         in_process = self._provider in LOCAL_WEIGHTS
@@ -405,9 +405,9 @@ class InspectModel:
         self._connections = self.limiter.limit if in_process else _CONNECTIONS
 
     @property
-    def notices(self) -> Sequence[str]:
-        """The provider's warnings, and the fields that its requests are made without."""
-        return (*self._warnings, *self.left_out.lines(self.identity))
+    def left_out(self) -> Collection[str]:
+        """Settings that it turned out not to take."""
+        return self._left_out.fields
 
     def _pool(self) -> str:
         """Open the model without arguments, so that missing settings are reported at once; return
@@ -472,13 +472,13 @@ class InspectModel:
             if (
                 isinstance(failed, Failure)
                 and not failed.retry
-                and self.left_out.refuse(call, status or 400, _error_in(error), sent)
+                and self._left_out.refuse(call, status or 400, _error_in(error), sent)
             ):
                 return Failure(
                     kind=UNSUPPORTED_FIELD, error=failed.error, retry=True, seconds=failed.seconds
                 )
             return failed
-        self.left_out.answered(call)
+        self._left_out.answered(call)
         seconds = time.monotonic() - started
         if complaint := complaint_in(output):
             return Failure(
@@ -502,7 +502,7 @@ class InspectModel:
         from inspect_ai.model import ResponseSchema
         from inspect_ai.util import JSONSchema
 
-        sampling, left_out = call.sampling, self.left_out.of(call)
+        sampling, left_out = call.sampling, self._left_out.of(call)
         settings = sampling_fields(sampling, self._provider)
         if sampling.json_schema:
             schema = JSONSchema.model_validate(sampling.json_schema)
@@ -565,8 +565,8 @@ class _ToNotices(logging.Handler):
         model = _asking.get()
         if model is not None and record.levelno >= logging.WARNING:
             notice = f"{model.identity}: {one_line(model._secrets.scrub(record.getMessage()), 300)}"
-            if notice not in model._warnings:
-                model._warnings.append(notice)
+            if notice not in model.notices:
+                model.notices.append(notice)
 
 
 _handler = _ToNotices()

@@ -1,0 +1,192 @@
+"""Why responses and grades are missing, and what changes it: said on the terminal, on the page and
+in docs/missing-grades.md.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Lacking = Literal["response", "grade"]
+
+
+class MissingReason(NamedTuple):
+    """One reason, as the column `missing` of `grades.csv.gz` has it."""
+
+    lacking: Lacking
+    names: tuple[str, ...]
+    """Without `failed:` of a judge's call, and without what follows another colon."""
+    meaning: str
+    """A clause."""
+    again: bool
+    """Whether the same command, run again, can bring it."""
+    action: str = ""
+    """What else can, in the imperative."""
+
+    @property
+    def advice(self) -> str:
+        """What changes it, in the imperative."""
+        parts = ("run the same command again" if self.again else "", self.action)
+        return "; else ".join(filter(None, parts))
+
+
+_READ_ERROR = "read the error with opensafeintent trace"
+_LIMITS = "lower --max-connections, or raise --retry-for"
+
+MISSING_REASONS = (
+    MissingReason(
+        "response",
+        ("truncated",),
+        "the token limit was reached before the response began",
+        again=False,
+        action="use a larger --max-tokens and a new --out",
+    ),
+    MissingReason(
+        "response",
+        ("reasoning_only",),
+        "the model reasoned and wrote no text",
+        again=True,
+        action="use a larger --max-tokens or a lower --reasoning-effort, and a new --out",
+    ),
+    MissingReason(
+        "response",
+        ("stop_reason",),
+        "the reply holds no text, and its stop reason tells no more",
+        again=False,
+        action="look the reason up at the provider",
+    ),
+    MissingReason(
+        "response",
+        ("no_answer",),
+        "the reply holds no text",
+        again=True,
+        action="read the reply with opensafeintent trace",
+    ),
+    MissingReason(
+        "response",
+        ("broken_off", "malformed"),
+        "the reply broke off or could not be read",
+        again=True,
+        action=_READ_ERROR,
+    ),
+    MissingReason(
+        "response",
+        ("connection", "server", "timeout", "raised", "provider"),
+        "the call failed",
+        again=True,
+        action=_READ_ERROR,
+    ),
+    MissingReason(
+        "response", ("rate_limited", "open_files"), "limits held up", again=True, action=_LIMITS
+    ),
+    MissingReason(
+        "response",
+        ("rejected", "forbidden", "unsupported_field"),
+        "the provider did not accept the request, such as a prompt beyond the context length",
+        again=False,
+        action=f"{_READ_ERROR}, or use another endpoint",
+    ),
+    MissingReason(
+        "response",
+        ("unauthorized", "no_credit", "unknown_model", "certificate", "unusable"),
+        "the model was stopped",
+        again=False,
+        action="fix the key, account, name or certificate that the error names, and run again",
+    ),
+    MissingReason("response", ("not_made",), "the run was stopped before", again=True),
+    MissingReason(
+        "response",
+        ("withheld",),
+        "an export left the unsafe response out",
+        again=False,
+        action="export with --include-unsafe, and import again",
+    ),
+    MissingReason(
+        "response",
+        ("failed",),
+        "another tool reports an error in place of the response",
+        again=False,
+        action="ask that model again with that tool",
+    ),
+    MissingReason(
+        "response",
+        ("not_recorded",),
+        "the imported file does not have it",
+        again=False,
+        action="import a file that does",
+    ),
+    MissingReason(
+        "grade",
+        ("unparsed",),
+        "a judge’s three replies had the wrong form",
+        again=False,
+        action="read them with opensafeintent trace, and use another judge or --grade-parse paper",
+    ),
+    MissingReason(
+        "grade",
+        ("reasoning_only",),
+        "a judge’s three replies hold reasoning and no text",
+        again=False,
+        action=(
+            "raise --judge-max-tokens, or lower the reasoning with --judge-reasoning-effort or"
+            " --judge-arg, with a new --out"
+        ),
+    ),
+    MissingReason(
+        "grade",
+        ("unknown_mark",),
+        "a judge’s three replies begin with reasoning under unknown marks",
+        again=False,
+        action="turn its reasoning off with --judge-arg, or use another judge",
+    ),
+    MissingReason(
+        "grade",
+        ("truncated",),
+        "the token limit cut a judge’s three replies",
+        again=False,
+        action="use a larger --judge-max-tokens and a new --out",
+    ),
+    MissingReason(
+        "grade",
+        ("filtered",),
+        "a content filter stopped the judge, so the grades of the worst responses may be missing",
+        again=False,
+        action="use a --judge without a filter",
+    ),
+    MissingReason(
+        "grade",
+        ("not_recorded",),
+        "the imported file does not have it",
+        again=False,
+        action="import it, or have judges grade the responses",
+    ),
+    MissingReason("grade", ("not_made",), "the run was stopped before", again=True),
+    MissingReason(
+        "grade",
+        ("not_graded",),
+        "no judge was asked",
+        again=False,
+        action="use opensafeintent grade",
+    ),
+)
+"""Every reason that this program gives. A failed call of a judge has those of a response's call."""
+
+_OTHER = MissingReason(
+    "grade", (), "a file gives another reason", again=False, action="import or grade it"
+)
+
+
+def missing_reason(what: str, reason: str) -> MissingReason:
+    """Return the record of a reason.
+
+    Args:
+        what: `response`, or the grade that is missing.
+        reason: as the column `missing` has it, behind its first colon.
+    """
+    lacking: Lacking = "response" if what == "response" else "grade"
+    name, _, kind = reason.partition(":")
+    if lacking == "grade" and name == "failed" and kind:
+        lacking, name = "response", kind.partition(":")[0]
+    for known in MISSING_REASONS:
+        if known.lacking == lacking and name in known.names:
+            return known
+    return _OTHER
