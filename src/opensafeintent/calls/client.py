@@ -19,8 +19,8 @@ import msgspec
 from opensafeintent.calls.costs import Prices
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import Entry
+from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.limiter import Limiter
-from opensafeintent.calls.provider_errors import UNSUPPORTED_FIELD, really_left_out
 from opensafeintent.calls.records import (
     Answered,
     Attempt,
@@ -352,8 +352,7 @@ class Client:
                 self._failures_in_a_row[call.model] = 0
                 self._replied_at[call.model] = time.monotonic()
                 return result.outcome
-            waits = result.throttled or result.retry_after is not None
-            tries += not (waits or result.kind == UNSUPPORTED_FIELD)
+            tries += not (result.throttled or result.retry_after is not None)
             replies += result.replied
             give_up = (
                 give_up or time.monotonic() + seconds
@@ -376,6 +375,9 @@ class Client:
             raise
         finally:
             self.tally.in_flight -= 1
+        for refused in result.refused:
+            self.tally.retries += 1
+            self.ledger.add(Entry(key, call, refused))
         result = self._settled(call, result)
         self.ledger.add(Entry(key, call, result))
         if isinstance(result, Replied):
@@ -456,8 +458,6 @@ def _pause_before_next(failure: Failure, tries: int, attempts: int) -> float | N
     states. A rate limit and a stated wait are waited out without limit, and are none of the
     `tries`, of which there are `attempts` at most.
     """
-    if failure.kind == UNSUPPORTED_FIELD:
-        return 0.0  # the next request leaves the field out: nothing to wait for
     waits = failure.throttled or failure.retry_after is not None
     if not failure.retry or (tries >= attempts and not waits):
         return None

@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from opensafeintent.calls.left_out import LeftOut, limit_field, named_field
 from opensafeintent.calls.limiter import CEILING, FEW, START, Limiter
 from opensafeintent.calls.provider_errors import (
     FATAL,
     LONGEST_ERROR,
     REFUSING,
-    UNSUPPORTED_FIELD,
-    LeftOut,
     is_filter,
     kind_of_error,
     read_error,
@@ -46,7 +45,7 @@ ATTEMPT_SECONDS = 600.0
 _ASTRIDE = 2**16
 LONGEST_REPLY = 64 * 2**20
 """Bytes; a server that sends more is cut off."""
-_RETRIED = (UNSUPPORTED_FIELD, "rate_limited", "server")
+_RETRIED = ("rate_limited", "server")
 """Kinds of failure that another attempt may fix."""
 _REPLY_ID = re.compile(rb'"id"\s*:\s*"([^"]+)"')
 _REPLIES_REMEMBERED = 1_000
@@ -215,10 +214,17 @@ class ChatModel:
         return self._left_out.fields
 
     async def attempt(self, call: Call) -> Attempt:
-        """Make one request and return its result; nothing is raised but cancellation."""
+        """Make one request and return its result, or a few, as fields turn out not to be taken;
+        nothing is raised but cancellation.
+        """
+        return await self._left_out.ask(
+            lambda left_out: self._request(self._fields(call, left_out))
+        )
+
+    async def _request(self, fields: Mapping[str, Any]) -> tuple[Attempt, str | None]:
+        """Make a request; return the result, and the field that it names as not taken."""
         from aiohttp import ClientConnectorCertificateError, ClientError
 
-        fields = self._fields(call)
         body = canonical_json(fields)
         started = time.monotonic()
         try:
@@ -237,7 +243,8 @@ class ChatModel:
                         f"{status} from {self._endpoint.base_url}: a reply of more than"
                         f" {LONGEST_REPLY >> 20} MiB"
                     )
-                    return Failure(kind="malformed", error=line, seconds=time.monotonic() - started)
+                    seconds = time.monotonic() - started
+                    return Failure(kind="malformed", error=line, seconds=seconds), None
                 # no more of an error is kept or searched: a key may lie across the cut
                 reply = self._secrets.scrub_bytes(
                     reply if answered else reply[: LONGEST_ERROR + _ASTRIDE]
@@ -250,10 +257,10 @@ class ChatModel:
                 " certificate is right, SSL_CERT_FILE names a file with that of its authority"
             )
             seconds = time.monotonic() - started
-            return Failure(kind="certificate", error=line, fatal=True, seconds=seconds)
+            return Failure(kind="certificate", error=line, fatal=True, seconds=seconds), None
         except (ClientError, TimeoutError, OSError) as error:
             full = getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE)
-            return Failure(
+            failure = Failure(
                 kind="open_files" if full else "connection",
                 error=(
                     f"no answer from {self._endpoint.base_url}:"
@@ -264,22 +271,20 @@ class ChatModel:
                 slow=isinstance(error, TimeoutError),
                 seconds=time.monotonic() - started,
             )
+            return failure, None
         seconds = time.monotonic() - started
         if not answered:
-            return self._failed(call, fields, status, reply, headers, seconds)
+            return self._failed(fields, status, reply, headers, seconds)
         try:
-            outcome = read_reply(reply)
+            return Replied(read_reply(reply), reply, seconds), None
         except NotAnAnswer as error:
-            self._left_out.answered(call)
-            return no_answer(error, reply, seconds)
+            return no_answer(error, reply, seconds), None
         except ValueError as error:
-            return self._unreadable(call, fields, reply, str(error), seconds)
-        self._left_out.answered(call)
-        return Replied(outcome, reply, seconds)
+            return self._unreadable(fields, reply, str(error), seconds)
 
-    def _fields(self, call: Call) -> dict[str, Any]:
-        """Return the body of a request, without the fields that the model does not take."""
-        sampling, left_out = call.sampling, self._left_out.of(call)
+    def _fields(self, call: Call, left_out: Collection[str]) -> dict[str, Any]:
+        """Return the body of a request, without some fields."""
+        sampling = call.sampling
         structured = {
             "type": "json_schema",
             "json_schema": {"name": "reply", "strict": True, "schema": sampling.json_schema},
@@ -289,8 +294,7 @@ class ChatModel:
             "reasoning_effort": sampling.reasoning_effort,
             "response_format": structured if sampling.json_schema else None,
         }
-        limit = self._left_out.limit_field(call, self._endpoint.limit_field)
-        if limit is not None:
+        if (limit := limit_field(self._endpoint.limit_field, left_out)) is not None:
             optional[limit] = sampling.max_tokens
         taken = {name: value for name, value in optional.items() if value is not None}
         return {
@@ -303,40 +307,41 @@ class ChatModel:
         }
 
     def _unreadable(
-        self, call: Call, fields: Mapping[str, Any], reply: bytes, complaint: str, seconds: float
-    ) -> Attempt:
+        self, fields: Mapping[str, Any], reply: bytes, complaint: str, seconds: float
+    ) -> tuple[Attempt, str | None]:
         """A 200 that is no completion: an error in disguise (some gateways), or a broken reply."""
         error = read_error(reply)
         status = error.status or 200
         if status >= 400 or kind_of_error(status, error) != "rejected":
-            return self._failed(call, fields, status, reply, {}, seconds)
-        return Failure(
+            return self._failed(fields, status, reply, {}, seconds)
+        failure = Failure(
             kind="malformed",
             error=self._scrub(complaint),
             retry=True,
             body=reply[:LONGEST_ERROR],
             seconds=seconds,
         )
+        return failure, None
 
     def _failed(
         self,
-        call: Call,
         fields: Mapping[str, Any],
         status: int,
         reply: bytes,
         headers: Mapping[str, str],
         seconds: float,
-    ) -> Attempt:
-        """Return the refusal or the failure that an error is."""
+    ) -> tuple[Attempt, str | None]:
+        """Return the refusal or the failure that an error is, and the field that it names as not
+        taken.
+        """
         error = read_error(reply)
         message = self._scrub(error.message or reply[:LONGEST_ERROR].decode("utf-8", "replace"))
         if status in REFUSING and is_filter(error):
-            return Replied(Refused(reason=one_line(message)), reply, seconds)
+            return Replied(Refused(reason=one_line(message)), reply, seconds), None
         delay = stated_delay(headers, error)
-        refused = self._left_out.refuse(call, status, error, fields.keys() - _ASKED)
-        kind = UNSUPPORTED_FIELD if refused else kind_of_error(status, error, delay)
+        kind = kind_of_error(status, error, delay)
         retry = kind in _RETRIED
-        return Failure(
+        failure = Failure(
             kind=kind,
             error=f"{status} from {self._place(status)}: {message}{self._hint(kind, status)}",
             retry=retry,
@@ -347,6 +352,7 @@ class ChatModel:
             body=reply[:LONGEST_ERROR],
             seconds=seconds,
         )
+        return failure, named_field(status, error, fields.keys() - _ASKED)
 
     def _place(self, status: int) -> str:
         return self._url if status == 404 else self._endpoint.base_url

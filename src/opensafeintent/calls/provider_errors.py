@@ -1,16 +1,16 @@
 """Errors of providers: a content filter's refusal, a failure that every call would meet, a limit
-that passes, a field that the model does not take.
+that passes.
 
 Codes and statuses decide, never prose: "your account was flagged" and "your prompt was flagged"
-differ in one word, and only one is a refusal. Prose may only make a call wait, or be made once
-without a field. `docs/what-providers-send.md` shows the tables of this module.
+differ in one word, and only one is a refusal. Prose may only make a call wait.
+`docs/what-providers-send.md` shows the tables of this module.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from math import isfinite
@@ -390,131 +390,3 @@ def _seconds(retry_after: str | None) -> float | None:
         IndexError,
     ):  # a hostile date has impossible years and zones
         return None
-
-
-# A field that the model does not take
-# ------------------------------------------------------------------------------
-
-_NOT_TAKEN = (400, 422)
-_LIMIT_FIELDS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-"""The two names of the token limit."""
-_SYNONYMS = {
-    "response_format": re.compile(
-        r"(response|output)_(format|schema|config)|json_schema|structured.outputs?", re.IGNORECASE
-    )
-}
-"""Servers without structured output say so in many ways."""
-_UNSUPPORTED = re.compile(
-    r"(un|not )support|does(n't| not) (support|take)|deprecat|not permitted|not allowed|unknown"
-    r"|unrecogni[sz]ed|unexpected|instead|extra_forbidden|incompatible",
-    re.IGNORECASE,
-)
-"""Words beside a token limit that is not taken. An error about the length of a prompt names it
-too.
-"""
-
-
-UNSUPPORTED_FIELD = "unsupported_field"
-"""Kind of a failure after which a call is made again without a field."""
-
-
-class LeftOut:
-    """The fields that a model does not take: each is left out of one request first, and of all
-    others once that was answered.
-
-    Args:
-        known: fields that an earlier run found out about.
-    """
-
-    def __init__(self, known: Collection[str] = ()) -> None:
-        self.fields = set(known)
-        self._tried: dict[int, tuple[object, set[str]]] = {}
-        """By the identity of a call in progress, that call and the fields that it lacks."""
-
-    def of(self, call: object) -> set[str]:
-        """Return the fields to leave out of a call."""
-        return self.fields | self._tried_without(call)
-
-    def refuse(
-        self, call: object, status: int, error: ProviderError, sent: Collection[str]
-    ) -> bool:
-        """Note an error, and return whether the call is to be made again without a field.
-
-        Args:
-            call: the call.
-            status: the HTTP status of the error.
-            error: the error.
-            sent: the optional fields of the request.
-        """
-        if status not in _NOT_TAKEN:
-            return False
-        field = _named_field(error, sent)
-        if field is None:
-            self._tried.pop(id(call), None)
-            return False
-        self._tried[id(call)] = (call, self._tried_without(call) | {field})
-        return True
-
-    def answered(self, call: object) -> None:
-        """Note that a call was answered: what it was made without is not taken."""
-        self.fields |= self._tried_without(call)
-        self._tried.pop(id(call), None)
-
-    def _tried_without(self, call: object) -> set[str]:
-        _, fields = self._tried.get(id(call), (None, set[str]()))
-        return fields
-
-    def limit_field(self, call: object, usual: str) -> str | None:
-        """Return the name of the token limit in a request; None if the model takes neither."""
-        left_out = self.of(call)
-        names = (usual, _LIMIT_FIELDS[usual])
-        return next((name for name in names if name not in left_out), None)
-
-
-def really_left_out(fields: Collection[str]) -> list[str]:
-    """Return the settings that a model was asked without. A token limit under its other name is
-    none of them.
-    """
-    return sorted(
-        field for field in fields if field not in _LIMIT_FIELDS or _LIMIT_FIELDS[field] in fields
-    )
-
-
-def _named_field(error: ProviderError, sent: Collection[str]) -> str | None:
-    """Return the field of a request that an error names, by its fields or in its text."""
-    by_name = {_plain(name): name for name in sent}
-    for place in _places(error):
-        for part in re.split(r"[^\w-]+", place):
-            if (field := by_name.get(_plain(part))) is not None:
-                return field
-    for field in sent:
-        if field in _LIMIT_FIELDS and not _UNSUPPORTED.search(error.text):
-            continue
-        words = re.escape(_plain(field))
-        synonyms = _SYNONYMS.get(field)
-        if re.search(rf"(?<![a-z0-9]){words}(?![a-z0-9])", _plain(error.text, "")) or (
-            synonyms and synonyms.search(error.text)
-        ):
-            return field
-    return None
-
-
-def _plain(name: str, separator: str = "") -> str:
-    return name.replace("_", "").replace("-", separator).lower()
-
-
-def _places(error: ProviderError) -> Iterator[str]:
-    """Yield the texts in which an error names a field."""
-    for fields in error.fields:
-        for name in ("param", "parameter"):
-            if isinstance(place := fields.get(name), str):
-                yield place[:200]
-        for listed in (fields.get("detail"), fields.get("message"), fields.get("details")):
-            for item in listed if isinstance(listed, list) else ():
-                if not isinstance(item, dict):
-                    continue
-                location = item.get("loc")
-                if isinstance(location, list | tuple) and "messages" not in location:
-                    yield " ".join(map(str, location[:8]))
-                if isinstance(place := item.get("field"), str):
-                    yield place[:200]

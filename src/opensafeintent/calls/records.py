@@ -213,6 +213,8 @@ class Replied(msgspec.Struct, frozen=True):
     outcome: Answered | Refused
     body: bytes
     seconds: float = 0.0
+    refused: tuple[Failure, ...] = ()
+    """Requests before it that had a field which the model does not take."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,6 +238,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     retry_after: float | None = None
     body: bytes = b""
     seconds: float = 0.0
+    refused: tuple[Failure, ...] = ()
+    """As of `Replied`."""
 
 
 Attempt = Replied | Failure

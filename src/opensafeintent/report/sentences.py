@@ -18,7 +18,7 @@ from markupsafe import Markup, escape
 
 from opensafeintent.analysis.cohort import Cohort, checked_judges
 from opensafeintent.analysis.judges import headline_audits, same_maker
-from opensafeintent.calls.provider_errors import really_left_out
+from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE, contenders
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.missing import MissingReason, missing_reason

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from importlib.metadata import PackageNotFoundError, version
@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from opensafeintent.calls.http import ATTEMPT_SECONDS, HttpSession
+from opensafeintent.calls.left_out import LeftOut, named_field
 from opensafeintent.calls.models import Served
 from opensafeintent.calls.provider_errors import (
     FATAL,
     LIMITED,
     REFUSING,
-    UNSUPPORTED_FIELD,
-    LeftOut,
     ProviderError,
     bounded_wait,
     error_of,
@@ -450,13 +449,19 @@ class InspectModel:
             return await asyncio.to_thread(self._open, arguments)
 
     async def attempt(self, call: Call) -> Attempt:
-        """Make one request and return its result; nothing is raised but cancellation."""
+        """Make one request and return its result, or a few, as settings turn out not to be taken;
+        nothing is raised but cancellation.
+        """
+        return await self._left_out.ask(lambda left_out: self._request(call, left_out))
+
+    async def _request(self, call: Call, left_out: Collection[str]) -> tuple[Attempt, str | None]:
+        """Make a request; return the result, and the setting that it names as not taken."""
         started = time.monotonic()
         model: Model | None = None
         settings: dict[str, Any] = {}
         try:
             with _warnings_to(self):
-                settings = self._settings(call)
+                settings = self._settings(call, left_out)
                 config = self._config(settings)
                 model = await self._model(call.sampling)
                 # in a task of its own: Inspect's notes about a call stay in that task's context
@@ -464,22 +469,23 @@ class InspectModel:
                     model.generate(chat_messages(call), config=config, cache=False)
                 )
         except Exception as error:  # every provider raises its own client library's errors
-            status = _status(error)
-            sent = [_OUR_NAMES.get(name, name) for name in settings if name != "max_tokens"]
-            if status is None:  # not of the provider: of its client library, or of Inspect AI
-                sent = [name for name in sent if name in _OUR_NAMES.values()]
             failed = _failed_attempt(error, model, self._secrets, time.monotonic() - started)
-            if (
-                isinstance(failed, Failure)
-                and not failed.retry
-                and self._left_out.refuse(call, status or 400, _error_in(error), sent)
-            ):
-                return Failure(
-                    kind=UNSUPPORTED_FIELD, error=failed.error, retry=True, seconds=failed.seconds
-                )
-            return failed
-        self._left_out.answered(call)
-        seconds = time.monotonic() - started
+            return failed, self._not_taken(error, failed, settings)
+        return self._read(output, call, time.monotonic() - started), None
+
+    def _not_taken(
+        self, error: BaseException, failed: Attempt, settings: Mapping[str, Any]
+    ) -> str | None:
+        """Return the setting that a failed attempt names as not taken."""
+        if not isinstance(failed, Failure) or failed.retry:
+            return None
+        status = _status(error)
+        sent = [_OUR_NAMES.get(name, name) for name in settings if name != "max_tokens"]
+        if status is None:  # not of the provider: of its client library, or of Inspect AI
+            sent = [name for name in sent if name in _OUR_NAMES.values()]
+        return named_field(status or 400, _error_in(error), sent)
+
+    def _read(self, output: ModelOutput, call: Call, seconds: float) -> Attempt:
         if complaint := complaint_in(output):
             return Failure(
                 kind="rejected",
@@ -495,14 +501,12 @@ class InspectModel:
             line = _plain_line(error, self._secrets)
             return Failure(kind="malformed", error=line, retry=True, body=body, seconds=seconds)
 
-    def _settings(self, call: Call) -> dict[str, Any]:
-        """Return how a call is sampled, by Inspect AI's names, without what the model does not
-        take.
-        """
+    def _settings(self, call: Call, left_out: Collection[str]) -> dict[str, Any]:
+        """Return how a call is sampled, by Inspect AI's names, without some settings."""
         from inspect_ai.model import ResponseSchema
         from inspect_ai.util import JSONSchema
 
-        sampling, left_out = call.sampling, self._left_out.of(call)
+        sampling = call.sampling
         settings = sampling_fields(sampling, self._provider)
         if sampling.json_schema:
             schema = JSONSchema.model_validate(sampling.json_schema)

@@ -1,0 +1,151 @@
+"""The fields of a request that a model does not take.
+
+Any 400 or 422 that names a field which we sent is followed by one request without it. If that is
+answered, the field is left out of all others, which the manifest of a run keeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterator
+
+import msgspec
+
+from opensafeintent.calls.provider_errors import ProviderError
+from opensafeintent.calls.records import Attempt, Failure, Replied
+
+_NOT_TAKEN = (400, 422)
+_LIMIT_FIELDS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+"""The two names of the token limit."""
+_SYNONYMS = {
+    "response_format": re.compile(
+        r"(response|output)_(format|schema|config)|json_schema|structured.outputs?", re.IGNORECASE
+    )
+}
+"""Servers without structured output say so in many ways."""
+_UNSUPPORTED = re.compile(
+    r"(un|not )support|does(n't| not) (support|take)|deprecat|not permitted|not allowed|unknown"
+    r"|unrecogni[sz]ed|unexpected|instead|extra_forbidden|incompatible",
+    re.IGNORECASE,
+)
+"""Words beside a token limit that is not taken. An error about the length of a prompt names it
+too.
+"""
+
+
+UNSUPPORTED_FIELD = "unsupported_field"
+"""Kind of an attempt that was made again at once without a field."""
+
+
+Request = Callable[[set[str]], Awaitable[tuple[Attempt, str | None]]]
+"""Makes a request without some fields; returns the result, and a further field that it names as not
+taken.
+"""
+
+
+class LeftOut:
+    """The fields that one model does not take.
+
+    Args:
+        known: fields that an earlier run found out about.
+    """
+
+    def __init__(self, known: Collection[str] = ()) -> None:
+        self.fields = set(known)
+        self._trials = 0
+        """Calls that are made without a field on trial."""
+        self._news = asyncio.Event()
+
+    async def ask(self, request: Request) -> Attempt:
+        """Make a request, and again without each field that it names as not taken, until none is
+        named.
+
+        Only an answer shows that a field is not taken: an error may quote the prompt, or name a
+        field for another reason. Others wait until that is known, so that few requests fail for it.
+        """
+        while self._trials:
+            await self._news.wait()
+        tried: set[str] = set()
+        refused: list[Failure] = []
+        try:
+            while True:
+                result, field = await request(self.fields | tried)
+                if field is None:
+                    break
+                assert isinstance(result, Failure)
+                refused.append(msgspec.structs.replace(result, kind=UNSUPPORTED_FIELD))
+                if not tried:
+                    self._trials += 1
+                tried.add(field)
+            if isinstance(result, Replied) or result.replied:
+                self.fields |= tried
+        finally:
+            if tried:
+                self._trials -= 1
+                self._news.set()
+                self._news = asyncio.Event()
+        return msgspec.structs.replace(result, refused=tuple(refused)) if refused else result
+
+
+def limit_field(usual: str, left_out: Collection[str]) -> str | None:
+    """Return the name of the token limit in a request; None if the model takes neither."""
+    return next((name for name in (usual, _LIMIT_FIELDS[usual]) if name not in left_out), None)
+
+
+def really_left_out(fields: Collection[str]) -> list[str]:
+    """Return the settings that a model was asked without. A token limit under its other name is
+    none of them.
+    """
+    return sorted(
+        field for field in fields if field not in _LIMIT_FIELDS or _LIMIT_FIELDS[field] in fields
+    )
+
+
+def named_field(status: int, error: ProviderError, sent: Collection[str]) -> str | None:
+    """Return the field of a request that an error names as not taken, by its fields or in its text;
+    None if it names none.
+
+    Args:
+        status: the HTTP status.
+        error: the error.
+        sent: the optional fields of the request.
+    """
+    if status not in _NOT_TAKEN:
+        return None
+    by_name = {_plain(name): name for name in sent}
+    for place in _places(error):
+        for part in re.split(r"[^\w-]+", place):
+            if (field := by_name.get(_plain(part))) is not None:
+                return field
+    for field in sent:
+        if field in _LIMIT_FIELDS and not _UNSUPPORTED.search(error.text):
+            continue
+        words = re.escape(_plain(field))
+        synonyms = _SYNONYMS.get(field)
+        if re.search(rf"(?<![a-z0-9]){words}(?![a-z0-9])", _plain(error.text, "")) or (
+            synonyms and synonyms.search(error.text)
+        ):
+            return field
+    return None
+
+
+def _plain(name: str, separator: str = "") -> str:
+    return name.replace("_", "").replace("-", separator).lower()
+
+
+def _places(error: ProviderError) -> Iterator[str]:
+    """Yield the texts in which an error names a field."""
+    for fields in error.fields:
+        for name in ("param", "parameter"):
+            if isinstance(place := fields.get(name), str):
+                yield place[:200]
+        for listed in (fields.get("detail"), fields.get("message"), fields.get("details")):
+            for item in listed if isinstance(listed, list) else ():
+                if not isinstance(item, dict):
+                    continue
+                location = item.get("loc")
+                if isinstance(location, list | tuple) and "messages" not in location:
+                    yield " ".join(map(str, location[:8]))
+                if isinstance(place := item.get("field"), str):
+                    yield place[:200]
