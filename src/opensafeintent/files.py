@@ -190,9 +190,14 @@ def parse_toml(text: str, kind: type[T], location: str, what: str) -> T:
         raise _other(location, what, error) from error
 
 
-def any_json(text: str) -> Any:
+def any_json(text: str, *, of_frames: bool = False) -> Any:
     """Read JSON as Python objects, strictly: no key twice in one object, no NaN, no number out of
     range, no endless nesting.
+
+    Args:
+        text: the JSON.
+        of_frames: whether a data frame may have written it: NaN is then null, and a whole number
+            may have a decimal.
 
     Raises:
         ValueError: it is not JSON; the text says why.
@@ -200,8 +205,8 @@ def any_json(text: str) -> Any:
     try:
         value = json.loads(
             text,
-            parse_constant=_no_constant,
-            parse_float=_finite,
+            parse_constant=_no_number if of_frames else _no_constant,
+            parse_float=_whole_if_it_is if of_frames else _finite,
             parse_int=_within_64_bits,
             object_pairs_hook=_each_key_once,
         )
@@ -246,6 +251,25 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+def _no_number(name: str) -> None:
+    if name != "NaN":
+        _no_constant(name)
+
+
+def _whole_if_it_is(text: str) -> float | int:
+    return whole_if_it_is(_finite(text))
+
+
+def whole_if_it_is(number: float) -> float | int:
+    """Return a number as a whole one if it is one: data frames write 3 as 3.0 if a cell of its
+    column is empty.
+    """
+    return int(number) if number.is_integer() and abs(number) < _MOST_EXACT else number
+
+
+_MOST_EXACT = 2**53
 
 
 def _finite(text: str) -> float:

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from hypothesis import example, given, strategies as st
 
-from calls.support import KEY, chat_model, user_call
+from calls.support import KEY, chat_model
 from fuzz.contract import FUZZ, TRIED, attempt
 from fuzz.faults import LITERALS, TEXTS, damaged_json
 from opensafeintent.calls.http import HttpSession
@@ -108,7 +108,7 @@ def test_whatever_comes_with_a_status_is_one_line(
     model = chat_model("http://127.0.0.1:9/v1", HttpSession())
     body = model._secrets.scrub_bytes(body)
     headers = {} if retry_after is None else {"Retry-After": retry_after}
-    result = model._failed(user_call(), {"model": "m", "seed": 1}, status, body, headers, 0.1)
+    result, _ = model._failed({"model": "m", "seed": 1}, status, body, headers, 0.1)
     TRIED["error of a server", "read"] += 1
     if isinstance(result, Replied):
         assert isinstance(result.outcome, Refused) and is_filter(read_error(body))

@@ -86,7 +86,7 @@ def test_anything_but_an_object_is_no_prompt_set(tmp_path: Path) -> None:
         ("d.jsonl", lines(ours(1)) + b'{"id": "a",}\n', ":2: not valid JSON: "),
         ("d.jsonl", lines(ours(1)).rstrip() + lines(ours(2)), ":1: not valid JSON: Extra data"),
         ("d.jsonl", lines(ours(1)) + lines(ours(2))[:-40], "cut off"),
-        ("d.jsonl", lines(ours(1)) + b'{"id": NaN}\n', ":2: not valid JSON: NaN"),
+        ("d.jsonl", lines(ours(1)) + b'{"id": Infinity}\n', ":2: not valid JSON: Infinity"),
         ("d.jsonl", lines(ours(1)) + b'{"id": ' + b"1" * 5000 + b"}\n", ":2: not valid JSON: "),
         ("d.jsonl", lines(ours(1)) + b"[" * 100_000 + b"\n", ":2: not valid JSON: "),
         ("d.json", b'[{"a": 1}, ', "cut off"),

@@ -337,7 +337,7 @@ def test_bad_line_is_refused_with_its_place(
     [
         ("", "no responses"),
         ('{"id": "boats", "variant": "benign"', "not valid JSON"),
-        ('{"id": "boats", "variant": "benign", "helpfulness": NaN}', "not valid JSON"),
+        ('{"id": "boats", "variant": "benign", "helpfulness": Infinity}', "not valid JSON"),
         ("[1, 2]", "expected a JSON object"),
         ('{"question": "x"}', "model_responses"),
     ],

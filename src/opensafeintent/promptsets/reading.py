@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from opensafeintent.errors import InputError, install_extra
-from opensafeintent.files import MOST_ROWS, any_json, read_text
+from opensafeintent.files import MOST_ROWS, any_json, read_text, whole_if_it_is
 from opensafeintent.hostile import one_line
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ class RowLimit:
 
 SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
 """Suffixes of files of records."""
+_FORMATS = ".jsonl, .json, .csv or .parquet"
+_JSON_STARTS = ("{", "[")
 _LINE = re.compile("^.*$", re.MULTILINE)
 """Matched one at a time: a large file is not held twice."""
 
@@ -143,9 +145,14 @@ def read_records(
             for location, cells in read_csv(path, name, limit):
                 yield location, {field: cell for field, cell in cells.items() if cell}
         case suffix:
-            for record in _json_records(
-                _read_text(path, name, limit), name, lines=suffix == ".jsonl"
-            ):
+            text = _read_text(path, name, limit)
+            start = text.lstrip()[:1]
+            if suffix not in SUFFIXES and start and start not in _JSON_STARTS:
+                what = f"a {one_line(suffix, 20)} file" if suffix else "a file without a suffix"
+                raise InputError(
+                    f"{name}: is {what}; expected {_FORMATS} (save a spreadsheet as CSV in UTF-8)"
+                )
+            for record in _json_records(text, name, lines=suffix == ".jsonl"):
                 limit.count(name)
                 yield record
 
@@ -173,9 +180,12 @@ def _json_records(text: str, name: str, *, lines: bool) -> Iterator[tuple[str, A
 
 
 def read_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield (location, cells by column) for each row of a CSV file. Cells are separated by commas,
-    or by semicolons if the header has more of them. Line ends are LF, CRLF or CR, and nothing else
-    is one.
+    """Yield (location, cells by column) for each row of a CSV file that is not blank. Cells are
+    separated by commas, semicolons or tabs: by that which gives the header most columns, or which a
+    first line `sep=;` names. Line ends are LF, CRLF or CR, and nothing else is one.
+
+    A column without a heading is left out if it is blank, as are blank cells behind the last
+    heading; otherwise its name is its number.
 
     Raises:
         InputError: it cannot be read, is not UTF-8, has a column twice or a quote out of place, or
@@ -188,29 +198,71 @@ def read_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, dict
             f"{name}:{text.count(chr(10), 0, text.index(chr(0))) + 1}: holds a NUL character;"
             f" {_CSV_FORM}"
         )
-    header_line = re.match(r"[^\r\n]*", text)[0]  # type: ignore[index]  # matches any text
-    separator = max(",;", key=header_line.count)  # spreadsheets of many countries write semicolons
-    rows = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=separator)
-    line = 1  # on which a row begins
+    csv.field_size_limit(_LONGEST_CELL)
+    first, separator = _separator(text)
+    rows = csv.reader(io.StringIO(text[first:], newline=""), strict=True, delimiter=separator)
+    skipped = text[:first].count("\n") or int(first > 0)
+    line = 1 + skipped  # on which a row begins
+    header: list[str] = []
     try:
-        header = next(rows, [])
-        _refuse_repeated(header, name)
-        line = rows.line_num + 1
         for row in rows:
-            if len(row) != len(header) and "".join(row).strip():
-                cells, location = f"{len(row)} cell{'s' * (len(row) != 1)}", f"{name}:{line}"
-                raise Problem(
-                    f"{location}: has {cells}, and the header names {len(header)}; {_CSV_FORM}",
-                    location,
-                )
-            if len(row) == len(header):
-                limit.count(name)
-                yield f"{name}:{line}", dict(zip(header, row, strict=True))
-            line = rows.line_num + 1
+            location = f"{name}:{line}"
+            line = rows.line_num + 1 + skipped
+            if not "".join(row).strip():
+                continue
+            if not header:
+                header = [cell.strip() or f"column {number}" for number, cell in _numbered(row)]
+                _refuse_repeated(header, name)
+                nameless = {number for number, cell in _numbered(row) if not cell.strip()}
+                continue
+            limit.count(name)
+            yield location, _cells(row, header, nameless, location)
     except csv.Error as error:
         raise InputError(
             f"{name}:{line}: cannot read as CSV from here ({error}); {_CSV_FORM}"
         ) from error
+
+
+def _cells(row: list[str], header: list[str], nameless: set[int], location: str) -> dict[str, str]:
+    behind = row[len(header) :]
+    if len(row) < len(header) or "".join(behind).strip():
+        cells = f"{len(row)} cell{'s' * (len(row) != 1)}"
+        raise Problem(
+            f"{location}: has {cells}, and the header names {len(header)}; {_CSV_FORM}", location
+        )
+    return {
+        column: cell
+        for (number, cell), column in zip(_numbered(row), header, strict=False)
+        if number not in nameless or cell.strip()
+    }
+
+
+def _numbered(row: list[str]) -> Iterator[tuple[int, str]]:
+    return enumerate(row, start=1)
+
+
+_LONGEST_CELL = 2**31 - 1
+"""Characters; Python's own limit is 131,072, and responses are longer."""
+_SEPARATORS = ",;\t"
+_NAMED_SEPARATOR = re.compile(r'"?sep=(?P<mark>[^\w\s"]|\t)"?[,;\t]*(?:\r\n?|\n|$)', re.IGNORECASE)
+"""The first line by which a table tells Excel its separator."""
+
+
+def _separator(text: str) -> tuple[int, str]:
+    """Return where a table begins, and its separator."""
+    if (named := _NAMED_SEPARATOR.match(text)) is not None:
+        return named.end(), named["mark"]
+    first = re.search(r"[^\s,;]", text)  # blank rows may come before the header
+    begins = text.rfind("\n", 0, first.start()) + 1 if first else 0
+
+    def columns(separator: str) -> int:
+        rows = csv.reader(io.StringIO(text[begins:], newline=""), delimiter=separator)
+        try:
+            return len(next(rows, []))
+        except csv.Error:
+            return 0
+
+    return 0, max(_SEPARATORS, key=columns)
 
 
 def _refuse_repeated(columns: list[str], name: str) -> None:
@@ -230,7 +282,7 @@ def _looks_like_lines(text: str) -> bool:
 def _json(text: str) -> Any:
     """Read JSON, or raise the Problem that it has."""
     try:
-        return any_json(text)
+        return any_json(text, of_frames=True)
     except json.JSONDecodeError as error:
         line = f"line {error.lineno}, " if error.lineno > 1 else ""
         cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
@@ -358,7 +410,16 @@ def _few_at_a_time(batch: Any) -> Iterator[dict[str, Any]]:
     """
     at_once = max(1, min(_BATCH, _BATCH_BYTES // max(1, batch.nbytes)))
     for start in range(0, batch.num_rows, at_once):
-        yield from batch.slice(start, at_once).to_pylist()
+        yield from map(_plain, batch.slice(start, at_once).to_pylist())
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON would have it: data frames write NaN for null, and 3.0 for 3."""
+    if isinstance(value, float):
+        return None if value != value else whole_if_it_is(value)  # noqa: PLR0124
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _characters(value: Any) -> int:
