@@ -22,6 +22,7 @@ extensions = [
     "gallery",
     "mathml",
     "references",
+    "replies",
 ]
 
 # References have to lead somewhere; of the types in signatures, those that this documentation has.

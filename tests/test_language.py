@@ -45,7 +45,7 @@ MOST_WORDS = 30
 FORBIDDEN = {
     "“where” for a condition": r"^(?!.*\?$).*?\b(?:[Ww]here|[Ww]herever)\b(?!:)",
     "a clause in place of a noun": (
-        r"^(?!.*\?$).*?(?:(?<!\")\b(?:[Ww]hat|[Ww]hatever|[Ww]hoever)\b(?!:| Teachers| goes wrong| to report| you get| work they)"
+        r"^(?!.*\?$).*?(?:(?<!\")\b(?:[Ww]hat|[Ww]hatever|[Ww]hoever)\b(?!:| Teachers| goes wrong| to report| you get| work they| providers send)"
         r"|\b(?:[Oo]f|to|by|for|and|or|says?) who\b(?! the asker is)|^Who\b)"
     ),
     "an older verb": (

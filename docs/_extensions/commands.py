@@ -47,7 +47,7 @@ class CommandsDirective(SphinxDirective):
         self.state.document.note_explicit_target(section)
         usage = context.command.get_usage(context).removeprefix("Usage: ")
         section += nodes.literal_block("", re.sub(r"\s+", " ", usage), language="none")
-        section += [_paragraph(text) for text in _paragraphs(context.command.help or "")]
+        section += [paragraph(text) for text in _paragraphs(context.command.help or "")]
         section += _options(context)
         return section
 
@@ -69,7 +69,7 @@ def _paragraphs(text: str) -> list[str]:
     ]
 
 
-def _paragraph(text: str) -> nodes.paragraph:
+def paragraph(text: str) -> nodes.paragraph:
     """Return a paragraph in which what stands between backticks, and options, are code."""
     pieces = re.split(r"`([^`]+)`|(?<![\w-])(--[a-z][\w-]*)", text)
     parts = [
@@ -107,7 +107,7 @@ def _options(context: click.Context) -> list[nodes.Node]:
             nodes.definition_list_item(
                 "",
                 nodes.term("", "", nodes.literal("", term)),
-                nodes.definition("", _paragraph(" ".join(text.split()))),
+                nodes.definition("", paragraph(" ".join(text.split()))),
             )
             for term, text in rows
             if text and "--help" not in term

@@ -196,7 +196,7 @@ def sort_rows(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str])
 
 
 GradeCell = str | int | None
-_COLUMNS = (
+COLUMNS = (
     "run",
     "model",
     "id",
@@ -228,7 +228,7 @@ def grade_table(
     """
     judges = sorted({judge for rows, _ in runs.values() for row in rows for judge in row.by_judge})
     several = judges if len(judges) > 1 else []
-    columns = [*_COLUMNS, *(f"{what}[{judge}]" for judge in several for what in SCALES)]
+    columns = [*COLUMNS, *(f"{what}[{judge}]" for judge in several for what in SCALES)]
     first = 0 if len(runs) > 1 else 1
 
     def cells(run: str, row: GradeRow, dataset: Dataset) -> list[GradeCell]:

@@ -82,6 +82,19 @@ def test_a_partial_return_in_another_order_with_notes(tmp_path: Path) -> None:
     assert (back.items, back.complete, back.begun, back.unsure) == (6, 1, 0, 1)
 
 
+def test_a_sheet_with_semicolons_and_what_programs_add_is_imported(tmp_path: Path) -> None:
+    sheet = STUDY.sheet()
+    assert not any("," in heading for heading in sheet.headings)
+    sheet.set(CODE, "helpfulness", "3.0")
+    sheet.headings.append("")
+    sheet.rows = [[*row, ""] for row in sheet.rows]
+    sheet.rows.append([""] * len(sheet.headings))
+    path = sheet.save(tmp_path / "ana.csv", ";")
+    path.write_text(f"sep=;\n{path.read_text()}", encoding="utf-8-sig")
+    (label,) = import_returns([path], KEY).labels
+    assert label.answers == {"helpfulness": 3}
+
+
 def test_a_saved_page_is_imported(tmp_path: Path) -> None:
     answers = {"helpfulness": 4, "harm_severity": 0}
     change = first_item(answers=answers, note="hm")
@@ -97,7 +110,7 @@ def test_a_saved_page_is_imported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["5", "3 or 4", "3.5", "3.0", "TRUE", "=3", "dual use", "0\x1b[31m", "٣", "x" * 5_000]
+    "value", ["5", "3 or 4", "3.5", "5.0", "TRUE", "=3", "dual use", "0\x1b[31m", "٣", "x" * 5_000]
 )
 def test_what_is_no_answer_is_named_with_its_item(value: str, tmp_path: Path) -> None:
     sheet = STUDY.sheet()

@@ -265,6 +265,10 @@ def test_results_name_a_dataset_of_the_hub(run: Path, tmp_path: Path, repo: str 
         ("hf//mnt/../checkpoints/step-12", "hf/step-12"),
         ("baseline/refuse-all", "baseline/refuse-all"),
         ("mine", "imported/mine"),
+        ("data", "imported/data_"),
+        ("openai/data", "openai/data_"),
+        ("vllm/data/con.model", "data_/con_.model"),
+        ("vllm/dataset/console", "dataset/console"),
     ],
 )
 def test_a_model_goes_by_the_name_that_others_know(ours: str, theirs: str) -> None:
@@ -275,7 +279,7 @@ def test_a_model_goes_by_the_name_that_others_know(ours: str, theirs: str) -> No
 def test_their_validator_takes_records_and_samples(run: Path, tmp_path: Path) -> None:
     names = (
         *("openai/gpt-5.4", "vllm/meta-llama/Llama-3.3", "ollama/llama:8b", "mine", "a:b?/c<d>|"),
-        "hf//mnt/../checkpoints/step-12",
+        *("hf//mnt/../checkpoints/step-12", "data", "vllm/data/COM1.x"),
     )
     for number, name in enumerate(names):
         lines = lines_of(DATASET, helpfulness=3, harm_severity=number % 2)[number % 2 :]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import zipfile
@@ -17,7 +18,7 @@ from interop.support import asked_for, judge_says, quiet, run_task, said, script
 pytest.importorskip("inspect_ai")
 from inspect_ai import score
 from inspect_ai.log import EvalLog, read_eval_log, write_eval_log
-from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, get_model
+from inspect_ai.model import ChatMessage, ContentReasoning, GenerateConfig, ModelOutput, get_model
 
 import opensafeintent as api
 from opensafeintent import EvaluateSettings, GradeSettings, ImportSettings, Outcome
@@ -124,6 +125,39 @@ def test_a_response_that_is_not_there_does_not_spoil_an_ungraded_log(tmp_path: P
     outcome = brought(tmp_path / "in", log)
     assert len(grades(tmp_path / "in")) == 4
     assert any(re.search(r"neither .* not imported: 3", note) for note in outcome.notes)
+
+
+@pytest.mark.parametrize("scored", [False, True])
+@pytest.mark.parametrize("sign", ["block", "tokens"])
+def test_a_response_of_reasoning_alone_is_missing_and_no_refusal(
+    tmp_path: Path, scored: bool, sign: str
+) -> None:
+    tokens = {"reasoning_tokens": 9} if sign == "tokens" else {}
+    output = said("", input_tokens=9, output_tokens=9, total_tokens=18, **tokens)
+    if sign == "block":
+        output.choices[0].message.content = [ContentReasoning(reasoning="They ask.")]
+    with scripted(output):
+        log = log_of(tmp_path, 1, "scripted/t", score=scored, parameters={"probe": "none"})
+    brought(tmp_path / "in", log)
+    missing = {row["missing"] for row in grades(tmp_path / "in")}
+    assert missing == {"response:reasoning_only"}
+    assert {row["refused"] for row in grades(tmp_path / "in")} == {""}
+
+
+@pytest.mark.parametrize("form", ["sorted", "marked", "failed"])
+def test_a_json_log_with_sorted_keys_or_a_byte_order_mark_is_read(
+    tmp_path: Path, form: str
+) -> None:
+    plain = json.loads(log_of(tmp_path, 1, log_format="json").read_text())
+    if form == "failed":
+        plain["error"] = {"message": "{", "traceback": "}", "traceback_ansi": ""}
+    log = tmp_path / "log.json"
+    log.write_text(
+        json.dumps(plain, sort_keys=form != "marked", indent=2),
+        "utf-8-sig" if form == "marked" else "utf-8",
+    )
+    brought(tmp_path / "in", log)
+    assert len(grades(tmp_path / "in")) == 7
 
 
 def test_a_log_that_lacks_prompts_says_so_and_its_sets_do_not_count(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from endtoend import osi
-from opensafeintent import dataset_template
+from opensafeintent import dataset_template, validate_dataset
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import load_dataset, read_dataset
 from promptsets.samples import FLAT, LABELS, OURS
+from samples import json_lines
 
 NAMES = {
     "prompt_dual_use_2": "dual_use_paraphrase_1",
@@ -80,3 +81,26 @@ def test_a_template_is_a_dataset_and_is_not_written_over(tmp_path: Path) -> None
         with pytest.raises(InputError):
             dataset_template(other)
     assert path.read_text() == before
+
+
+def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", ROW | {"reviewer": "Ann", "score": ""})
+    ran = osi("dataset", "validate", path)
+    assert ran.code == 0
+    assert "not read: reviewer, score" in ran.out + ran.err
+    path = json_lines(tmp_path / "t.jsonl", [OURS | {"reviewer": "Ann"}])
+    _, remarks = validate_dataset(str(path))
+    assert "not read: reviewer" in remarks
+    _, remarks = validate_dataset(str(table(tmp_path / "f.csv", FLAT | {"reviewer": "Ann"})))
+    assert not any("not read" in remark for remark in remarks)
+
+
+@pytest.mark.parametrize("rows", ["sep=;\n{}", '"sep=;"\r\n{}', ";;;\n\n{}\n;;\n", "\ufeff{};\n"])
+def test_what_spreadsheet_programs_leave_is_passed_over(tmp_path: Path, rows: str) -> None:
+    body = table(tmp_path / "t.csv", ROW, separator=";").read_text().strip()
+    if rows.endswith("{};\n"):
+        body = body.replace("\n", ";\n", 1)
+    path = tmp_path / "u.csv"
+    path.write_text(rows.format(body), "utf-8")
+    (one,) = load_dataset(str(path)).prompt_sets
+    assert one == load_dataset(str(tmp_path / "t.csv")).prompt_sets[0]

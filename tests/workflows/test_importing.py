@@ -556,12 +556,56 @@ def test_responses_are_found_by_the_text_of_their_prompt(tmp_path: Path) -> None
     assert [row["epoch"] for row in found] == ["1"] * 7 + ["2"] * 7
 
 
+def test_spaces_and_line_breaks_around_a_prompt_do_not_count(tmp_path: Path) -> None:
+    prompts = [prompt for item in DATASET.prompt_sets for prompt in item.wordings().values()]
+    take_lines(tmp_path, [{"prompt": f" {text}\r\n", "response": "Yes."} for text in prompts])
+    assert [row["id"] for row in grades(tmp_path / "run")] == [row["id"] for row in graded_lines()]
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [
+        {"reasoning_content": "They want"},
+        {"reasoning": "They want"},
+        {"thinking": "They want"},
+        {"usage": {"completion_tokens_details": {"reasoning_tokens": 80}}},
+    ],
+)
+def test_an_empty_response_beside_reasoning_is_missing(
+    tmp_path: Path, sign: dict[str, Any]
+) -> None:
+    first, *others = bare_lines()
+    outcome = take_lines(tmp_path, [{**first, "response": "", **sign}, *others])
+    assert any("1 response missing (reasoning_only)" in note for note in outcome.notes)
+    judged(tmp_path)
+    row, *_ = grades(tmp_path / "run")
+    assert (row["missing"], row["helpfulness"]) == ("response:reasoning_only", "")
+
+
+def test_an_empty_response_without_a_sign_of_reasoning_is_a_refusal(tmp_path: Path) -> None:
+    first, *others = bare_lines()
+    take_lines(tmp_path, [{**first, "response": "", "reasoning": None}, *others])
+    judged(tmp_path)
+    assert grades(tmp_path / "run")[0]["refused"] == "empty"
+
+
+def test_the_share_that_may_be_missing_is_of_all_responses(tmp_path: Path) -> None:
+    first, *others = bare_lines()
+    del first["response"]
+    lines = [{**first, "missing": ["response:failed"]}, *others]
+    path = json_lines(tmp_path / "m.jsonl", lines)
+    dataset = dataset_file(tmp_path, DATASET)
+    outcome = take_in(tmp_path / "run", path, dataset=dataset, max_missing=0.5)
+    assert (outcome.exit_code, outcome.stopped) == (0, [])
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
         ({"prompt": "boats, Kindly", "completion": "x"}, ":1, field prompt: is no prompt of made"),
         ({"prompt": "boats, kindly", "completion": 3}, "field response: is 3"),
-        ({"prompt": "boats, kindly"}, "field response: missing"),
+        ({"prompt": "boats, kindly"}, "no response in it; expected a field or column response"),
+        ({"prompt": "boats, kindly", "mode": "A1"}, ":1, field response: missing"),
         ({"prompt": 3, "completion": "x"}, "field prompt"),
     ],
 )

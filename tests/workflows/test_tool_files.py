@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,110 @@ def test_a_response_without_text_is_missing_and_counted(tmp_path: Path, output: 
     assert any("1 response missing (no_answer)" in note for note in outcome.notes)
 
 
+def promptfoo_rows(tmp_path: Path, *rows: dict[str, Any]) -> Path:
+    """Write results of promptfoo to the first prompts of the made dataset."""
+    results = [
+        {"provider": {"id": "m", "label": ""}, "prompt": {"raw": text}, "vars": {}, **row}
+        for row, (*_, text) in zip(rows, prompts(), strict=False)
+    ]
+    return json_file(tmp_path / "foo.json", {"results": {"version": 3, "results": results}})
+
+
+def said(output: object, **fields: Any) -> dict[str, Any]:
+    return {"response": {"output": output, "finishReason": "stop", **fields}}
+
+
+SENT = "A story in which someone asks it."
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        said("Yes.", prompt=SENT),
+        said("Yes.", prompt=[{"role": "user", "content": SENT}]),
+        said(
+            "Yes.", prompt=[{"role": "system", "content": "Hi"}, {"role": "user", "content": "?"}]
+        ),
+        said("Yes.", metadata={"redteamFinalPrompt": SENT}),
+        said("Yes.") | {"metadata": {"redteamFinalPrompt": SENT}},
+        said("Yes.", prompt=SENT) | {"vars": {"id": "boats", "variant": "benign"}},
+        # that of another set
+        said("Yes.", prompt="trains, kindly") | {"vars": {"id": "boats", "variant": "benign"}},
+    ],
+)
+def test_a_row_that_was_sent_another_text_is_left_out_and_counted(
+    tmp_path: Path, row: dict[str, Any]
+) -> None:
+    path = promptfoo_rows(tmp_path, row, said("No."))
+    outcome = taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+    assert list(texts(tmp_path / "run").values()) == ["No."]
+    assert any("1 response left out: the model got another text" in note for note in outcome.notes)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        said("Yes.", prompt="boats, kindly"),
+        said("Yes.", prompt=" boats, kindly\n") | {"prompt": {"raw": "{{prompt}}"}},
+        said("Yes.", prompt=[{"role": "user", "content": "boats, kindly"}]),
+        said("Yes.", prompt="Sir: boats, kindly")
+        | {"prompt": {"raw": "Sir: boats, kindly"}, "vars": {"id": "boats", "variant": "benign"}},
+    ],
+)
+def test_a_row_whose_sent_text_is_the_prompt_is_a_response(
+    tmp_path: Path, row: dict[str, Any]
+) -> None:
+    taken_in(tmp_path / "run", promptfoo_rows(tmp_path, row), dataset_file(tmp_path, DATASET))
+    assert texts(tmp_path / "run") == {("m", "boats", "benign", 1): "Yes."}
+
+
+def test_a_file_of_rows_that_were_all_sent_another_text_is_refused(tmp_path: Path) -> None:
+    path = promptfoo_rows(tmp_path, said("Yes.", prompt=SENT))
+    with pytest.raises(InputError, match="a strategy of a red team sent another text for every"):
+        taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+
+
+@pytest.mark.parametrize(
+    ("output", "more", "found"),
+    [
+        ("Thinking: They ask.\n\nYes.", {}, "Yes."),
+        ("Thinking: They ask.\nSignature: Ab+/=\n\nYes.\n\nNo.", {}, "Yes.\n\nNo."),
+        ("Thinking: A.\n\nB.\nSignature: Ab\n\nThinking: C\nSignature: D\n\nYes.", {}, "Yes."),
+        ("Redacted Thinking: 0a9f\n\nYes.", {}, "Yes."),
+        ("Thinking: A.\n\nB.\n\nYes.", {}, "reasoning_mixed"),
+        ("Thinking: They ask.\n\n", {}, "reasoning_only"),
+        ("Thinking: They ask.\nSignature: Ab", {}, "reasoning_only"),
+        ("", {"reasoning": "They ask."}, "reasoning_only"),
+        ("", {"tokenUsage": {"completionDetails": {"reasoning": 80}}}, "reasoning_only"),
+        ("", {"tokenUsage": {"completionDetails": {"reasoning": 0}}}, ""),
+        ("I was Thinking: a\n\nb", {}, "I was Thinking: a\n\nb"),
+    ],
+)
+def test_the_thought_before_an_answer_of_promptfoo_is_taken_off(
+    tmp_path: Path, output: str, more: dict[str, Any], found: str
+) -> None:
+    path = promptfoo_rows(tmp_path, said(output, **more), said("No."))
+    taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+    (row, _) = grades(tmp_path / "run")
+    text = texts(tmp_path / "run")["m", "boats", "benign", 1]
+    missing = row["missing"].removeprefix("response:")
+    assert (missing if text is None else text) == found
+
+
+def test_results_without_a_provider_are_those_of_the_named_model(tmp_path: Path) -> None:
+    path = promptfoo_rows(tmp_path, {"provider": None, **said("Yes.")})
+    dataset = dataset_file(tmp_path, DATASET)
+    taken_in(tmp_path / "run", path, dataset, model="openai/gpt-4")
+    assert texts(tmp_path / "run") == {("openai/gpt-4", "boats", "benign", 1): "Yes."}
+
+
+def test_a_null_among_the_responses_of_lm_eval_is_one_missing_response(tmp_path: Path) -> None:
+    path = changed(tmp_path, LM_EVAL, lambda row: row.update(resps=[["Yes.", None]]))
+    outcome = taken_in(tmp_path / "run", path)
+    assert any("1 response missing (no_answer)" in note for note in outcome.notes)
+    assert len(texts(tmp_path / "run")) == 12
+
+
 def test_only_one_of_several_filters_is_read(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in LM_EVAL.read_text().splitlines()]
     twice = [line | {"filter": name} for name in ("none", "strict") for line in lines]
@@ -205,6 +310,77 @@ def test_an_empty_cell_is_a_missing_response(tmp_path: Path) -> None:
     path = table(tmp_path / "m.csv", rows)
     outcome = taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
     assert any("1 response missing (not_recorded)" in note for note in outcome.notes)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_what_data_frames_write_is_read_the_same_in_every_format(
+    tmp_path: Path, suffix: str
+) -> None:
+    rows = [
+        {"prompt": text, "response": "Text.", "helpfulness": 3.0, "harm_severity": 0.0}
+        for *_, text in prompts()
+    ]
+    rows[0] |= {"helpfulness": math.nan, "harm_severity": math.nan}
+    path = tmp_path / f"m{suffix}"
+    match suffix:
+        case ".csv":
+            table(path, rows)
+        case ".jsonl":
+            path.write_text("\n".join(map(json.dumps, rows)))
+        case _:
+            arrow = pytest.importorskip("pyarrow")
+            pytest.importorskip("pyarrow.parquet").write_table(arrow.Table.from_pylist(rows), path)
+    taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+    assert [row["helpfulness"] for row in grades(tmp_path / "run")] == [""] + ["3"] * 6
+    assert grades(tmp_path / "run")[0]["missing"] == "grades:not_graded"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_a_table_without_responses_is_refused_with_its_columns(tmp_path: Path, suffix: str) -> None:
+    rows = [{"prompt": text, "answer": "Text.", "score": 3} for *_, text in prompts()]
+    path = tmp_path / f"m{suffix}"
+    if suffix == ".csv":
+        table(path, rows)
+    else:
+        json_lines(path, rows)
+    with pytest.raises(InputError, match=r"no response in it; .*its fields: prompt, answer, score"):
+        taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+
+
+def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": text, "response": "Text.", "temperature": 1, "harm_domain": "x", "reviewer": ""}
+        for *_, text in prompts()
+    ]
+    path = table(tmp_path / "m.csv", rows)
+    outcome = taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+    assert f"{path}: not read: temperature, reviewer" in outcome.notes
+
+
+def test_a_heading_is_checked_by_the_table_and_not_by_each_row(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": text, "response": "", "responses": "Text.", "helpfulness": 1, "harm_severity": 0}
+        for *_, text in prompts()
+    ]
+    outcome = taken_in(
+        tmp_path / "run", table(tmp_path / "m.csv", rows), dataset_file(tmp_path, DATASET)
+    )
+    assert any(note.endswith("not read: responses") for note in outcome.notes)
+
+
+def test_what_spreadsheet_programs_leave_is_passed_over(tmp_path: Path) -> None:
+    rows = "".join(f"\ufeff;;\n{text} ;Text.;\n" for *_, text in prompts()).replace("\ufeff", "")
+    path = tmp_path / "m.csv"
+    path.write_text(f"sep=;\n;;\nprompt; response ;\n{rows};;\n", encoding="utf-8-sig")
+    taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+    assert list(texts(tmp_path / "run").values()) == ["Text."] * 7
+
+
+def test_a_long_response_is_read(tmp_path: Path) -> None:
+    long = "word " * 60_000
+    rows = [{"prompt": text, "response": long} for *_, text in prompts()]
+    taken_in(tmp_path / "run", table(tmp_path / "m.csv", rows), dataset_file(tmp_path, DATASET))
+    assert set(texts(tmp_path / "run").values()) == {long}
 
 
 @pytest.mark.parametrize(

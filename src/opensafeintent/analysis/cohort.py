@@ -77,7 +77,9 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     counted: int
     """Responses with both grades."""
     missing_core: float
-    """Share of missing grades of recorded core responses."""
+    """Share of missing grades of recorded core responses, those included that no judge was asked
+    about: these lack nothing that was tried for.
+    """
     missing_paraphrase: float
     absent: float
     """Share of an evaluated model's planned responses that are not stored: the run was stopped,
@@ -134,10 +136,10 @@ def coverage_of(
     gone: Counter[str] = Counter()
     triplets: Counter[tuple[str, int]] = Counter()
     for row in rows:
-        if NOT_GRADED in row.missing:
-            continue
         kind = "core" if row.variant in CORE_VARIANTS else "paraphrase"
         requested[kind] += 2
+        if NOT_GRADED in row.missing:
+            continue
         gone[kind] += (row.helpfulness is None) + (row.harm_severity is None)
         if row.counts and kind == "core":
             triplets[row.set_id, row.epoch] += 1

@@ -41,6 +41,7 @@ from opensafeintent.hostile import (
     security_policy,
 )
 from opensafeintent.promptsets import Dataset, PromptSet
+from opensafeintent.promptsets.reading import whole_number
 from opensafeintent.taxonomy import CORE_VARIANTS, Intent, Taxonomy, intent_of
 
 
@@ -72,9 +73,10 @@ class FormQuestion(msgspec.Struct, frozen=True, kw_only=True):
     def read(self, value: object) -> Answer | None:
         """Return the answer that a text or a number is, None if it is none.
 
-        Case and surrounding white space do not count. Nothing else is guessed.
+        Case, surrounding white space and the decimal of 3.0 do not count. Nothing else is guessed.
         """
-        text = str(value).strip().casefold()
+        whole = whole_number(value) if isinstance(value, str) and value.isascii() else None
+        text = str(value if whole is None else whole).strip().casefold()
         for choice in self.choices:
             if type(value) in (str, int) and text in (choice.value, choice.label.casefold()):
                 return int(choice.value) if choice.value.isdigit() else choice.value
@@ -233,13 +235,14 @@ def sheet_columns(kind: LabelKind) -> list[str]:
 
 def render_sheet(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, ...]]) -> bytes:
     """Return an annotator's sheet as CSV in UTF-8: a row an item, a column an answer. Its arguments
-    are those of `render_page`; no text in it is a formula.
+    are those of `render_page`; no text in it is a formula, and no heading holds a comma, by which a
+    spreadsheet program might separate it.
     """
     questions = questions_of(key.kind)
     file = io.StringIO(newline="")
     writer = csv.writer(file)
     writer.writerow(
-        f"{name}: {questions[name].valid}" if name in questions else name
+        f"{name}: {questions[name].valid.replace(', ', ' / ')}" if name in questions else name
         for name in sheet_columns(key.kind)
     )
     for showing, texts in zip(key.annotators[annotator], items, strict=True):

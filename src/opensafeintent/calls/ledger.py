@@ -30,10 +30,10 @@ from opensafeintent.calls.ledger_file import (
     typed,
     unpack,
 )
+from opensafeintent.calls.reasoning import REASONING_ONLY
 from opensafeintent.calls.recorded import Imports
 from opensafeintent.calls.records import Answered, Failure, Purpose, Refused, Usage
 from opensafeintent.calls.replies import (
-    REASONING_ONLY,
     REPLIED,
     NotAnAnswer,
     ends_unopened_thought,

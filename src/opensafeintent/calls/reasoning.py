@@ -333,6 +333,9 @@ def _final_of(text: str) -> Parted:
 # Signs of reasoning beside a text
 # ------------------------------------------------------------------------------
 
+REASONING_ONLY = "reasoning_only"
+"""Why a response is missing that holds reasoning and no text."""
+
 REASONING_FIELDS = (
     "reasoning_content",
     "reasoning",

@@ -23,6 +23,7 @@ from opensafeintent.calls.ledger_file import (
     typed,
     unpack,
 )
+from opensafeintent.calls.reasoning import REASONING_FIELDS, REASONING_ONLY, reasoned_beside
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.promptsets.loading import Record
 from opensafeintent.promptsets.reading import MOST_TOLD, Problem, RowLimit, read_records, told_once
@@ -125,6 +126,16 @@ def is_withheld(data: Mapping[str, Any]) -> bool:
     return str(data.get("response_hidden")).lower() in ("1", "1.0", "true")
 
 
+def _only_reasoned(data: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Tell whether a line has an empty response without grades, and beside it reasoning."""
+    usage = data.get("usage")
+    return (
+        not SCALES.keys() & given.keys()
+        and given.get("response", "x").strip() == ""
+        and reasoned_beside(data, usage if isinstance(usage, dict) else {})
+    )
+
+
 def _missing_in(record: Record, given: Collection[str]) -> tuple[MissingGrade, ...]:
     """Return the missing entries of a line, with reasons: from a list, or from a text as in
     `grades.csv.gz`.
@@ -160,9 +171,16 @@ def _missing_in(record: Record, given: Collection[str]) -> tuple[MissingGrade, .
     return (entries["response"],) if "response" in entries else tuple(entries.values())
 
 
+_FIELDS = ("id", *RecordedResponse.__struct_fields__[1:])
+ANSWERS = ("response", "completion", *SCALES, "mode", "strategy", "missing", "response_hidden")
+"""Fields by one of which a line says what came of a prompt."""
+READ = {*_FIELDS, *ANSWERS, "model", "prompt", "usage", *REASONING_FIELDS}
+"""Fields that a line of a file of responses may have; others are not read."""
+
+
 def parse_recorded(record: Record) -> RecordedResponse:
     """Turn one line into a recorded response, or raise the Problem that it has."""
-    record.check_names(("id", *RecordedResponse.__struct_fields__[1:]))
+    record.check_names(_FIELDS)
     given: dict[str, Any] = {
         field: check_score(record, field, record.data[field], grades[0], grades[-1])
         for field, grades in SCALES.items()
@@ -178,6 +196,9 @@ def parse_recorded(record: Record) -> RecordedResponse:
         names = [*CORE_VARIANTS, *(paraphrase_variant(n) for n in range(1, 5))]
         record.fail("variant", f"unknown variant {variant!r}; {nearest(variant, names)}")
     missing = _missing_in(record, given)
+    if _only_reasoned(record.data, given):
+        del given["response"]
+        missing = (MissingGrade("response", REASONING_ONLY),)
     if not missing and is_withheld(record.data) and not {"response", *SCALES} & given.keys():
         missing = (WITHHELD,)
     without_response = any(gone.what == "response" for gone in missing)

@@ -11,6 +11,7 @@ import msgspec
 
 from opensafeintent.calls.provider_errors import is_filter, read_error
 from opensafeintent.calls.reasoning import (
+    REASONING_ONLY,
     is_reasoning,
     reasoned_beside,
     unknown_mark,
@@ -64,9 +65,6 @@ def no_answer(wrong: NotAnAnswer, body: bytes, seconds: float = 0.0) -> Failure:
         seconds=seconds,
     )
 
-
-REASONING_ONLY = "reasoning_only"
-"""Kind of a response that holds reasoning and no text."""
 
 REPLIED = ("no_answer: ", "stop_reason:", f"{REASONING_ONLY}: ", "malformed: the reply's content")
 """Start of a failed row's error that shows that the model did reply."""

@@ -109,6 +109,13 @@ MISSING_REASONS = (
     ),
     MissingReason(
         "response",
+        ("reasoning_mixed",),
+        "another tool wrote reasoning and answer as one text, and no mark is between them",
+        again=False,
+        action="set showThinking: false in promptfoo, and ask that model again",
+    ),
+    MissingReason(
+        "response",
         ("not_recorded",),
         "the imported file does not have it",
         again=False,

@@ -302,10 +302,11 @@ class Asking:
         return GradedResponse(**self.task.key._asdict(), **fields)
 
     async def _response(self) -> Answered | Refused | Failed:
-        task, given = self.task, self.task.given
-        if given is None:
-            return await self.ask(generation_call(task, self.plan))
+        given = self.task.given
         try:
+            if given is None:
+                outcome = await self.ask(generation_call(self.task, self.plan))
+                return outcome if isinstance(outcome, Failed) else response_of(outcome)
             outcome = response_of(outcome_of(given.text, given.stop_reason))
         except NotAnAnswer as wrong:
             return Failed(kind=wrong.kind, error=str(wrong))

@@ -155,7 +155,12 @@ def model_id(model: str) -> str:
         parts = [provider, inner.rpartition("/")[2]]  # of a path to weights, the last folder
     else:
         parts = inner.split("/")
-    return "/".join(_NOT_IN_PATHS.sub("_", part).rstrip(". ") or "_" for part in parts)
+    safe = (_NOT_IN_PATHS.sub("_", part).rstrip(". ") or "_" for part in parts)
+    return "/".join(_RESERVED.sub(r"\g<0>_", part) for part in safe)
+
+
+_RESERVED = re.compile(r"data\Z|(?i:con|prn|aux|nul|com\d|lpt\d)(?=\.|\Z)")
+"""Names that no folder of theirs may have: their root, and those of devices in Windows."""
 
 
 def _folders(name: str) -> tuple[str, str]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
+from functools import lru_cache
 from importlib import resources
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 from unicodedata import category
@@ -117,10 +119,8 @@ class Record:
 
     def check_names(self, known: Collection[str]) -> None:
         """Refuse a field whose name is nearly a known one that the record lacks."""
-        lacking = {_folded(name): name for name in known if name not in self.data}
-        for field in self.data.keys() - known:
-            if near := get_close_matches(_folded(field), lacking, n=1, cutoff=_NEAR):
-                self.fail(field, f"is not known; did you mean {lacking[near[0]]!r}?")
+        if misspelt := _misspelt(frozenset(self.data), frozenset(known)):
+            self.fail(misspelt[0], f"is not known; did you mean {misspelt[1]!r}?")
 
     def texts(self, field: str) -> tuple[str, ...]:
         """Return a list of texts that may be left out."""
@@ -147,6 +147,18 @@ class Record:
                 f" {nearest(value, names)}",
             )
         return value
+
+
+@lru_cache(maxsize=64)
+def _misspelt(fields: frozenset[str], known: frozenset[str]) -> tuple[str, str] | None:
+    """Return a field whose name is nearly a known one that is not there, and that one. A file's
+    records mostly have the same fields.
+    """
+    lacking = {_folded(name): name for name in known - fields}
+    for field in sorted(fields - known):
+        if near := get_close_matches(_folded(field), lacking, n=1, cutoff=_NEAR):
+            return field, lacking[near[0]]
+    return None
 
 
 def _folded(name: str) -> str:
@@ -183,15 +195,16 @@ def shape_of(data: Any) -> str | None:
     return None
 
 
+_OUR_SHAPES = ("ours", "a table of variants")
+"""Formats whose every field is read; the authors' files hold more."""
+
+
 def parse_prompt_set(record: Record, taxonomy: Taxonomy) -> PromptSet:
     """Turn a record of any of the formats into a prompt-set, or raise the Problem that it
     has.
     """
-    shape, known = shape_of(record.data), set(PromptSet.__struct_fields__)
-    if shape == "a table of variants":
-        known -= {"dual_use_paraphrases"}
-        known |= {paraphrase_variant(n) for n in range(1, 5 + len(record.data))}
-    record.check_names(known)
+    shape = shape_of(record.data)
+    record.check_names(_known_fields(shape, len(record.data)))
     match shape:
         case "ours":
             return _parse_ours(record, taxonomy)
@@ -206,15 +219,27 @@ def parse_prompt_set(record: Record, taxonomy: Taxonomy) -> PromptSet:
         "missing; expected prompts (ours), generated_prompts (the authors'), prompt_benign,"
         " prompt_dual_use, prompt_malicious (theirs, flat) or benign, dual_use, malicious (a"
         " table); flat records also need underlying_task, harm_domain, task_type"
-        + fields_found(record),
+        + fields_found(record.data),
     )
 
 
-def fields_found(record: Record) -> str:
+def _known_fields(shape: str | None, fields: int) -> set[str]:
+    known = set(PromptSet.__struct_fields__)
+    if shape == "a table of variants":
+        known -= {"dual_use_paraphrases", "prompts"}
+        known |= {*CORE_VARIANTS, *(paraphrase_variant(n) for n in range(1, 5 + fields))}
+    return known
+
+
+def fields_found(fields: Collection[str]) -> str:
     """Return which fields a record has, for a message."""
-    named = [one_line(str(field), 40) for field in list(record.data)[:_MOST_FIELDS]]
-    more = ", …" if len(record.data) > _MOST_FIELDS else ""
-    return f"; its fields: {', '.join(named)}{more}" if named else "; it has no fields"
+    return f"; its fields: {fields_named(fields)}" if fields else "; it has no fields"
+
+
+def fields_named(fields: Collection[str]) -> str:
+    """Return the first few names of fields."""
+    named = [one_line(str(field), 40) for field in islice(fields, _MOST_FIELDS)]
+    return ", ".join(named) + (", …" if len(fields) > _MOST_FIELDS else "")
 
 
 def _parse_ours(record: Record, taxonomy: Taxonomy) -> PromptSet:
@@ -261,7 +286,7 @@ def _parse_flat(record: Record, taxonomy: Taxonomy, names: _Flat) -> PromptSet:
     prompts = map(names.prompt.format, CORE_VARIANTS)
     required = (*prompts, "underlying_task", "harm_domain", "task_type")
     if len(lacking := [field for field in required if field not in record]) > 1:
-        complaint = f"lacks {', '.join(lacking)}{fields_found(record)}"
+        complaint = f"lacks {', '.join(lacking)}{fields_found(record.data)}"
         raise Problem(f"{record.location}: {complaint}", record.location)
     paraphrase = re.compile(names.paraphrase.format(r"(\d+)"))
     numbered = sorted(
@@ -345,6 +370,7 @@ def read_dataset(
     seen: dict[str, str] = {}
     prompt_sets: list[PromptSet] = []
     shapes: dict[str, str] = {}
+    unread: dict[str, None] = {}
 
     def take(location: str, data: Any) -> None:
         try:
@@ -358,6 +384,9 @@ def read_dataset(
         else:
             seen[prompt_set.id] = location
             prompt_sets.append(prompt_set)
+            if (shape := shape_of(data)) in _OUR_SHAPES:
+                known = _known_fields(shape, len(data))
+                unread.update(dict.fromkeys(field for field in data if field not in known))
 
     limit = RowLimit(max_rows)
     for file in origin.files:
@@ -379,7 +408,7 @@ def read_dataset(
         problems.append(Problem(f"{name}: no prompt-sets in it; expected at least one"))
     if problems:
         return None, told_once(problems)
-    return Dataset(dataset_name(name), tuple(prompt_sets), labels), []
+    return Dataset(dataset_name(name), tuple(prompt_sets), labels, tuple(unread)), []
 
 
 def load_dataset(

@@ -123,7 +123,7 @@ def read_records(
     path: Path, shown: str | None = None, limit: RowLimit | None = None
 ) -> Iterator[tuple[str, Any]]:
     """Yield (location, record) for each record of a `.json` list, a `.jsonl`, a `.csv` or a
-    `.parquet` file.
+    `.parquet` file. A blank cell is None.
 
     Args:
         path: the file.
@@ -143,7 +143,7 @@ def read_records(
                 yield f"{name}, row {number}", row
         case ".csv":
             for location, cells in read_csv(path, name, limit):
-                yield location, {field: cell for field, cell in cells.items() if cell}
+                yield location, {field: cell or None for field, cell in cells.items()}
         case suffix:
             text = _read_text(path, name, limit)
             start = text.lstrip()[:1]
@@ -221,6 +221,17 @@ def read_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, dict
         raise InputError(
             f"{name}:{line}: cannot read as CSV from here ({error}); {_CSV_FORM}"
         ) from error
+
+
+_WHOLE = re.compile(r"\s*(-?\d{1,9})(?:\.0+)?\s*")
+
+
+def whole_number(cell: object) -> int | None:
+    """Return the whole number that a cell of a table holds; None if it holds none. Data frames and
+    spreadsheet programs write 3 as 3.0 if another cell of its column is empty.
+    """
+    match = _WHOLE.fullmatch(str(cell))
+    return int(match[1]) if match else None
 
 
 def _cells(row: list[str], header: list[str], nameless: set[int], location: str) -> dict[str, str]:

@@ -89,10 +89,18 @@ class Dataset:
     the same sets in another order, format or file are the same dataset.
     """
 
-    def __init__(self, name: str, prompt_sets: tuple[PromptSet, ...], taxonomy: Taxonomy) -> None:
+    def __init__(
+        self,
+        name: str,
+        prompt_sets: tuple[PromptSet, ...],
+        taxonomy: Taxonomy,
+        unread: tuple[str, ...] = (),
+    ) -> None:
         self.name = name
         self.prompt_sets = prompt_sets
         self.taxonomy = taxonomy
+        self.unread = unread
+        """Fields of its file that are no part of a prompt-set."""
 
     def __len__(self) -> int:
         return len(self.prompt_sets)

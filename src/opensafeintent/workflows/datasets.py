@@ -18,6 +18,7 @@ from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import MOST_ROWS, make_private_folder, write_private
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, read_dataset, write_dataset
+from opensafeintent.promptsets.loading import fields_named
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ def _remarks(dataset: Dataset) -> list[str]:
     )
     if empty:
         remarks.append(f"{len(empty)} of {len(dataset.taxonomy.cells)} cells hold no set")
+    if dataset.unread:
+        remarks.append(f"not read: {fields_named(dataset.unread)}")
     return remarks
 
 

@@ -6,13 +6,15 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from opensafeintent.calls.ledger import Ledger, ledger_name
 from opensafeintent.calls.models import check_model_name
 from opensafeintent.calls.recorded import (
+    ANSWERS,
+    READ,
     ImportedResponse,
     ImportedRow,
     RecordedResponse,
@@ -24,13 +26,25 @@ from opensafeintent.errors import InputError, counted, first_exit_code, nearest
 from opensafeintent.evaluation.manifest import Manifest, ModelEntry, RunFolder
 from opensafeintent.evaluation.run import given_tasks, imported_rows
 from opensafeintent.files import sha256_hex
-from opensafeintent.grades import is_scored, read_authors_record
+from opensafeintent.grades import COLUMNS, is_scored, read_authors_record
 from opensafeintent.hostile import one_line
 from opensafeintent.interop import optional
 from opensafeintent.interop.tools import records_of_tool
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset
-from opensafeintent.promptsets.loading import Record, fields_found, parse_prompt_set
-from opensafeintent.promptsets.reading import MOST_TOLD, Problem, RowLimit, read_records, told_once
+from opensafeintent.promptsets.loading import (
+    Record,
+    fields_found,
+    fields_named,
+    parse_prompt_set,
+)
+from opensafeintent.promptsets.reading import (
+    MOST_TOLD,
+    Problem,
+    RowLimit,
+    read_records,
+    told_once,
+    whole_number,
+)
 from opensafeintent.taxonomy import SCALES, Taxonomy, default_taxonomy, load_taxonomy
 from opensafeintent.workflows.report import Outcome, read_graded_run, write_results
 from opensafeintent.workflows.settings import ImportSettings
@@ -38,9 +52,11 @@ from opensafeintent.workflows.settings import ImportSettings
 if TYPE_CHECKING:
     from opensafeintent.interop.inspect.logs import InspectLog
 
-_WHOLE = re.compile(r"(-?\d{1,9})(?:\.0+)?")
-"""A whole number; data frames write one that may be missing with a decimal."""
+_BLANK = {"", "na", "n/a", "nan", "none", "null"}
+"""What programs write in place of a number that is missing, without case."""
 _NOT_RECORDED = "response:not_recorded"
+_BY_JUDGE = re.compile(rf"(?:{'|'.join(SCALES)})\[.*\]")
+"""A column of our own grades."""
 
 
 class _Read(msgspec.Struct, kw_only=True):
@@ -58,6 +74,10 @@ class _Read(msgspec.Struct, kw_only=True):
     """Its log, if it is one of Inspect AI."""
     named: str = ""
     """The model that its lines name; empty if they name none."""
+    unread: tuple[str, ...] = ()
+    """Its columns that are of no use here."""
+    sent_another: int = 0
+    """Responses that are left out, since the model got another text than the prompt."""
 
     @property
     def notes(self) -> list[str]:
@@ -65,9 +85,17 @@ class _Read(msgspec.Struct, kw_only=True):
         gone = Counter(
             gone.reason for one in self.responses for gone in one.missing if gone.what == "response"
         )
+        notes = [f"{counted(n, 'response')} missing ({why})" for why, n in gone.items()]
+        if self.sent_another:
+            notes.append(
+                f"{counted(self.sent_another, 'response')} left out: the model got another text"
+                " than the prompt, as from a strategy of a red team"
+            )
+        if self.unread:
+            notes.append(f"not read: {fields_named(self.unread)}")
         return [
             *(self.log.notes if self.log else ()),
-            *(f"{self.path}: {counted(n, 'response')} missing ({why})" for why, n in gone.items()),
+            *(f"{self.path}: {note}" for note in notes),
         ]
 
     @property
@@ -261,19 +289,16 @@ def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None) -> list[_Read]:
         records = list(read_records(path, limit=RowLimit(max_rows)))
         if of_tool := records_of_tool(records, path):
             return _of_each_model(of_tool, path, repeats=True)
-        if path.suffix.lower() == ".csv":
-            records = [(location, _of_table(row)) for location, row in records]
         if not records:
             raise InputError(f"{path}: no responses in it")
         if not any(is_scored(data) for _, data in records):
             first = records[0][1]
             if not isinstance(first, dict) or "variant" in first or "prompt" in first:
-                return _of_each_model(records, path)
+                return _of_lines(records, path)
             raise InputError(
                 f"{path}: neither responses of ours (id, variant, response on each line; or prompt,"
                 " response) nor an authors' file (model_responses or response_scores_… in each"
-                " record), nor one of promptfoo or lm-evaluation-harness"
-                + fields_found(Record(first, str(path)))
+                " record), nor one of promptfoo or lm-evaluation-harness" + fields_found(first)
             )
         responses: list[RecordedResponse] = []
         prompt_sets: dict[str, PromptSet] = {}
@@ -301,6 +326,23 @@ def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None) -> list[_Read]:
     ]
 
 
+def _of_lines(records: Sequence[tuple[str, object]], path: Path) -> list[_Read]:
+    fields = {field: None for _, data in records if isinstance(data, dict) for field in data}
+    if fields and not fields.keys() & set(ANSWERS):
+        raise InputError(
+            f"{path}: no response in it; expected a field or column response, both grades, or why"
+            f" there is none in missing{fields_found(fields)}"
+        )
+    if path.suffix.lower() in (".csv", ".parquet"):
+        records = [(location, _of_table(row)) for location, row in records]
+    read = _of_each_model(records, path)
+    known = READ.union(COLUMNS)
+    read[0].unread = tuple(
+        field for field in fields if field not in known and not _BY_JUDGE.fullmatch(field)
+    )
+    return read
+
+
 def _of_each_model(
     records: Iterable[tuple[str, object]], path: Path, *, repeats: bool = False
 ) -> list[_Read]:
@@ -324,23 +366,25 @@ def _of_each_model(
     ]
 
 
-def _of_table(row: dict[str, str]) -> dict[str, object]:
-    """Return a row of a CSV file with its numbers; a response is missing if its cell is empty, and
+def _of_table(row: Any) -> dict[str, object]:
+    """Return a row of a table with its numbers; a response is missing if its cell is empty, and
     there is neither grade nor reason.
     """
-    numbers = {
-        name: int(number[1])
-        for name in ("epoch", *SCALES)
-        if (number := _WHOLE.fullmatch(row.get(name, "")))
-    }
+    cells = {name: cell for name, cell in row.items() if cell is not None}
+    for name in cells.keys() & {"epoch", *SCALES}:
+        if (number := whole_number(cells[name])) is not None:
+            cells[name] = number
+        elif str(cells[name]).strip().lower() in _BLANK:
+            del cells[name]
     known = {"response", "completion", "missing", *SCALES}
-    found = known & row.keys() or is_withheld(row)
-    return {**row, **numbers} | ({} if found else {"missing": _NOT_RECORDED})
+    found = known & cells.keys() or is_withheld(cells)
+    return cells if found else cells | {"missing": _NOT_RECORDED}
 
 
 def _by_prompt(item: _Read, dataset: Dataset) -> list[RecordedResponse]:
-    """Find set and variant of each record, if it does not name them, by its prompt's text, to the
-    letter; a prompt's later records are later epochs.
+    """Find set and variant of each record, if it does not name them, by its prompt's text, spaces
+    and line breaks at its ends left out; a prompt's later records are later epochs. A record whose
+    model got another text is left out, and counted.
 
     Raises:
         InputError: a text is no prompt of the dataset, or of several sets, or a record is no
@@ -349,13 +393,16 @@ def _by_prompt(item: _Read, dataset: Dataset) -> list[RecordedResponse]:
     of_text: dict[str, list[tuple[str, str]]] = {}
     for prompt_set in dataset.prompt_sets:
         for variant, text in prompt_set.wordings().items():
-            of_text.setdefault(text, []).append((prompt_set.id, variant))
+            of_text.setdefault(_without_ends(text), []).append((prompt_set.id, variant))
     epochs: Counter[tuple[str, str]] = Counter()
     placed: list[tuple[str, object]] = []
     problems: list[Problem] = []
     for location, data in item.prompted:
         try:
             record = Record(data, location)
+            if "sent" in record and not _is_prompt(record, of_text):
+                item.sent_another += 1
+                continue
             place = _place_of(record, of_text, dataset)
         except Problem as problem:
             problems.append(problem)
@@ -372,7 +419,23 @@ def _by_prompt(item: _Read, dataset: Dataset) -> list[RecordedResponse]:
         placed.append((location, {"epoch": epochs[place]} | fields | known))
     if problems:
         raise InputError(*told_once(problems, MOST_TOLD))
+    if not placed and item.sent_another:
+        raise InputError(
+            f"{item.path}: a strategy of a red team sent another text for every prompt; expected"
+            f" responses to the prompts of {dataset.name} as they are"
+        )
     return recorded_responses(placed, item.path)
+
+
+def _without_ends(text: str) -> str:
+    return text.replace("\r\n", "\n").strip()
+
+
+def _is_prompt(record: Record, of_text: Mapping[str, Sequence[tuple[str, str]]]) -> bool:
+    """Tell whether the text that a model got is a prompt, and the one that its record names."""
+    places = of_text.get(_without_ends(record.text("sent")), [])
+    named = record.data.get("id"), record.data.get("variant")
+    return named in places if "variant" in record else bool(places)
 
 
 def _place_of(
@@ -381,7 +444,8 @@ def _place_of(
     """Return the set and variant that a record names, or that its prompt is of."""
     if "variant" in record:
         return record.text("id"), record.text("variant")
-    locations = of_text.get(record.text("prompt"), [])
+    text = record.text("sent" if "sent" in record else "prompt")
+    locations = of_text.get(_without_ends(text), [])
     if not locations:
         record.fail("prompt", f"is no prompt of {dataset.name}, to the letter")
     if len(locations) > 1:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import re
 import zipfile
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -12,11 +14,18 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
+from opensafeintent.calls.reasoning import REASONING_ONLY
 from opensafeintent.calls.recorded import MissingGrade, RecordedResponse
 from opensafeintent.errors import InputError
 from opensafeintent.grades import row_of
 from opensafeintent.hostile import one_line
-from opensafeintent.interop.inspect.models import complaint_in, from_inspect, require_inspect
+from opensafeintent.interop.inspect.models import (
+    STOP_REASONS,
+    complaint_in,
+    from_inspect,
+    only_reasons,
+    require_inspect,
+)
 from opensafeintent.taxonomy import CORE_VARIANTS, ParseRule
 from opensafeintent.templates import Role
 
@@ -25,7 +34,14 @@ if TYPE_CHECKING:
     from inspect_ai.scorer import Score
 
 
-_JSON_LOG = re.compile(rb'\s*\{\s*"version":\s*\d+,\s*"status":\s*"')
+_JSON_LOG = re.compile(
+    rb'\s*\{\s*(?:"version":\s*\d+,\s*"status":\s*"'
+    rb'|(?:"error":\s*(?:null|\{.*?\}),\s*)?"eval":\s*\{\s*"c)',
+    re.DOTALL,
+)
+"""The beginning of a log as Inspect AI writes it, or with its keys sorted."""
+_BEGINNING = 20_000
+"""Bytes that the error of a log with sorted keys may take."""
 _SETS = "opensafeintent_sets"
 _SETS_NAME = re.compile(rf"{_SETS}(\d*)")
 _UNREAD = {"events", "events_data", "attachments", "store", "timelines", "messages"}
@@ -89,7 +105,8 @@ def is_inspect_log(path: Path) -> bool:
         return True
     try:
         with path.open("rb") as file:
-            return path.suffix == ".json" and _JSON_LOG.match(file.read(200)) is not None
+            start = file.read(_BEGINNING).removeprefix(BOM_UTF8)
+            return path.suffix == ".json" and _JSON_LOG.match(start) is not None
     except OSError:
         return False
 
@@ -173,20 +190,32 @@ def _read(path: Path) -> EvalLog:
         raise InputError(f"{path}: cannot read: no such file")
     try:
         _check(path)
-        header = read_eval_log(str(path), header_only=True)
+        source = _without_bom(path)
+        header = read_eval_log(source, header_only=True)
         if header.eval.task.rpartition("/")[2] != "opensafeintent":
             task = one_line(header.eval.task, 80)
             raise InputError(
                 f"{path}: is a log of the task {task!r}; expected one of"
                 " opensafeintent/opensafeintent"
             )
-        return read_eval_log(str(path), exclude_fields=_UNREAD if path.suffix == ".eval" else None)
+        if not isinstance(source, str):
+            source.seek(0)
+        return read_eval_log(source, exclude_fields=_UNREAD if path.suffix == ".eval" else None)
     except InputError:
         raise
     except Exception as error:  # any error of Inspect AI about a file that is none of its logs
         raise InputError(
             f"{path}: is not a log of Inspect AI: {one_line(str(error) or type(error).__name__)}"
         ) from error
+
+
+def _without_bom(path: Path) -> str | IO[bytes]:
+    """Return what Inspect AI can read: the path, or for a file with a byte order mark its bytes
+    without it.
+    """
+    with path.open("rb") as file:
+        marked = file.read(len(BOM_UTF8)) == BOM_UTF8
+        return io.BytesIO(file.read()) if marked else str(path)
 
 
 def _check(path: Path) -> None:
@@ -231,6 +260,8 @@ def _members(path: Path) -> Iterator[tuple[str, int, int, IO[bytes]]]:
     """
     if path.suffix != ".eval":
         with path.open("rb") as file:
+            if file.read(len(BOM_UTF8)) != BOM_UTF8:
+                file.seek(0)
             yield str(path), _MOST_FILE, path.stat().st_size, file
         return
     with zipfile.ZipFile(path) as archive:
@@ -254,15 +285,15 @@ def _gradings(sample: EvalSample) -> list[Score]:
 
 
 def _ungraded(sample: EvalSample, prompt: _LoggedPrompt) -> RecordedResponse:
-    failed = complaint_in(sample.output) is not None
-    stop = sample.output.stop_reason
+    output = sample.output
+    reason = "rejected" if complaint_in(output) else REASONING_ONLY if only_reasons(output) else ""
     return RecordedResponse(
         set_id=prompt.set_id,
         variant=prompt.variant,
         epoch=sample.epoch,
-        response=None if failed else sample.output.completion,
-        stop_reason="" if failed else {"max_tokens": "length"}.get(stop, stop),
-        missing=(MissingGrade("response", "rejected"),) if failed else (),
+        response=None if reason else output.completion,
+        stop_reason="" if reason else STOP_REASONS.get(output.stop_reason, output.stop_reason),
+        missing=(MissingGrade("response", reason),) if reason else (),
     )
 
 

@@ -338,7 +338,7 @@ def completion_of(output: ModelOutput, max_tokens: int | None = None) -> bytes:
     body: dict[str, Any] = {
         "model": output.model,
         "choices": [
-            {"message": message, "finish_reason": _STOP_REASONS.get(stop, stop)},
+            {"message": message, "finish_reason": STOP_REASONS.get(stop, stop)},
         ],
     }
     if usage is not None:
@@ -354,8 +354,14 @@ def completion_of(output: ModelOutput, max_tokens: int | None = None) -> bytes:
     return canonical_json(body)
 
 
-_STOP_REASONS: dict[str, str | None] = {"max_tokens": "length", "unknown": None}
+STOP_REASONS = {"max_tokens": "length", "unknown": ""}
 """Those of Inspect AI that chat completions name otherwise; `unknown` if the provider gave none."""
+
+
+def only_reasons(output: ModelOutput) -> bool:
+    """Tell whether an output shows reasoning and has no text."""
+    tokens = output.usage.reasoning_tokens if output.usage else 0
+    return not output.completion.strip() and bool(tokens or _reasoning(output.message.content))
 
 
 def _content(message: ChatMessageAssistant) -> str | list[dict[str, str]] | None:
