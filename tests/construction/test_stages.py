@@ -87,6 +87,7 @@ def test_a_third_reading_decides(
     ("text", "told"),
     [
         ("The domain is Money.", "not one JSON object"),
+        ("<my_thinking>They ask", "else: it begins with <my_thinking>, perhaps a mark of"),
         (metadata(harm_domain="Mischief"), "'Mischief', which is none of the names"),
         (metadata(harm_domain="money"), "did you mean 'Money'?"),
         (metadata(summary="short"), '"summary" has 1 word; 5 to 15'),

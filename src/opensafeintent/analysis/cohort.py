@@ -30,6 +30,7 @@ from opensafeintent.analysis.judges import (
     shown_ratios,
 )
 from opensafeintent.calls.recorded import WITHHELD
+from opensafeintent.calls.records import Sampling
 from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE
 from opensafeintent.calls.stop_reasons import stop_kind
 from opensafeintent.errors import counted
@@ -37,7 +38,7 @@ from opensafeintent.evaluation.again import Regrade, Swapped
 from opensafeintent.evaluation.judge_check import GradeName, JudgeCheck, roles_of
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.run import IMPORTED_JUDGE
-from opensafeintent.files import sha256_hex
+from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.grades import NOT_GRADED, GradeRow, to_array
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import METRICS, STATED_POLICY, Grades
@@ -322,6 +323,8 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     parse: str
     templates: tuple[tuple[str, str], ...]
     """(role, hash) of the templates in force."""
+    arguments: tuple[tuple[str, str], ...]
+    """(judge, its request fields beyond temperature and token limit as JSON), if it has any."""
 
 
 def graders(judges: Sequence[str]) -> str:
@@ -509,7 +512,19 @@ def conditions_of(run: GradedRun, model: str) -> Conditions:
         mode_judge=entry.mode_judge,
         parse=entry.parse,
         templates=tuple(sorted(entry.templates.items())),
+        arguments=tuple(
+            (judge, given)
+            for judge in sorted({*entry.judges, entry.mode_judge})
+            if (given := _arguments(run.manifest.sampling_of_judge(judge)))
+        ),
     )
+
+
+def _arguments(sampling: Sampling | None) -> str:
+    if sampling is None or not (sampling.reasoning_effort or sampling.extra):
+        return ""
+    effort = {"reasoning_effort": sampling.reasoning_effort} if sampling.reasoning_effort else {}
+    return canonical_json(effort | sampling.extra).decode()
 
 
 def _shown_names(members: Sequence[tuple[GradedRun, str]]) -> dict[tuple[str, str], str]:

@@ -125,7 +125,7 @@ def what_changed(old: GradedRun, new: GradedRun, earlier: str, later: str) -> li
 
 def unlike_conditions(old: GradedRun, new: GradedRun, earlier: str, later: str) -> list[str]:
     """Return the conditions (`Conditions`) in which two models' cohorts differ, a clause each:
-    dataset, judges, the reading of grades, judge templates.
+    dataset, judges and their arguments, the reading of grades, judge templates.
     """
     before, after = conditions_of(old, earlier), conditions_of(new, later)
     was, now = (
@@ -137,6 +137,7 @@ def unlike_conditions(old: GradedRun, new: GradedRun, earlier: str, later: str) 
             ("judges", " + ".join(before.judges), " + ".join(after.judges)),
             ("judge of modes", before.mode_judge, after.mode_judge),
             ("grades read as", before.parse, after.parse),
+            ("judge arguments", dict(before.arguments), dict(after.arguments)),
         ]
     )
     if roles := sorted({role for role, _ in set(before.templates) ^ set(after.templates)}):

@@ -371,6 +371,20 @@ def problem_of(answer: Answered) -> str:
     return "unknown_mark" if unknown_mark(answer.text) else "unparsed"
 
 
+def cause_of(answer: Answered) -> str:
+    """Return why a reply has not the form that was asked for, to follow its problem; "" if the
+    reply does not tell.
+    """
+    match problem_of(answer):
+        case "truncated":
+            return ": the token limit cut it"
+        case "reasoning_only":
+            return ": it holds reasoning and no text"
+        case "unknown_mark":
+            return f": it begins with {unknown_mark(answer.text)}, perhaps a mark of reasoning"
+    return ""
+
+
 async def ask_until_parsed(
     ask: Callable[[Call], Awaitable[Outcome]],
     call: Call,

@@ -31,7 +31,7 @@ from opensafeintent.calls.records import (
     Sampling,
     Subject,
 )
-from opensafeintent.calls.replies import Unparsed, ask_until_parsed
+from opensafeintent.calls.replies import Unparsed, ask_until_parsed, cause_of
 from opensafeintent.calls.shutdown import for_each, under_way
 from opensafeintent.construction.records import CallRef, Draft, Part, Reason, Rejection, Revision
 from opensafeintent.errors import nearest
@@ -353,7 +353,10 @@ class StageContext:
 
         def parse(answer: Answered) -> R | Unparsed:
             reply = read_json(answer.text, kind)
-            problem = reply if isinstance(reply, str) else None if reply.refusal else check(reply)
+            if isinstance(reply, str):
+                problem: str | None = f"{reply}{cause_of(answer)}"
+            else:
+                problem = None if reply.refusal else check(reply)
             if not isinstance(reply, str) and not problem:
                 return reply
             fills_of_reask = {"problem": f"{problem}.", "contract": instruction.closing(fills)}

@@ -52,6 +52,10 @@ def metrics_json(cohorts: Sequence[Cohort]) -> Json:
                 "judges": cohort.conditions.judges,
                 "mode_judge": cohort.conditions.mode_judge,
                 "grade_parse": cohort.conditions.parse,
+                "judge_arguments": {
+                    judge: msgspec.json.decode(given)
+                    for judge, given in cohort.conditions.arguments
+                },
                 "templates": dict(cohort.conditions.templates),
                 "judge_checks": {item.judge: _check_json(item) for item in checked_judges(cohort)},
                 "stop_when": [

@@ -583,6 +583,11 @@ def _apart_because(cohort: Cohort, other: Cohort) -> str:
         )
     if own.parse != first.parse:
         reasons.append(f"grades read in another way ({own.parse}, not {first.parse})")
+    if own.arguments != first.arguments and own.judges == first.judges:
+        reasons.append(
+            f"other arguments of the judges ({_given(own.arguments)}, not"
+            f" {_given(first.arguments)})"
+        )
     if own.templates and first.templates and own.templates != first.templates:
         roles = sorted(role for role, _ in set(own.templates) - set(first.templates))
         reasons.append(f"other judge templates ({', '.join(roles)})")
@@ -593,6 +598,10 @@ def _apart_because(cohort: Cohort, other: Cohort) -> str:
 
 def _named(judges: Sequence[str]) -> str:
     return one_line(graders(judges), 80) or "none"
+
+
+def _given(arguments: Sequence[tuple[str, str]]) -> str:
+    return one_line("; ".join(f"{judge} {fields}" for judge, fields in arguments), 300) or "none"
 
 
 def facts_of(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]:
@@ -615,6 +624,8 @@ def facts_of(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]
         facts.append(("Judge check", _checks(checked)))
     if conditions.templates:
         facts.append(("Judge templates", _templates(conditions.templates, runs)))
+    if conditions.arguments:
+        facts.append(("Judge arguments", _given(conditions.arguments)))
     if conditions.parse != "strict":
         facts.append(("Grades read as", conditions.parse))
     if cohort.array.sizes["epoch"] > 1:
