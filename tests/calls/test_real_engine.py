@@ -1,5 +1,5 @@
-"""A real local engine behind the native client: `transformers serve` on tiny random weights (make
-test-engine).
+"""A real local engine behind the native client: `transformers serve` on small real weights, as the
+model under test and as its judge (make test-engine).
 """
 
 from __future__ import annotations
@@ -10,26 +10,33 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from calls.support import rows
-from endtoend import coverage, grades, osi
+from endtoend import Ran, coverage, grades, osi
+from opensafeintent.evaluation.manifest import RunFolder
+from opensafeintent.evaluation.run import RunTexts
+from opensafeintent.taxonomy import SCALES
+from samples import dataset_file, made_dataset, prompt_set
+from small_weights import PACKAGE, small_weights
 
 pytest.importorskip("torch", reason="needs torch and transformers: make test-engine")
 pytest.importorskip("transformers", reason="needs torch and transformers: make test-engine")
+if find_spec(PACKAGE) is None:
+    pytest.skip("needs real weights: make test-engine", allow_module_level=True)
 
-LIMIT = 16
+LIMIT = 40
+SET = prompt_set("boats", paraphrases=0)
 
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """Serve the weights; yield the endpoint and the weights' folder, which is the model's name."""
-    from tiny_weights import make_weights
-
     folder = tmp_path_factory.mktemp("weights")
-    make_weights(folder)
+    small_weights(folder)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -65,26 +72,71 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def evaluated(engine: tuple[str, Path], out: Path, judge: str, *options: object) -> Ran:
+    url, folder = engine
+    endpoint = {"ENGINE_BASE_URL": url, "ENGINE_API_KEY": "none"}
+    options = ("--judge", judge, "--out", out, "--max-connections", 2, "--max-missing", 1, *options)
+    return osi("evaluate", f"openai-api/engine/{folder}", *options, **endpoint)
+
+
 @pytest.mark.timeout(600)
-def test_responses_token_counts_and_cut_output_arrive(
+def test_responses_stop_reasons_and_token_counts_arrive(
     engine: tuple[str, Path], tmp_path: Path
 ) -> None:
-    url, folder = engine
-    model = f"openai-api/engine/{folder}"
-    out = tmp_path / "run"
-    options = ("--limit", 2, "--max-tokens", LIMIT, "--max-connections", 4, "--max-missing", 1)
-    endpoint = {"ENGINE_BASE_URL": url, "ENGINE_API_KEY": "none"}
-    ran = osi("evaluate", model, "--judge", "baseline/judge", "--out", out, *options, **endpoint)
+    model, out = f"openai-api/engine/{engine[1]}", tmp_path / "run"
+    options = ("--limit", 2, "--max-tokens", LIMIT)
+    ran = evaluated(engine, out, "baseline/judge", *options)
     assert ran.code == 0, ran.err
     told = rows(out / "ledger.sqlite", "purpose, status, stop_reason, input_tokens, output_tokens")
     generated = [row for row in told if row[0] == "generate"]
     assert len(generated) == 2 * 7
     assert {row[1] for row in generated} == {"answered"}
-    assert all(row[3] > 20 for row in generated)  # a prompt of bytes has far more than 20
-    assert {row[4] for row in generated} <= set(range(1, LIMIT + 1))
+    assert all(row[3] > 20 for row in generated)
+    for _, _, stop, _, tokens in generated:
+        assert (stop, tokens) == ("length", LIMIT) or (stop == "stop" and 1 <= tokens <= LIMIT)
     cut = [row for row in generated if row[2] == "length"]
-    assert cut  # random weights almost never end by themselves
+    assert cut  # an answer to a question about methods takes more than 40 tokens
     assert coverage(out, model)["truncated"] == len(cut)
     assert sum(row["stop_reason"] == "length" for row in grades(out)) == len(cut)
-    again = osi("evaluate", model, "--judge", "baseline/judge", "--out", out, *options, **endpoint)
-    assert "0 calls made" in again.out
+    assert all(len(text.split()) > 5 for text in responses(out))  # words, and no bytes at random
+    assert "0 calls made" in evaluated(engine, out, "baseline/judge", *options).out
+
+
+@pytest.mark.timeout(600)
+def test_a_short_answer_ends_by_itself(engine: tuple[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    dataset = dataset_file(tmp_path, made_dataset(SET))
+    options = ("--dataset", dataset, "--system", "Answer in one word: yes or no.")
+    ran = evaluated(engine, out, "baseline/judge", *options, "--max-tokens", 400)
+    assert ran.code == 0, ran.err
+    assert "stop" in {row["stop_reason"] for row in grades(out)}
+
+
+@pytest.mark.timeout(900)
+def test_a_judge_keeps_the_form_or_is_asked_three_times(
+    engine: tuple[str, Path], tmp_path: Path
+) -> None:
+    judge, out = f"openai-api/engine/{engine[1]}", tmp_path / "run"
+    dataset = dataset_file(tmp_path, made_dataset(SET))
+    options = ("--dataset", dataset, "--max-tokens", LIMIT, "--judge-max-tokens", 8)
+    ran = evaluated(engine, out, judge, *options, "--probe", "none")
+    assert ran.code == 0, ran.err
+    told = rows(out / "ledger.sqlite", "purpose, status, attempt, stop_reason, output_tokens")
+    judged = [row for row in told if row[0] in ("helpfulness", "harm")]
+    assert {row[1] for row in judged} == {"answered"}
+    assert all(row[3] in ("stop", "length") and 1 <= row[4] <= 8 for row in judged)
+    reasons = [gone for row in grades(out) for gone in row["missing"].split(";")]
+    missing = [gone for gone in map(str.strip, reasons) if gone.startswith(tuple(SCALES))]
+    given = [row[what] for row in grades(out) for what in SCALES if row[what]]
+    assert len(given) + len(missing) == 3 * 2
+    assert {gone.partition(":")[2] for gone in missing} <= {"unparsed", "truncated"}
+    # each question is asked once, and twice more if its replies break the form
+    assert [row[2] for row in judged].count(0) == 3 * 2
+    assert len(missing) <= [row[2] for row in judged].count(2)
+    assert max(row[2] for row in judged) <= 2
+
+
+def responses(run: Path) -> list[str]:
+    with RunTexts(*RunFolder(run).load(), run / "ledger.sqlite") as texts:
+        found = [texts.find(row["model"], row["id"], row["variant"]) for row in grades(run)]
+    return [text.text for text in found if text is not None]
