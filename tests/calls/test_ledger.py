@@ -272,6 +272,25 @@ def test_a_newer_ledger_is_refused_with_both_versions_named(path: Path) -> None:
             Ledger(path, readonly=readonly)
 
 
+def test_a_cut_thought_is_known_by_a_later_reply_though_it_is_not_written_yet(path: Path) -> None:
+    body = body_of("First").replace(b'"stop"', b'"length"')
+    cut = entry(Answered(text="First", stop_reason="length"), user_call("a"), body)
+    ended = entry(
+        Answered(text="No.", stop_reason="stop", reasoned=True, unopened=True),
+        user_call("b"),
+        body_of("plan</think>No."),
+    )
+    with Ledger(path) as ledger:
+        ledger.add(cut)
+        assert ledger.find(cut.key) == cut.outcome
+        ledger.add(ended)
+        ledger.find(ended.key)
+        before = ledger.find(cut.key)
+    after = found(path, cut)
+    for now in (before, after):
+        assert isinstance(now, Answered) and (now.text, now.stop_reason) == ("", "length")
+
+
 def test_reading_creates_nothing(tmp_path: Path) -> None:
     for path in (tmp_path / "ledger.sqlite", tmp_path):
         with pytest.raises(InputError, match="cannot open the ledger"):
@@ -296,6 +315,15 @@ def test_a_damaged_ledger_is_an_input_error(path: Path) -> None:
     path.write_bytes(raw[:4096] + b"\xff" * (len(raw) - 4096))
     with pytest.raises(InputError, match=r"ledger\.sqlite"), Ledger(path) as ledger:
         ledger.find(answered("q").key)
+
+
+def test_a_ledger_whose_schema_is_damaged_is_an_input_error(path: Path) -> None:
+    raw = bytearray(written(path, answered("q")).read_bytes())
+    for at in (match.start() for match in re.finditer(b"CREATE [A-Z]", bytes(raw))):
+        path.write_bytes(raw[: at + 3] + b"\xce" + raw[at + 4 :])
+        for readonly in (False, True):
+            with pytest.raises(InputError, match=r"ledger\.sqlite"):
+                Ledger(path, readonly=readonly)
 
 
 @pytest.mark.parametrize("name", ["ledger.sqlite", "link.sqlite"])

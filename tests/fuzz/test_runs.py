@@ -108,6 +108,8 @@ def test_folder_of_a_run(place: Path, tmp_path: Path, draw: st.DataObject, again
     (mine / "thesis.txt").write_text("precious")
     ways = ("../mine/thesis.txt", str(mine / "thesis.txt"), "../mine", str(mine), "/dev/null")
     for name in draw.draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3)):
+        if not (run / name).parent.resolve().is_relative_to(run.resolve()):
+            continue  # a link that was laid before leads elsewhere: this test itself would write there
         path, to = run / name, draw.draw(st.sampled_from((*ways, "metrics.json", "..", "a\nb")))
         with suppress(OSError):  # what it would lie in has gone already
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ from opensafeintent.calls.ledger_file import (
 )
 from opensafeintent.calls.reasoning import REASONING_ONLY
 from opensafeintent.calls.recorded import Imports
-from opensafeintent.calls.records import Answered, Failure, Purpose, Refused, Usage
+from opensafeintent.calls.records import Answered, Call, Failure, Purpose, Refused, Usage
 from opensafeintent.calls.replies import (
     REPLIED,
     NotAnAnswer,
@@ -142,7 +142,7 @@ class Ledger:
         waiting: Callable[[str], object] = refuse,
     ) -> None:
         self.path = path
-        self._pending: dict[bytes, Answered | Refused] = {}
+        self._pending: dict[bytes, tuple[Call, Answered | Refused]] = {}
         """Outcomes that are not stored yet."""
         self._no_outcome: dict[bytes, str] = {}
         """By key of a stored reply that is none by today's rules, the failure that it is."""
@@ -193,7 +193,8 @@ class Ledger:
                 """Responses from elsewhere."""
                 if not readonly:
                     self._writer = Writer(path, self._texts, self._on_record)
-            except (OSError, sqlite3.Error) as error:
+            except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
+                # SQLite quotes a damaged schema in an error, and Python decodes it
                 raise InputError(f"{path}: cannot open the ledger: {reason(error)}") from error
             self._opened = opened.pop_all()
 
@@ -249,23 +250,31 @@ class Ledger:
 
         Calls from about the same time are close together in the file: look up their keys together.
         """
-        located = {
-            key: Located(0, outcome)
-            for key in keys
-            if (outcome := self._pending.get(key)) is not None
-        }
-        left = [key for key in keys if key not in located]
+        located: dict[bytes, Located] = {}
+        left: list[bytes] = []
+
+        def locate(
+            key: bytes, row: int, model: str, purpose: str, own: Answered | Refused | NotAnAnswer
+        ) -> None:
+            settled = self.settled(model, purpose, own)
+            if isinstance(settled, NotAnAnswer):
+                self._no_outcome[key] = f"{settled.kind}: {settled}"
+                self._note_kind(key, settled.kind)
+            else:
+                located[key] = Located(row, settled)
+
+        for key in keys:
+            if (pending := self._pending.get(key)) is None:
+                left.append(key)
+            else:
+                call, outcome = pending
+                locate(key, 0, call.model, call.purpose, outcome)
         with reading(self.path):
             for some in [left] if len(left) == 1 else _parts(left):
                 statement = _FIND_ONE if len(some) == 1 else _FIND_MANY
                 rows = typed(self._reader.execute(statement, some).fetchall(), _FOUND)
                 for key, row, model, purpose, *content in rows:
-                    settled = self.settled(model, purpose, _stored_outcome(*content))
-                    if isinstance(settled, NotAnAnswer):
-                        self._no_outcome[key] = f"{settled.kind}: {settled}"
-                        self._note_kind(key, settled.kind)
-                    else:
-                        located[key] = Located(row, settled)
+                    locate(key, row, model, purpose, _stored_outcome(*content))
         return located
 
     def settled(
@@ -391,7 +400,7 @@ class Ledger:
         if self._writer is None:
             raise RuntimeError("the ledger is open for reading only")
         if (outcome := entry.outcome) is not None:
-            self._pending[entry.key] = outcome
+            self._pending[entry.key] = entry.call, outcome
         if isinstance(entry.attempt, Failure):
             self._note_kind(entry.key, entry.attempt.kind)
         if (failure := self._no_outcome.pop(entry.key, "")) != "":
