@@ -6,13 +6,14 @@ import os
 import random
 import re
 import socket
+import sqlite3
 import stat
 import subprocess
 import tempfile
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -324,6 +325,15 @@ def test_a_ledger_whose_schema_is_damaged_is_an_input_error(path: Path) -> None:
         for readonly in (False, True):
             with pytest.raises(InputError, match=r"ledger\.sqlite"):
                 Ledger(path, readonly=readonly)
+
+
+def test_a_ledger_with_bytes_in_its_schema_is_an_input_error(path: Path) -> None:
+    written(path, answered("q"))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_master SET name = x'61' WHERE sql IS NULL")
+    with pytest.raises(InputError, match=r"ledger\.sqlite"):
+        Ledger(path, readonly=True)
 
 
 @pytest.mark.parametrize("name", ["ledger.sqlite", "link.sqlite"])

@@ -133,7 +133,9 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
         )
     with contextlib.closing(sqlite3.connect(":memory:")) as ours:
         ours.executescript(_SCHEMA)
-        if others := _contents(connection) ^ _contents(ours):
+        with reading(path):
+            others = _contents(connection) ^ _contents(ours)
+        if others:
             named = ", ".join(sorted(f"{kind} {one_line(name, 60)}" for kind, name, *_ in others))
             raise InputError(f"{path}: expected the tables of a ledger and no other; see {named}")
     if not readonly:
@@ -144,8 +146,13 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
 
 
 def _contents(connection: sqlite3.Connection) -> set[tuple[str, str, str, str | None]]:
-    """Return the schema of a database: tables, indexes, views and triggers."""
-    return set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"))
+    """Return the schema of a database: tables, indexes, views and triggers.
+
+    Raises:
+        ValueError: something in it is no text.
+    """
+    rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
+    return typed(rows, set[tuple[str, str, str, str | None]])
 
 
 @contextlib.contextmanager
