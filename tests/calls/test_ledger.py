@@ -331,7 +331,7 @@ def test_a_ledger_with_bytes_in_its_schema_is_an_input_error(path: Path) -> None
     written(path, answered("q"))
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA writable_schema = ON")
-        connection.execute("UPDATE sqlite_master SET name = x'61' WHERE sql IS NULL")
+        connection.execute("UPDATE sqlite_master SET name = CAST(name AS BLOB)")
     with pytest.raises(InputError, match=r"ledger\.sqlite"):
         Ledger(path, readonly=True)
 
