@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -99,7 +99,7 @@ class GroupIdentity(Struct, forbid_unknown_fields=True):
     judges: list[str]
     mode_judge: str | None
     grade_parse: str
-    judge_arguments: dict[str, dict[str, Any]]
+    judge_arguments: dict[str, dict[str, msgspec.Raw]]
     """Request fields of the judges beyond temperature and token limit."""
     templates: dict[str, str]
     judge_checks: dict[str, CheckResult]
