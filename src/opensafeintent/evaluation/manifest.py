@@ -23,7 +23,7 @@ from opensafeintent.evaluation.pipeline import Grading, JudgePlan, Planned, Task
 from opensafeintent.files import inside, make_private_folder, read_json, sha256_hex, write_private
 from opensafeintent.promptsets import Dataset, sampled
 from opensafeintent.promptsets.loading import load_dataset
-from opensafeintent.promptsets.record import PromptSet
+from opensafeintent.promptsets.record import ORDER, PromptSet
 from opensafeintent.taxonomy import MOST_EPOCHS, Preset, Taxonomy
 from opensafeintent.templates import Role, Templates, parse_template
 
@@ -141,6 +141,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     left_out: dict[str, tuple[str, ...]] = {}
     """By target or judge, the fields of a request that it turned out not to take."""
     preset: Preset | None = None
+    sample_order: int = 1
+    """The version of `promptsets.sample_order`: 1 in runs that do not name it."""
     models: dict[str, ModelEntry] = {}
     judges: dict[str, str] = {}
     """Identity by name."""
@@ -161,7 +163,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         entry = DatasetEntry(
             name=dataset.name, hash=dataset.hash, sets=len(dataset), taxonomy=dataset.taxonomy
         )
-        return cls(version=__version__, dataset=entry, **fields)
+        return cls(version=__version__, dataset=entry, sample_order=ORDER, **fields)
 
     def before_addition(self) -> Manifest:
         """Return the manifest with the judges of each model before an addition that was
@@ -246,7 +248,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def sets_of(self, model: str, dataset: Dataset) -> tuple[PromptSet, ...]:
         """Return the prompt-sets that a model was evaluated on, in the dataset's order."""
-        return sampled(dataset.prompt_sets, self.models[model].limit)
+        return sampled(dataset.prompt_sets, self.models[model].limit, self.sample_order)
 
 
 def with_labels(manifests: Sequence[Manifest], labels: Sequence[str]) -> list[Manifest]:

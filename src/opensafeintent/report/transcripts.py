@@ -460,8 +460,8 @@ def _sampled(browser: Browser, members: Sequence[Member]) -> Iterator[tuple[int,
             if model.dataset == number:
                 for of_unit, unit in enumerate(model.units):
                     of_set[dataset.sets[unit.at].id].append((of_model, of_unit))
-        for prompt_set in sample_order([item for item in sets if item.id in of_set]):
-            yield from of_set[prompt_set.id]
+        for prompt_set in sample_order(sets):
+            yield from of_set.get(prompt_set.id, ())
 
 
 class _Writer:

@@ -112,7 +112,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         earlier = old and old.before_addition()
         identities = {name: model_identity(name, settings.functions) for name in named}
         manifest = self._manifest(identities, old)
-        sets = drawn(self.dataset.prompt_sets, settings.limit)
+        sets = drawn(self.dataset.prompt_sets, settings.limit, manifest.sample_order)
         work = [
             ModelWork(
                 model=model,
