@@ -26,7 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.statistics import estimate
-from opensafeintent.statistics.intervals import Averaged, disagreement, over_models, over_strata
+from opensafeintent.statistics.intervals import (
+    Averaged,
+    disagreement,
+    excess_span,
+    mean_over,
+    over_models,
+)
 from other_intervals import score, tailored, with_pseudo_observations
 
 Floats = NDArray[np.float64]
@@ -338,19 +344,6 @@ def models(
     return _stacked([over_models(*study) for study in zip(safe, counted, strict=True)])
 
 
-def domains(
-    sizes: tuple[int, ...],
-    shares: tuple[float, ...],
-    g: np.random.Generator,
-    simulations: int,
-    sets: int,
-) -> tuple[Floats, Floats]:
-    """The average over domains of unlike sizes and levels, of 0 or 1."""
-    stratum = np.repeat(np.arange(len(sizes)), sizes)
-    drawn = (g.random((simulations, len(stratum))) < np.array(shares)[stratum]).astype(float)
-    return _stacked([over_strata(study, np.ones(len(stratum)), stratum) for study in drawn])
-
-
 def _stacked(means: list[Averaged]) -> tuple[Floats, Floats]:
     return np.array([mean.numerator for mean in means]), np.array(
         [mean.denominator for mean in means]
@@ -376,62 +369,49 @@ def average_scenarios() -> Iterator[Scenario]:
                 )
 
 
+# Sizes of domains; of the 115 and the 700 sets first
 DOMAINS = (
-    (22, 40, 100, 100, 88, 90, 130, 130),
-    (6, 5, 8, 8, 6, 7, 5),
-    (5, 5, 5, 12, 22),
-    (1, 60, 60, 60, 60, 60, 60),
-    (10, 60, 60, 60, 60, 60, 60),
-    (6, 100, 100, 100, 100, 100, 100),
-    (15,) * 8,
+    (10, 13, 15, 16, 18, 19, 24),
+    (22, 90, 100, 110, 112, 116, 120),
+    (10, *(60,) * 6),
+    (12,) * 7,
+    (10, 30, 60),
+    (6,) * 7,
+    (1, *(60,) * 6),
 )
-LEVELS = (
-    (0.05,) * 8,
-    (0.7, *(0.5,) * 7),
-    (0.5, *(0.99,) * 7),
-    (0.9, 0.95, 0.5, 0.2, 0.99, 0.7, 0.6, 0.8),
-)
-
-
-def domain_scenarios() -> Iterator[tuple[int, Scenario]]:
-    for sizes in DOMAINS:
-        for level in LEVELS:
-            shares = level[: len(sizes)]
-            draw = partial(domains, sizes, shares)
-            yield (
-                sum(sizes),
-                Scenario(
-                    "average over domains",
-                    f"{sizes[0]} to {max(sizes)} sets, {shares[:2]}",
-                    float(np.mean(shares)),
-                    draw,
-                ),
-            )
+FIRST = (0.99, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3)
+OTHERS = (1.0, 0.99, 0.95, 0.8, 0.5)
 
 
 def paraphrases(
-    effect: float, rare: float, g: np.random.Generator, simulations: int, sets: int
+    effect: float,
+    rare: float,
+    epochs: int,
+    g: np.random.Generator,
+    simulations: int,
+    sets: int,
 ) -> tuple[Floats, Floats]:
-    """The paraphrase effect of five wordings in three epochs, whose safe rates lie `effect` above
-    or below their set's rate in a share `rare` of the sets.
+    """The paraphrase effect of five wordings, whose safe rates lie `effect` above or below their
+    set's rate in a share `rare` of the sets.
     """
     shape = simulations * sets
     rate = g.beta(0.8, 0.4, size=(shape, 1)) * (1 - 2 * effect) + effect
     signs = g.choice([-1.0, 1.0], size=(shape, 5)) * (g.random((shape, 1)) < rare)
     found = disagreement(
-        g.binomial(3, rate + effect * signs).astype(float), np.full(shape, 3)
+        g.binomial(epochs, rate + effect * signs).astype(float), np.full(shape, epochs)
     ).excess
     return _once(found.reshape(simulations, sets))
 
 
 def paraphrase_scenarios() -> Iterator[Scenario]:
-    for effect, rare in ((0.0, 0.0), (0.1, 1.0), (0.3, 1.0), (0.5, 0.1), (0.5, 0.5)):
+    effects = ((0.0, 0.0), (0.1, 1.0), (0.3, 1.0), (0.5, 0.02), (0.5, 0.1), (0.5, 0.5))
+    for (effect, rare), epochs in product(effects, (2, 3)):
         yield Scenario(
             "paraphrase effect",
-            f"rates ± {effect} in {rare:.0%} of sets",
+            f"rates ± {effect} in {rare:.0%} of sets, {epochs} epochs",
             2 * effect**2 * rare,
-            partial(paraphrases, effect, rare),
-            (-1, 1),
+            partial(paraphrases, effect, rare, epochs),
+            excess_span(np.zeros((1, 5)), np.array([epochs])),
         )
 
 
@@ -484,6 +464,24 @@ def cover_shares(sets: int) -> Iterator[Line]:
             yield Line("shares", sets, f"{p:.3f}", method, float(coverage), float(width), beside[p])
 
 
+def cover_domains(simulations: int) -> Iterator[Line]:
+    """Coverage of averages over domains of unlike sizes; one has a level of its own."""
+    g = np.random.default_rng(7)
+    for sizes, first, others in product(DOMAINS, FIRST, OTHERS):
+        shares = (first, *(others,) * (len(sizes) - 1))
+        columns = []
+        for size, share in zip(sizes, shares, strict=True):
+            safe = np.arange(size) < g.binomial(size, share, simulations)[:, None]
+            columns.append(estimate(safe.astype(float), np.ones(safe.shape)).records())
+        found = [mean_over(parts).interval or (0.0, 1.0) for parts in zip(*columns, strict=True)]
+        low, high = np.array(found).T
+        truth = float(np.mean(shares))
+        held = float(((low <= truth + 1e-9) & (truth - 1e-9 <= high)).mean())
+        width = float((high - low).mean())
+        name = f"{sizes[0]} to {max(sizes)} sets, {first:g}, others {others:g}"
+        yield Line("average over domains", sum(sizes), name, OURS, held, width, width)
+
+
 def every_line(simulations: int) -> Iterator[Line]:
     for sets in SIZES:
         yield from cover_shares(sets)
@@ -498,8 +496,7 @@ def every_line(simulations: int) -> Iterator[Line]:
             yield from cover(scenario, simulations, sets, 1_000 * sets + index)
         for index, scenario in enumerate(average_scenarios()):
             yield from cover(scenario, simulations // 4, sets, 5_000 * sets + index)
-    for index, (sets, scenario) in enumerate(domain_scenarios()):
-        yield from cover(scenario, simulations // 4, sets, index)
+    yield from cover_domains(simulations // 4)
 
 
 def show(lines: list[Line], *, by_size: bool) -> None:

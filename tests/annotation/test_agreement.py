@@ -279,16 +279,21 @@ def test_weights_give_what_a_census_gives(tmp_path: Path) -> None:
     assert [line.mae.value for line in found.judges] == pytest.approx([1.8, 1.8])
 
 
-def test_strata_are_resampled_within() -> None:
-    # the standard error of a stratified mean: √(Σ W_h² s_h² / n_h), 500 items standing for 9,000
-    # and 100 for 1,000
+def test_a_stratified_sample_varies_within_strata_and_its_run_as_a_whole() -> None:
+    # 500 items stand for 9,000 and 100 for 1,000: the variance of a stratified mean, Σ W_h² s_h² /
+    # n_h · (1 − n_h/N_h), and that of the 10,000, which are a sample themselves
     generator = np.random.default_rng(8)
     values = np.concatenate([generator.normal(1.0, 0.3, 500), generator.normal(2.5, 0.2, 100)])
     common, rare = values[:500], values[500:]
     strata, weights = ["common"] * 500 + ["rare"] * 100, [18.0] * 500 + [10.0] * 100
     found = Sample(range(600), strata, weights).mean(values, (0.0, 3.0))
     assert found.value == pytest.approx(0.9 * common.mean() + 0.1 * rare.mean())
-    spread = np.sqrt(0.9**2 * common.var(ddof=1) / 500 + 0.1**2 * rare.var(ddof=1) / 100)
+    within = 0.9**2 * common.var(ddof=1) / 500 * 17 / 18 + 0.1**2 * rare.var(ddof=1) / 100 * 9 / 10
+    run = sum(
+        share * (part.var() + (part.mean() - found.value) ** 2)
+        for share, part in ((0.9, common), (0.1, rare))
+    )
+    spread = np.sqrt(within + run / 10_000)
     assert width(found) / (3.92 * spread) == pytest.approx(1.0, rel=0.05)
 
 
@@ -359,3 +364,16 @@ def test_two_annotators_with_one_name(tmp_path: Path) -> None:
     # the rest of one person's return in another file is no second person
     write_labels([on_set("ana", "s3", same_topic="no")], two)
     assert Answers("dataset_quality", read_labels(one, two, one)).returned() == {"ana": 3}
+
+
+def test_a_rate_without_a_miss_is_not_certain_if_heavy_responses_could_be_misses() -> None:
+    """Specificity under the design of an export: 60 responses that the judge calls unsafe, all of
+    them labelled, and 60 of 640 that it calls safe. The labels hold no miss.
+    """
+    judged_unsafe = np.array([1.0] * 60 + [0.0] * 60)
+    unsafe = np.array([1.0] * 55 + [0.0] * 65)
+    strata, weights = ["unsafe"] * 60 + ["safe"] * 60, [1.0] * 60 + [640 / 60] * 60
+    found = Sample(range(120), strata, weights).ratio(unsafe * judged_unsafe, unsafe)
+    assert found.value == 1.0
+    # with two misses among the 60, about 21 of the run's unsafe responses would be missed
+    assert found.interval and found.interval[0] < 55 / (55 + 2 * 640 / 60)

@@ -20,9 +20,9 @@ from opensafeintent.statistics.intervals import (
     Averaged,
     disagreement,
     extreme_ratios,
+    mean_over,
     missing_bounds,
     over_models,
-    over_strata,
     spread_of,
     t_quantile,
     t_within,
@@ -225,19 +225,17 @@ def test_no_model_has_a_value() -> None:
     assert found.records()[0].value is None
 
 
-def test_a_small_stratum_weighs_as_much_as_a_large_one() -> None:
-    # 2 of 4 and 0 of 1: (½ + 0) / 2
-    mean = over_strata(np.array([1.0, 1, 0, 0, 0]), np.ones(5), np.array([0, 0, 0, 0, 1]))
-    assert (value_of(mean), mean.parts) == (pytest.approx(0.25), 2)
-    assert mean.denominator.tolist() == pytest.approx([5 / 8] * 4 + [5 / 2])
-
-
-def test_the_spread_of_small_strata_is_not_underestimated() -> None:
-    # strata of two: the linear part is (n_h / (n_h − 1))^½ = √2 times that of the stratum's own
-    # mean
-    mean = over_strata(np.array([1.0, 0.0, 1.0, 0.0]), np.ones(4), np.array([0, 0, 1, 1]))
-    linear = (mean.numerator - 0.5 * mean.denominator).tolist()
-    assert linear == pytest.approx([0.5 * 2**0.5, -0.5 * 2**0.5] * 2)
+def test_a_mean_of_estimates_combines_the_distances_of_their_limits() -> None:
+    parts = [
+        Estimate(value=0.5, n=10, interval=(0.2, 0.9)),
+        Estimate(value=0.9, n=40, interval=(0.5, 1.0)),
+    ]
+    mean = mean_over(parts)
+    assert (mean.value, mean.n) == (0.7, 2)
+    down, up = (0.3**2 + 0.4**2) ** 0.5 / 2, (0.4**2 + 0.1**2) ** 0.5 / 2
+    assert mean.interval == pytest.approx((0.7 - down, 0.7 + up), abs=1e-6)
+    assert mean_over([*parts, Estimate(value=1.0, n=1)]).interval is None
+    assert mean_over([]).value is None
 
 
 # What a metric would be if every missing grade were the worst, or the best

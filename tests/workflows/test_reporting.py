@@ -120,8 +120,8 @@ def test_domain_macro_is_the_mean_over_domains_that_have_a_value(run: Path) -> N
     assert (macro["benign_over_refusal"]["value"], macro["benign_over_refusal"]["n"]) == (None, 0)
 
 
-def test_domain_macro_has_an_interval_from_five_sets_in_each_domain(tmp_path: Path) -> None:
-    sets = [(f"{domain[0].lower()}{n}", domain) for domain in (FRAUD, CYBER) for n in range(5)]
+def test_domain_macro_has_an_interval_from_ten_sets_in_each_domain(tmp_path: Path) -> None:
+    sets = [(f"{domain[0].lower()}{n}", domain) for domain in (FRAUD, CYBER) for n in range(10)]
     dataset = made_dataset(*(prompt_set(name, 0, domain, PLAN) for name, domain in sets))
     run = make_run(tmp_path, dataset=dataset, grades={name: "40 30 10" for name, _ in sets})
     macro = metrics(run)["strata"]["domain_macro"]["m"]["mean_safety"]

@@ -29,9 +29,10 @@ from opensafeintent.statistics import (
 from opensafeintent.statistics.intervals import (
     Averaged,
     disagreement,
+    excess_span,
+    mean_over,
     missing_bounds,
     over_models,
-    over_strata,
 )
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
@@ -57,9 +58,9 @@ CELL_METRICS = (
 )
 """Metrics that are estimated by cell as well."""
 
-FEWEST_IN_DOMAIN = 5
-"""Prompt-sets of each harm domain that the interval of a mean over domains needs: with a single
-one, its coverage can be 54 % (benchmarks/coverage.py).
+FEWEST_IN_DOMAIN = 10
+"""Prompt-sets of each harm domain that the interval of a mean over domains needs: with six, its
+coverage can be 91 % (benchmarks/coverage.py).
 """
 
 STRATUM_METRICS = (
@@ -231,26 +232,17 @@ class MetricEstimates:
         """Means over the harm domains in which a metric is defined, by (model, metric); `n` is
         their number. There is no interval if one has fewer prompt-sets than `FEWEST_IN_DOMAIN`.
         """
-        _, domain = np.unique(self._array.harm_domain.values.astype(str), return_inverse=True)
-        means = {
-            (index, metric): over_strata(
-                ratio.numerator.values[index], ratio.denominator.values[index], domain
-            )
-            for index in self.order
-            for metric, ratio in self.ratios.items()
-        }
-        records = _estimates_of_means(list(means.values()), [metric for _, metric in means])
-        return {
-            (self._names[index], metric): MetricEstimate.of(
-                estimate
-                if mean.fewest >= FEWEST_IN_DOMAIN
-                else Estimate(value=estimate.value, n=estimate.n),
-                self._names[index],
-                metric,
-                n=mean.parts,
-            )
-            for ((index, metric), mean), estimate in zip(means.items(), records, strict=True)
-        }
+        domains = [stratum for stratum in self._members if stratum[0] and not stratum[1]]
+        macros = {}
+        for model in self.models:
+            for metric in METRICS:
+                every = [self.strata[model, metric, domain] for domain in domains]
+                parts = [part for part in every if part.n]
+                mean = mean_over(parts)
+                if any(part.n < FEWEST_IN_DOMAIN for part in parts):
+                    mean = Estimate(value=mean.value, n=mean.n)
+                macros[model, metric] = MetricEstimate.of(mean, model, metric)
+        return macros
 
     @cached_property
     def sets(self) -> Counter[Stratum]:
@@ -405,9 +397,9 @@ def _shown_metrics(stratum: Stratum) -> Sequence[str]:
 # ------------------------------------------------------------------------------
 # From two epochs on, answers to one wording can be compared with one another.
 
-WordingUnknown = Literal["no wordings", "one epoch", "temperature 0", "epochs never differ"]
+WordingUnknown = Literal["no wordings", "one epoch", "temperature 0"]
 """Why nothing is known: fewer than two graded dual-use wordings; fewer than two complete epochs;
-answers that do not vary.
+answers that were not to vary.
 """
 
 
@@ -455,7 +447,7 @@ def wordings_of(
         epochs = complete[index].sum(axis=1)
         graded = ~np.isnan(safety[index]).all(axis=2)
         safe = np.where(graded, np.nansum(safety[index], axis=2), np.nan)
-        unknown = _unknown(safe, epochs, temperatures.get(model))
+        unknown = _unknown(epochs, temperatures.get(model))
         undefined = [Estimate(value=None, n=0)] * 3
         between, within, excess = undefined if unknown else _estimates(safe, epochs)
         rows.append(
@@ -472,18 +464,12 @@ def wordings_of(
     return rows
 
 
-def _unknown(
-    safe: Floats, epochs: NDArray[np.int64], temperature: float | None
-) -> WordingUnknown | None:
+def _unknown(epochs: NDArray[np.int64], temperature: float | None) -> WordingUnknown | None:
     if not (epochs > 0).any():
         return "no wordings"
     if not (epochs > 1).any():
         return "one epoch"
-    if temperature == 0:
-        return "temperature 0"
-    repeated = epochs > 1
-    varied = (safe > 0) & (safe < epochs[:, None])
-    return None if varied[repeated].any() else "epochs never differ"
+    return "temperature 0" if temperature == 0 else None
 
 
 def _estimates(safe: Floats, epochs: NDArray[np.int64]) -> list[Estimate]:
@@ -491,7 +477,7 @@ def _estimates(safe: Floats, epochs: NDArray[np.int64]) -> list[Estimate]:
     shares = disagreement(safe, epochs)
     counted = ~np.isnan(shares.between)
     tops = np.stack([np.nan_to_num(p) for p in (shares.between, shares.within, shares.excess)])
-    spans = np.array([(0.0, 1.0), (0.0, 1.0), (-1.0, 1.0)])
+    spans = np.array([(0.0, 1.0), (0.0, 1.0), excess_span(safe[counted], epochs[counted])])
     return estimate(tops, np.tile(counted.astype(np.float64), (3, 1)), span=spans).records()
 
 

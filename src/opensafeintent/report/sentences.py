@@ -747,5 +747,5 @@ def _of_prompts(cohort: Cohort) -> Iterator[Sentence]:
         yield _distrust("uneven_wordings", least=min(wordings), most=max(wordings))
     if cohort.array.sizes["epoch"] == 1:
         yield _distrust("once")
-    elif all(wording.unknown == "epochs never differ" for wording in cohort.wordings):
+    elif all(wording.within.value == 0 for wording in cohort.wordings):
         yield _distrust("epochs_alike", epochs=cohort.array.sizes["epoch"])

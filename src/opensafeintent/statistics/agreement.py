@@ -21,6 +21,7 @@ from opensafeintent.statistics.intervals import (
     CONFIDENCE,
     METHOD,
     SEED,
+    Design,
     Estimate,
     Floats,
     estimate,
@@ -377,6 +378,9 @@ class Sample:
         """Mean 1: weights change the share of each item, not the number of items."""
         self.weighted = not np.allclose(self.weights, 1.0)
         self._resamples = _UnitResamples(of_unit, count, seed)
+        chances = np.ones(self.units)
+        chances[self.unit] = 1 / np.maximum(raw, 1.0)
+        self._design = Design(self._resamples.strata, chances)
 
     def _by_unit(self, values: Floats) -> Floats:
         """Return the sum of the items' values in each unit: shape (unit,)."""
@@ -402,7 +406,8 @@ class Sample:
     ) -> SampleEstimate:
         """Return Σ w·numerator / Σ w·denominator over the items with a 95 % interval over units.
 
-        The interval is the one of docs/statistics.md for averages.
+        The interval is the one of docs/statistics.md for averages. With sampling weights, a
+        pseudo-observation weighs as much as the heaviest unit that was drawn.
 
         Args:
             numerator, denominator: shape (item,).
@@ -416,7 +421,8 @@ class Sample:
             self._by_unit(self.weights * numerator)[None],
             self._by_unit(self.weights * denominator)[None],
             span=span,
-            strata=self._resamples.strata if self.strata > 1 else None,
+            design=self._design,
+            pseudo_weight=self._by_unit(self.weights).max(keepdims=True) if self.weighted else None,
         )
         return _estimate(
             float(interval.value[0]),

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby, product
-from math import atan, cos, isfinite, pi, sin, sqrt
-from statistics import NormalDist
+from math import atan, cos, hypot, isfinite, pi, sin, sqrt
+from statistics import NormalDist, fmean
 from typing import NamedTuple
 
 import msgspec
@@ -110,11 +110,21 @@ class Spread(NamedTuple):
         return np.array([1 - t_within(t, d) if isfinite(t) else np.nan for t, d in pairs])
 
 
+class Design(NamedTuple):
+    """How some prompt-sets were drawn from those of a run; arrays of shape (prompt_set,)."""
+
+    strata: NDArray[np.int64]
+    """The stratum that each was drawn from, two or more of each."""
+    chances: Floats
+    """The probability with which it was drawn."""
+
+
 def spread_of(
     numerator: Floats,
     denominator: Floats,
     span: Sequence[float] | Floats,
-    strata: NDArray[np.int64] | None = None,
+    design: Design | None = None,
+    pseudo_weight: Floats | None = None,
 ) -> Spread:
     """Return Σ numerator / Σ denominator of each row with its standard error.
 
@@ -132,21 +142,22 @@ def spread_of(
         numerator, denominator: shape (row, prompt_set).
         span: least and greatest value that a set can have, for all rows or, of shape (row, 2), for
             each.
-        strata: the stratum that each set was drawn from, two sets or more of each, shape
-            (prompt_set,): sets vary about the mean of their stratum.
+        design: how the sets were drawn from a larger sample (`_two_phases`).
+        pseudo_weight: of a pseudo-observation, shape (row,). If the weights follow from how sets
+            were drawn or combined, it is that of the heaviest set that could have counted: a rare
+            outcome in heavy sets may not have been drawn.
     """
     least, greatest = np.broadcast_to(np.asarray(span, dtype=float), (len(numerator), 2)).T
     n = (denominator > 0).sum(axis=1)
     total, squares = denominator.sum(axis=1), (denominator**2).sum(axis=1)
     top = numerator.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        value, more = top / total, squares / total
+        value = top / total
+        more = squares / total if pseudo_weight is None else pseudo_weight
         every = total + 2 * more
         centre = (top + more * (least + greatest)) / every
         parts = numerator - centre[:, None] * denominator
-        if strata is not None:
-            parts = _within(parts, strata)
-        away = (parts**2).sum(axis=1)
+        away = (parts**2 if design is None else _two_phases(parts, design)).sum(axis=1)
         away += more**2 * ((least - centre) ** 2 + (greatest - centre) ** 2)
         informative = np.round(every**2 / (squares + 2 * more**2), 9)
         error = np.sqrt(away * informative / (informative - 1)) / every
@@ -155,15 +166,18 @@ def spread_of(
     return Spread(np.where(n > 0, value, np.nan), n, centre, error, informative, deviation)
 
 
-def _within(parts: Floats, strata: NDArray[np.int64]) -> Floats:
-    """Return each set's difference from the mean of its stratum, as if that mean were known: shape
-    (row, prompt_set).
+def _two_phases(parts: Floats, design: Design) -> Floats:
+    """Return the squared deviation of each set, shape (row, prompt_set), if a sample of sets was
+    drawn from a larger one: that of the larger sample, and about the mean of the stratum for the
+    sets that were not drawn (Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992,
+    section 9.3).
     """
-    members = strata == np.unique(strata)[:, None]
+    members = design.strata == np.unique(design.strata)[:, None]
     sizes = members.sum(axis=1)
     means = parts @ members.T / sizes
-    more = np.sqrt(sizes / np.maximum(sizes - 1, 1))
-    return np.asarray((parts - means @ members) * (more @ members))
+    more = sizes / np.maximum(sizes - 1, 1)
+    within = (parts - means @ members) ** 2 * (more @ members)
+    return np.asarray(design.chances * parts**2 + (1 - design.chances) * within)
 
 
 class Estimates(NamedTuple):
@@ -194,7 +208,8 @@ def estimate(
     *,
     span: Sequence[float] | Floats = (0.0, 1.0),
     confidence: float = CONFIDENCE,
-    strata: NDArray[np.int64] | None = None,
+    design: Design | None = None,
+    pseudo_weight: Floats | None = None,
 ) -> Estimates:
     """Return Σ numerator / Σ denominator of each row with an interval: the t interval over the
     prompt-sets and two pseudo-observations (`spread_of`; docs/statistics.md).
@@ -205,9 +220,9 @@ def estimate(
         span: least and greatest value that a set can have, for all rows or, of shape (row, 2), for
             each.
         confidence: above 0 and below 1.
-        strata: as for `spread_of`.
+        design, pseudo_weight: as for `spread_of`.
     """
-    spread = spread_of(numerator, denominator, span, strata)
+    spread = spread_of(numerator, denominator, span, design, pseudo_weight)
     return interval_of(spread, spread.quantiles(confidence), span)
 
 
@@ -303,13 +318,13 @@ def _expanded(x: float, degrees: int) -> float:
     return x + sum(term / float(degrees) ** power for power, term in enumerate(terms, start=1))
 
 
-# Averages over models, and over strata, as sums over prompt-sets
+# Averages over models, as sums over prompt-sets; and over strata
 # ------------------------------------------------------------------------------
-# Their intervals are those of any ratio. A mean of several ratios is no ratio, so it is replaced by
-# its linear part: a ratio with the value of the mean, and with each prompt-set's share in the mean.
-# It varies like the mean from sample to sample (Woodruff, Journal of the American Statistical
-# Association 66, 1971). The unit stays the prompt-set: twenty models on twenty sets are twenty
-# observations, not four hundred.
+# Averages over models have the interval of any ratio. A mean of several ratios is none, so it is
+# replaced by its linear part: a ratio with the value of the mean, and with each prompt-set's share
+# in the mean. It varies like the mean from sample to sample (Woodruff, Journal of the American
+# Statistical Association 66, 1971). The unit stays the prompt-set: twenty models on twenty sets are
+# twenty observations, not four hundred.
 
 
 class Averaged(NamedTuple):
@@ -319,8 +334,6 @@ class Averaged(NamedTuple):
     denominator: Floats
     parts: int
     """Ratios that are defined, of which it is the mean."""
-    fewest: int = 0
-    """Prompt-sets that count in the smallest stratum; 0 of a mean over models."""
 
 
 def over_models(numerator: Floats, denominator: Floats) -> Averaged:
@@ -349,31 +362,27 @@ def over_models(numerator: Floats, denominator: Floats) -> Averaged:
     )
 
 
-def over_strata(numerator: Floats, denominator: Floats, strata: NDArray[np.int64]) -> Averaged:
-    """Return the mean over the strata in which one model has a value, prompt-set by prompt-set.
+def mean_over(parts: Sequence[Estimate]) -> Estimate:
+    """Return the mean of independent estimates, each weighing the same; `n` is their number.
 
-    Sets vary about the value of their own stratum: its n_h sets by n_h / (n_h − 1) more in variance
-    (Rao and Wu, Journal of the American Statistical Association 83, 1988). The only set of a
-    stratum varies about the mean over all strata.
-
-    Args:
-        numerator, denominator: shape (prompt_set,).
-        strata: the stratum of each set, shape (prompt_set,).
-
-    Returns:
-        Arrays of shape (prompt_set,).
+    Its interval combines the distances of their limits, √Σ distance² / number (MOVER: Zou and
+    Donner, Statistics in Medicine 27, 2008). There is none if a part has none.
     """
-    within = strata == np.unique(strata)[:, None]
-    top, bottom, total = _defined(numerator * within, denominator * within)
-    if not len(total):
-        return _nothing(len(strata))
-    values = top.sum(axis=1) / total
-    sets = (bottom > 0).sum(axis=1)
-    centre = np.where(sets > 1, values, values.mean())
-    more = np.sqrt(sets / np.maximum(sets - 1, 1))
-    return _mean_of(
-        bottom, total, float(values.mean()), (top - centre[:, None] * bottom) * more[:, None]
-    )._replace(fewest=int(sets.min()))
+    if not parts:
+        return Estimate(value=None, n=0)
+    values = [part.value or 0.0 for part in parts]
+    mean = fmean(values)
+    found = Estimate(value=mean, n=len(parts))
+    intervals = [part.interval for part in parts if part.interval]
+    if len(intervals) < len(parts):
+        return found
+    down, up = (
+        hypot(*(ends[side] - value for ends, value in zip(intervals, values, strict=True)))
+        / len(parts)
+        for side in (0, 1)
+    )
+    interval = rounded(mean - down), rounded(mean + up)
+    return msgspec.structs.replace(found, interval=interval, method="mover")
 
 
 def _defined(numerator: Floats, denominator: Floats) -> tuple[Floats, Floats, Floats]:
@@ -448,6 +457,22 @@ def disagreement(safe: Floats, epochs: NDArray[np.int64]) -> Disagreement:
     within = spread / k * e / (e - 1)
     between = (2 * k * k * mean * (1 - mean) - spread) / (k * (k - 1))
     return Disagreement(*(np.where(counted, part, np.nan) for part in (between, within)))
+
+
+def excess_span(safe: Floats, epochs: NDArray[np.int64]) -> tuple[float, float]:
+    """Return the least and greatest B − W that these sets can have.
+
+    With k wordings and E epochs it lies between −1/(2(E−1)), if half of the answers to each wording
+    are safe, and 2⌊k/2⌋⌈k/2⌉/(k(k−1)), if every answer to half of the wordings is.
+
+    Args:
+        safe, epochs: as for `disagreement`, of the sets that count.
+    """
+    if not len(epochs):
+        return -1.0, 1.0
+    k = (~np.isnan(safe)).sum(axis=1)
+    most = 2 * (k // 2) * ((k + 1) // 2) / (k * (k - 1))
+    return float((-1 / (2 * (epochs - 1))).min()), float(most.max())
 
 
 # How far missing grades could move a number
