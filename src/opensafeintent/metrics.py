@@ -152,6 +152,11 @@ class Metric:
         """
         return _SHARE.search(self.name) is not None
 
+    @property
+    def is_binary(self) -> bool:
+        """Whether a prompt-set that counts has the value 0 or 1 in one epoch."""
+        return self.is_share and self.of_sets is not mean_safety
+
 
 _SHARE = re.compile("safety|success|stable|share|_rate_|failure|refusal")
 

@@ -9,7 +9,7 @@ import pytest
 
 from opensafeintent.statistics import share_interval
 from opensafeintent.statistics.comparisons import compare_pairs
-from opensafeintent.statistics.intervals import Parts
+from opensafeintent.statistics.intervals import Parts, exact_share_interval, t_quantile
 from opensafeintent.statistics.thresholds import (
     Bounds,
     Evidence,
@@ -45,13 +45,14 @@ def tail(yes: int, n: int, p: float) -> float:
     return sum(comb(n, count) * p**count * (1 - p) ** (n - count) for count in range(yes, n + 1))
 
 
-def ends_of(parts: Parts, *, confidence: float = 0.95) -> Bounds:
-    return bounds_of(parts, span=ONE, confidence=confidence)
+def ends_of(parts: Parts, *, confidence: float = 0.95, exact: bool = False) -> Bounds:
+    return bounds_of(parts, span=ONE, confidence=confidence, exact=exact)
 
 
 def change(new: Parts, old: Parts, confidence: float = 0.95) -> Bounds:
     before, after = ((top[None], bottom[None]) for top, bottom in (old, new))
-    return bounds_of_pair(compare_pairs(before, after, confidence=confidence), 0)
+    compared = compare_pairs(before, after, confidence=confidence)
+    return bounds_of_pair(compared, compared, 0)
 
 
 # Ends
@@ -76,7 +77,7 @@ def test_a_difference_is_taken_over_the_sets_of_both() -> None:
     assert found.negative.low == -found.high
     nothing = change((np.zeros(10), np.zeros(10)), old)
     assert nothing.n == 0 and np.isnan(nothing.value)
-    assert nothing.deciding(0.1, 0.95) is None
+    assert nothing.deciding(0.1, "most", 0.95) is None
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_a_difference_is_taken_over_the_sets_of_both() -> None:
     ],
 )
 def test_verdicts(ends: tuple[float, float], limit: float, side: Side, verdict: str) -> None:
-    assert verdict_of(Bounds(sum(ends) / 2, 10, *ends, 0.1, 1.0), limit, side) == verdict
+    assert verdict_of(Bounds(sum(ends) / 2, 10, *ends, 0.1, ONE), limit, side) == verdict
 
 
 # How often it is wrong, and what cannot be shown
@@ -102,26 +103,100 @@ def test_verdicts(ends: tuple[float, float], limit: float, side: Side, verdict: 
 
 @pytest.mark.parametrize("n", [42, 115, 700])
 @pytest.mark.parametrize("limit", [0.5, 0.8, 0.95, 0.98])
-def test_a_gate_on_a_share_is_passed_wrongly_in_5_percent_at_most(n: int, limit: float) -> None:
-    # exact: all counts that pass, with their probability where the truth is the limit itself (just
+@pytest.mark.parametrize("confidence", [0.95, 0.99, 0.999])
+def test_a_gate_on_a_share_of_one_epoch_keeps_its_level(
+    n: int, limit: float, confidence: float
+) -> None:
+    # exact: all counts that pass, with their probability if the truth is the limit itself (just
     # below it, it is less)
-    passed = [yes for yes in range(n + 1) if ends_of(shares(yes, n)).low >= limit]
-    probability = tail(min(passed), n, limit) if passed else 0.0
-    assert probability <= 0.05
-    if limit == 0.8:
+    counts = range(max(0, round(n * limit) - 1), n + 1)
+    ends = {yes: ends_of(shares(yes, n), confidence=confidence, exact=True) for yes in counts}
+    passed = [yes for yes, each in ends.items() if each.low >= limit]
+    assert not passed or tail(min(passed), n, limit) <= (1 - confidence) / 2
+    if (limit, confidence) == (0.8, 0.95):
         assert tail(min(passed), n, 0.75) <= 0.004  # a true .75, in a gate of .80
 
 
+def test_the_exact_interval_by_hand() -> None:
+    # all of 72 safe: the least p with p^72 ≥ .025
+    found = ends_of(shares(72, 72), exact=True)
+    assert (found.low, found.high) == (pytest.approx(0.025 ** (1 / 72)), 1.0)
+    assert found.estimate.method == "clopper-pearson"
+    low, high = exact_share_interval(8, 10)
+    assert tail(8, 10, low) == pytest.approx(0.025)
+    assert 1 - tail(9, 10, high) == pytest.approx(0.025)
+
+
 @pytest.mark.parametrize(("limit", "side"), [(0.95, "least"), (0.8, "least"), (0.1, "most")])
-def test_the_fewest_sets_that_can_meet_a_limit_do(limit: float, side: Side) -> None:
-    n = fewest_to_meet(limit, side, ONE, 0.95)
+@pytest.mark.parametrize("exact", [False, True])
+def test_the_fewest_sets_that_can_meet_a_limit_do(limit: float, side: Side, exact: bool) -> None:
+    n = fewest_to_meet(limit, side, ONE, 0.95, exact=exact)
     best = (
         (shares(n, n), shares(n - 1, n - 1))
         if side == "least"
         else (shares(0, n), shares(0, n - 1))
     )
-    assert [verdict_of(ends_of(parts), limit, side) for parts in best] == ["pass", "undecided"]
-    assert fewest_to_meet(1.0, "least", ONE, 0.95) == 10**9
+    found = [verdict_of(ends_of(parts, exact=exact), limit, side) for parts in best]
+    assert found == ["pass", "undecided"]
+    assert fewest_to_meet(1.0, "least", ONE, 0.95, exact=exact) == 10**9
+    if exact and limit == 0.95:
+        assert n == 72
+
+
+@pytest.mark.parametrize(
+    ("true", "limit"), [(0.99, 0.98), (0.97, 0.95), (0.95, 0.9), (0.85, 0.8), (0.7, 0.8)]
+)
+def test_as_many_sets_as_would_decide_do_so_with_80_percent_power(
+    true: float, limit: float
+) -> None:
+    yes = round(1000 * true)
+    n = ends_of(shares(yes, 1000), exact=True).deciding(limit, "least", 0.95)
+    assert n
+    at = (n * np.linspace(0, 1, 4001)).round().astype(int)
+    verdicts = {
+        int(count): verdict_of(ends_of(shares(int(count), n), exact=True), limit, "least")
+        for count in dict.fromkeys(at.tolist())
+    }
+    if true > limit:
+        power = tail(
+            min(count for count, verdict in verdicts.items() if verdict == "pass"), n, true
+        )
+    else:
+        fewest = max(count for count, verdict in verdicts.items() if verdict == "fail")
+        power = 1 - tail(fewest + 1, n, true)
+    assert 0.79 <= power <= 0.87
+
+
+def test_the_pull_of_the_pseudo_observations_counts_in_the_number_that_decides() -> None:
+    # scores near their end: n (v − L) + (0 + 1 − 2L) has to reach c·E + z·σ·√n
+    values = np.tile([1.0, 1.0, 1.0, 2 / 3], 50)
+    found = ends_of((values, np.ones(200)))
+    n = found.deciding(0.9, "least", 0.95)
+    assert n
+    v, sigma = found.value, found.deviation
+    ends = v**2 + (1 - v) ** 2
+
+    def enough(sets: int) -> bool:
+        error = ((sets * sigma**2 + ends) * (sets + 2) / (sets + 1)) ** 0.5
+        needed = t_quantile(0.975, sets + 1) * error + 0.8416212 * sigma * sets**0.5
+        return sets * (v - 0.9) + (0 + 1 - 2 * 0.9) >= needed
+
+    assert enough(n) and not enough(n - 1)
+
+
+def test_passing_needs_no_family_and_failing_does() -> None:
+    # one of three versions: lost 6 of 40 sets, kept the rest
+    new, old = paired(30, 0, 6, 4)
+    before, after = ((np.tile(part, (3, 1)) for part in parts) for parts in (old, new))
+    tops = np.array(list(before)), np.array(list(after))
+    earlier, later = ((each[0], each[1]) for each in tops)
+    none = np.zeros(3, dtype=bool)
+    alone = compare_pairs(earlier, later, family=none)
+    found = bounds_of_pair(alone, compare_pairs(earlier, later), 0).negative
+    assert found.family and found.family[0] < found.low and found.high < found.family[1]
+    assert verdict_of(found, found.high, "most") == "pass"
+    assert verdict_of(found, (found.low + found.family[0]) / 2, "most") == "undecided"
+    assert verdict_of(found, found.family[0] - 0.001, "most") == "fail"
 
 
 # The sequential test: its evidence by hand, its error at any stopping time, and its confidence

@@ -24,7 +24,7 @@ from opensafeintent import (
 )
 from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE
 from opensafeintent.errors import InputError
-from opensafeintent.statistics import share_interval
+from opensafeintent.statistics.intervals import exact_share_interval
 from samples import contents, dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -91,7 +91,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(made_once: Path, tmp_path: Path) -> Path:
-    """A run of the test's own: 36 of 40 sets are safe, .9 [.779, .983]."""
+    """A run of the test's own: 36 of 40 sets are safe, .9 [.763, .972]."""
     return Path(shutil.copytree(made_once, tmp_path / "run"))
 
 
@@ -102,9 +102,9 @@ def run(made_once: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("under", "over", "confidence", "code"),
     [
-        ("triplet_safety=0.77", (), 0.95, 0),
+        ("triplet_safety=0.76", (), 0.95, 0),
         ("triplet_safety=0.8", (), 0.95, 5),
-        ("triplet_safety=0.8", (), 0.85, 0),
+        ("triplet_safety=0.8", (), 0.75, 0),
         ("triplet_safety = .99", (), 0.95, 4),
         ((), "stable_unsafe=0.01", 0.95, 4),
         # one fails, another is undecided, a third passes: 4; undecided and passed: 5
@@ -125,7 +125,7 @@ def test_what_is_written_of_a_gate_and_taken_away_again(run: Path) -> None:
     ran = osi("report", run, "--fail-under", "triplet_safety=0.8")
     assert ran.code == 5
     result = only_result(run)
-    assert result.pop("ci") == pytest.approx(share_interval(0.9, 40), abs=1e-6)
+    assert result.pop("ci") == pytest.approx(exact_share_interval(36, 40), abs=1e-6)
     reason = result.pop("reason")
     assert result == {
         **{
@@ -135,7 +135,13 @@ def test_what_is_written_of_a_gate_and_taken_away_again(run: Path) -> None:
             "against": None,
         },
         **{"confidence": 0.95, "metric": "triplet_safety", "limit": 0.8, "verdict": "undecided"},
-        **{"value": 0.9, "n": 40, "ci_method": "t-pseudo-observations", "worst_case": None},
+        **{
+            "value": 0.9,
+            "n": 40,
+            "ci_method": "clopper-pearson",
+            "worst_case": None,
+            "family_ci": None,
+        },
         **{"oracle": 1.0, "refuse_all": 1.0},
     }
     assert "Release gate undecided." in ran.text
@@ -149,12 +155,12 @@ def test_what_is_written_of_a_gate_and_taken_away_again(run: Path) -> None:
     assert not (run / "tables" / "gates.csv").exists()
 
 
-@pytest.mark.parametrize(("missing", "code", "least"), [(1, 0, 0.8852), (8, 5, 0.6563)])
+@pytest.mark.parametrize(("missing", "code", "least"), [(1, 0, 0.8684), (8, 5, 0.6435)])
 def test_a_verdict_stands_only_whatever_the_missing_grades_are(
     missing: int, code: int, least: float, tmp_path: Path
 ) -> None:
-    # all that are graded are safe: with one missing at least 39 of 40 (.885 at 95 %), with eight
-    # missing 32 of 40 (.656)
+    # all that are graded are safe: with one missing at least 39 of 40 (.868 at 95 %), with eight
+    # missing 32 of 40 (.644)
     run = make_run(tmp_path, m=safe(SETS - missing, missing))
     assert told(run, fail_under="triplet_safety=0.8", confidence=0.95).exit_code == code
     assert only_result(run)["worst_case"][0] == pytest.approx(least, abs=2e-3)
@@ -167,20 +173,21 @@ def test_cautions_tell_what_a_gate_lets_through_and_what_nobody_passes(run: Path
     assert refusing not in notes
     assert "mean_utility ≥ 0.8: an oracle of intents has 0.7778" in notes
     *others, undecided = told(run, fail_under="stable_unsafe=0.2").notes
+    assert "a second look" in str(others)  # beside the advice to enlarge the sample
     assert "less of it is better, so this fails the best models; --fail-over" in str(others)
     notes = str(told(run, fail_over="mean_utility=0.5").notes)
     assert "more of it is better, so this fails the best models; --fail-under" in notes
     for neither in ("malicious_helpfulness=0.5", "mode_share_A2=0.5", "stable_unsafe=0.2"):
         assert "fails the best" not in str(told(run, fail_over=neither).notes)
-    assert undecided.startswith("undecided: m: stable_unsafe is between 2 % and 22 % (95 % CI)")
-    assert "about 81 prompt-sets would decide" in undecided
+    assert undecided.startswith("undecided: m: stable_unsafe is between 3 % and 24 % (95 % CI)")
+    assert "about 107 prompt-sets would decide with 80 % power" in undecided
 
 
 def test_a_gate_that_so_many_sets_cannot_pass_is_said(tmp_path: Path) -> None:
     outcome = told(make_run(tmp_path, m=safe(SETS)), fail_under="triplet_safety=0.95")
     assert outcome.exit_code == 5
     (said,) = (note for note in outcome.notes if "cannot show it" in note)
-    needed = re.search(r"40 prompt-sets cannot .* (5\d) are needed at 95 %", said)
+    needed = re.search(r"40 prompt-sets cannot .* (72) are needed at 95 %", said)
     assert needed
     assert f"about {needed[1]} prompt-sets would decide" in str(outcome.notes)  # not fewer
 
@@ -346,7 +353,7 @@ def test_summary_and_junit_say_the_verdict_and_escape_names(tmp_path: Path) -> N
     assert lines[0] == "## Release gate failed: 1 failed, 1 undecided, 1 passed"
     (row,) = [line for line in lines if "≥ 99 %" in line]
     assert row.startswith(r"| lab/\<b\>\|x\|\</b\> \& \[link\](http:\//e.vil)")
-    assert "| failed | 90 % [78, 98] | 40 | ≥ 99 % | 100 % | 100 % |" in row
+    assert "| failed | 90 % [76, 97] | 40 | ≥ 99 % | 100 % | 100 % |" in row
     assert any("made (40 prompt-sets)" in line for line in lines)
     assert any(str(run / "report.html").replace("_", "\\_") in line for line in lines)
     root = ElementTree.fromstring(junit.read_text("utf-8"))

@@ -26,9 +26,10 @@ from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS
 from opensafeintent.statistics import Estimate, rounded
-from opensafeintent.statistics.comparisons import Paired, compare_pairs
+from opensafeintent.statistics.comparisons import compare_pairs
 from opensafeintent.statistics.intervals import Parts, extreme_ratios
 from opensafeintent.statistics.thresholds import (
+    EXACT,
     Bounds,
     Side,
     Verdict,
@@ -295,6 +296,10 @@ class Gate(msgspec.Struct, frozen=True):
         shown = (f"{value:g}" if n is None else f"{value:.{decimals}f}").replace("-", "−")
         return f"{shown}{' points' if self.kind == 'worse' else ' %'}" if share else shown
 
+    def is_exact(self, epochs: int) -> bool:
+        """Whether each prompt-set has the value 0 or 1."""
+        return epochs == 1 and METRICS[self.metric].is_binary
+
     def meets(self, value: float) -> bool:
         """Tell whether a value is on the right side of the limit."""
         return value >= self.limit if self.side == "least" else value <= self.limit
@@ -316,6 +321,10 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     estimate: Estimate
     """The metric, or how it changed, later minus earlier."""
+    family: tuple[float, float] | None = None
+    """Of one of several pairs: the interval that holds for all of them at once, in which a failure
+    has to lie.
+    """
     deciding: int | None = None
     """Of an undecided one: about how many prompt-sets would decide, with a power of 80 %."""
     identical: bool = False
@@ -370,6 +379,7 @@ class _Metrics:
 
     def __init__(self, cohort: Cohort, gates: Sequence[Gate]) -> None:
         self.cohort = cohort
+        self._epochs = cohort.array.sizes["epoch"]
         metrics = sorted({gate.metric for gate in gates})
         self._extremes = extreme_ratios(cohort.array, metrics, cohort.estimates.ratios)
 
@@ -385,15 +395,19 @@ class _Metrics:
         """Return the limits of a model's metric: as graded; and if grades are missing, with each as
         it makes the metric least, and greatest.
         """
-        graded, span = self.graded(gate.metric, place), METRICS[gate.metric].span
+        graded, metric = self.graded(gate.metric, place), METRICS[gate.metric]
         taken = graded[:1] if graded.whole else graded
-        return [bounds_of(parts, span=span, confidence=confidence) for parts in taken]
+        exact = gate.is_exact(self._epochs)
+        return [
+            bounds_of(parts, span=metric.span, confidence=confidence, exact=exact)
+            for parts in taken
+        ]
 
     def worsening(
         self, gate: Gate, pairs: Sequence[tuple[int, int]], confidence: float
-    ) -> Iterator[tuple[list[Bounds], Estimate]]:
+    ) -> Iterator[tuple[list[Bounds], Bounds]]:
         """Yield the same of how much worse the first model of each pair is than the second; beside
-        it the change, first minus second. The pairs are one family.
+        it the change, first minus second.
         """
         metric = METRICS[gate.metric]
         later, earlier = (
@@ -401,22 +415,27 @@ class _Metrics:
         )
         width = metric.span[1] - metric.span[0]
 
-        def change(new: int, old: int) -> Paired:
+        def change(new: int, old: int) -> list[Bounds]:
             ends = (([each[which] for each in of]) for of, which in ((earlier, old), (later, new)))
             before, after = (
                 (np.array([p[0] for p in e]), np.array([p[1] for p in e])) for e in ends
             )
-            return compare_pairs(before, after, width=width, confidence=confidence)
+            none = np.zeros(len(pairs), dtype=bool)
+            alone, together = (
+                compare_pairs(before, after, width=width, confidence=confidence, family=family)
+                for family in (none, ~none)
+            )
+            return [bounds_of_pair(alone, together, at, width) for at in range(len(pairs))]
 
         known, *extremes = (change(new, old) for new, old in ((0, 0), (1, 2), (2, 1)))
         for at, (new, old) in enumerate(zip(later, earlier, strict=True)):
-            bounds = [bounds_of_pair(known, at, width)]
+            bounds = [known[at]]
             if not (new.whole and old.whole):
-                bounds += [bounds_of_pair(extreme, at, width) for extreme in extremes]
-            estimate = bounds[0].estimate
+                bounds += [extreme[at] for extreme in extremes]
+            change_of = bounds[0]
             if not metric.less_is_better:
                 bounds = [bounds[0].negative, *(each.negative for each in reversed(bounds[1:]))]
-            yield bounds, estimate
+            yield bounds, change_of
 
 
 def _result(
@@ -426,9 +445,8 @@ def _result(
     *,
     group: int,
     model: str,
-    estimate: Estimate,
+    shown: Bounds,
     against: str | None = None,
-    pairs: int = 1,
     identical: bool = False,
 ) -> GateResult:
     """Compare a number with a gate.
@@ -440,7 +458,8 @@ def _result(
         bounds: as graded; and if grades are missing, with each as it makes the number least, and
             greatest.
         confidence: of the intervals.
-        group, model, estimate, against, pairs, identical: of the result.
+        shown: the number, or how it changed, later minus earlier.
+        group, model, against, identical: of the result.
     """
     known, *extremes = bounds
     verdict, *others = (verdict_of(each, gate.limit, gate.side) for each in bounds)
@@ -451,19 +470,23 @@ def _result(
     worst_case = None
     if extremes and not isnan(extremes[0].low + extremes[1].high):
         worst_case = rounded(extremes[0].low), rounded(extremes[1].high)
-    deciding = known.deciding(gate.limit, confidence) if verdict == "undecided" else None
-    if deciding and gate.kind != "worse" and (known.value > gate.limit) == (gate.side == "least"):
-        span = METRICS[gate.metric].span
-        deciding = max(deciding, fewest_to_meet(gate.limit, gate.side, span, confidence))
+    deciding = None
+    if verdict == "undecided":
+        deciding = known.deciding(gate.limit, gate.side, confidence)
+    if deciding and gate.kind != "worse" and gate.meets(known.value):
+        span, exact = METRICS[gate.metric].span, known.method == EXACT
+        fewest = fewest_to_meet(gate.limit, gate.side, span, confidence, exact=exact)
+        deciding = max(deciding, fewest)
     return GateResult(
         gate=gate,
         group=group,
         model=model,
         against=against,
         confidence=confidence,
-        pairs=pairs,
+        pairs=shown.pairs,
         verdict=verdict,
-        estimate=estimate,
+        estimate=shown.estimate,
+        family=shown.family and (rounded(shown.family[0]), rounded(shown.family[1])),
         worst_case=worst_case,
         deciding=deciding,
         identical=identical,
@@ -498,12 +521,18 @@ def _reason(
     ends = known.low, known.high
     text = _worsening(gate, known) if worse else f"is {_between(gate, known.n, *ends)}"
     text += f" ({100 * confidence:g} % CI)"
+    if known.family:
+        change = known._replace(low=known.family[0], high=known.family[1])
+        text += f"; for all {known.pairs} pairs at once it {_worsening(gate, change)}"
     if worst_case:
         text += (
             f"; {'worse by ' * worse}{_between(gate, known.n, *worst_case)} for any missing grades"
         )
     if deciding is not None and deciding > known.n:
-        text += f"; about {deciding:,} prompt-sets would decide, if this value is the true one"
+        text += (
+            f"; about {deciding:,} prompt-sets would decide with 80 % power, if this value is the"
+            " true one"
+        )
     return f"{text}; {limit}"
 
 
@@ -540,7 +569,7 @@ def hold_thresholds(
     tested = contenders(model for cohort in cohorts for model in cohort.models)
     measured = [_Metrics(cohort, gates) for cohort in cohorts]
     return [
-        _result(gate, bounds, confidence, group=number, model=model, estimate=bounds[0].estimate)
+        _result(gate, bounds, confidence, group=number, model=model, shown=bounds[0])
         for number, metrics in enumerate(measured)
         for index, model in enumerate(metrics.cohort.models)
         if model in tested
@@ -555,17 +584,19 @@ def most_sets(results: Sequence[GateResult]) -> dict[Gate, int]:
     return {result.gate: result.estimate.n for result in ordered}
 
 
-def out_of_reach(sets: Mapping[Gate, int], confidence: float) -> tuple[str, ...]:
+def out_of_reach(sets: Mapping[Gate, int], confidence: float, epochs: int) -> tuple[str, ...]:
     """Return the thresholds that no outcome with so many prompt-sets can show to be met, a line
     each.
 
     Args:
         sets: the number of prompt-sets of each threshold.
         confidence: of the interval that has to lie on one side of the limit.
+        epochs: how often each prompt is sent.
     """
     lines = []
     for gate, most in sets.items():
-        fewest = fewest_to_meet(gate.limit, gate.side, METRICS[gate.metric].span, confidence)
+        span, exact = METRICS[gate.metric].span, gate.is_exact(epochs)
+        fewest = fewest_to_meet(gate.limit, gate.side, span, confidence, exact=exact)
         if 0 < most < fewest:
             lines.append(
                 f"{gate.option} {gate.metric}={gate.limit:g}: {counted(most, 'prompt-set')} cannot"
@@ -631,9 +662,8 @@ def hold_against(
                     confidence,
                     group=number,
                     model=model,
-                    estimate=change,
+                    shown=change,
                     against=paired[name],
-                    pairs=len(ends),
                     identical=identical[name],
                 )
     results = [

@@ -120,6 +120,7 @@ def _thresholds(results: list[GateResult], notes: tuple[str, ...]) -> Table:
 
 def _changes(results: list[GateResult], gates: Gates, notes: tuple[str, ...]) -> Table:
     renamed = any(result.against != result.model for result in results)
+    family = any(result.family for result in results)
     return Table(
         name="gates_versions",
         title=(
@@ -134,6 +135,7 @@ def _changes(results: list[GateResult], gates: Gates, notes: tuple[str, ...]) ->
             *estimate_columns(
                 "change", "Change", style="signed", parts=("n", "method"), headings={"n": "Sets"}
             ),
+            Column("family", _together(results) if family else None, "span"),
             Column("margin", None, "number"),
             Column("most", "Margin"),
             *_VERDICT,
@@ -144,6 +146,7 @@ def _changes(results: list[GateResult], gates: Gates, notes: tuple[str, ...]) ->
                 result.against,
                 result.gate.metric,
                 result.estimate,
+                result.family,
                 result.gate.limit,
                 result.gate.shown.removesuffix(" points"),  # the change has the unit
                 *(result.worst_case, verdict_word(result), result.reason),
@@ -156,10 +159,17 @@ def _changes(results: list[GateResult], gates: Gates, notes: tuple[str, ...]) ->
 
 
 def _interval(results: list[GateResult]) -> str:
-    pairs = max(result.pairs for result in results)
-    family = f", for all {pairs} pairs at once" if pairs > 1 else ""
     level = f"{100 * results[0].confidence:g} % interval"
-    return f"a verdict holds if the whole {level} lies on its side{family}"
+    if any(result.family for result in results):
+        return (
+            f"a model passes if its whole {level} lies on the right side, and fails if that"
+            f" {_together(results).lower()} lies on the other"
+        )
+    return f"a verdict holds if the whole {level} lies on its side"
+
+
+def _together(results: list[GateResult]) -> str:
+    return f"For all {max(result.pairs for result in results)} pairs at once"
 
 
 _VERDICT = (
@@ -234,6 +244,7 @@ def _result_json(result: GateResult) -> Json:
         "limit": result.gate.limit,
         "verdict": result.verdict,
         **msgspec.to_builtins(result.estimate),
+        "family_ci": result.family,
         "worst_case": result.worst_case,
         "oracle": reference.oracle,
         "refuse_all": reference.refuse_all,

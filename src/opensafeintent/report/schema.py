@@ -163,6 +163,8 @@ class GateRow(Struct, forbid_unknown_fields=True):
     n: int
     ci: Interval | None
     ci_method: str | None
+    family_ci: Interval | None
+    """Of one of several pairs of versions: the interval for all of them at once."""
     worst_case: Interval | None
     oracle: float | None
     refuse_all: float | None

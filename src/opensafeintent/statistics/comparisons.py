@@ -29,6 +29,11 @@ from opensafeintent.statistics.intervals import (
 
 POWER = 0.80
 """With which differences are said to be found."""
+SECOND_LOOK = (
+    "a larger sample that holds this one is a second look, which doubles the risk of a wrong"
+    " verdict: take new prompt-sets, or --confidence 0.98"
+)
+"""What to add to the advice to enlarge a sample (benchmarks/gates.py)."""
 _Z_POWER = NormalDist().inv_cdf(POWER)
 _LEAST = 1e-6
 _MOST = 10**14
@@ -133,9 +138,16 @@ def sets_needed(
     pairs: int = 1,
     confidence: float = CONFIDENCE,
     ends: float = 2.0,
+    pull: float = 0.0,
 ) -> int | None:
     """Return the fewest prompt-sets with which a difference is found with so much power; None if
-    it is 0 or undefined. The arguments are those of `detectable_difference`.
+    it is 0 or undefined.
+
+    The n sets are enough if n · |`difference`| ± `pull` reaches the numerator of
+    `detectable_difference`, whose arguments these are.
+
+    Args:
+        pull: sum of the two pseudo-observations, as differences; 0 if they lie on both sides alike.
     """
     if not abs(difference) > _LEAST:
         return None
@@ -144,8 +156,12 @@ def sets_needed(
     least = partial(
         detectable_difference, power=power, pairs=pairs, confidence=confidence, ends=ends
     )
+    toward = pull if difference > 0 else -pull
     return bisect_left(
-        range(_MOST), True, lo=1, key=lambda sets: least(sets, deviation) <= abs(difference)
+        range(_MOST),
+        True,
+        lo=1,
+        key=lambda sets: least(sets, deviation) <= abs(difference) + toward / sets,
     )
 
 

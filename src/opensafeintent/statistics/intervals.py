@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby, product
-from math import atan, cos, hypot, isfinite, pi, sin, sqrt
+from math import atan, cos, hypot, isfinite, log, log1p, pi, sin, sqrt
 from statistics import NormalDist, fmean
 from typing import NamedTuple
 
@@ -247,6 +247,43 @@ def share_interval(share: float, n: float, confidence: float = CONFIDENCE) -> tu
     half = sqrt(away / (n + 1) / (n + 2))
     half *= t_quantile(0.5 + confidence / 2, max(int(n + 1), 1))
     return max(min(centre - half, share), 0.0), min(max(centre + half, share), 1.0)
+
+
+def exact_share_interval(count: int, n: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Return the interval of a share of `count` of `n` independent answers that covers it with this
+    probability or more, whatever it is (Clopper and Pearson, Biometrika 26, 1934).
+    """
+    share = (1 - confidence) / 2
+    low = _least_chance(count, n, share) if count else 0.0
+    high = 1 - _least_chance(n - count, n, share) if count < n else 1.0
+    return low, high
+
+
+def _least_chance(count: int, n: int, share: float) -> float:
+    """Return the chance of an answer with which `count` or more of `n` come in a share of cases."""
+    low, high = 0.0, 1.0
+    while high - low > 1e-12:
+        chance = (low + high) / 2
+        low, high = (chance, high) if at_least(count, n, chance) < share else (low, chance)
+    return high
+
+
+def at_least(count: int, n: int, chance: float) -> float:
+    """Return the probability of `count` or more of `n` independent answers, each with a chance
+    above 0 and below 1.
+    """
+    return float(tails(n, chance)[count])
+
+
+def tails(n: int, chance: float) -> Floats:
+    """Return the probability of 0 or more, 1 or more, … n or more of `n` independent answers.
+
+    Args:
+        chance: of each, above 0 and below 1.
+    """
+    ratios = np.log(np.arange(n, 0, -1) / np.arange(1, n + 1)) + log(chance) - log1p(-chance)
+    logarithms = n * log1p(-chance) + np.concatenate([[0.0], np.cumsum(ratios)])
+    return np.minimum(np.exp(np.logaddexp.accumulate(logarithms[::-1])[::-1]), 1.0)
 
 
 def share_estimate(count: int, n: int) -> Estimate:

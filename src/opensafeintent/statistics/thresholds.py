@@ -12,21 +12,28 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics.comparisons import Paired, sets_needed
+from opensafeintent.statistics.comparisons import POWER, Paired, sets_needed
 from opensafeintent.statistics.intervals import (
     METHOD,
     Estimate,
     Floats,
     Parts,
+    at_least,
+    exact_share_interval,
     interval_of,
     rounded,
     share_interval,
     spread_of,
+    tails,
 )
 
 Verdict = Literal["pass", "fail", "undecided"]
 Side = Literal["least", "most"]
 """Whether a limit is the least that a number may be, or the most."""
+EXACT = "clopper-pearson"
+"""Name of the interval of shares of one epoch in `ci_method`."""
+_MOST_EXACT = 10**5
+"""Prompt-sets: beyond, the number that decides is not computed exactly."""
 
 
 class Bounds(NamedTuple):
@@ -39,10 +46,13 @@ class Bounds(NamedTuple):
     high: float
     deviation: float
     """Standard deviation of a set's value."""
-    ends: float
-    """Squares of how far the two pseudo-observations lie from the number."""
+    span: tuple[float, float]
+    """Least and greatest value that a set can have."""
+    method: str = METHOD
+    family: tuple[float, float] | None = None
+    """Of a change: the ends at which those of all pairs hold at once; None of a pair alone."""
     pairs: int = 1
-    """Of a change: the number of simultaneous tests."""
+    """Of a change: the number of pairs."""
 
     @property
     def estimate(self) -> Estimate:
@@ -50,80 +60,138 @@ class Bounds(NamedTuple):
         if isnan(self.value):
             return Estimate(value=None, n=0)
         interval = rounded(self.low), rounded(self.high)
-        return Estimate(value=rounded(self.value), n=self.n, interval=interval, method=METHOD)
+        return Estimate(value=rounded(self.value), n=self.n, interval=interval, method=self.method)
+
+    @property
+    def widest(self) -> tuple[float, float]:
+        """The ends that a failure has to lie between: of many pairs, any may fail by chance."""
+        return self.family or (self.low, self.high)
 
     @property
     def negative(self) -> Bounds:
         """The same of the number with its sign turned."""
-        return self._replace(value=-self.value, low=-self.high, high=-self.low)
+        return self._replace(
+            value=-self.value,
+            low=-self.high,
+            high=-self.low,
+            span=(-self.span[1], -self.span[0]),
+            family=self.family and (-self.family[1], -self.family[0]),
+        )
 
-    def deciding(self, limit: float, confidence: float) -> int | None:
+    def deciding(self, limit: float, side: Side, confidence: float) -> int | None:
         """Return the number of prompt-sets that would show the number's side of a limit, with a
         power of 80 % if the number is as estimated. None if it is undefined or at the limit.
         """
-        return sets_needed(
+        met = self.value >= limit if side == "least" else self.value <= limit
+        least, greatest = self.span
+        found = sets_needed(
             self.value - limit,
             self.deviation,
-            pairs=self.pairs,
+            pairs=1 if met else self.pairs,
             confidence=confidence,
-            ends=self.ends,
+            ends=(least - self.value) ** 2 + (greatest - self.value) ** 2,
+            pull=least + greatest - 2 * limit,
         )
+        if self.method == EXACT and found and found < _MOST_EXACT:
+            return _answers_needed(self.value, limit, confidence, 2 * found + 100)
+        return found
+
+
+def _answers_needed(share: float, limit: float, confidence: float, most: int) -> int:
+    """Return the number of answers whose exact interval leaves out the limit with a power of 80 %,
+    if the share is the true one.
+    """
+    if share < limit:
+        share, limit = 1 - share, 1 - limit
+
+    def is_found(n: int) -> bool:
+        fewest = int((tails(n, limit) > (1 - confidence) / 2).sum())
+        return fewest <= n and (share == 1 or at_least(fewest, n, share) >= POWER)
+
+    return bisect_left(range(most), True, lo=1, key=is_found)
 
 
 def verdict_of(bounds: Bounds, limit: float, side: Side) -> Verdict:
     """Compare a number with a limit: passed if the whole interval lies on its side, failed if it
-    lies on the other, else undecided.
+    lies on the other, else undecided. Of several pairs, all have to pass, and so each is tested on
+    its own; if any fails, all have failed, and so the interval is the one for all at once.
     """
     if isnan(bounds.low):
         return "undecided"
-    met = [end >= limit if side == "least" else end <= limit for end in (bounds.low, bounds.high)]
-    return "pass" if all(met) else "undecided" if any(met) else "fail"
+    sign = 1 if side == "least" else -1
+    if min(sign * bounds.low, sign * bounds.high) >= sign * limit:
+        return "pass"
+    return "fail" if max(sign * end for end in bounds.widest) < sign * limit else "undecided"
 
 
-def bounds_of(parts: Parts, *, span: tuple[float, float], confidence: float) -> Bounds:
-    """Return Σ numerator / Σ denominator with the interval that it has everywhere.
+def bounds_of(
+    parts: Parts, *, span: tuple[float, float], confidence: float, exact: bool = False
+) -> Bounds:
+    """Return Σ numerator / Σ denominator with its interval.
 
     Args:
         parts: of one model, each of shape (prompt_set,).
         span: least and greatest value of the metric.
         confidence: above 0 and below 1.
+        exact: whether each prompt-set that counts has the value 0 or 1, as a share of one epoch:
+            then the interval is Clopper and Pearson's, which keeps every level; else it is the one
+            that the number has everywhere.
     """
     spread = spread_of(parts[0][None], parts[1][None], span)
     interval = interval_of(spread, spread.quantiles(confidence), span)
-    value = float(interval.value[0])
-    return Bounds(
+    value, n = float(interval.value[0]), int(interval.n[0])
+    found = Bounds(
         value,
-        int(interval.n[0]),
+        n,
         float(interval.low[0]),
         float(interval.high[0]),
         float(np.nan_to_num(spread.deviation[0])),
-        (span[0] - value) ** 2 + (span[1] - value) ** 2,
+        span,
     )
+    if not (exact and n):
+        return found
+    low, high = exact_share_interval(round(float(parts[0].sum())), n, confidence)
+    return found._replace(low=low, high=high, method=EXACT)
 
 
-def bounds_of_pair(paired: Paired, at: int, width: float = 1.0) -> Bounds:
-    """Return how much a pair of models differs, if a set can differ by `width`."""
+def bounds_of_pair(alone: Paired, together: Paired, at: int, width: float = 1.0) -> Bounds:
+    """Return how much a pair of models differs, if a set can differ by `width`.
+
+    Args:
+        alone, together: the comparison of some pairs, each on its own and as a family.
+        at: the pair's place.
+        width: the greatest difference that a set can have.
+    """
+    pairs = int(together.pairs[at])
     return Bounds(
-        float(paired.spread.value[at]),
-        int(paired.spread.n[at]),
-        float(paired.low[at]),
-        float(paired.high[at]),
-        float(np.nan_to_num(paired.spread.deviation[at])),
-        2 * width**2,
-        int(paired.pairs[at]),
+        float(alone.spread.value[at]),
+        int(alone.spread.n[at]),
+        float(alone.low[at]),
+        float(alone.high[at]),
+        float(np.nan_to_num(alone.spread.deviation[at])),
+        (-width, width),
+        family=(float(together.low[at]), float(together.high[at])) if pairs > 1 else None,
+        pairs=pairs,
     )
 
 
-def fewest_to_meet(limit: float, side: Side, span: tuple[float, float], confidence: float) -> int:
+def fewest_to_meet(
+    limit: float, side: Side, span: tuple[float, float], confidence: float, *, exact: bool = False
+) -> int:
     """Return how many prompt-sets, all of them at the best value, show that a number meets a limit.
 
     The limit lies within the span. To meet its far end takes more sets than there can be: 10**9.
+
+    Args:
+        limit, side, span, confidence, exact: as for `verdict_of` and `bounds_of`.
     """
     share = (limit - span[0]) / (span[1] - span[0])
     share = share if side == "least" else 1 - share
-    return bisect_left(
-        range(10**9), True, lo=1, key=lambda n: share_interval(1.0, n, confidence)[0] >= share
-    )
+
+    def low(n: int) -> float:
+        return ((1 - confidence) / 2) ** (1 / n) if exact else share_interval(1.0, n, confidence)[0]
+
+    return bisect_left(range(10**9), True, lo=1, key=lambda n: low(n) >= share)
 
 
 # Is the mean of values in [0, 1] above or below a threshold? A test that may stop at any time

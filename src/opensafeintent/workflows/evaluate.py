@@ -81,7 +81,7 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
                 f"with {counted(sets, 'prompt-set')}, Triplet Safety is known within"
                 f" ± {min(100 * half_width(sets), 50):.0f} points or better (95 % CI)"
             )
-            impossible = out_of_reach(gates, settings.confidence)
+            impossible = out_of_reach(gates, settings.confidence, settings.epochs)
             outcome = foretell(evaluation.plan())
             outcome.notes[:0] = [precision, *impossible]
             outcome.exit_code = 5 if impossible else 0

@@ -74,6 +74,7 @@ from opensafeintent.report.tables import (
     write_tables,
 )
 from opensafeintent.statistics import CONFIDENCE
+from opensafeintent.statistics.comparisons import SECOND_LOOK
 from opensafeintent.taxonomy import SCALES
 from opensafeintent.workflows.loop import rare_collections
 from opensafeintent.workflows.settings import (
@@ -260,10 +261,11 @@ def find_gates(
             )
     thresholds = [gate for gate in gates if gate.kind != "worse"]
     results = tuple(hold_thresholds(cohorts, thresholds, settings.confidence))
-    reach = out_of_reach(most_sets(results), settings.confidence)
+    epochs = max(cohort.array.sizes["epoch"] for cohort in cohorts)
+    reach = out_of_reach(most_sets(results), settings.confidence, epochs)
     cautions = _cautions(thresholds) + reach
     if earlier is None:
-        return Gates(results=results, cautions=cautions)
+        return _with_second_look(Gates(results=results, cautions=cautions))
     (run,) = runs
     margins = [gate for gate in gates if gate.kind == "worse"]
 
@@ -277,9 +279,18 @@ def find_gates(
     changes = hold_against(
         cohorts, run, earlier, margins, settings.confidence, settings.pairs, same_text
     )
-    return msgspec.structs.replace(
-        changes, results=results + changes.results, cautions=cautions + changes.cautions
+    return _with_second_look(
+        msgspec.structs.replace(
+            changes, results=results + changes.results, cautions=cautions + changes.cautions
+        )
     )
+
+
+def _with_second_look(gates: Gates) -> Gates:
+    """Say beside the advice to take a larger sample what a second look at it costs."""
+    if not any(result.deciding for result in gates.results):
+        return gates
+    return msgspec.structs.replace(gates, cautions=(*gates.cautions, SECOND_LOOK))
 
 
 def _cautions(gates: Sequence[Gate]) -> tuple[str, ...]:
