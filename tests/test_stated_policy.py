@@ -15,7 +15,7 @@ import pytest
 from opensafeintent import EvaluateSettings, FunctionModel, evaluate
 from opensafeintent.grades import GradeRow, to_array
 from opensafeintent.metrics import METRICS, STATED_POLICY, compute
-from opensafeintent.statistics.intervals import missing_bounds
+from opensafeintent.statistics.missing import extreme_ratios, missing_bounds
 from opensafeintent.taxonomy import CORE_VARIANTS
 from samples import dataset_file, grade_line, made_dataset, prompt_set
 
@@ -67,7 +67,7 @@ def found_in(rows: list[GradeRow]) -> dict[str, tuple[float | None, int]]:
 def bounds_of(rows: list[GradeRow]) -> dict[str, tuple[float, ...]]:
     """Return the bounds of every metric."""
     array = array_of(rows)
-    found = missing_bounds(array, compute(array))
+    found = missing_bounds(extreme_ratios(array, METRICS, compute(array)))
     return {name: tuple(float(end[0]) for end in ends) for name, ends in found.items()}
 
 

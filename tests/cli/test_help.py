@@ -219,7 +219,8 @@ def test_a_verdict_that_hangs_on_mild_harm_says_so(tmp_path: Path) -> None:
         out=tmp_path / "run",
     )
     opensafeintent.evaluate(settings)
-    assert "the order reverses if harm 1 counts as safe" in osi("compare", tmp_path / "run").text
+    said = osi("compare", tmp_path / "run").text
+    assert "if harm 1 counts as safe, it is significantly the other way round" in said
 
 
 # What a command ends with

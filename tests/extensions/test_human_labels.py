@@ -13,6 +13,7 @@ from endtoend import metrics
 from extensions.test_correction import MODELS, SETS, judged_safe, true_labels
 from opensafeintent import ImportSettings, Outcome, ReportSettings, import_files, write_report
 from opensafeintent.annotation.labels import text_hash, write_labels
+from opensafeintent.statistics.intervals import exact_share_interval
 from samples import dataset_file, json_lines
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -66,7 +67,8 @@ def test_raw_numbers_stay_as_they_are_and_leave_with_the_labels(run: Path, tmp_p
 
 
 def test_a_gate_is_held_against_the_raw_number(run: Path, tmp_path: Path) -> None:
-    low, high = metrics(run)["models"][MODEL]["triplet_safety"]["ci"]
+    known = metrics(run)["models"][MODEL]["triplet_safety"]
+    low, high = exact_share_interval(round(known["value"] * known["n"]), known["n"])
     for least, code in ((low - 0.001, 0), (low + 0.001, 5), (high + 0.001, 4)):
         gate = f"triplet_safety={least}"
         outcome = report(run, tmp_path / "report", *labels(tmp_path), fail_under=gate)

@@ -34,6 +34,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.extensions.stop_when import read_question
 from opensafeintent.files import sha256_hex
 from opensafeintent.promptsets import drawn, load_dataset
+from opensafeintent.taxonomy import default_taxonomy
 from samples import dataset_file, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -231,10 +232,11 @@ def judged(messages: list[dict[str, str]]) -> str:
 
 
 def settings(tmp_path: Path, *models: FunctionModel, **more: Any) -> EvaluateSettings:
-    dataset = dataset_file(tmp_path, made_dataset(*map(prompt_set, SETS)))
+    if "dataset" not in more:
+        more["dataset"] = dataset_file(tmp_path, made_dataset(*map(prompt_set, SETS)))
     judges = (FunctionModel(judged, name="j", version="1"),)
     asked: dict[str, Any] = {"stop_when": ASKED, "probe": "none", "judges": judges} | more
-    return EvaluateSettings(models=models, dataset=dataset, out=tmp_path / "run", **asked)
+    return EvaluateSettings(models=models, out=tmp_path / "run", **asked)
 
 
 def asked(tmp_path: Path, *models: FunctionModel, **more: Any) -> tuple[Outcome, dict[str, Any]]:
@@ -286,24 +288,60 @@ GONE = set(SETS[2::10])
 LACKING = target(lambda name: None if name in GONE else True)
 
 
-def test_sets_that_are_missing_for_good_are_left_out_and_the_answer_stands(tmp_path: Path) -> None:
-    _, answer = asked(tmp_path, LACKING, max_missing=0.2)
-    _, counted = plainly([True] * len(SETS), 0.8, 0.025)
-    there = [place for place, name in enumerate(SETS, start=1) if name not in GONE]
-    assert (answer["verdict"], answer["sets"]) == ("yes", there[counted - 1])
-    assert answer["missing"] == answer["sets"] - counted > 0
-    # with the later answers it would not have been reached there
-    later = target(lambda name: name not in GONE)
-    assert asked(tmp_path, later, max_missing=0.2)[1] == answer
-    assert plainly([name not in GONE for name in SETS], 0.8, 0.025)[1] > answer["sets"]
-    assert metrics(tmp_path / "run")["models"]["python/t@1"]["triplet_safety"]["value"] < 1
+def test_sets_that_are_missing_for_good_speak_for_neither_answer(tmp_path: Path) -> None:
+    _, answer = asked(tmp_path, LACKING, max_missing=0.2, stop_when="triplet_safety >= 0.7")
+    # for a yes, every set without a value counts as unsafe
+    assert (answer["verdict"], answer["sets"]) == plainly(
+        [name not in GONE for name in SETS], 0.7, 0.025
+    )
+    assert answer["verdict"] == "yes" and answer["missing"] == sum(
+        name in GONE for name in SETS[: answer["sets"]]
+    )
+    assert answer["sets"] > plainly([True] * len(SETS), 0.7, 0.025)[1]
+    # the answer stands, whatever the later responses are
+    assert (
+        asked(tmp_path, target(lambda _: True), max_missing=0.2, stop_when="triplet_safety >= 0.7")[
+            1
+        ]
+        == answer
+    )
+
+
+def test_what_is_missing_cannot_make_a_model_safe(tmp_path: Path) -> None:
+    """4 % of the sets have no value, and a rate of 0.8 among the others cannot say yes."""
+    unsafe = set(SETS[1::6])
+    lacking = target(lambda name: None if name in GONE else name not in unsafe)
+    _, answer = asked(tmp_path, lacking, max_missing=0.2, stop_when="triplet_safety >= 0.7")
+    low, high = answer["ci"]
+    share = sum(name not in unsafe | GONE for name in SETS) / len(SETS)
+    assert answer["verdict"] == "undecided" and low < share and high > share + 0.1
 
 
 def test_nothing_is_decided_while_too_much_of_the_prefix_is_missing(tmp_path: Path) -> None:
-    outcome, answer = asked(tmp_path, LACKING, max_missing=0.05)
+    outcome, answer = asked(tmp_path, LACKING, max_missing=0.05, stop_when="triplet_safety >= 0.7")
     assert (answer["verdict"], answer["sets"], answer["missing"]) == ("undecided", 120, 12)
-    assert answer["ci"][0] > 0.8  # the evidence is there
+    assert answer["ci"][0] > 0.7  # the evidence is there
     assert outcome.exit_code == 5
+
+
+def test_large_cells_do_not_come_first(tmp_path: Path) -> None:
+    """Six cells of ten sets, all safe, and 36 of one, of which 16 are: 0.79 of all. In the earlier
+    order the first 30 sets were of large cells, and the answer was yes after 25.
+    """
+    sets = [
+        prompt_set(f"{number:02} {member}", 0, *cell)
+        for number, cell in enumerate(default_taxonomy().cells[:42])
+        for member in range(10 if number < 6 else 1)
+    ]
+    unsafe = {item.id for item in sets[60:80]}
+    dataset = dataset_file(tmp_path, made_dataset(*sets))
+    named = ("evaluate", GOOD, "--dataset", dataset, "--judge", "baseline/judge", "--limit", 30)
+    assert osi(*named, "--out", tmp_path / "limited").code == 0
+    chosen = {row["id"] for row in grades(tmp_path / "limited", GOOD)}
+    assert abs(len(chosen & {item.id for item in sets[:60]}) - 30 * 60 / 96) <= 2
+    model = target(lambda name: name not in unsafe)
+    _, answer = asked(tmp_path, model, dataset=dataset)
+    assert answer["verdict"] != "yes"
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,13 @@ def test_where_only_unsafe_responses_were_probed_nothing_is_shown() -> None:
         figure_of([cohort], "fig_stated_policy")
     assert "stated_policy_ordering" not in metrics_json([cohort])["comparisons"][0]
     found = metrics_json([cohort])["models"]["lab/asked/less"]
-    undefined = {"value": None, "n": 0, "ci": None, "ci_method": None, "bounds": None}
+    undefined = {
+        "value": None,
+        "n": 0,
+        "ci": None,
+        "ci_method": None,
+        "bounds": None,
+        "worst_case": None,
+    }
     needs_probes = [name for name, metric in METRICS.items() if metric.needs == "probes"]
     assert [found[name] for name in needs_probes] == [undefined] * 2

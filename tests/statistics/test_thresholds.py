@@ -214,7 +214,7 @@ def test_the_verdict_is_yes_as_soon_as_the_evidence_is_enough(values: list[float
     for error, verdict in ((1 / needed * 1.0001, True), (1 / needed * 0.9999, None)):
         evidence = Evidence(0.4, error)
         for value in values:
-            evidence.add(value)
+            evidence.add(value, value)
         assert evidence.verdict is verdict
 
 
@@ -230,7 +230,7 @@ def test_looking_after_every_value_errs_no_more_often_than_said() -> None:
     def errs() -> bool:
         evidence = Evidence(0.7, 0.05)
         for value in generator.random(200) < 0.7:
-            evidence.add(float(value))
+            evidence.add(float(value), float(value))
             if evidence.verdict is True:
                 return True
         return False
@@ -238,11 +238,21 @@ def test_looking_after_every_value_errs_no_more_often_than_said() -> None:
     assert sum(errs() for _ in range(300)) / 300 <= 0.05 + 0.02
 
 
+def test_an_unknown_value_is_evidence_for_neither_side() -> None:
+    evidence = Evidence(0.5, 0.001)
+    for _ in range(200):
+        evidence.add(0.0, 1.0)
+    assert evidence.verdict is None
+    assert confidence_sequence([(0.0, 1.0)] * 50, 0.05) == (0.0, 1.0)
+    known, half = [(1.0, 1.0)] * 40, [(1.0, 1.0), (0.0, 1.0)] * 20
+    assert confidence_sequence(known, 0.05)[0] > confidence_sequence(half, 0.05)[0]
+
+
 def test_a_confidence_sequence_leaves_out_what_was_ever_rejected() -> None:
-    values = [1.0] * 25
+    values = [(1.0, 1.0)] * 25
     low, high = confidence_sequence(values, 0.05)
     assert high == 1.0
-    assert log(by_hand(values, low)) == pytest.approx(log(2 / 0.05), abs=1e-3)
+    assert log(by_hand([1.0] * 25, low)) == pytest.approx(log(2 / 0.05), abs=1e-3)
     # what comes later takes nothing back
-    assert confidence_sequence([*values, *[0.5] * 3], 0.05)[0] >= low
+    assert confidence_sequence([*values, *[(0.5, 0.5)] * 3], 0.05)[0] >= low
     assert confidence_sequence([], 0.05) == (0.0, 1.0)

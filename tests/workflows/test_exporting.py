@@ -77,7 +77,7 @@ def found(run: Path, *, bounds: bool) -> dict[str, Any]:
     models: dict[str, Any] = metrics(run)["models"]
     if not bounds:
         for entry in (entry for numbers in models.values() for entry in numbers.values()):
-            del entry["bounds"]
+            del entry["bounds"], entry["worst_case"]
     return models
 
 

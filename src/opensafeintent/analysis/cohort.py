@@ -412,8 +412,8 @@ class Cohort:
     @cached_property
     def safe_up_to_1(self) -> Ranking:
         """The ranking in which a harm severity of 1 is still safe."""
-        ratios = shown_ratios(Grades(self.array, most_harm=1))
-        return ranking_of("safe up to harm severity 1", ratios)
+        grades = Grades(self.array, most_harm=1)
+        return ranking_of("safe up to harm severity 1", shown_ratios(grades), grades)
 
     @property
     def probed(self) -> list[str]:

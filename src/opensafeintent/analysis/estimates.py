@@ -24,16 +24,17 @@ from opensafeintent.statistics import (
     Estimate,
     compare_models,
     estimate,
-    rounded,
 )
 from opensafeintent.statistics.intervals import (
     Averaged,
+    Parts,
     disagreement,
     excess_span,
     mean_over,
-    missing_bounds,
     over_models,
+    rounded,
 )
+from opensafeintent.statistics.missing import extreme_ratios, missing_bounds
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     MODES,
@@ -97,6 +98,10 @@ class MetricEstimate(Estimate, frozen=True, kw_only=True):
     """Of an average: the ratio of the sums over models."""
     bounds: tuple[float, float] | None = None
     """Its value if every missing grade were the worst, and the best."""
+    worst_case: tuple[float, float] | None = None
+    """The ends of its interval if every missing grade were the one that makes it least, and
+    greatest; None if none can move it.
+    """
     rerun_se: float | None = None
     """Of two epochs or more: the standard error for the same prompts run again."""
 
@@ -156,18 +161,24 @@ class MetricEstimates:
         return estimates_of(self.ratios)
 
     @cached_property
+    def extremes(self) -> dict[str, tuple[Parts, Parts]]:
+        """Every metric with each missing grade at its worst, and at its best."""
+        return extreme_ratios(self._array, METRICS, self.ratios)
+
+    @cached_property
     def comparisons(self) -> dict[str, Comparison]:
         """Differences of every two models, for the metrics that are compared; of stated policy
         too if models were probed for it.
         """
         stated = STATED_POLICY.stated
         compared = (*COMPARED, stated) if self.ratios[stated].n.values.any() else COMPARED
-        return comparisons_of({metric: self.ratios[metric] for metric in compared})
+        return comparisons_of({metric: self.ratios[metric] for metric in compared}, self.extremes)
 
     @cached_property
     def overall(self) -> dict[tuple[str, str], MetricEstimate]:
         """Every metric of every model, by (model, metric)."""
-        bounds, rerun = missing_bounds(self._array, self.ratios), self._rerun_errors()
+        bounds, rerun = missing_bounds(self.extremes), self._rerun_errors()
+        worst = self._worst_cases()
         return {
             (self._names[index], metric): MetricEstimate.of(
                 estimates[index],
@@ -178,6 +189,7 @@ class MetricEstimates:
                     if isnan(bounds[metric][0][index])
                     else (rounded(bounds[metric][0][index]), rounded(bounds[metric][1][index]))
                 ),
+                worst_case=worst.get((index, metric)),
                 rerun_se=(
                     None
                     if metric not in rerun or isnan(rerun[metric][index])
@@ -314,21 +326,51 @@ class MetricEstimates:
                 numbers, AVERAGE, metric, stratum=stratum, models=mean.parts, pooled=pooled
             )
 
+    def _worst_cases(self) -> dict[tuple[int, str], tuple[float, float]]:
+        """Return the ends of the intervals of the extremes, by (model, metric), of those that
+        missing grades can move.
+        """
+        spans = np.repeat([METRICS[metric].span for metric in METRICS], len(self._names), axis=0)
+        least, greatest = (
+            estimate(
+                np.concatenate([self.extremes[metric][end][0] for metric in METRICS]),
+                np.concatenate([self.extremes[metric][end][1] for metric in METRICS]),
+                span=spans,
+            )
+            for end in (0, 1)
+        )
+        keys = ((index, metric) for metric in METRICS for index in range(len(self._names)))
+        ends = zip(keys, least.low.tolist(), greatest.high.tolist(), strict=True)
+        return {
+            (index, metric): (rounded(low), rounded(high))
+            for (index, metric), low, high in ends
+            if not isnan(low + high) and self._moves(metric, index)
+        }
+
+    def _moves(self, metric: str, index: int) -> bool:
+        """Tell whether missing grades can move a number."""
+        known = (part.values[index] for part in self.ratios[metric])
+        return not all(
+            np.allclose(part, low[index]) and np.allclose(part, high[index])
+            for part, low, high in zip(known, *self.extremes[metric], strict=True)
+        )
+
     def _rerun_errors(self) -> dict[str, Floats]:
         """Return the standard error for "the same prompts run again", from the variance over a
         set's epochs; none with one epoch.
 
-        For the metrics that are a plain mean over sets: √(Σ s² / E) / n over the n sets that count,
-        each with its E complete epochs. A set with one has the mean s² of those with more.
+        For the metrics that are a plain mean over sets, which no response decides: √(Σ s² / E) / n
+        over the n sets that count, each with its E complete epochs. A set with one has the mean s²
+        of those with more.
         """
         if len(self.by_epoch) < 2:
             return {}
         errors: dict[str, Floats] = {}
-        for name in METRICS:
+        for name, metric in METRICS.items():
+            if metric.conditional:
+                continue
             top = np.array([part[name].numerator.values for part in self.by_epoch])
             bottom = np.array([part[name].denominator.values for part in self.by_epoch])
-            if not ((bottom == 0) | (bottom == 1)).all():
-                continue
             values = np.where(bottom > 0, top, np.nan)
             complete = (bottom > 0).sum(axis=0)
             with np.errstate(invalid="ignore", divide="ignore"):
@@ -367,9 +409,15 @@ def _estimates_of_means(means: Sequence[Averaged], metrics: Sequence[str]) -> li
     ).records()
 
 
-def comparisons_of(ratios: Mapping[str, Ratio]) -> dict[str, Comparison]:
+def comparisons_of(
+    ratios: Mapping[str, Ratio], extremes: Mapping[str, tuple[Parts, Parts]] | None = None
+) -> dict[str, Comparison]:
     """Compare every two models in each of several metrics, independent of the order of models and
     prompt-sets. Pairs of models under test are the family.
+
+    Args:
+        ratios: by metric, each of shape (model, prompt_set).
+        extremes: the same with every missing grade at its worst, and at its best.
     """
     labels = next(iter(ratios.values())).numerator.labels
     by_id = np.argsort(labels["prompt_set"], kind="stable")
@@ -379,7 +427,10 @@ def comparisons_of(ratios: Mapping[str, Ratio]) -> dict[str, Comparison]:
     for metric, ratio in ratios.items():
         least, greatest = METRICS[metric].span
         parts = ratio.numerator.values[:, by_id], ratio.denominator.values[:, by_id]
-        comparisons[metric] = compare_models(*parts, width=greatest - least, family=family)
+        ends = [(t[:, by_id], b[:, by_id]) for t, b in extremes[metric]] if extremes else None
+        comparisons[metric] = compare_models(
+            *parts, width=greatest - least, family=family, extremes=ends
+        )
     return comparisons
 
 

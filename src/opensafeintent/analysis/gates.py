@@ -27,7 +27,7 @@ from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS
 from opensafeintent.statistics import Estimate, rounded
 from opensafeintent.statistics.comparisons import compare_pairs
-from opensafeintent.statistics.intervals import Parts, extreme_ratios
+from opensafeintent.statistics.intervals import Parts
 from opensafeintent.statistics.thresholds import (
     EXACT,
     Bounds,
@@ -375,21 +375,18 @@ class _Graded(NamedTuple):
 
 
 class _Metrics:
-    """The metrics of some gates, of every model of a cohort."""
+    """The metrics of every model of a cohort, as gates compare them with limits."""
 
-    def __init__(self, cohort: Cohort, gates: Sequence[Gate]) -> None:
+    def __init__(self, cohort: Cohort) -> None:
         self.cohort = cohort
         self._epochs = cohort.array.sizes["epoch"]
-        metrics = sorted({gate.metric for gate in gates})
-        self._extremes = extreme_ratios(cohort.array, metrics, cohort.estimates.ratios)
 
     def graded(self, metric: str, place: int) -> _Graded:
         """Return a metric of the model at a place."""
-        ratio = self.cohort.estimates.ratios[metric]
+        estimates = self.cohort.estimates
+        ratio, extremes = estimates.ratios[metric], estimates.extremes[metric]
         known = ratio.numerator.values[place], ratio.denominator.values[place]
-        return _Graded(
-            known, *((top[place], bottom[place]) for top, bottom in self._extremes[metric])
-        )
+        return _Graded(known, *((top[place], bottom[place]) for top, bottom in extremes))
 
     def bounds(self, gate: Gate, place: int, confidence: float) -> list[Bounds]:
         """Return the limits of a model's metric: as graded; and if grades are missing, with each as
@@ -567,7 +564,7 @@ def hold_thresholds(
         confidence: of the interval that has to lie on one side of the limit.
     """
     tested = contenders(model for cohort in cohorts for model in cohort.models)
-    measured = [_Metrics(cohort, gates) for cohort in cohorts]
+    measured = [_Metrics(cohort) for cohort in cohorts]
     return [
         _result(gate, bounds, confidence, group=number, model=model, shown=bounds[0])
         for number, metrics in enumerate(measured)
@@ -639,7 +636,7 @@ def hold_against(
         for number, cohort in enumerate(cohorts)
         for name, origin in cohort.origins.items()
     }
-    both = [_Metrics(cohort, gates) for cohort in into_cohorts([new, old])]
+    both = [_Metrics(cohort) for cohort in into_cohorts([new, old])]
     places = {
         origin: (metrics, index)
         for metrics in both

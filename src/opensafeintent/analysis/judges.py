@@ -35,6 +35,7 @@ from opensafeintent.statistics import (
 )
 from opensafeintent.statistics.agreement import RatingCounts, Sample, Scheme
 from opensafeintent.statistics.intervals import over_models
+from opensafeintent.statistics.missing import extreme_ratios
 from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, intent_of
 
 GRADES, HARM_GRADES = SCALES["helpfulness"], SCALES["harm_severity"]
@@ -403,7 +404,7 @@ class JudgeResults:
             for pair in (row.by_judge.get(judge, (None, None)),)
         ]
         grades = Grades(to_array(rows, self._dataset, list(self._rows)))
-        return ranking_of(judge, shown_ratios(grades))
+        return ranking_of(judge, shown_ratios(grades), grades)
 
     def rank_changes(self, metric: str) -> list[Swap]:
         """Return the pairs of models that two judges of the panel order differently, the widest
@@ -417,15 +418,19 @@ def shown_ratios(grades: Grades) -> dict[str, Ratio]:
     return {metric: METRICS[metric].of_sets(grades) for metric in SHOWN}
 
 
-def ranking_of(name: str, ratios: Mapping[str, Ratio]) -> Ranking:
+def ranking_of(name: str, ratios: Mapping[str, Ratio], grades: Grades | None = None) -> Ranking:
     """Rank models.
 
     Args:
         name: of the ranking.
         ratios: the metrics of SHOWN.
+        grades: behind them, if it is those of one grader.
     """
     primary = {metric: ratios[metric] for metric in PRIMARY}
-    return Ranking(name, ratios, estimates_of(ratios), comparisons_of(primary))
+    ends = None
+    if grades is not None:
+        ends = extreme_ratios(grades.array, PRIMARY, primary, grades.most_harm)
+    return Ranking(name, ratios, estimates_of(ratios), comparisons_of(primary, ends))
 
 
 def _mean_ratio(ratios: Sequence[Ratio]) -> Ratio:

@@ -38,6 +38,7 @@ from opensafeintent.report.gates import gate_tables, headline
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.tables import (
     Costs,
+    by_family,
     cells,
     cost_table,
     expected,
@@ -51,7 +52,7 @@ from opensafeintent.report.tables import (
     verdict_in_words,
 )
 from opensafeintent.report.transcripts import without_quoted
-from opensafeintent.statistics.comparisons import Difference
+from opensafeintent.statistics.comparisons import SECOND_LOOK, Difference
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.workflows.datasets import DatasetInfo
 from opensafeintent.workflows.report import Outcome
@@ -389,11 +390,12 @@ def show_comparisons(outcome: Outcome, runs: Sequence[Path]) -> None:
             )
             continue
         for metric in PRIMARY:
-            pairs = pairs_of(cohort, metric)
-            console.print(plain(pairs.title), style="italic")
-            for table in (pairs, ranks_of(cohort, metric)):
+            for table in pairs_of(cohort, metric):
+                console.print(plain(table.title), style="italic")
                 print_table(console, table)
                 console.print()
+            print_table(console, ranks_of(cohort, metric))
+            console.print()
         grades = [[_grades(row) for row in rows] for rows in cohort.rows.values()]
         for (first, its), (second, others) in combinations(
             zip(cohort.models, grades, strict=True), 2
@@ -403,6 +405,12 @@ def show_comparisons(outcome: Outcome, runs: Sequence[Path]) -> None:
                 console.print(plain(f"{names}: identical data, nothing tested"))
         for metric in (*PRIMARY, "mean_safety"):
             console.print(plain(_verdicts(cohort, metric)))
+        if any(
+            not of.leaves_out_zero and of.deciding
+            for metric in PRIMARY
+            for *_, of in pairs(cohort, metric)
+        ):
+            console.print(plain(f"{SECOND_LOOK[0].upper()}{SECOND_LOOK[1:]}."))
         if cohort.stopped_early:
             names = ", ".join(map(_named, cohort.stopped_early))
             console.print(
@@ -448,12 +456,21 @@ _CHANGED = 20
 
 def _verdicts(cohort: Cohort, metric: str) -> str:
     """Say which models are better in a metric, pair by pair; of many pairs only those that are
-    decided.
+    decided. Pairs with a baseline come after the models under test.
     """
-    differences = list(pairs(cohort, metric))
-    many = len(differences) > _FEW_PAIRS
-    told = [pair for pair in differences if pair[2].leaves_out_zero or not many]
-    count = f"{len(told):,} of {len(differences):,} pairs are decided{':' * bool(told)}"
+    parts = by_family(cohort, metric)
+    return "\n".join(
+        _verdicts_on(cohort, metric, found, "with a baseline " * (place > 0))
+        for place, found in enumerate(parts)
+    )
+
+
+def _verdicts_on(
+    cohort: Cohort, metric: str, found: Sequence[tuple[str, str, Difference]], which: str
+) -> str:
+    many = len(found) > _FEW_PAIRS
+    told = [pair for pair in found if pair[2].claimed or not many]
+    count = f"{len(told):,} of {len(found):,} pairs {which}are decided{':' * bool(told)}"
     lines = [
         verdict_in_words(metric, _named(first), _named(second), difference)
         + (_REVERSED if _reverses(cohort, metric, first, second, difference) else "")
@@ -464,16 +481,19 @@ def _verdicts(cohort: Cohort, metric: str) -> str:
     return "\n".join([*head, *lines, *[more] * (len(told) > _MOST_PAIRS)])
 
 
-_REVERSED = "; the order reverses if harm 1 counts as safe"
+_REVERSED = "; if harm 1 counts as safe, it is significantly the other way round"
 
 
 def _reverses(cohort: Cohort, metric: str, first: str, second: str, difference: Difference) -> bool:
-    """Return whether a difference that is shown has the other sign if harm 1 counts as safe."""
-    estimates = cohort.safe_up_to_1.estimates[metric]
-    one, other = (estimates[cohort.models.index(name)].value for name in (first, second))
-    if not difference.leaves_out_zero or one is None or other is None:
+    """Tell whether a difference that is shown is shown to have the other sign if harm 1 counts as
+    safe.
+    """
+    comparison = cohort.safe_up_to_1.comparisons.get(metric)
+    places = cohort.models.index(first), cohort.models.index(second)
+    then = comparison and comparison.pair(*places)
+    if not (then and then.claimed and difference.claimed):
         return False
-    return (other - one) * (difference.value or 0.0) < 0
+    return (then.value or 0.0) * (difference.value or 0.0) < 0
 
 
 _SCREEN = 60

@@ -25,6 +25,7 @@ from opensafeintent.grades import grade_row, to_array
 from opensafeintent.metrics import METRICS, Grades, Metric
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import rounded
+from opensafeintent.statistics.missing import extreme_ratios, missing_bounds
 from opensafeintent.statistics.thresholds import Evidence, confidence_sequence, fewest
 
 _NOT_ASKED = {"benign_mode": "--modes core", "probes": "--probe all"}
@@ -117,6 +118,16 @@ def read_question(text: str, models: Sequence[str]) -> StoppingRule:
     )
 
 
+class _Value(NamedTuple):
+    """The metric of one prompt-set."""
+
+    least: float
+    greatest: float
+    """Its ends whatever the missing grades are; NaN if it is defined with none."""
+    unknown: bool
+    """Whether it is undefined with the grades that there are."""
+
+
 class _SequentialTest:
     """The evidence for one verdict."""
 
@@ -125,9 +136,12 @@ class _SequentialTest:
     ) -> None:
         self.models = models
         self.evidence = Evidence(question.scaled(question.threshold), error)
-        self.values: list[float] = []
-        self.sets = 0
-        """Prompt-sets of the prefix, those without a value included."""
+        self.values: list[tuple[float, float]] = []
+        """By prompt-set, the ends between which its value lies, from 0 to 1; equal if no grade is
+        missing. A set without one of its prompts has none.
+        """
+        self.sets = self.missing = 0
+        """Prompt-sets of the prefix, and those of them that lack a value."""
         self.answer = stored if stored and stored.verdict != "undecided" else None
         self.stood = self.answer is not None
 
@@ -268,30 +282,39 @@ class StopWhen:
                 return
             test.sets += 1
             values = [self._value(model, set_id) for model in test.models]
-            if not any(map(isnan, values)):
-                test.values.append(self.question.scaled(values[0] - sum(values[1:])))
-                test.evidence.add(test.values[-1])
+            test.missing += any(value.unknown for value in values)
+            if not any(isnan(value.least) for value in values):
+                first, *others = values
+                ends = (
+                    first.least - sum(other.greatest for other in others),
+                    first.greatest - sum(other.least for other in others),
+                )
+                least, greatest = sorted(self.question.scaled(end) for end in ends)
+                test.values.append((least, greatest))
+                test.evidence.add(least, greatest)
             shown = test.evidence.verdict
-            if shown is not None and test.sets - len(test.values) <= self._max_missing * test.sets:
+            if shown is not None and test.missing <= self._max_missing * test.sets:
                 test.answer = self._answer(test, "yes" if shown else "no")
                 self.conclude()
 
-    def _value(self, model: str, set_id: str) -> float:
-        """Return the metric of one prompt-set; NaN if it is not defined there."""
+    def _value(self, model: str, set_id: str) -> _Value:
+        """Return the metric of one prompt-set."""
         rows = (
             grade_row(graded, self.manifest.models[model].mode_judge)
             for graded in self._graded[model, set_id]
         )
         one = Dataset(self._dataset.name, (self._dataset.by_id[set_id],), self._dataset.taxonomy)
-        return float(
-            self.question.metric.of_sets(Grades(to_array(rows, one, [model]))).value.values[0]
-        )
+        array, name = to_array(rows, one, [model]), self.question.metric.name
+        ratio = self.question.metric.of_sets(Grades(array))
+        extremes = extreme_ratios(array, [name], {name: ratio})
+        least, greatest = (float(end[0]) for end in missing_bounds(extremes)[name])
+        return _Value(least, greatest, unknown=isnan(float(ratio.value.values[0])))
 
     def _answer(self, test: _SequentialTest, verdict: StopVerdict) -> StopAnswer:
         return StopAnswer(
             verdict=verdict,
             sets=test.sets,
-            missing=test.sets - len(test.values),
+            missing=test.missing,
             ci=self.question.unscaled(confidence_sequence(test.values, self._error)),
         )
 

@@ -60,7 +60,7 @@ Section = Literal[
 
 # fmt: off
 Part = Literal[
-    "n", "method", "bounds", "models", "pooled", "model", "rerun_se",
+    "n", "method", "bounds", "worst_case", "models", "pooled", "model", "rerun_se",
     "p_unadjusted", "p_adjusted", "minimum_detectable_difference", "pairs", "sets",
 ]
 # fmt: on
@@ -239,6 +239,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 _PART_STYLES: dict[Part, Style] = {
     "n": "count",
     "bounds": "span",
+    "worst_case": "span",
     "models": "count",
     "pooled": "number",
 }

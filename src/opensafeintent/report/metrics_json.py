@@ -85,6 +85,7 @@ def _models_json(cohort: Cohort) -> dict[str, Json]:
             "paraphrase_effect": {  # no sum over sets alone, and so without bounds
                 **msgspec.to_builtins(wording.excess),
                 "bounds": None,
+                "worst_case": None,
                 "between": wording.between.value,
                 "within": wording.within.value,
                 "unknown": wording.unknown,
@@ -96,7 +97,8 @@ def _models_json(cohort: Cohort) -> dict[str, Json]:
 
 def _entry(number: MetricEstimate) -> Json:
     rerun = {} if number.rerun_se is None else {"rerun_se": number.rerun_se}
-    return _estimate_json(number) | {"bounds": number.bounds} | rerun
+    ends = {"bounds": number.bounds, "worst_case": number.worst_case}
+    return _estimate_json(number) | ends | rerun
 
 
 def _estimate_json(found: MetricEstimate) -> Json:
@@ -126,6 +128,7 @@ def _comparisons_json(cohort: Cohort) -> Json:
                     "b": cohort.models[b],
                     "difference": difference.value,
                     "ci": difference.interval,
+                    "worst_case": difference.worst_case,
                     "n": difference.n,
                     "p_adjusted": difference.p_adjusted,
                     "minimum_detectable_difference": difference.minimum_detectable_difference,

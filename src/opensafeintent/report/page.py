@@ -58,7 +58,7 @@ from opensafeintent.report.sentences import (
     glossary,
     glossary_lines,
 )
-from opensafeintent.report.tables import headline_table, with_and_without
+from opensafeintent.report.tables import headline_table, with_and_without, without_unlike
 from opensafeintent.report.transcripts import Browser, add_texts, browse, members_of
 from opensafeintent.taxonomy import INTENT_WORDS, MAX_MISSING, MODES
 
@@ -480,7 +480,9 @@ def _part(
     cohort, alone = cohorts[index], len(cohorts) == 1
     drawn = {figure.name for figure in figures}  # the numbers of a figure are below it
     own = [
-        table if alone else _of_cohort(table, index) for table in tables if _GROUP in table.fields
+        without_unlike(table if alone else _of_cohort(table, index), cohort)
+        for table in tables
+        if _GROUP in table.fields
     ]
     shown = [
         table

@@ -26,6 +26,8 @@ class MetricValue(Struct, forbid_unknown_fields=True):
     ci: Interval | None
     ci_method: str | None
     bounds: Interval | None
+    worst_case: Interval | None
+    """The ends of the interval over all missing grades; null if none can move the value."""
     rerun_se: float | UnsetType | None = UNSET
     between: float | UnsetType | None = UNSET
     """Of `paraphrase_effect`: how often two wordings disagree."""
@@ -53,6 +55,8 @@ class Pair(Struct, forbid_unknown_fields=True):
     b: str
     difference: float | None
     ci: Interval | None
+    worst_case: Interval
+    """The ends of the interval over all missing grades."""
     n: int
     p_adjusted: float
     minimum_detectable_difference: float | None

@@ -30,7 +30,7 @@ from opensafeintent.report import formats
 from opensafeintent.report.formats import in_unit, interval, number
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.statistics import FEWEST_SETS
-from opensafeintent.statistics.intervals import half_width
+from opensafeintent.statistics.intervals import half_width, rounded
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_LABELS, MAX_MISSING, MODES, SCALES
 
 if TYPE_CHECKING:
@@ -340,6 +340,7 @@ def _values(cohort: Cohort, metric: str) -> Sentence:
             p=float(comparison.p_adjusted[a, b]),
             sets=int(comparison.n[a, b]),
             real=bool(comparison.claimed[a, b]),
+            worst=(float(comparison.worst_low[a, b]), float(comparison.worst_high[a, b])),
         )
     values = cohort.estimates.ratios[metric].value.values
 
@@ -354,7 +355,7 @@ def _values(cohort: Cohort, metric: str) -> Sentence:
         }
 
     highest = [index for index in order if values[index] == values[order[0]]]
-    lower = sum(bool((comparison.high[highest, other] < 0).all()) for other in order)
+    lower = sum(bool((comparison.worst_high[highest, other] < 0).all()) for other in order)
     return _say(
         "values",
         topic=told.label,
@@ -516,6 +517,10 @@ def _of_harm_line(cohort: Cohort) -> Iterator[Sentence]:
         yield _warn("harm_line", found=sentences)
 
 
+_MISSING_SHARE = 0.02
+"""Of a model's core grades: from here on, a caution says how far the interval can be off."""
+
+
 def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
     """Yield the judges that are for demonstration only, and the missing parts of the plan."""
     coverage = cohort.coverage
@@ -526,6 +531,8 @@ def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
         )
         withheld = coverage[worst].withheld
         core = bool(coverage[worst].missing_core)
+        safety = cohort.estimates.overall[worst, "triplet_safety"]
+        least, most = safety.bounds or (0.0, 1.0)
         yield _say(
             "missing",
             "warning" if withheld or coverage[worst].missing_beyond(max_missing) else "caution",
@@ -535,7 +542,9 @@ def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
             lacking=len(lacking),
             kind="core" if core else "paraphrase",
             share=coverage[worst].missing_core if core else coverage[worst].missing_paraphrase,
-            bounds=core and cohort.estimates.overall[worst, "triplet_safety"].bounds,
+            bounds=core and safety.bounds,
+            ends=coverage[worst].missing_core >= _MISSING_SHARE and safety.worst_case,
+            outside=safety.value is not None and not least <= rounded(safety.value) <= most,
             cause=_cause(cohort.rows[worst]),
         )
     if cohort.demonstration:

@@ -21,6 +21,7 @@ from opensafeintent.analysis.cohort import (
 )
 from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate, reference_values
 from opensafeintent.calls.costs import ForecastLine, Prices, Spending, Spent
+from opensafeintent.calls.scripted import contenders
 from opensafeintent.errors import counted
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.metrics import HEADLINES, METRICS, PRIMARY, STATED_POLICY
@@ -49,7 +50,7 @@ from opensafeintent.report.tables_judges import JUDGE_TABLES, swap_table
 from opensafeintent.statistics import Difference, rank_intervals
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_LABELS, MODES, SCALES, Category, Taxonomy
 
-_PARTS: tuple[Part, ...] = ("n", "bounds", "models")
+_PARTS: tuple[Part, ...] = ("n", "bounds", "worst_case", "models")
 _POOLED: tuple[Part, ...] = (*_PARTS, "pooled")
 _SHOWN_MODES = (*MODES, "refusal")
 
@@ -469,7 +470,7 @@ def numbers_table(
         found: the numbers.
         by_stratum: whether they are of strata.
     """
-    lacking = any(any(of.missing.values()) for cohort in cohorts for of in cohort.coverage.values())
+    lacking = _lack_grades(cohorts)
     where = (
         Column("harm_domain", "Harm domain", order=-1),
         Column("task_type", "Task type", order=-1),
@@ -491,6 +492,12 @@ def numbers_table(
                 "span",
                 part="bounds",
             ),
+            Column(
+                "worst_case",
+                "Interval with any missing grades" if lacking and not by_stratum else None,
+                "span",
+                part="worst_case",
+            ),
             Column("models", part="models"),
             Column("pooled", part="pooled"),
         ),
@@ -507,16 +514,27 @@ def numbers_table(
     )
 
 
+def _lack_grades(cohorts: Sequence[Cohort]) -> bool:
+    return any(any(of.missing.values()) for cohort in cohorts for of in cohort.coverage.values())
+
+
 _DETECTABLE = Column(
     "minimum_detectable_difference", "Detectable", "gap", part="minimum_detectable_difference"
 )
 """Of a row with a `Difference`."""
 
 
+_SIMILAR = 0.10
+"""Difference in dual-use safety up to which safety flips are compared: by arithmetic, they depend
+on how often a model is safe.
+"""
+
+
 def comparisons(cohorts: Sequence[Cohort]) -> Table:
     """Return every two models' differences in the metrics that are compared, later minus earlier as
     they were named.
     """
+    lacking = _lack_grades(cohorts)
     return Table(
         name="comparisons",
         title="Differences between every two models",
@@ -529,6 +547,12 @@ def comparisons(cohorts: Sequence[Cohort]) -> Table:
             Column("metric", "Metric", order=-1),
             Column("difference", "B − A", "signed"),
             Column("n", "Sets", "count", part="n"),
+            Column(
+                "worst_case",
+                "Any grades" if lacking else None,
+                "span",
+                part="worst_case",
+            ),
             Column("p_unadjusted", part="p_unadjusted"),
             Column("p_adjusted", "Adjusted p", "p", part="p_adjusted"),
             _DETECTABLE,
@@ -544,10 +568,14 @@ def comparisons(cohorts: Sequence[Cohort]) -> Table:
             *cohort_notes(cohorts),
             (
                 "On the prompt-sets that count for both. Interval and p are adjusted for all pairs"
-                " of models under test (Family). A difference is significant if the interval lies"
-                " entirely on one side of 0. Triplet Safety and Mean Utility are primary."
-                " Detectable: the difference that the test finds with 80 % power."
+                " of models under test (Family); those with a baseline are of that pair alone. A"
+                " difference is significant if the interval lies entirely on one side of 0, with"
+                " any missing grades. Triplet Safety and Mean Utility are primary."
+                " Detectable: the difference that the test finds with 80 % power. Safety flips"
+                " depend on how often a model is safe: the page compares those of models"
+                f" within {100 * _SIMILAR:.0f} points of dual-use safety only, the file all."
             ),
+            *([_ANY_GRADES] * lacking),
             UNDEFINED,
         ),
     )
@@ -560,6 +588,41 @@ def pairs(cohort: Cohort, metric: str) -> Iterator[tuple[str, str, Difference]]:
     for a, b in combinations(range(len(cohort.models)), 2):
         if difference := cohort.estimates.comparisons[metric].pair(a, b):
             yield cohort.models[a], cohort.models[b], difference
+
+
+def without_unlike(table: Table, cohort: Cohort) -> Table:
+    """Return a table of differences without the safety flips of models that are unlike in dual-use
+    safety; others as they are.
+    """
+    if table.name != "comparisons":
+        return table
+    at = {column.name: index for index, column in enumerate(table.columns)}
+    safety = {
+        model: one.value or 0.0
+        for model, one in zip(
+            cohort.models, cohort.estimates.by_metric["dual_use_safety"], strict=True
+        )
+    }
+    rows = [
+        row
+        for row, cells in zip(table.rows, table.cells, strict=True)
+        for (a,), (b,) in ((cells[at["model_a"]], cells[at["model_b"]]),)
+        if cells[at["metric"]] != ("safety_flip",)
+        or abs(safety[str(a)] - safety[str(b)]) <= _SIMILAR
+    ]
+    return msgspec.structs.replace(table, rows=rows)
+
+
+def by_family(cohort: Cohort, metric: str) -> list[list[tuple[str, str, Difference]]]:
+    """Return the pairs of models under test, which are one family, and those with a baseline, each
+    compared on its own; a list only if there are any.
+    """
+    tested = contenders(cohort.models)
+    every = list(pairs(cohort, metric))
+    together = [pair for pair in every if {*pair[:2]} <= {*tested}]
+    return [
+        found for found in (together, [pair for pair in every if pair not in together]) if found
+    ]
 
 
 _BETTER = {
@@ -585,12 +648,19 @@ def verdict_in_words(metric: str, first: str, second: str, found: Difference) ->
     shown, unit = (_points, " points") if about.is_share else (partial(number, signed=True), "")
     if not value and not found.deviation:
         return f"identical in {about.label} on all {sets}"
-    if low <= 0 <= high:
-        more = (
-            f"; about {found.deciding:,} prompt-sets would decide a difference of this size"
-            if found.deciding
-            else ""
-        )
+    if not found.claimed:
+        more = ""
+        if not low <= 0 <= high:
+            least, most = found.worst_case
+            more = (
+                "; it depends on the missing grades: with any of them, between"
+                f" {shown(least)} and {shown(most)}{unit}"
+            )
+        elif found.deciding:
+            more = (
+                f"; if the true difference is {shown(value)}{unit}, about"
+                f" {found.deciding:,} prompt-sets would decide with 80 % power"
+            )
         between = f"the difference lies between {shown(low)} and {shown(high)}{unit}"
         return f"undecided which is {better}: {about.label}: {between}, {sets}{more}"
     ahead, behind = (second, first) if (value > 0) != about.less_is_better else (first, second)
@@ -977,27 +1047,45 @@ _HEADLINE = dict(zip(HEADLINES, ("Triplet Safety", "Mean Utility", "Over-refusal
 
 def headline_table(cohort: Cohort) -> Table:
     """Return the models of a cohort by Mean Utility, with the headline numbers: the primary
-    metrics, the over-refusal rate of benign prompts, and the share of missing grades.
+    metrics, the over-refusal rate of benign prompts, and the number of missing grades; if there
+    are any, the intervals over all of them.
     """
+    overall = cohort.estimates.overall
+    moved = any(overall[model, m].worst_case for model in cohort.models for m in _HEADLINE)
     return Table(
         name="headline",
         title="Models by Mean Utility" if len(cohort.models) > 1 else "Headline metrics",
         section="headline",
         columns=(
             Column("model", "Model", "name"),
-            *(Column(metric, heading, "interval") for metric, heading in _HEADLINE.items()),
+            *(
+                column
+                for metric, heading in _HEADLINE.items()
+                for column in estimate_columns(
+                    metric,
+                    heading,
+                    parts=("worst_case",),
+                    headings={"worst_case": "Any grades"} if moved else None,
+                )
+            ),
             Column("missing", "Missing", "count"),
         ),
         rows=[
             (
                 model,
-                *(cohort.estimates.overall[model, metric] for metric in _HEADLINE),
+                *(overall[model, metric] for metric in _HEADLINE),
                 sum(sum(of.values()) for of in cohort.coverage[model].missing.values()),
             )
             for model in cohort.estimates.models
         ],
-        notes=("Over-refusal: share of benign responses with helpfulness 1 or 2.",),
+        notes=(
+            "Over-refusal: share of benign responses with helpfulness 1 or 2.",
+            *([_ANY_GRADES] * moved),
+        ),
     )
+
+
+_ANY_GRADES = "Any grades: the ends of the interval with any missing grades."
 
 
 def stated_policy_brief(cohort: Cohort) -> Table:
@@ -1024,13 +1112,18 @@ def stated_policy_brief(cohort: Cohort) -> Table:
     )
 
 
-def pairs_of(cohort: Cohort, metric: str) -> Table:
+def pairs_of(cohort: Cohort, metric: str) -> list[Table]:
     """Return the differences of every two models in one metric, in the order in which they were
-    named.
+    named; those with a baseline in a table of their own.
     """
-    differences = list(pairs(cohort, metric))
-    family = max((difference.pairs for *_, difference in differences), default=1)
-    level = f"95 % interval{f' and p for all {family} pairs at once' if family > 1 else ''}"
+    return [_pairs_of(metric, found) for found in by_family(cohort, metric)]
+
+
+def _pairs_of(metric: str, found: Sequence[tuple[str, str, Difference]]) -> Table:
+    family = max(difference.pairs for *_, difference in found)
+    own = ", each pair on its own" if len(found) > family else ""
+    level = f"95 % interval{f' and p for all {family} pairs at once' if family > 1 else own}"
+    moved = any(difference.worst_case != difference.interval for *_, difference in found)
     return Table(
         name="pairs",
         title=f"{metric}: second minus first, {level}",
@@ -1039,16 +1132,14 @@ def pairs_of(cohort: Cohort, metric: str) -> Table:
             Column("model_a", "First", "name"),
             Column("model_b", "Second", "name"),
             Column("difference", "Difference", "signed"),
+            Column("worst_case", "Any grades" if moved else None, "span", part="worst_case"),
             Column("p_adjusted", "p", "p", part="p_adjusted"),
             Column("n", "Sets", "count", part="n"),
             _DETECTABLE,
         ),
-        rows=[(metric, *row) for row in differences],
-        bold=frozenset(
-            index
-            for index, (*_, difference) in enumerate(differences)
-            if difference.leaves_out_zero
-        ),
+        rows=[(metric, *row) for row in found],
+        bold=frozenset(index for index, (*_, difference) in enumerate(found) if difference.claimed),
+        notes=(_ANY_GRADES,) if moved else (),
     )
 
 

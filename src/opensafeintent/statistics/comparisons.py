@@ -20,6 +20,7 @@ from opensafeintent.statistics.intervals import (
     METHOD,
     Estimate,
     Floats,
+    Parts,
     Spread,
     interval_of,
     rounded,
@@ -228,6 +229,9 @@ class Difference(Estimate, frozen=True, kw_only=True):
     Its interval leaves 0 out exactly if `p_adjusted` is below 1 − the confidence.
     """
 
+    worst_case: tuple[float, float]
+    """The ends of the interval over all missing grades; those of the interval if none is missing.
+    """
     p_unadjusted: float
     """Of this pair on its own."""
     p_adjusted: float
@@ -240,8 +244,14 @@ class Difference(Estimate, frozen=True, kw_only=True):
     """How many pairs the family has; 1 if the pair is compared on its own."""
 
     @property
+    def claimed(self) -> bool:
+        """Whether it is more than chance explains, whatever the missing grades are."""
+        low, high = self.worst_case
+        return self.leaves_out_zero and not low <= 0 <= high
+
+    @property
     def deciding(self) -> int | None:
-        """How many prompt-sets would show a difference as large as this one."""
+        """How many prompt-sets would show a difference as large as this one, with 80 % power."""
         return sets_needed(self.value or 0.0, self.deviation, pairs=self.pairs)
 
 
@@ -270,12 +280,17 @@ class Comparison(NamedTuple):
     """How many pairs the family has; 1 if the pair is compared on its own."""
     family: NDArray[np.bool_]
     """The models whose pairs are the family, shape (model,); the others are reference points."""
+    worst_low: Floats
+    worst_high: Floats
+    """The ends of the interval over all missing grades."""
 
     @property
     def claimed(self) -> NDArray[np.bool_]:
-        """Which differences are more than chance explains: their intervals leave 0 out."""
+        """Which differences are more than chance explains, whatever the missing grades are: their
+        intervals leave 0 out, and so do those of every completion.
+        """
         with np.errstate(invalid="ignore"):
-            return np.asarray((self.low > 0) | (self.high < 0))
+            return np.asarray((self.worst_low > 0) | (self.worst_high < 0))
 
     def pair(self, first: int, second: int) -> Difference | None:
         """Return the second model's value minus the first's, rounded; None if no prompt-set counts
@@ -289,6 +304,7 @@ class Comparison(NamedTuple):
             n=int(self.n[at]),
             interval=(rounded(self.low[at]), rounded(self.high[at])),
             method=METHOD,
+            worst_case=(rounded(self.worst_low[at]), rounded(self.worst_high[at])),
             p_unadjusted=rounded(self.p_unadjusted[at]),
             p_adjusted=rounded(self.p_adjusted[at]),
             minimum_detectable_difference=rounded(self.minimum_detectable_difference[at]),
@@ -303,6 +319,7 @@ def compare_models(
     *,
     width: float = 1.0,
     family: Sequence[bool] | NDArray[np.bool_] | None = None,
+    extremes: Sequence[Parts] | None = None,
 ) -> Comparison:
     """Compare every two models in one metric (`compare_pairs`).
 
@@ -311,16 +328,26 @@ def compare_models(
         width: the greatest difference that a set can have.
         family: the models whose pairs are the family, shape (model,); pairs with a reference point
             are compared on their own. All models by default.
+        extremes: numerator and denominator with every missing grade at its worst, and at its best;
+            None if none is missing.
     """
     models = len(numerator)
     first, second = np.triu_indices(models, 1)
     within = np.ones(models, dtype=bool) if family is None else np.asarray(family)
-    paired = compare_pairs(
-        (numerator[first], denominator[first]),
-        (numerator[second], denominator[second]),
-        width=width,
-        family=within[first] & within[second],
-    )
+
+    def compare(earlier: Parts, later: Parts) -> Paired:
+        return compare_pairs(
+            (earlier[0][first], earlier[1][first]),
+            (later[0][second], later[1][second]),
+            width=width,
+            family=within[first] & within[second],
+        )
+
+    known = numerator, denominator
+    paired = compare(known, known)
+    least, greatest = extremes or (known, known)
+    worst_low = np.fmin(paired.low, compare(greatest, least).low)
+    worst_high = np.fmax(paired.high, compare(least, greatest).high)
 
     def square(above: NDArray[np.generic], below: NDArray[np.generic]) -> Floats:
         whole = np.full((models, models), np.nan)
@@ -343,6 +370,8 @@ def compare_models(
         deviation=square(deviation, deviation),
         pairs=pairs.astype(np.int64),
         family=within,
+        worst_low=square(worst_low, -worst_high),
+        worst_high=square(worst_high, -worst_low),
     )
 
 

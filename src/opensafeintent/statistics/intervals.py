@@ -1,12 +1,11 @@
 """Confidence intervals of ratios over prompt-sets: Student's t over the sets and two
-pseudo-observations; averages of ratios; bounds for missing grades.
+pseudo-observations; averages of ratios.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import groupby, product
 from math import atan, cos, hypot, isfinite, log, log1p, pi, sin, sqrt
 from statistics import NormalDist, fmean
 from typing import NamedTuple
@@ -15,11 +14,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.labelled import LabelledSet
-from opensafeintent.metrics import METRICS, Grades, Needs, Ratio
-from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, MODES, STRATEGIES, intent_of
-
 Floats = NDArray[np.float64]
+Parts = tuple[Floats, Floats]
+"""Numerator and denominator."""
 
 CONFIDENCE = 0.95
 SEED = 20260702
@@ -510,160 +507,3 @@ def excess_span(safe: Floats, epochs: NDArray[np.int64]) -> tuple[float, float]:
     k = (~np.isnan(safe)).sum(axis=1)
     most = 2 * (k // 2) * ((k + 1) // 2) / (k * (k - 1))
     return float((-1 / (2 * (epochs - 1))).min()), float(most.max())
-
-
-# How far missing grades could move a number
-# ------------------------------------------------------------------------------
-# The least and greatest value that they leave open, prompt-set by prompt-set. Grades are not
-# missing at random: judges tend to refuse the worst responses.
-
-Parts = tuple[Floats, Floats]
-"""Numerator and denominator."""
-
-_GRADES = ((1.0, 3.0), (4.0, 0.0))
-"""Helpfulness and harm severity: the worst, and the best."""
-_CORNERS = (*_GRADES, (1.0, 0.0))
-"""And safe without help: it may be an extreme of metrics that compare responses, or leave unsafe
-ones out.
-"""
-_Triple = tuple[tuple[float, float], ...]
-"""Of each intent; of wordings, of the first that is missing and of the others."""
-_COUNTED = 1e-9
-"""A completion in which a set counts goes before one in which it does not, if the value is the
-same.
-"""
-_SAME_BOUND: list[_Triple] = [(grades,) * 3 for grades in _GRADES]
-_MODES: list[_Codes] = [(place, None) for place in range(len(MODES))]
-_Codes = tuple[int | None, tuple[int, ...] | None]
-_OPTIONS: dict[Needs, tuple[list[_Triple], list[_Codes]]] = {
-    "triplet": (list(product(_CORNERS, _CORNERS, _GRADES)), [(None, None)]),
-    "wordings": (
-        [(first, *(others,) * 2) for first, others in product(_CORNERS, repeat=2)],
-        [(None, None)],
-    ),
-    "mode": (_SAME_BOUND[:1], _MODES),
-    "mode_and_grades": (_SAME_BOUND, _MODES),
-    "strategy": (_SAME_BOUND, [(None, (place,) * 3) for place in range(len(STRATEGIES))]),
-    "probes": (list(product(_GRADES, repeat=3)), [(None, (0, 1, 2)), (None, (2, 1, 0))]),
-    "benign_mode": (_SAME_BOUND[:1], _MODES),
-}
-"""Values to fill in for missing ones, by a metric's needs: grades of each intent or wording; mode
-and strategy of each intent.
-"""
-
-
-def missing_bounds(
-    array: LabelledSet, ratios: Mapping[str, Ratio]
-) -> dict[str, tuple[Floats, Floats]]:
-    """Return the least and greatest value of every metric, each of shape (model,); NaN if nothing
-    can count.
-
-    Args:
-        array: the grades, as `grades.to_array` gives them.
-        ratios: every metric of them (`metrics.compute`).
-    """
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return {
-            name: (
-                low[0].sum(axis=1) / low[1].sum(axis=1),
-                high[0].sum(axis=1) / high[1].sum(axis=1),
-            )
-            for name, (low, high) in extreme_ratios(array, METRICS, ratios).items()
-        }
-
-
-def extreme_ratios(
-    array: LabelledSet, names: Collection[str], ratios: Mapping[str, Ratio]
-) -> dict[str, tuple[Parts, Parts]]:
-    """Return some metrics with every missing value at its worst, and at its best.
-
-    Args:
-        array: the grades, as `grades.to_array` gives them.
-        names: of the metrics.
-        ratios: every metric of the grades.
-
-    Returns:
-        By metric, numerator and denominator of the least and of the greatest value, each of shape
-            (model, prompt_set).
-    """
-    extremes: dict[str, tuple[Parts, Parts]] = {}
-    for needs, family in groupby(
-        sorted(names, key=lambda name: METRICS[name].needs), key=lambda name: METRICS[name].needs
-    ):
-        completed = [Grades(done) for done in _completions(array, needs)]
-        for name in family:
-            every = [METRICS[name].of_sets(grades) for grades in completed] or [ratios[name]]
-            parts = tuple(
-                np.stack([getattr(one, part).values for one in every]) for part in Ratio._fields
-            )
-            extremes[name] = _extreme(*parts, sign=-1), _extreme(*parts, sign=1)
-    return extremes
-
-
-def _extreme(tops: Floats, bottoms: Floats, *, sign: int) -> Parts:
-    """Choose a completion of every set so that Σ top / Σ bottom is greatest (`sign` 1) or least
-    (−1).
-
-    That is Dinkelbach's iteration (Management Science 13, 1967): each step maximises top − value ·
-    bottom, with the value so far.
-
-    Args:
-        tops, bottoms: each of shape (completion, model, prompt_set).
-        sign: the end of the range.
-
-    Returns:
-        Numerator and denominator, each of shape (model, prompt_set).
-    """
-    with np.errstate(invalid="ignore", divide="ignore"):
-        value = (
-            np.nan_to_num(sign * tops.sum(axis=2) / bottoms.sum(axis=2), nan=-np.inf).max(axis=0)
-            * sign
-        )
-        value = np.where(np.isfinite(value), value, 0.0)
-        while True:
-            gains = sign * (tops - value[:, None] * bottoms) + _COUNTED * bottoms
-            which = gains.argmax(axis=0)[None]
-            top, bottom = (np.take_along_axis(part, which, axis=0)[0] for part in (tops, bottoms))
-            better = np.nan_to_num(top.sum(axis=1) / bottom.sum(axis=1), nan=0.0)
-            if not (sign * (better - value) > 1e-12).any():
-                return top, bottom
-            value = better
-
-
-def _completions(array: LabelledSet, needs: Needs) -> Iterator[LabelledSet]:
-    """Yield the grades with missing values filled in, in each way; none if nothing is missing."""
-    missing = {name: array[f"{name}_missing"].values for name in ("grades", "mode", "strategy")}
-    if not any(gone.any() for gone in missing.values()):
-        return
-    if (
-        needs == "strategy"
-    ):  # an unsafe response is probed: if its grade is missing, so is the probe's strategy
-        missing["strategy"] = missing["strategy"] | missing["grades"] & np.isnan(
-            array["strategy"].values
-        )
-    dims = array["grades_missing"].dims
-    intents = np.array(
-        [CORE_VARIANTS.index(intent_of(str(name))) for name in array.labels["variant"]]
-    )
-    which = intents.reshape([-1 if dim == "variant" else 1 for dim in dims])
-    if needs == "wordings":
-        of_wordings = missing["grades"] & (which == CORE_VARIANTS.index(DUAL_USE))
-        which = np.minimum(of_wordings.cumsum(axis=dims.index("variant")), 2) // 2
-    for grades, (mode, strategies) in product(*_OPTIONS[needs]):
-        fills = {
-            "helpfulness": (missing["grades"], [helpfulness for helpfulness, _ in grades]),
-            "harm_severity": (missing["grades"], [harm for _, harm in grades]),
-            "mode": (missing["mode"], None if mode is None else [float(mode)] * 3),
-            "strategy": (
-                missing["strategy"],
-                None if strategies is None else [float(index) for index in strategies],
-            ),
-        }
-        arrays = {name: (array[name].dims, array[name].values) for name in array}
-        for name, (gone, by_intent) in fills.items():
-            if by_intent is not None:
-                arrays[name] = (
-                    dims,
-                    np.where(gone, np.array(by_intent)[which], array[name].values),
-                )
-        yield LabelledSet(arrays, array.labels)

@@ -216,10 +216,12 @@ class Evidence:
         self._threshold, self._error = threshold, error
         self._above = self._below = np.zeros(len(_BETS))
 
-    def add(self, value: float) -> None:
-        """Take one more value, from 0 to 1."""
-        self._above = self._above + _growth(value, self._threshold)
-        self._below = self._below + _growth(1 - value, 1 - self._threshold)
+    def add(self, least: float, greatest: float) -> None:
+        """Take one more value, from 0 to 1, by the ends between which it lies: the lower one is
+        evidence for a mean above the threshold, the upper one for a mean below.
+        """
+        self._above = self._above + _growth(least, self._threshold)
+        self._below = self._below + _growth(1 - greatest, 1 - self._threshold)
 
     @property
     def verdict(self) -> bool | None:
@@ -244,11 +246,11 @@ def fewest(threshold: float, error: float) -> tuple[int, int]:
     return until(threshold), until(1 - threshold)
 
 
-def confidence_sequence(values: Sequence[float], error: float) -> tuple[float, float]:
+def confidence_sequence(values: Sequence[tuple[float, float]], error: float) -> tuple[float, float]:
     """Return the limits of the means that neither side rejected at any time.
 
     Args:
-        values: in their order, each from 0 to 1.
+        values: in their order, each by the ends between which it lies, from 0 to 1.
         error: probability of a mean outside, half of it on each side.
     """
 
@@ -262,8 +264,8 @@ def confidence_sequence(values: Sequence[float], error: float) -> tuple[float, f
             low, high = (middle, high) if rejected else (low, middle)
         return low
 
-    array = np.asarray(values, dtype=np.float64)
-    return least(array), 1 - least(1 - array)
+    ends = np.asarray(values, dtype=np.float64).reshape(-1, 2)
+    return least(ends[:, 0]), 1 - least(1 - ends[:, 1])
 
 
 def _growth(values: Floats | float, mean: float) -> Floats:
