@@ -200,13 +200,17 @@ def test_one_annotator_and_everyone_of_one_mind(tmp_path: Path) -> None:
 
 
 def shared(
-    tmp_path: Path, people: Sequence[int], **judges: Sequence[int | None]
+    tmp_path: Path, people: Sequence[int], each: int = 3, **judges: Sequence[int | None]
 ) -> dict[tuple[str, ...], SharedErrors]:
-    """Return the shared errors of judges, from harm grades."""
+    """Return the shared errors of judges, from harm grades that `each` people agree on."""
     answers = told(
         tmp_path,
         "judge_validation",
-        [on_response("a", number, grade, 1) for number, grade in enumerate(people)],
+        [
+            on_response(name, number, grade, 1)
+            for number, grade in enumerate(people)
+            for name in "abc"[:each]
+        ],
     )
     grades: dict[str, JudgeGrades] = {
         judge: {"harm_severity": harm, "helpfulness": [1] * len(harm)}
@@ -255,6 +259,13 @@ def test_shared_errors_of_judges_without_any(tmp_path: Path) -> None:
     assert (found.correlation.value, found.correlation.n) == (None, 3)
     assert found.independent.value is None and found.independent.undefined
     assert not shared(tmp_path, [0, 1], one=[0, 0])
+
+
+def test_two_people_cannot_tell_how_many_judges_a_panel_is_worth(tmp_path: Path) -> None:
+    grades = {"one": [0, 1, 1, 0, 1], "other": [1, 1, 0, 0, 0]}
+    (found,) = shared(tmp_path, [0, 1, 0, 1, 1], each=2, **grades).values()
+    assert found.correlation.value is not None
+    assert found.independent.undefined == "fewer than three people, whose errors all judges share"
 
 
 # How the sample was drawn

@@ -35,12 +35,12 @@ def test_one_pair_is_a_t_test_with_the_pseudo_sets() -> None:
     assert (found.low[0, 1], found.high[0, 1]) == pytest.approx(ends)
     assert found.difference[0, 1] == pytest.approx((values[1] - values[0]).mean())
     assert found.pairs[0, 1] == 1
-    # a mean d of 40 sets is one of 40 d / 42 with the pseudo-observations
+    # (c · E + z · σ · √n) / n, with E² = (n σ² + 2)(n + 2)/(n + 1): the documented equation
     deviation = (values[1] - values[0]).std(ddof=1)
-    critical = stats.t.ppf(0.975, 41) * stats.sem(every) * 42 / 40
-    power = critical + stats.norm.ppf(0.8) * deviation / 40**0.5
-    assert found.minimum_detectable_difference[0, 1] == pytest.approx(power)
-    assert detectable_difference(40, deviation) == pytest.approx(power, rel=0.03)
+    error = ((40 * deviation**2 + 2) * 42 / 41) ** 0.5
+    power = stats.t.ppf(0.975, 41) * error + stats.norm.ppf(0.8) * deviation * 40**0.5
+    assert found.minimum_detectable_difference[0, 1] == pytest.approx(power / 40)
+    assert detectable_difference(40, deviation) == pytest.approx(power / 40)
 
 
 def test_a_difference_of_shares_is_found_as_often_as_is_said() -> None:

@@ -64,6 +64,12 @@ FEWEST_IN_DOMAIN = 10
 coverage can be 91 % (benchmarks/coverage.py).
 """
 
+FEWEST_IN_STRATUM = 3
+"""Prompt-sets of a stratum that an interval needs."""
+
+FEWEST_AVERAGED = 10
+"""Prompt-sets that an average over models needs: with fewer, each model has one or two."""
+
 STRATUM_METRICS = (
     *CELL_METRICS,
     *(
@@ -207,7 +213,9 @@ class MetricEstimates:
         """
         return {
             (self._names[index], metric, stratum): MetricEstimate.of(
-                estimate[index],
+                estimate[index]
+                if estimate[index].n >= FEWEST_IN_STRATUM
+                else _without_interval(estimate[index]),
                 self._names[index],
                 metric,
                 stratum=stratum,
@@ -252,7 +260,7 @@ class MetricEstimates:
                 parts = [part for part in every if part.n]
                 mean = mean_over(parts)
                 if any(part.n < FEWEST_IN_DOMAIN for part in parts):
-                    mean = Estimate(value=mean.value, n=mean.n)
+                    mean = _without_interval(mean)
                 macros[model, metric] = MetricEstimate.of(mean, model, metric)
         return macros
 
@@ -321,9 +329,14 @@ class MetricEstimates:
         for metric, (top, bottom), mean, numbers in zip(
             metrics, parts, means, records, strict=True
         ):
-            pooled = float(top.sum()) / float(bottom.sum()) if mean.parts else None
+            enough = numbers.n >= FEWEST_AVERAGED
             yield MetricEstimate.of(
-                numbers, AVERAGE, metric, stratum=stratum, models=mean.parts, pooled=pooled
+                numbers if enough else Estimate(value=None, n=numbers.n),
+                AVERAGE,
+                metric,
+                stratum=stratum,
+                models=mean.parts,
+                pooled=float(top.sum()) / float(bottom.sum()) if enough else None,
             )
 
     def _worst_cases(self) -> dict[tuple[int, str], tuple[float, float]]:
@@ -399,6 +412,10 @@ def estimates_of(
     spans = np.repeat([METRICS[metric].span for metric in ratios], models, axis=0)
     records = estimate(tops, bottoms, span=spans).records()
     return {metric: records[at * models : (at + 1) * models] for at, metric in enumerate(ratios)}
+
+
+def _without_interval(found: Estimate) -> Estimate:
+    return Estimate(value=found.value, n=found.n)
 
 
 def _estimates_of_means(means: Sequence[Averaged], metrics: Sequence[str]) -> list[Estimate]:

@@ -94,8 +94,9 @@ class SharedErrors(msgspec.Struct, frozen=True, kw_only=True):
     more than two judges the mean over pairs.
     """
     independent: SampleEstimate
-    """As many judges with uncorrelated errors would average out as much error:
-    k / (1 + (k − 1) · correlation), at most k.
+    """As many judges with uncorrelated errors would average out as much error, at least:
+    k / (1 + (k − 1) · correlation), at most k. All judges share the errors of the people whom they
+    are compared with, so it is a lower bound, and undefined with fewer than three people.
     """
 
 
@@ -197,10 +198,15 @@ def judge_study(
         ),
         errors=_shared_errors(
             {judge: grades[judge, "harm_severity"] for judge in judges if judge != PANEL},
-            consensus(ratings["harm_severity"]),
+            ratings["harm_severity"],
             sample,
         ),
     )
+
+
+_TOO_FEW_PEOPLE = "fewer than three people, whose errors all judges share"
+_FEWEST_PEOPLE = 3
+"""For each response, of a majority that can outvote one of them."""
 
 
 def _sample(answers: Answers, seed: int) -> tuple[Sample, Unit]:
@@ -261,15 +267,18 @@ def _safe_call(judge: str, harm: Floats, people: Floats, sample: Sample) -> Safe
 
 
 def _shared_errors(
-    harm: Mapping[str, Floats], people: Floats, sample: Sample
+    harm: Mapping[str, Floats], ratings: Floats, sample: Sample
 ) -> tuple[SharedErrors, ...]:
     """Return how the errors of judges go together.
 
     Args:
         harm: harm grades by judge, each of shape (item,).
-        people: people's, shape (item,).
+        ratings: people's, shape (item, annotator); NaN if one gave none.
         sample: how the items were drawn.
     """
+    people = consensus(ratings)
+    by_item = (~np.isnan(ratings)).sum(axis=1)
+    enough = np.median(by_item[by_item > 0]) >= _FEWEST_PEOPLE if by_item.any() else False
     panels = [*combinations(harm, 2), *([tuple(harm)] if len(harm) > 2 else [])]
     results = []
     for panel in panels:
@@ -290,6 +299,8 @@ def _shared_errors(
             value=None if value is None else worth(value),
             interval=interval and (worth(interval[1]), worth(interval[0])),
         )
+        if not enough:
+            independent = SampleEstimate(value=None, n=correlation.n, undefined=_TOO_FEW_PEOPLE)
         results.append(SharedErrors(judges=panel, correlation=correlation, independent=independent))
     return tuple(results)
 

@@ -513,7 +513,7 @@ def _shared_errors(study: JudgeStudy) -> Table:
             *estimate_columns(
                 "correlation", "Correlation of errors", style="signed", parts=("n", "method")
             ),
-            *estimate_columns("independent", "Independent judges"),
+            *estimate_columns("independent", "Independent judges, at least"),
         ),
         rows=[
             (" + ".join(shared.judges), shared.correlation, shared.independent)
@@ -523,7 +523,9 @@ def _shared_errors(study: JudgeStudy) -> Table:
             (
                 "An error is a verdict on 'safe' that people, by majority, do not share. With a"
                 " mean correlation r between their errors, k judges are worth k / (1 + (k − 1) r)"
-                " independent judges. A negative correlation counts as 0."
+                " independent judges or more: people's own errors count as errors that all judges"
+                " share. With fewer than three people it is not given. A negative correlation"
+                " counts as 0."
             ),
             UNDEFINED,
         ),

@@ -54,25 +54,23 @@ class Paired(NamedTuple):
     """The size of each pair's family."""
     shares: NDArray[np.bool_]
     """Whether every prompt-set's difference is −1, 0 or 1."""
+    width: float
+    """The greatest difference that a set can have."""
 
     @property
     def minimum_detectable_difference(self) -> Floats:
         """The difference that the test finds with a power of 80 %; see `detectable_difference`."""
-        sets = self.spread.informative
-        critical = self.quantile * self.spread.error * sets / (sets - 2)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            differences = critical + _Z_POWER * np.nan_to_num(
-                self.spread.deviation / np.sqrt(sets - 2)
-            )
-        for row in np.flatnonzero(self.shares):
-            differences[row] = _of_shares(
-                sets[row] - 2,
+        found = np.full(len(self.shares), np.nan)
+        for row in np.flatnonzero(self.spread.n > 0):
+            equation = _of_shares if self.shares[row] else _detectable
+            found[row] = equation(
+                float(self.spread.informative[row]) - 2,
                 float(np.nan_to_num(self.spread.deviation[row])),
-                self.quantile[row],
+                float(self.quantile[row]),
                 _Z_POWER,
-                2.0,
+                2 * self.width**2,
             )
-        return differences
+        return found
 
 
 def family_level(confidence: float, pairs: int) -> float:
@@ -204,7 +202,7 @@ def compare_pairs(
     interval = interval_of(spread, quantile, (-width, width))
     whole = (numerator == 0) | (np.abs(numerator) == weights)
     shares = defined & whole.all(axis=1) & (width == 1)
-    return Paired(spread, quantile, p, adjusted, interval.low, interval.high, pairs, shares)
+    return Paired(spread, quantile, p, adjusted, interval.low, interval.high, pairs, shares, width)
 
 
 def _differences(
