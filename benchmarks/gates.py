@@ -1,5 +1,5 @@
-"""How often a gate at 95 % is wrong at its limit: thresholds on shares and on scores, and "no worse
-than before".
+"""How often a gate is wrong at its limit: thresholds on shares and on scores, "no worse than before"
+of one version and of several, a second look; and the power of the sample sizes that it names.
 
     python benchmarks/gates.py [--simulations 2000]
 
@@ -12,14 +12,14 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterator
-from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.statistics import estimate
 from opensafeintent.statistics.comparisons import compare_pairs
-from opensafeintent.statistics.thresholds import bounds_of_pair, verdict_of
+from opensafeintent.statistics.intervals import exact_share_interval, tails
+from opensafeintent.statistics.thresholds import Bounds, bounds_of, bounds_of_pair, verdict_of
 
 SETS = (20, 42, 115, 700)
 CONFIDENCE = 0.95
@@ -30,34 +30,91 @@ def show(name: str, cells: Iterator[str]) -> None:
     print(f"{name:<44} | " + " | ".join(f"{cell:<14}" for cell in cells), flush=True)
 
 
-def shares() -> None:
-    """Print how often a share at the threshold passes and fails, at worst; and what passes .80."""
-    show("shares, one epoch", (f"{sets} sets" for sets in SETS))
+def shares(confidence: float) -> None:
+    """Print how often a share at the threshold passes and fails, at worst, in multiples of the
+    nominal error: by the exact interval of gates, and by the one that values have elsewhere.
+    """
+    nominal = (1 - confidence) / 2
     limits = np.arange(0.5, 0.99, 0.005).round(3)
-    passed, failed = {}, {}
+    show(f"\nshares, one epoch, {confidence:g}", (f"{sets} sets" for sets in SETS))
     for sets in SETS:
         safe = (np.arange(sets) < np.arange(sets + 1)[:, None]).astype(float)
-        found = estimate(safe, np.ones_like(safe), confidence=CONFIDENCE)
-        passed[sets], failed[sets] = found.low[:, None] >= limits, found.high[:, None] < limits
-    for what, verdict in (("passes", passed), ("fails", failed)):
-        worst = {
-            sets: [chances(sets, limit) @ verdict[sets][:, at] for at, limit in enumerate(limits)]
-            for sets in SETS
-        }
-        show(
-            f"at a threshold of .50 to .985, {what}: worst", (f"{max(worst[n]):.3f}" for n in SETS)
+        elsewhere = estimate(safe, np.ones_like(safe), confidence=confidence)
+        ends = np.array([exact_share_interval(k, sets, confidence) for k in range(sets + 1)])
+        cells = []
+        for low, high in ((ends[:, 0], ends[:, 1]), (elsewhere.low, elsewhere.high)):
+            passes, fails = low[:, None] >= limits, high[:, None] < limits
+            worst = [
+                max(float(chances(sets, limit) @ each[:, at]) for at, limit in enumerate(limits))
+                for each in (passes, fails)
+            ]
+            cells.append(", ".join(f"{each / nominal:.1f}" for each in worst))
+        print(
+            f"  {sets} sets: passes, fails {cells[0]} x nominal; elsewhere {cells[1]}", flush=True
         )
-        show("  … mean over thresholds", (f"{np.mean(worst[n]):.3f}" for n in SETS))
-    at = int(np.argmin(np.abs(limits - 0.8)))
-    for true in (0.75, 0.85, 0.9):
-        cells = (f"{chances(sets, true) @ passed[sets][:, at]:.3f}" for sets in SETS)
-        show(f"a true {true} passes .80", cells)
+    if confidence == CONFIDENCE:
+        for true in (0.75, 0.85, 0.9):
+            cells = []
+            for sets in SETS:
+                passing = [exact_share_interval(k, sets)[0] >= 0.8 for k in range(sets + 1)]
+                cells.append(f"{chances(sets, true) @ passing:.3f}")
+            show(f"a true {true} passes .80", iter(cells))
+
+
+def deciding() -> None:
+    """Print the number of prompt-sets that an undecided gate names, and their exact power."""
+    print("\nthreshold, true value: prompt-sets that are named, their power")
+    for limit, true in (
+        (0.98, 0.99),
+        (0.95, 0.97),
+        (0.9, 0.95),
+        (0.8, 0.9),
+        (0.8, 0.85),
+        (0.9, 0.85),
+        (0.8, 0.7),
+        (0.95, 0.9),
+    ):
+        ones = (np.arange(1000) < round(1000 * true)).astype(float)
+        found = bounds_of((ones, np.ones(1000)), span=(0, 1), confidence=CONFIDENCE, exact=True)
+        n = found.deciding(limit, "least", CONFIDENCE)
+        assert n
+        ends = [exact_share_interval(k, n) for k in range(n + 1)]
+        hits = [low >= limit if true > limit else high < limit for low, high in ends]
+        print(f"  {limit}, {true}: {n}, {chances(n, true) @ np.array(hits):.3f}", flush=True)
+
+
+def second_look(simulations: int, generator: np.random.Generator) -> None:
+    """Print how often a gate at its limit passes if an undecided one is enlarged once, to the
+    number of prompt-sets that it names (at most 5,000).
+    """
+    print("\na second look at the limit: passes after one look, after two, after two at .98")
+    for sets, limit in ((42, 0.8), (115, 0.8), (115, 0.9), (300, 0.9)):
+        once = twice = careful = 0
+        for _ in range(simulations):
+            safe = (generator.random(5000) < limit).astype(float)
+            first = _exact(safe[:sets], CONFIDENCE)
+            if verdict_of(first, limit, "least") != "undecided":
+                passed = verdict_of(first, limit, "least") == "pass"
+                once, twice, careful = once + passed, twice + passed, careful + passed
+                continue
+            n = min(first.deciding(limit, "least", CONFIDENCE) or sets, 5000)
+            twice += verdict_of(_exact(safe[:n], CONFIDENCE), limit, "least") == "pass"
+            careful += verdict_of(_exact(safe[:n], 0.98), limit, "least") == "pass"
+        shown = ", ".join(f"{count / simulations:.3f}" for count in (once, twice, careful))
+        print(f"  {sets} sets, threshold {limit}: {shown}", flush=True)
+
+
+def _exact(safe: Floats, confidence: float) -> Bounds:
+    return bounds_of((safe, np.ones_like(safe)), span=(0, 1), confidence=confidence, exact=True)
 
 
 def chances(sets: int, true: float) -> Floats:
     """Return the probability of each number of safe sets."""
     counts = range(sets + 1)
-    return np.array([comb(sets, k) * true**k * (1 - true) ** (sets - k) for k in counts])
+    if true in (0.0, 1.0):
+        return np.array([float(k == true * sets) for k in counts])
+    at_least = np.append(tails(sets, true), 0.0)
+    return np.asarray(at_least[:-1] - at_least[1:])
 
 
 NINTHS = tuple(ninth / 9 for ninth in range(10))
@@ -113,9 +170,38 @@ def change(
         confidence=CONFIDENCE,
     )
     for row in range(simulations):
-        verdict = verdict_of(bounds_of_pair(paired, row).negative, margin, "most")
+        verdict = verdict_of(bounds_of_pair(paired, paired, row).negative, margin, "most")
         verdicts[verdict] += 1 / simulations  # type: ignore[assignment]
     return verdicts
+
+
+def families(simulations: int, generator: np.random.Generator) -> None:
+    """Print how often all of several versions pass if one is worse by the margin and the others are
+    as before; and how often any fails if all are worse by the margin.
+    """
+    print("\nseveral versions, 0/1, margin .05: all pass with one at its margin, any fails")
+    for sets, pairs in ((42, 5), (300, 5), (300, 20)):
+        passed = failed = 0
+        for _ in range(simulations):
+            for worse in (1, pairs):
+                shares_of = np.where(np.arange(pairs) < worse, 0.05, 0.0)
+                lost = (generator.random((pairs, sets)) < shares_of[:, None]).astype(float)
+                ones = np.ones_like(lost)
+                none = np.zeros(pairs, dtype=bool)
+                alone, together = (
+                    compare_pairs((ones, ones), (1 - lost, ones), family=family)
+                    for family in (none, ~none)
+                )
+                verdicts = {
+                    verdict_of(bounds_of_pair(alone, together, at).negative, 0.05, "most")
+                    for at in range(pairs)
+                }
+                passed += worse == 1 and verdicts == {"pass"}
+                failed += worse == pairs and "fail" in verdicts
+        print(
+            f"  {pairs} pairs, {sets} sets: {passed / simulations:.3f}, {failed / simulations:.3f}",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -125,9 +211,13 @@ def main() -> None:
     parser.add_argument("--simulations", type=int, default=2000)
     simulations = parser.parse_args().simulations
     generator = np.random.default_rng(20261122)
-    shares()
+    for confidence in (0.95, 0.99, 0.999):
+        shares(confidence)
+    deciding()
+    second_look(simulations, generator)
     scores(simulations, generator)
     changes(simulations, generator)
+    families(simulations, generator)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,6 @@ from opensafeintent.report.tables import (
     headline_table,
     lengths,
     other_model_notes,
-    pairs,
     pairs_of,
     ranks_of,
     stated_policy_brief,
@@ -405,12 +404,6 @@ def show_comparisons(outcome: Outcome, runs: Sequence[Path]) -> None:
                 console.print(plain(f"{names}: identical data, nothing tested"))
         for metric in (*PRIMARY, "mean_safety"):
             console.print(plain(_verdicts(cohort, metric)))
-        if any(
-            not of.leaves_out_zero and of.deciding
-            for metric in PRIMARY
-            for *_, of in pairs(cohort, metric)
-        ):
-            console.print(plain(f"{SECOND_LOOK[0].upper()}{SECOND_LOOK[1:]}."))
         if cohort.stopped_early:
             names = ", ".join(map(_named, cohort.stopped_early))
             console.print(
@@ -478,7 +471,13 @@ def _verdicts_on(
     ]
     more = f"… and {len(told) - _MOST_PAIRS:,} more; --out DIR writes every pair"
     head = [f"{METRICS[metric].label}: {count}"] * many
-    return "\n".join([*head, *lines, *[more] * (len(told) > _MOST_PAIRS)])
+    advised = any(not of.leaves_out_zero and of.deciding for *_, of in told)
+    return "\n".join(
+        [*head, *lines, *[more] * (len(told) > _MOST_PAIRS), *[_SECOND_LOOK] * advised]
+    )
+
+
+_SECOND_LOOK = f"{SECOND_LOOK}: take new prompt-sets, and report those alone"
 
 
 _REVERSED = "; if harm 1 counts as safe, it is significantly the other way round"

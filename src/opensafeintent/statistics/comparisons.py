@@ -32,7 +32,7 @@ POWER = 0.80
 """With which differences are said to be found."""
 SECOND_LOOK = (
     "a larger sample that holds this one is a second look, which doubles the risk of a wrong"
-    " verdict: take new prompt-sets, or --confidence 0.98"
+    " verdict"
 )
 """What to add to the advice to enlarge a sample (benchmarks/gates.py)."""
 _Z_POWER = NormalDist().inv_cdf(POWER)

@@ -290,7 +290,8 @@ def _with_second_look(gates: Gates) -> Gates:
     """Say beside the advice to take a larger sample what a second look at it costs."""
     if not any(result.deciding for result in gates.results):
         return gates
-    return msgspec.structs.replace(gates, cautions=(*gates.cautions, SECOND_LOOK))
+    advice = f"{SECOND_LOOK}: take new prompt-sets, or --confidence 0.98"
+    return msgspec.structs.replace(gates, cautions=(*gates.cautions, advice))
 
 
 def _cautions(gates: Sequence[Gate]) -> tuple[str, ...]:
