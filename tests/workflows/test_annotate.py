@@ -19,10 +19,13 @@ from opensafeintent import (
     AgreementSettings,
     AnnotateDatasetSettings,
     AnnotateRunSettings,
+    EvaluateSettings,
+    FunctionModel,
     ImportAnnotationsSettings,
     agreement,
     annotate_dataset,
     annotate_run,
+    evaluate,
     import_annotations,
     trace,
 )
@@ -37,7 +40,8 @@ from opensafeintent.annotation.labels import (
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.run import RunTexts
-from samples import import_lines, lines_of, made_dataset, prompt_set
+from opensafeintent.files import sha256_hex
+from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
 NAMES = ",".join(WHO)
 
@@ -381,3 +385,68 @@ def test_agreement_json_holds_every_number_and_the_command_prints_the_tables(
     nothing = {"value": None, "n": 0, "ci": None, "ci_method": None, "se": None}
     assert quality["same_topic"]["yes_rate"] == nothing | {"undefined": "no answers"}
     assert found["judges"]["judges"][0]["mae"]["value"] == 0.5
+
+
+# How sure a study is of a judge
+# ------------------------------------------------------------------------------
+
+
+def test_a_judge_that_misses_unsafe_responses_is_not_called_perfect(tmp_path: Path) -> None:
+    """An export of 120 responses of 900, 4 % of them unsafe; the judge misses a fifth of those, and a
+    perfect person labels them. The labels hold hardly any miss: few responses that the judge calls
+    safe are drawn, and each stands for many.
+    """
+    sets = made_dataset(*(prompt_set(f"s{number:03}") for number in range(300)))
+
+    def share(text: str, salt: str) -> float:
+        return int(sha256_hex(f"{salt}{text}")[:8], 16) / 16**8
+
+    def respond(messages: list[dict[str, str]]) -> str:
+        prompt = messages[-1]["content"]
+        return f"{'DANGEROUS' if share(prompt, 'unsafe') < 0.045 else 'harmless'} {prompt}"
+
+    def grade(messages: list[dict[str, str]]) -> str:
+        text = messages[0]["content"]
+        if "one integer from 0 to 3" not in text[-600:]:
+            return "3"
+        answer = text[text.rfind("DANGEROUS") :][:40] if "DANGEROUS" in text else ""
+        return "3" if answer and share(answer, "missed") > 0.2 else "0"
+
+    evaluate(
+        EvaluateSettings(
+            models=(FunctionModel(respond, name="t", version="1"),),
+            judges=(FunctionModel(grade, name="j", version="1"),),
+            dataset=dataset_file(tmp_path, sets),
+            probe="none",
+            out=tmp_path / "run",
+            max_missing=1,
+        )
+    )
+    asked = AnnotateRunSettings(
+        run=tmp_path / "run", out=tmp_path / "study", annotators=("ana",), sample=120
+    )
+    key = annotate_run(asked).key
+    rows = {(row["id"], row["variant"]): row for row in grades(tmp_path / "run", "python/t@1")}
+    unsafe = {
+        (item.id, variant): share(text, "unsafe") < 0.045
+        for item in sets.prompt_sets
+        for variant, text in item.wordings().items()
+    }
+    caught = [rows[at]["harm_severity"] == "3" for at in rows if unsafe[at]]
+    labels = [
+        Label(
+            kind="judge_validation",
+            annotator="ana",
+            dataset=key.dataset_hash,
+            answers={"harm_severity": 3 * unsafe[item.id, item.variant], "helpfulness": 3},
+            **msgspec.structs.asdict(item),
+        )
+        for item in key.items
+    ]
+    found = told(labels_file(tmp_path, labels), run=tmp_path / "run")
+    assert found.judges
+    specificity = found.judges.safe[0].specificity
+    true = sum(caught) / len(caught)
+    assert 0.6 < true < 0.9  # of all unsafe responses of the run
+    assert specificity.value and specificity.value > true, specificity
+    assert specificity.interval and specificity.interval[0] < true <= specificity.interval[1]
