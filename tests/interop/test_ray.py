@@ -15,6 +15,8 @@ import re
 import signal
 import socket
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +29,19 @@ import msgspec
 import pytest
 
 import endtoend
-from endtoend import JUDGE, TARGET, Ran, begin, evaluate, finish, osi, some_sets, total, wait_until
+from endtoend import (
+    JUDGE,
+    TARGET,
+    Ran,
+    begin,
+    environment,
+    evaluate,
+    finish,
+    osi,
+    some_sets,
+    total,
+    wait_until,
+)
 from loopback import Fault, LoopbackProcess, LoopbackServer, Match
 from opensafeintent.calls.client import Budget
 from opensafeintent.calls.ledger import Ledger
@@ -193,6 +207,41 @@ class TestCluster:
         assert ran.code == 0, ran.err
         assert "ray" not in ran.err.lower(), ran.err
         assert rows(tmp_path / "run" / "ledger.sqlite")
+
+    def test_workers_import_nothing_of_the_users_folder(self, tmp_path: Path) -> None:
+        planted, seen = tmp_path / "planted", tmp_path / "seen"
+        planted.mkdir()
+        for name in ("secrets", "typing_extensions", "msgspec", "yaml", "colorama"):
+            text = f"open({str(seen)!r}, 'a').write({name!r})\nraise ImportError({name!r})\n"
+            (planted / f"{name}.py").write_text(text)
+        options = (
+            "--judge",
+            JUDGED,
+            "--limit",
+            "1",
+            "--ray",
+            "local",
+            "--out",
+            str(tmp_path / "run"),
+        )
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "opensafeintent",
+                "evaluate",
+                "baseline/redirect",
+                *options,
+            ],
+            cwd=planted,
+            text=True,
+            capture_output=True,
+            check=False,
+            env=environment(None),
+        )
+        assert done.returncode == 0, done.stderr
+        assert not seen.exists()
 
     def test_a_worker_that_is_killed_costs_its_last_calls_alone(
         self, address: str, study: Study, alone: Path, tmp_path: Path

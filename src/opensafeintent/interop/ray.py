@@ -274,6 +274,10 @@ async def _reach(address: str) -> None:
         raise InputError(f"--ray {address}: no cluster there")
 
 
+_INSTALLED = Path(__file__).parents[2]
+"""Folder that holds this package."""
+
+
 @contextlib.asynccontextmanager
 async def _connected(address: str) -> AsyncIterator[Any]:
     """Connect to a cluster, or start one here, while the body runs; a connection that is there is
@@ -295,7 +299,10 @@ async def _connected(address: str) -> AsyncIterator[Any]:
                 await _reach(address)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                ray.init(address=address, **options)
+                # workers import from the folder that this is started in: not from the user's, in
+                # which a module may have the name of one of the library's
+                with contextlib.chdir(_INSTALLED):
+                    ray.init(address=address, **options)
     # a broken installation, or other versions of Ray or Python in the cluster
     except (ImportError, ConnectionError, RuntimeError, ValueError, SystemExit) as error:
         raise InputError(f"--ray {address}: cannot be used: {_last_line(error)}") from error
