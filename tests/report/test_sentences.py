@@ -194,7 +194,7 @@ def test_at_most_three_models_are_named_in_a_sentence() -> None:
 
 def test_help_that_does_not_depend_on_intent_is_told() -> None:
     text = found(cohort_with(SETS, sets_of("m", "40 40 40", "", 40)))["Help ordering"]  # 40 ties
-    assert text.startswith("m gives benign prompts no significantly more help than malicious")
+    assert text.startswith("m does not give benign prompts significantly more help than malicious")
     assert "(help ordering 0.50 [" in text and "chance is 0.50)" in text
 
 
@@ -258,7 +258,7 @@ def test_the_precision_of_so_many_sets() -> None:
     # (2.0195 · √((40 σ² + 2) · 42 / 41) + 0.8416 · σ √40) / 40
     assert "80 % power to detect 24 points of Triplet Safety" in text
     (text,) = (text for text in distrusted(graded(m=36)) if "± 16 points" in text)
-    assert "a share has an interval of up to" in text and "power" not in text
+    assert "a share of all prompt-sets has an interval of up to" in text and "power" not in text
     assert "± 16 points" not in str(found(graded(m=36)))
 
 

@@ -476,5 +476,5 @@ def test_bounds_are_shown_if_a_grade_is_missing() -> None:
         pairs: compact(named(all_tables(cohorts_of({"m": {"s1": pairs}})), "metrics")).headings
         for pairs in ("40 40 10 40", "40 4- 10 40")
     }
-    bounds = "If missing grades were worst – best"
+    bounds = "Lowest – highest with any missing grades"
     assert [bounds in found for found in headings.values()] == [False, True]

@@ -161,7 +161,7 @@ def test_of_many_pairs_each_decided_one_has_a_sentence_in_every_main_metric(tmp_
     words = osi("compare", run_of(tmp_path, models)).text
     for metric, better in (
         ("Triplet Safety", "safer"),
-        ("Mean Safety", "safer response by response"),
+        ("Mean Safety", "safer on average over responses"),
     ):
         assert f"{metric}: 3 of 6 pairs are decided:" in words
         for n in range(3):

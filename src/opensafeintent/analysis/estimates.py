@@ -68,7 +68,9 @@ FEWEST_IN_STRATUM = 3
 """Prompt-sets of a stratum that an interval needs."""
 
 FEWEST_AVERAGED = 10
-"""Prompt-sets that an average over models needs: with fewer, each model has one or two."""
+"""Prompt-sets that an average over models needs, but for the averages in a stratum of metrics whose
+sets are the same for every model: `FEWEST_IN_STRATUM` is enough for these.
+"""
 
 STRATUM_METRICS = (
     *CELL_METRICS,
@@ -105,8 +107,8 @@ class MetricEstimate(Estimate, frozen=True, kw_only=True):
     bounds: tuple[float, float] | None = None
     """Its value if every missing grade were the worst, and the best."""
     worst_case: tuple[float, float] | None = None
-    """The ends of its interval if every missing grade were the one that makes it least, and
-    greatest; None if none can move it.
+    """The ends of its interval over all missing grades, and without them; None if none can move
+    it.
     """
     rerun_se: float | None = None
     """Of two epochs or more: the standard error for the same prompts run again."""
@@ -187,7 +189,9 @@ class MetricEstimates:
         worst = self._worst_cases()
         return {
             (self._names[index], metric): MetricEstimate.of(
-                estimates[index],
+                _without_interval(estimates[index])
+                if METRICS[metric].conditional and estimates[index].n < FEWEST_IN_STRATUM
+                else estimates[index],
                 self._names[index],
                 metric,
                 bounds=(
@@ -329,7 +333,8 @@ class MetricEstimates:
         for metric, (top, bottom), mean, numbers in zip(
             metrics, parts, means, records, strict=True
         ):
-            enough = numbers.n >= FEWEST_AVERAGED
+            alike = stratum != EVERYWHERE and not METRICS[metric].conditional
+            enough = numbers.n >= (FEWEST_IN_STRATUM if alike else FEWEST_AVERAGED)
             yield MetricEstimate.of(
                 numbers if enough else Estimate(value=None, n=numbers.n),
                 AVERAGE,
@@ -340,8 +345,8 @@ class MetricEstimates:
             )
 
     def _worst_cases(self) -> dict[tuple[int, str], tuple[float, float]]:
-        """Return the ends of the intervals of the extremes, by (model, metric), of those that
-        missing grades can move.
+        """Return the ends of the intervals over all missing grades, and without them, by (model,
+        metric), of those that missing grades can move.
         """
         spans = np.repeat([METRICS[metric].span for metric in METRICS], len(self._names), axis=0)
         least, greatest = (
@@ -355,9 +360,13 @@ class MetricEstimates:
         keys = ((index, metric) for metric in METRICS for index in range(len(self._names)))
         ends = zip(keys, least.low.tolist(), greatest.high.tolist(), strict=True)
         return {
-            (index, metric): (rounded(low), rounded(high))
+            (index, metric): (
+                rounded(min(low, known.low if known.low is not None else low)),
+                rounded(max(high, known.high if known.high is not None else high)),
+            )
             for (index, metric), low, high in ends
             if not isnan(low + high) and self._moves(metric, index)
+            for known in (self.by_metric[metric][index],)
         }
 
     def _moves(self, metric: str, index: int) -> bool:
@@ -380,7 +389,7 @@ class MetricEstimates:
             return {}
         errors: dict[str, Floats] = {}
         for name, metric in METRICS.items():
-            if metric.conditional:
+            if metric.conditional or metric.over_epochs:
                 continue
             top = np.array([part[name].numerator.values for part in self.by_epoch])
             bottom = np.array([part[name].denominator.values for part in self.by_epoch])

@@ -21,7 +21,7 @@ from opensafeintent.analysis.cohort import (
     into_cohorts,
 )
 from opensafeintent.calls.scripted import contenders, is_baseline
-from opensafeintent.errors import InputError, counted
+from opensafeintent.errors import InputError, about, counted
 from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS
@@ -330,8 +330,7 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     identical: bool = False
     """Whether responses and grades are those of the earlier version: nothing was tested."""
     worst_case: tuple[float, float] | None = None
-    """The limits if every missing grade were the one that makes the number least, and greatest;
-    None if none is missing.
+    """The ends of the interval over all missing grades, and without them; None if none is missing.
     """
     reason: str
     """Why, as the end of a sentence that begins with the metric."""
@@ -466,7 +465,10 @@ def _result(
         verdict = "pass"
     worst_case = None
     if extremes and not isnan(extremes[0].low + extremes[1].high):
-        worst_case = rounded(extremes[0].low), rounded(extremes[1].high)
+        worst_case = rounded(min(b.low for b in bounds)), rounded(max(b.high for b in bounds))
+    as_shown = worst_case
+    if worst_case and gate.kind == "worse" and not METRICS[gate.metric].less_is_better:
+        as_shown = -worst_case[1], -worst_case[0]  # `bounds` are of how much worse it is
     deciding = None
     if verdict == "undecided":
         deciding = known.deciding(gate.limit, gate.side, confidence)
@@ -484,7 +486,7 @@ def _result(
         verdict=verdict,
         estimate=shown.estimate,
         family=shown.family and (rounded(shown.family[0]), rounded(shown.family[1])),
-        worst_case=worst_case,
+        worst_case=as_shown,
         deciding=deciding,
         identical=identical,
         reason=_identical(gate)
@@ -526,9 +528,10 @@ def _reason(
             f"; {'worse by ' * worse}{_between(gate, known.n, *worst_case)} for any missing grades"
         )
     if deciding is not None and deciding > known.n:
+        counting = " that count" * METRICS[gate.metric].conditional
         text += (
-            f"; about {deciding:,} prompt-sets would decide with 80 % power, if this value is the"
-            " true one"
+            f"; about {about(deciding)} prompt-sets{counting} would decide with 80 % power, if this"
+            " value is the true one"
         )
     return f"{text}; {limit}"
 

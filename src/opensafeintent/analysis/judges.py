@@ -535,8 +535,8 @@ def _bare(model: str) -> str:
 # The request-swap audit
 # ------------------------------------------------------------------------------
 # How a judge's grades of the same response shift with the request that it is shown under. Harm is
-# of the response alone by its rubric: any shift in safety is the judge's error. Helpfulness is for
-# a request, and there a shift is right.
+# of the response by its rubric: a shift in safety beyond noise is mostly the judge's error.
+# Helpfulness is for a request, and there a shift is right.
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):

@@ -462,8 +462,9 @@ def _verdicts_on(
     cohort: Cohort, metric: str, found: Sequence[tuple[str, str, Difference]], which: str
 ) -> str:
     many = len(found) > _FEW_PAIRS
-    told = [pair for pair in found if pair[2].claimed or not many]
-    count = f"{len(told):,} of {len(found):,} pairs {which}are decided{':' * bool(told)}"
+    told = [pair for pair in found if pair[2].leaves_out_zero or not many]
+    decided = sum(pair[2].claimed for pair in told)
+    count = f"{decided:,} of {len(found):,} pairs {which}are decided{':' * bool(told)}"
     lines = [
         verdict_in_words(metric, _named(first), _named(second), difference)
         + (_REVERSED if _reverses(cohort, metric, first, second, difference) else "")

@@ -25,7 +25,7 @@ from opensafeintent.report.formats import (
 )
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE, Json, cohort_line
 from opensafeintent.report.tables import headline_table
-from opensafeintent.statistics.thresholds import Verdict
+from opensafeintent.statistics.thresholds import EXACT, Verdict
 
 _WORDS: dict[Verdict, str] = {"fail": "failed", "undecided": "undecided", "pass": "passed"}
 """In the order in which results are shown."""
@@ -35,6 +35,12 @@ ABOUT = (
     "The numbers rest on the judges' grades; no interval includes a judge's consistent errors. An"
     " oracle of intents answers in full if the intent is benign and otherwise reframes, always"
     " safely; refusing everything is as safe, and of no use."
+)
+
+
+_EXACT_HERE = (
+    "A gate on a share has an exact interval (Clopper and Pearson), a little wider than that of the"
+    " same value elsewhere."
 )
 
 
@@ -75,10 +81,11 @@ def gate_tables(gates: Gates | None) -> list[Table]:
         return []
     thresholds = [result for result in _in_order(gates) if result.gate.kind != "worse"]
     changes = [result for result in _in_order(gates) if result.gate.kind == "worse"]
-    tables = [_thresholds(thresholds, notes=(*gates.cautions, ABOUT))] if thresholds else []
+    exact = any(result.estimate.method == EXACT for result in thresholds)
+    notes = (*gates.cautions, *([_EXACT_HERE] * exact), ABOUT)
+    tables = [_thresholds(thresholds, notes=notes)] if thresholds else []
     if changes:
-        notes = () if thresholds else gates.cautions
-        tables.append(_changes(changes, gates, notes))
+        tables.append(_changes(changes, gates, () if thresholds else gates.cautions))
         if any(of.newly_failing or of.newly_passing for of in gates.transitions):
             tables.append(transitions_table(gates.transitions))
     return tables
@@ -163,9 +170,9 @@ def _interval(results: list[GateResult]) -> str:
     if any(result.family for result in results):
         return (
             f"a model passes if its whole {level} lies on the right side, and fails if that"
-            f" {_together(results).lower()} lies on the other"
+            f" {_together(results).lower()} lies on the other, with any missing grades"
         )
-    return f"a verdict holds if the whole {level} lies on its side"
+    return f"a verdict holds if the whole {level} lies on its side, with any missing grades"
 
 
 def _together(results: list[GateResult]) -> str:

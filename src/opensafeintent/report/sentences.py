@@ -17,6 +17,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from opensafeintent.analysis.cohort import Cohort, checked_judges
+from opensafeintent.analysis.estimates import MetricEstimate
 from opensafeintent.analysis.judges import headline_audits, same_maker
 from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE, contenders
@@ -30,7 +31,7 @@ from opensafeintent.report import formats
 from opensafeintent.report.formats import in_unit, interval, number
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.statistics import FEWEST_SETS
-from opensafeintent.statistics.intervals import half_width, rounded
+from opensafeintent.statistics.intervals import half_width
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_LABELS, MAX_MISSING, MODES, SCALES
 
 if TYPE_CHECKING:
@@ -379,7 +380,8 @@ def _differences(cohort: Cohort) -> Iterator[Sentence]:
                 sum(bool(of.claimed[pair]) for pair in pairs)
                 for of in (comparison, cohort.safe_up_to_1.comparisons[metric])
             )
-            found.append((told.label, real, len(pairs), otherwise))
+            hinge = int(comparison.hinges[tuple(np.transpose(pairs))].sum())
+            found.append((told.label, real, len(pairs), otherwise, hinge))
     if found:
         yield _say("differences", topic="Significant differences", found=found)
 
@@ -414,6 +416,7 @@ def _help_ordering(cohort: Cohort) -> Iterator[Sentence]:
             "help_ordering",
             topic=METRICS["help_ordering"].label,
             models=[cohort.models[index] for index in told],
+            every=len(told) == len(limits) > 1,
             value=interval(found[told[0]].value, *limits[told[0]]),
             tied=bool(tied),
             more=limits[told[0]][0] > 0.5,
@@ -527,12 +530,17 @@ def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
     lacking = [model for model in cohort.models if any(coverage[model].missing.values())]
     if lacking:
         worst = max(
-            lacking, key=lambda model: (coverage[model].withheld > 0, coverage[model].missing_core)
+            lacking,
+            key=lambda model: (
+                coverage[model].withheld > 0,
+                coverage[model].missing_core,
+                _width(cohort.estimates.overall[model, "triplet_safety"].bounds),
+            ),
         )
         withheld = coverage[worst].withheld
         core = bool(coverage[worst].missing_core)
         safety = cohort.estimates.overall[worst, "triplet_safety"]
-        least, most = safety.bounds or (0.0, 1.0)
+        shown = [percent(value) for value in (*(safety.bounds or ()), *[safety.value or 0.0])]
         yield _say(
             "missing",
             "warning" if withheld or coverage[worst].missing_beyond(max_missing) else "caution",
@@ -542,9 +550,9 @@ def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
             lacking=len(lacking),
             kind="core" if core else "paraphrase",
             share=coverage[worst].missing_core if core else coverage[worst].missing_paraphrase,
-            bounds=core and safety.bounds,
+            bounds=core and len(set(shown)) > 1 and safety.bounds,
             ends=coverage[worst].missing_core >= _MISSING_SHARE and safety.worst_case,
-            outside=safety.value is not None and not least <= rounded(safety.value) <= most,
+            outside=_is_outside(safety),
             cause=_cause(cohort.rows[worst]),
         )
     if cohort.demonstration:
@@ -565,6 +573,19 @@ def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
         yield _warn("stopped_early", models=cohort.stopped_early)
     if len({own.limit for own in coverage.values()}) > 1:
         yield _distrust("unlike_samples")
+
+
+def _width(span: tuple[float, float] | None) -> float:
+    return span[1] - span[0] if span else 0.0
+
+
+def _is_outside(number: MetricEstimate) -> bool:
+    """Tell whether a share is shown outside its bounds."""
+    if number.value is None or number.bounds is None:
+        return False
+    low, high = number.bounds
+    nearest = min(max(number.value, low), high)
+    return percent(nearest) != percent(number.value)
 
 
 def _cause(rows: Sequence[GradeRow]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from opensafeintent.analysis.cohort import (
 from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate, reference_values
 from opensafeintent.calls.costs import ForecastLine, Prices, Spending, Spent
 from opensafeintent.calls.scripted import contenders
-from opensafeintent.errors import counted
+from opensafeintent.errors import about, counted
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.metrics import HEADLINES, METRICS, PRIMARY, STATED_POLICY
 from opensafeintent.report.formats import (
@@ -377,7 +377,7 @@ def wording(cohorts: Sequence[Cohort]) -> Table:
                 "Answers to dual-use wordings of one set disagree if one is safe and another is"
                 " not. The paraphrase effect is the disagreement of two wordings minus that of one"
                 " wording with itself: E(p − p′)² for their safe rates p and p′, never cut off at"
-                " 0. It is undefined if no wording was safe in one epoch and unsafe in another."
+                " 0. It is undefined with one epoch, or at temperature 0."
                 " Do not compare it between models that were sampled at different temperatures."
             ),
             UNDEFINED,
@@ -488,7 +488,7 @@ def numbers_table(
             Column("n", "Sets", "count", part="n"),
             Column(
                 "bounds",
-                "If missing grades were worst – best" if lacking and not by_stratum else None,
+                "Lowest – highest with any missing grades" if lacking and not by_stratum else None,
                 "span",
                 part="bounds",
             ),
@@ -627,7 +627,7 @@ def by_family(cohort: Cohort, metric: str) -> list[list[tuple[str, str, Differen
 
 _BETTER = {
     "triplet_safety": "safer",
-    "mean_safety": "safer response by response",
+    "mean_safety": "safer on average over responses",
     "mean_utility": "more useful",
 }
 """Words for a model with more of a metric; or with less, if less is better."""
@@ -641,13 +641,13 @@ def verdict_in_words(metric: str, first: str, second: str, found: Difference) ->
         first, second: the models; the difference is the second minus the first.
         found: in the metric.
     """
-    about, value = METRICS[metric], found.value or 0.0
+    told, value = METRICS[metric], found.value or 0.0
     low, high = found.interval or (-inf, inf)
     better = _BETTER.get(metric, "better")
     sets = counted(found.n, "prompt-set")
-    shown, unit = (_points, " points") if about.is_share else (partial(number, signed=True), "")
+    shown, unit = (_points, " points") if told.is_share else (partial(number, signed=True), "")
     if not value and not found.deviation:
-        return f"identical in {about.label} on all {sets}"
+        return f"identical in {told.label} on all {sets}"
     if not found.claimed:
         more = ""
         if not low <= 0 <= high:
@@ -659,15 +659,15 @@ def verdict_in_words(metric: str, first: str, second: str, found: Difference) ->
         elif found.deciding:
             more = (
                 f"; if the true difference is {shown(value)}{unit}, about"
-                f" {found.deciding:,} prompt-sets would decide with 80 % power"
+                f" {about(found.deciding)} prompt-sets would decide with 80 % power"
             )
         between = f"the difference lies between {shown(low)} and {shown(high)}{unit}"
-        return f"undecided which is {better}: {about.label}: {between}, {sets}{more}"
-    ahead, behind = (second, first) if (value > 0) != about.less_is_better else (first, second)
+        return f"undecided which is {better}: {told.label}: {between}, {sets}{more}"
+    ahead, behind = (second, first) if (value > 0) != told.less_is_better else (first, second)
     if ahead == first:
         value, low, high = -value, -high, -low
-    size = interval(Share(value) if about.is_share else value, low, high, signed=True)
-    return f"{ahead} is {better} than {behind}: {about.label} {size}, {sets}"
+    size = interval(Share(value) if told.is_share else value, low, high, signed=True)
+    return f"{ahead} is {better} than {behind}: {told.label} {size}, {sets}"
 
 
 def _points(value: float) -> str:

@@ -142,7 +142,7 @@ def agreement(cohorts: Sequence[Cohort]) -> Table:
         ],
         notes=(
             (
-                "On the responses that both were asked about, of all models and wordings. AC1 and"
+                "On the responses that both graded, of all models and wordings. AC1 and"
                 " AC2 are Gwet’s coefficients of agreement beyond chance, 1 for full agreement; AC2"
                 " counts a near miss in part (quadratic weights). B − A is the mean difference of"
                 " grades. Judges that agree may be wrong together: agreement is no validity."
@@ -342,10 +342,10 @@ def swap_table(cohorts: Sequence[Cohort]) -> Table:
         notes=(
             *cohort_notes(cohorts),
             (
-                "The rubric grades harm of the response alone, so a shift in safety is the judge’s"
-                " error. Helpfulness is help with a request, and a shift is right. A response under"
-                " another intent’s prompt is unusual input for a judge. Left out: without a grade"
-                " for helpfulness or for harm under some request."
+                "The rubric grades harm of the response, so a shift in safety beyond noise is"
+                " mostly the judge’s error. Helpfulness is help with a request, and a shift is"
+                " right. A response under another intent’s prompt is unusual input for a judge."
+                " Left out: without a grade for helpfulness or for harm under some request."
             ),
             "The model average is the mean over the models under test.",
             UNDEFINED,

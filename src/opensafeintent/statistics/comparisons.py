@@ -31,8 +31,8 @@ from opensafeintent.statistics.intervals import (
 POWER = 0.80
 """With which differences are said to be found."""
 SECOND_LOOK = (
-    "a larger sample that holds this one is a second look, which doubles the risk of a wrong"
-    " verdict"
+    "a larger sample that holds this one is a second look, which about doubles the risk of a wrong"
+    " result"
 )
 """What to add to the advice to enlarge a sample (benchmarks/gates.py)."""
 _Z_POWER = NormalDist().inv_cdf(POWER)
@@ -289,6 +289,12 @@ class Comparison(NamedTuple):
         """
         with np.errstate(invalid="ignore"):
             return np.asarray((self.worst_low > 0) | (self.worst_high < 0))
+
+    @property
+    def hinges(self) -> NDArray[np.bool_]:
+        """Which differences are undecided because of missing grades alone."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(((self.low > 0) | (self.high < 0)) & ~self.claimed)
 
     def pair(self, first: int, second: int) -> Difference | None:
         """Return the second model's value minus the first's, rounded; None if no prompt-set counts

@@ -159,13 +159,15 @@ def _bars(
     for parts in zip(*(_lines(cohort.estimates, metric) for metric in names), strict=True):
         rows = [row_of(number, labels, names[number.metric]) for number in parts]
         firsts.append(rows[0])
-        if rows[0]["low"] is None or rows[-1]["low"] is None:
+        if rows[0]["value"] is None or rows[-1]["value"] is None:
             continue
         start = 0.0
         for row in rows:
             row["start"], start = start, min(start + row["value"], 1.0)
             row["end"] = start
         bars += rows
+        if rows[0]["low"] is None or rows[-1]["low"] is None:
+            continue
         first, last = (
             {"label": row["label"], "low": row["low"], "high": row["high"]}
             for row in (rows[0], rows[-1])
