@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ class Job:
     """A job whose workspace is a folder, as a runner of GitHub has it."""
 
     def __init__(self, folder: Path, server: LoopbackServer, **inputs: str) -> None:
+        folder.mkdir(exist_ok=True)
         self.folder, self.server = folder, server
         self.inputs = {
             name: str(given.get("default", "")) for name, given in ACTION["inputs"].items()
@@ -43,6 +45,7 @@ class Job:
             "dataset": str(some_sets(folder, 8)),
         } | inputs
         self.outputs: dict[str, str] = {}
+        self.source = REPO
         self.gh = folder / "gh.log"
         programs = folder / "bin"
         programs.mkdir()
@@ -50,11 +53,15 @@ class Job:
             f'#!/bin/sh\necho "$@" >> {shlex.quote(str(self.gh))}\n'
             'case "$*" in "run list"*) echo 7;; "run download"*) mkdir -p "$7" && cp -r "$BASELINE/." "$7";; esac\n'
         )
-        program = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m opensafeintent "$@"\n'
-        (programs / "opensafeintent").write_text(program)
-        (programs / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
-        for path in programs.iterdir():
+        python = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
+        installed = folder / "temp" / "opensafeintent-program" / "bin"
+        installed.mkdir(parents=True)
+        for path in (programs / "python", installed / "python"):
+            path.write_text(python)
+        for path in (*programs.iterdir(), *installed.iterdir()):
             path.chmod(0o755)
+        self.tree = folder / "tree"
+        self.tree.mkdir()
 
     @property
     def run_folder(self) -> Path:
@@ -69,6 +76,7 @@ class Job:
             "github.repository": "me/mine",
             "github.event.pull_request.number": "12",
             "github.token": "t",
+            "github.action_path": str(self.source),
         }
         return re.sub(r"\$\{\{ (.+?) \}\}", lambda found: known[found[1]], text)
 
@@ -82,6 +90,7 @@ class Job:
         clean["PATH"] = f"{self.folder / 'bin'}{os.pathsep}{clean['PATH']}"
         clean |= {
             "GITHUB_OUTPUT": str(output),
+            "RUNNER_TEMP": str(self.folder / "temp"),
             "GITHUB_STEP_SUMMARY": str(self.folder / "shown.md"),
         }
         command = [
@@ -96,6 +105,7 @@ class Job:
         return subprocess.Popen(
             command,
             env=clean,
+            cwd=self.tree,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -143,10 +153,91 @@ def test_a_gate_that_so_few_sets_cannot_pass_ends_the_job_before_the_first_call(
         assert server.stats()["total"] == 0
 
 
-def test_a_margin_alone_needs_no_threshold_before_the_first_call(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "margin", ["--fail-if-worse mean_safety=0.5", "--fail-if-worse=mean_safety=0.5"]
+)
+def test_a_margin_without_a_baseline_is_refused_before_the_first_call(
+    tmp_path: Path, margin: str
+) -> None:
     with LoopbackServer() as server:
-        margin = "--confidence 0.9\n--fail-if-worse mean_safety=0.5"
-        assert Job(tmp_path, server, gates=margin).run("Evaluate") == 0
+        job = Job(tmp_path, server, gates=f"--confidence 0.9\n{margin}")
+        assert (job.run("Evaluate"), job.outputs["verdict"]) == (2, "error")
+        assert server.stats()["total"] == 0
+        asked = Job(tmp_path / "asked", server, gates=margin, baseline="true")
+        assert asked.run("Evaluate") == 0
+        # the first run of a branch has none yet
+        assert asked.run("Fetch the baseline", BASELINE="/no/such") == 0
+        assert (asked.run("Gate"), asked.outputs["verdict"]) == (0, "pass")
+        assert "No release gate was asked for" in asked.outputs["summary"]
+
+
+PLANTED = ("secrets", "typing", "msgspec", "numpy", "pip", "sitecustomize", "opensafeintent")
+
+
+def plant(tree: Path, seen: Path) -> None:
+    """Put modules that a pull request could bring into the checked-out tree."""
+    for name in PLANTED:
+        said = f"import os\nopen({str(seen)!r}, 'a').write({name!r} + repr(dict(os.environ)))\n"
+        (tree / f"{name}.py").write_text(said)
+        if name == "pip":
+            (tree / f"{name}.py").unlink()
+            (tree / name).mkdir()
+            (tree / name / "__main__.py").write_text(said)
+
+
+def test_no_step_runs_code_of_the_checked_out_tree(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    with LoopbackServer() as server:
+        job = Job(tmp_path, server, gates=GATE, keys="LOOP_EXTRA_API_KEY=hidden\n\n")
+        plant(job.tree, seen)
+        for name in ("Evaluate", "Gate", "Comment"):
+            assert job.run(name) == 0
+        job.inputs["models"] = "python/secrets:token_hex@1"
+        assert job.run("Evaluate") == 2  # not imported, for nobody allowed it
+        assert not seen.exists()
+        job.inputs["python-functions"] = "true"
+        job.inputs["models"] = "python/mine:answer@1"
+        (job.tree / "mine.py").write_text("def answer(messages):\n    return 'A safe answer.'\n")
+        for name in PLANTED:  # what one allows oneself comes from the tree with all that it imports
+            (job.tree / f"{name}.py").unlink(missing_ok=True)
+        assert job.run("Evaluate") == 0
+
+
+def test_the_program_is_installed_from_a_folder_of_its_own(tmp_path: Path) -> None:
+    seen, wheel = tmp_path / "seen", tmp_path / "tiny-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("tiny.py", "")
+        file.writestr(
+            "tiny-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1\n"
+        )
+        file.writestr(
+            "tiny-1.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
+        file.writestr("tiny-1.dist-info/RECORD", "")
+    with LoopbackServer() as server:
+        job = Job(tmp_path, server)
+        shutil.rmtree(tmp_path / "temp" / "opensafeintent-program")
+        plant(job.tree, seen)
+        job.source = wheel
+        assert job.run("Install") == 0
+    assert not seen.exists()
+    assert list((tmp_path / "temp").rglob("site-packages/tiny.py"))
+
+
+def test_one_step_has_the_keys_and_python_is_started_apart() -> None:
+    assert [name for name, step in STEPS.items() if "inputs.keys" in str(step)] == ["Evaluate"]
+    for step in STEPS.values():
+        for line in str(step.get("run", "")).splitlines():
+            started = re.search(r"python\"? (?!-I|-P)", line)
+            assert not started or line.lstrip().startswith("#"), line
+
+
+def test_a_variable_that_is_no_key_of_a_provider_is_refused(tmp_path: Path) -> None:
+    with LoopbackServer() as server:
+        job = Job(tmp_path, server, keys="PATH=/tmp\n")
+        assert job.run("Evaluate") == 2
+        assert server.stats()["total"] == 0
 
 
 def test_an_interrupted_job_that_is_run_again_pays_for_nothing_twice(tmp_path: Path) -> None:

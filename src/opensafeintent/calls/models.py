@@ -105,6 +105,11 @@ def function_named(name: str, functions: Functions) -> FunctionModel:
         raise InputError(
             f"{name}: expected python/module:function@version; from Python, a FunctionModel"
         )
+    if sys.flags.isolated:  # the action: what is checked out there is not the user's own
+        raise InputError(
+            f"{name}: not with python -I, which imports no module of this folder; in the action,"
+            " the input python-functions allows it"
+        )
     if (here := str(Path.cwd())) not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)  # a module of the user's, as `python -m` finds it
     try:

@@ -93,7 +93,8 @@ if TYPE_CHECKING:
 
 
 def gates_of(settings: Gating | EvaluateSettings) -> list[Gate]:
-    """Return the requested gates, in the order of their options.
+    """Return the requested gates, in the order of their options; with --first-run, those alone that
+    need no earlier run.
 
     Raises:
         InputError: one cannot be read, names no metric, or can only pass or only fail.
@@ -101,9 +102,10 @@ def gates_of(settings: Gating | EvaluateSettings) -> list[Gate]:
     texts: dict[Kind, tuple[str, ...]] = {
         "under": settings.fail_under,
         "over": settings.fail_over,
-        "worse": settings.fail_if_worse if isinstance(settings, Gating) else (),
+        "worse": settings.fail_if_worse,
     }
-    return [_read_gate(kind, text) for kind, of_kind in texts.items() for text in of_kind]
+    gates = [_read_gate(kind, text) for kind, of_kind in texts.items() for text in of_kind]
+    return [gate for gate in gates if gate.kind != "worse" or not settings.first_run]
 
 
 def _read_gate(kind: Kind, text: str) -> Gate:
@@ -173,13 +175,13 @@ def check_gating(settings: Gating, gates: Sequence[Gate], runs: Sequence[Path], 
     baseline = settings.baseline
     changed = settings.confidence if settings.confidence != CONFIDENCE else None
     for option, value in (("--confidence", changed), ("--junit", settings.junit)):
-        if value is not None and not gates:
+        if value is not None and not gates and not settings.first_run:
             raise InputError(
                 f"{option}: there is no gate; give --fail-under, --fail-over or --fail-if-worse"
             )
     if baseline is not None:
         _check_baseline(baseline, settings, runs)
-    elif settings.fail_if_worse or settings.pairs:
+    elif (settings.fail_if_worse or settings.pairs) and not settings.first_run:
         raise InputError("--fail-if-worse, --pair: there is no earlier run; give --baseline RUN")
     if settings.summary is not None and settings.summary == settings.junit:
         raise InputError(f"--summary, --junit: both are {settings.junit}; expected two files")
@@ -189,6 +191,8 @@ def check_gating(settings: Gating, gates: Sequence[Gate], runs: Sequence[Path], 
 
 
 def _check_baseline(baseline: Path, settings: Gating, runs: Sequence[Path]) -> None:
+    if settings.first_run:
+        raise InputError("--first-run: --baseline names an earlier run; leave one out")
     if not settings.fail_if_worse:
         raise InputError("--baseline: no metric to compare; give --fail-if-worse METRIC=MARGIN")
     if len(runs) != 1:

@@ -290,6 +290,9 @@ _GROUPS: dict[str, tuple[str, ...]] = {
         "max_rows",
         "fail_under",
         "fail_over",
+        "fail_if_worse",
+        "pairs",
+        "first_run",
     ),
     "Budget and execution": (
         "dry_run",
@@ -607,6 +610,25 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt("With --dry-run: exit with 5 if no outcome can pass this gate.", metavar="METRIC=X"),
     ] = ()
+    fail_if_worse: Annotated[
+        tuple[str, ...],
+        Opt(
+            "With --dry-run: check this gate's metric and margin; it needs --first-run, or a"
+            " --baseline in the report.",
+            metavar="METRIC=MARGIN",
+        ),
+    ] = ()
+    pairs: Annotated[
+        tuple[str, ...],
+        Opt(
+            "With --dry-run and --fail-if-worse: as in the report.",
+            name="--pair",
+            metavar="NEW=OLD",
+        ),
+    ] = ()
+    first_run: Annotated[
+        bool, Opt("With --dry-run: an earlier run for --fail-if-worse may be missing.")
+    ] = False
     confidence: Annotated[
         Confidence,
         Opt("Confidence level of a gate, or of the answer to --stop-when.", metavar="X"),
@@ -627,11 +649,17 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         super().__post_init__()
         if self.report and self.dry_run:
             raise InputError("--report: is a page, and --dry-run writes nothing; leave one out")
-        gates = {"--fail-under": self.fail_under, "--fail-over": self.fail_over}
+        margins = {"--fail-if-worse": self.fail_if_worse, "--pair": self.pairs}
+        gates = {"--fail-under": self.fail_under, "--fail-over": self.fail_over, **margins}
         if early := [option for option, given in gates.items() if given and not self.dry_run]:
             raise InputError(
                 f"{early[0]}: is for --dry-run; after the run, `opensafeintent report RUN"
                 f" {early[0]} …` decides the gate"
+            )
+        if any(margins.values()) and not self.first_run:
+            raise InputError(
+                "--fail-if-worse, --pair: there is no earlier run; without one, the gate tests"
+                " nothing"
             )
         if self.stop_when is None and not any(gates.values()) and self.confidence != 0.95:
             raise InputError(f"--confidence {self.confidence:g}: is for --stop-when and gates")
@@ -870,6 +898,7 @@ class Gating(Settings, frozen=True, kw_only=True):
             "fail_if_worse",
             "baseline",
             "pairs",
+            "first_run",
             "confidence",
             "summary",
             "junit",
@@ -904,6 +933,9 @@ class Gating(Settings, frozen=True, kw_only=True):
             metavar="METRIC=MARGIN",
         ),
     ] = ()
+    first_run: Annotated[
+        bool, Opt("There is no earlier run yet: leave --fail-if-worse and --pair out.")
+    ] = False
     summary: Annotated[
         Path | None,
         Opt("Write the verdict as Markdown, for a pull request or a CI step.", metavar="FILE"),
