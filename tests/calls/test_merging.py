@@ -4,6 +4,9 @@ strangers are refused.
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -74,6 +77,9 @@ def test_a_ledger_that_is_written_can_be_merged(path: Path) -> None:
 
 _KILLED = """
 import os, sys, time
+import subprocess
+import sys
+import time
 from pathlib import Path
 from calls.support import answered
 from opensafeintent.calls.ledger import Ledger
@@ -149,3 +155,38 @@ def test_the_command_prints_what_each_ledger_brought(tmp_path: Path) -> None:
     assert "none.sqlite" in merged_into(tmp_path / "new.sqlite", tmp_path / "none.sqlite").err
     with Ledger(one):
         assert "has been writing this ledger since" in merged_into(one, one, other).err
+
+
+@pytest.mark.slow
+def test_a_merge_that_is_killed_leaves_nothing_in_its_place(tmp_path: Path) -> None:
+    parts = [
+        written(tmp_path / f"{part}.sqlite", *(graded(10_000 * part + n) for n in range(4_000)))
+        for part in range(2)
+    ]
+    out = tmp_path / "both.sqlite"
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "opensafeintent",
+        "ledger",
+        "merge",
+        *parts,
+        "--out",
+        out,
+    ]
+    began = time.monotonic()
+    subprocess.run(command, check=True, capture_output=True)
+    takes, whole = time.monotonic() - began, len(rows(out, "key"))
+    assert whole == 8_000
+    for number in range(6):
+        out.unlink()
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(takes * (0.4 + 0.1 * number))
+        process.kill()
+        process.wait()
+        assert not out.exists() or len(rows(out, "key")) == whole
+        out.unlink(missing_ok=True)
+        subprocess.run(command, check=True, capture_output=True)  # a second try works
+        assert len(rows(out, "key")) == whole
+    assert [path.name for path in tmp_path.iterdir() if "merging" in path.name] == []

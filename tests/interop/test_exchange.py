@@ -17,14 +17,16 @@ from opensafeintent import (
     EvaluateSettings,
     ExportSettings,
     FunctionModel,
+    ImportSettings,
     evaluate,
     export_run,
+    import_files,
 )
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.errors import InputError
 from opensafeintent.interop.exchange import model_id
 from opensafeintent.metrics import HEADLINES, METRICS
-from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
+from samples import dataset_file, import_lines, json_lines, lines_of, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -294,3 +296,30 @@ def test_their_validator_takes_records_and_samples(run: Path, tmp_path: Path) ->
         [VALIDATOR, "validate", *files], capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("ollama/llama3:8b", "ollama/llama3_8b"),
+        ("google/x", "openrouter/google/x"),
+        ("a|b", "a?b"),
+        ("x.", "x"),
+        ("Model", "model"),
+    ],
+)
+def test_two_models_never_become_one_file(tmp_path: Path, first: str, second: str) -> None:
+    dataset = made_dataset(*(prompt_set(f"s{number}") for number in range(3)))
+    for number, model in enumerate((first, second)):
+        lines = lines_of(dataset, helpfulness=3, harm_severity=number)
+        file = json_lines(tmp_path / f"{number}.jsonl", lines)
+        sets = dataset_file(tmp_path, dataset)
+        import_files(ImportSettings(files=(file,), out=tmp_path / "run", dataset=sets, model=model))
+    hf = ("export", tmp_path / "run", "--format", "hf-results", "--repo", "me/sets")
+    ran = osi(*hf, "--out", tmp_path / "hf")
+    assert ran.code == 2 and "another model of the run has its folder" in " ".join(ran.err.split())
+    assert not list((tmp_path / "hf").rglob("*.yaml"))
+    shared = ("export", tmp_path / "run", "--format", "every-eval-ever", "--out", tmp_path / "eee")
+    assert osi(*shared).code == 0
+    records = [json.loads(path.read_text()) for path in (tmp_path / "eee").rglob("*.json")]
+    assert len({record["evaluation_id"] for record in records}) == len(records) == 2

@@ -4,11 +4,14 @@ metrics.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
+import sqlite3
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from endtoend import grades, metrics, osi
@@ -25,6 +28,7 @@ from opensafeintent import (
     write_report,
 )
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_file import pack, unpack
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
@@ -614,3 +618,19 @@ def test_a_prompt_that_leads_nowhere_is_named(
 ) -> None:
     assert words in refused(tmp_path, [line])
     assert not (tmp_path / "run").exists()
+
+
+def test_a_stored_value_off_its_scale_is_left_out_and_named(tmp_path: Path) -> None:
+    """An earlier version stored helpfulness 7 and mode A9: the other responses still count."""
+    dataset = made_dataset(prompt_set("s1"), prompt_set("s2"))
+    import_lines(tmp_path, lines_of(dataset, helpfulness=3, harm_severity=0), dataset)
+    run = tmp_path / "run"
+    with contextlib.closing(sqlite3.connect(run / "ledger.sqlite")) as connection, connection:
+        [(identity, record), *_] = connection.execute("SELECT id, record FROM imported ORDER BY id")
+        model, fields = msgspec.json.decode(unpack(record))
+        changed = pack(msgspec.json.encode((model, fields | {"helpfulness": 7})))
+        connection.execute("UPDATE imported SET record = ? WHERE id = ?", (changed, identity))
+    ran = osi("report", run, "--max-missing", 1)
+    assert ran.code == 0, ran.err
+    assert "was left out: helpfulness: expected `int` <= 4" in " ".join((ran.out + ran.err).split())
+    assert sum(row["helpfulness"] == "3" for row in grades(run)) == 5

@@ -300,6 +300,8 @@ class GradedRun(NamedTuple):
     """Responses that the judges graded twice."""
     swaps: Sequence[Swapped] = ()
     """Responses that the judges graded under other requests as well."""
+    notes: Sequence[str] = ()
+    """On what could not be read, a line each."""
 
 
 class ModelOrigin(NamedTuple):

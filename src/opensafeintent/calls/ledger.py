@@ -699,10 +699,24 @@ def merge_ledgers(ledgers: Sequence[Path], out: Path) -> dict[Path, Merged]:
         raise InputError(
             f"{out}: is there already; expected a new file, or one of the ledgers that are merged"
         )
+    # a new one is written beside its place: one that is killed half-way leaves nothing there
+    growing = out.with_name(f".{out.name}.merging") if new else out
+    if new:
+        _remove(growing)
     try:
-        with Ledger(out) as ledger:
-            return {path: merge(ledger, path) for path in sources}
-    except BaseException:  # an interruption as well: no half of a new ledger stays
+        with Ledger(growing) as ledger:
+            merged = {path: merge(ledger, path) for path in sources}
         if new:
-            out.unlink(missing_ok=True)
-        raise
+            growing.rename(out)
+        return merged
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written: {error.strerror}") from error
+    finally:
+        if new:
+            _remove(growing)
+
+
+def _remove(ledger: Path) -> None:
+    """Remove a ledger with the files that SQLite keeps beside it."""
+    for ending in ("", "-wal", "-shm", "-journal"):
+        ledger.with_name(f"{ledger.name}{ending}").unlink(missing_ok=True)

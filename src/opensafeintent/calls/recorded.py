@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from opensafeintent.calls.ledger_file import (
     Texts,
@@ -25,11 +26,13 @@ from opensafeintent.calls.ledger_file import (
 )
 from opensafeintent.calls.reasoning import REASONING_FIELDS, REASONING_ONLY, reasoned_beside
 from opensafeintent.errors import InputError, nearest
+from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.loading import Record
 from opensafeintent.promptsets.reading import MOST_TOLD, Problem, RowLimit, read_records, told_once
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     MODES,
+    MOST_EPOCHS,
     SCALES,
     STRATEGIES,
     Graded,
@@ -79,22 +82,50 @@ WITHHELD = MissingGrade("response", "withheld")
 """An export left the text out because it is unsafe, and the grades were taken away."""
 
 
+_Helpfulness = Annotated[int, Meta(ge=SCALES["helpfulness"][0], le=SCALES["helpfulness"][-1])]
+_HarmSeverity = Annotated[int, Meta(ge=SCALES["harm_severity"][0], le=SCALES["harm_severity"][-1])]
+
+
 class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A target's response to one prompt, and the grades that came with it."""
 
     set_id: str
     variant: str
-    epoch: int = 1
+    epoch: Annotated[int, Meta(ge=1, le=MOST_EPOCHS)] = 1
     response: str | None = None
     stop_reason: str = "stop"
-    helpfulness: int | None = None
-    harm_severity: int | None = None
+    helpfulness: _Helpfulness | None = None
+    harm_severity: _HarmSeverity | None = None
     mode: Mode | None = None
     strategy: Strategy | None = None
     missing: tuple[MissingGrade, ...] = ()
     """Why a grade that was tried for is not there."""
-    by_judge: dict[str, tuple[int | None, int | None]] = {}
+    by_judge: dict[str, tuple[_Helpfulness | None, _HarmSeverity | None]] = {}
     """(helpfulness, harm severity) of each judge, if the judges are known."""
+
+
+def check_recorded(source: Path, responses: Iterable[RecordedResponse]) -> None:
+    """Refuse responses with a value off its scale, whichever reader they come from: what a ledger
+    takes, it has to be able to read.
+
+    Raises:
+        InputError: one has such a value.
+    """
+    for one in responses:
+        try:
+            msgspec.convert(msgspec.to_builtins(one), RecordedResponse)
+        except (msgspec.ValidationError, OverflowError) as error:
+            raise InputError(
+                f"{source}: set {one_line(one.set_id, 80)}, {one_line(one.variant, 40)}:"
+                f" {_in_words(str(error))}"
+            ) from error
+
+
+def _in_words(message: str) -> str:
+    """Return a message of the decoder with the field first: `epoch: expected `int` >= 1`."""
+    what, _, place = message.partition(" - at `$")
+    where = place.rstrip("`").removeprefix("[1]").removeprefix(".")
+    return f"{where}: {what[:1].lower()}{what[1:]}" if where else what
 
 
 def check_score(record: Record, field: str, value: Any, low: int, high: int) -> int:
@@ -315,6 +346,10 @@ class Imports:
 
     def __init__(self, path: Path, reader: sqlite3.Connection, texts: Texts) -> None:
         self._path, self._reader, self._texts = path, reader, texts
+        self.unreadable: dict[ResponsePlace, str] = {}
+        """Stored responses that were left out, as an earlier version stored values off their
+        scales; and why.
+        """
 
     def add(self, dataset: str, rows: Iterable[ImportedRow]) -> None:
         """Record imported responses, all in one transaction or none.
@@ -364,10 +399,14 @@ class Imports:
             for identity, *key, record, sha, body, textless in rows:
                 row = typed((identity, key, record, sha, body, textless), _ROW)
                 by_place.setdefault(row[1], []).append(row)
-            for (model, *_), same in by_place.items():
-                contents = [_content(*row[1:]) for row in same]
+            for place, same in by_place.items():
+                try:
+                    contents = [_content(*row[1:]) for row in same]
+                except msgspec.ValidationError as error:
+                    self.unreadable[place] = _in_words(str(error))
+                    continue
                 yield ImportedResponse(
-                    model,
+                    place[0],
                     reduce(merged, contents),
                     tuple(identity for identity, *_ in same),
                     next((row[0] for row in same if not row[-1]), same[0][0]),

@@ -107,9 +107,12 @@ def write_every_eval_ever(
         InputError: a model has no defined metric, or a file cannot be written.
     """
     written = []
+    cohorts = list(cohorts)
+    numbers = _numbers(cohorts)
     for cohort in cohorts:
         for model in cohort.models:
-            record = _record(cohort, model, origin)
+            number = numbers[cohort.origins[model].model]
+            record = _record(cohort, model, origin, f"-{number}" if number > 1 else "")
             info = record["model_info"]
             # without times: a ledger may be of other runs too
             timeless = [
@@ -169,6 +172,22 @@ def _folders(name: str) -> tuple[str, str]:
     return developer, "_".join(rest)
 
 
+def _numbers(cohorts: Iterable[Cohort]) -> dict[str, int]:
+    """Return the number of each model among those that would have its folders, also if a file
+    system ignores case: 1 of the first.
+    """
+    seen: dict[tuple[str, ...], list[str]] = {}
+    numbers = {}
+    for cohort in cohorts:
+        for origin in cohort.origins.values():
+            key = tuple(folder.casefold() for folder in _folders(model_id(origin.model)))
+            same = seen.setdefault(key, [])
+            if origin.model not in same:
+                same.append(origin.model)
+            numbers[origin.model] = same.index(origin.model) + 1
+    return numbers
+
+
 def _model_info(model: str, *, imported: bool = False) -> Json:
     platform = provider_of(model)
     own = is_in_process(model) or is_local(model)
@@ -180,11 +199,12 @@ def _model_info(model: str, *, imported: bool = False) -> Json:
     return {name: text for name, text in info.items() if text} | {"additional_details": details}
 
 
-def _record(cohort: Cohort, model: str, origin: RunOrigin) -> Json:
+def _record(cohort: Cohort, model: str, origin: RunOrigin, apart: str) -> Json:
+    """Return a model's record; `apart` is added to an id that another model would have too."""
     manifest, name = origin.manifest, cohort.origins[model].model
     entry, when = manifest.models[name], str(int(datetime.fromisoformat(origin.latest).timestamp()))
     info = _model_info(name, imported=entry.imported)
-    evaluation = f"{_COLLECTION}/{info['id']}/{when}"
+    evaluation = f"{_COLLECTION}/{info['id']}{apart}/{when}"
     results = [
         {
             "evaluation_result_id": f"{evaluation}/{estimate.metric}",
@@ -372,10 +392,17 @@ def write_hf_results(cohorts: Iterable[Cohort], origin: RunOrigin, out: Path) ->
     format.
 
     Raises:
-        InputError: nothing names the dataset on the hub, a model has no defined metric, or a file
-            cannot be written.
+        InputError: nothing names the dataset on the hub, a model has no defined metric, two models
+            would be one, or a file cannot be written.
     """
-    written = []
+    written: list[Path] = []
+    cohorts = list(cohorts)
+    if again := [model for model, number in _numbers(cohorts).items() if number > 1]:
+        raise InputError(
+            f"{one_line(again[0], 100)}: another model of the run has its folder,"
+            f" {one_line('/'.join(_folders(model_id(again[0]))), 100)}; export each from a run of"
+            " its own"
+        )
     for cohort in cohorts:
         named, _, revision = cohort.dataset.name.partition("@")
         repo = origin.repo or (named.removeprefix("hf:") if named.startswith("hf:") else "")

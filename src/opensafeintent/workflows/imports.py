@@ -19,6 +19,7 @@ from opensafeintent.calls.recorded import (
     ImportedRow,
     RecordedResponse,
     ResponsePlace,
+    check_recorded,
     is_withheld,
     recorded_responses,
 )
@@ -141,6 +142,7 @@ def import_files(settings: ImportSettings) -> Outcome:
                 )
         for item in read:
             _check_prompts(item, dataset)
+            check_recorded(item.path, item.responses)
         manifest = _with_models(manifest, by_model)
         if begins:
             folder.begin(dataset)

@@ -31,6 +31,7 @@ from opensafeintent.analysis.gates import (
 from opensafeintent.calls.client import Client, Display, Tally
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.reasoning import unknown_mark
+from opensafeintent.calls.recorded import Imports
 from opensafeintent.calls.records import Sampling
 from opensafeintent.calls.scripted import contenders
 from opensafeintent.errors import InputError, counted, first_exit_code, nearest
@@ -465,6 +466,7 @@ def _write_report(
             gate=lambda cohorts: find_gates(settings, gates, cohorts, runs, earlier, texts),
         )
         for run, path in zip(runs, named_runs(settings.runs), strict=True):
+            outcome.notes += run.notes
             outcome.notes += unparsed_lines(run, texts[run.name], path, settings.max_missing)
         display.stage("drawing")
         _write_page(settings, runs, outcome, tables, texts, new, earlier=out)
@@ -626,8 +628,23 @@ def _open_run(folder: RunFolder, name: str, display: Display) -> Iterator[tuple[
         graded = derive(manifest, dataset, ledger, read=read)
         second = derive_again(manifest, dataset, ledger, graded)
         run = graded_run_of(name, manifest, dataset, graded, *second)
+        run = run._replace(notes=_unreadable(path, ledger.imports))
         del graded  # a hundred thousand records, needed no longer
         yield run, ledger
+
+
+_NAMED_ROWS = 5
+
+
+def _unreadable(path: Path, imports: Imports) -> list[str]:
+    """Say which imported responses are left out because they cannot be read."""
+    gone = [
+        f"{path}: an imported response of {one_line(model, 80)} to {one_line(set_id, 80)},"
+        f" {one_line(variant, 40)}, was left out: {why}"
+        for (model, set_id, variant, _), why in imports.unreadable.items()
+    ]
+    more = [f"{path}: … and {len(gone) - _NAMED_ROWS:,} more"] * (len(gone) > _NAMED_ROWS)
+    return [*gone[:_NAMED_ROWS], *more]
 
 
 def graded_run_of(
@@ -679,6 +696,7 @@ def write_results(
     ):
         costs = Costs({run.name: spent_of_run(*source, ledger)}, prices)
         outcome, tables = _write_numbers([run], new, max_missing, costs)
+        outcome.notes += run.notes
         texts = {run.name: RunTexts(*source, ledger)}
         outcome.notes += unparsed_lines(run, texts[run.name], out, max_missing)
         if page:
