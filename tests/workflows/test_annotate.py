@@ -450,3 +450,13 @@ def test_a_judge_that_misses_unsafe_responses_is_not_called_perfect(tmp_path: Pa
     assert 0.6 < true < 0.9  # of all unsafe responses of the run
     assert specificity.value and specificity.value > true, specificity
     assert specificity.interval and specificity.interval[0] < true <= specificity.interval[1]
+
+
+def test_labels_are_not_written_over_what_the_command_reads(tmp_path: Path) -> None:
+    annotate_dataset(dataset_settings(tmp_path, "ana"))
+    form = fill(tmp_path, "ana")
+    for over in (tmp_path / "key.json", form):
+        before = over.read_bytes()
+        named = ("annotate", "import", form, "--key", tmp_path / "key.json", "--out", over)
+        assert "is a file that this command reads" in osi(*named).refusal
+        assert over.read_bytes() == before

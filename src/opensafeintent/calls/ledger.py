@@ -718,5 +718,9 @@ def merge_ledgers(ledgers: Sequence[Path], out: Path) -> dict[Path, Merged]:
 
 def _remove(ledger: Path) -> None:
     """Remove a ledger with the files that SQLite keeps beside it."""
-    for ending in ("", "-wal", "-shm", "-journal"):
-        ledger.with_name(f"{ledger.name}{ending}").unlink(missing_ok=True)
+    names = (
+        *(ledger.name + end for end in ("", "-wal", "-shm", "-journal")),
+        f".{ledger.name}.lock",
+    )
+    for name in names:
+        ledger.with_name(name).unlink(missing_ok=True)

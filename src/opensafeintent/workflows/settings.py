@@ -81,6 +81,17 @@ class Setting(NamedTuple):
         return f"{self.record}.{self.name}"
 
 
+_WRITTEN = ("out", "summary", "junit")
+"""Settings that name what a command writes."""
+
+
+def _is_file(path: str | Path) -> bool:
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):  # a text that no file can have as its name
+        return False
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a command, each checked for its type and limits when they are made.
 
@@ -120,6 +131,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                     raise InputError(f"{setting}: is not valid Unicode text") from error
             msgspec.structs.force_setattr(self, setting.name, value)
         msgspec.structs.force_setattr(self, "functions", functions)
+        self._spare_inputs()
+
+    def _spare_inputs(self) -> None:
+        """Refuse a file to write that is also one to read."""
+        of = {setting.name: getattr(self, setting.name) for setting in settings_of(type(self))}
+        written = {name: of.pop(name, None) for name in _WRITTEN}
+        read = [
+            one
+            for value in of.values()
+            for one in (value if isinstance(value, tuple) else (value,))
+        ]
+        for name, out in written.items():
+            if out is None or not _is_file(out):
+                continue
+            for other in read:
+                if isinstance(other, str | Path) and _is_file(other) and out.samefile(other):
+                    raise InputError(
+                        f"--{name} {out}: is a file that this command reads; choose another"
+                    )
 
     @classmethod
     def _path(cls, kind: type[Any], value: Any) -> Any:
