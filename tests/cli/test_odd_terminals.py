@@ -248,3 +248,22 @@ def test_exit_codes_are_the_same_in_the_help_and_in_the_docs() -> None:
     for number, meaning in EXIT_CODES.items():
         assert f"{number} {meaning}" in said
         assert f"| {number} | {meaning} |" in plain
+
+
+def test_no_line_of_a_job_is_a_command_to_its_service(tmp_path: Path) -> None:
+    """A server, or a name, may choose how a line begins."""
+    names = ("::add-mask::a", "::stop-commands::x", "##[error]b", "##vso[task.setvariable]c")
+    for name in names:
+        command = [sys.executable, "-P", "-m", "opensafeintent", "report", name]
+        for service, silent in (({"CI": "true", "GITHUB_ACTIONS": "true"}, True), ({}, False)):
+            done = subprocess.run(
+                command,
+                cwd=tmp_path,
+                env=environment(None) | service,
+                text=True,
+                capture_output=True,
+                check=False,
+            )
+            assert done.returncode == 2
+            said = done.stdout + done.stderr
+            assert ("::" in said or "##[" in said or "##vso[" in said) is not silent

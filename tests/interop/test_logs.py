@@ -412,3 +412,15 @@ def test_a_value_off_its_scale_is_refused_before_anything_is_written(
     assert not (tmp_path / "new").exists()
     assert osi("report", run).code == 0
     assert grades(run) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("digits", [25, 5_000])
+def test_a_number_of_many_digits_is_told_in_one_line(tmp_path: Path, digits: int) -> None:
+    log = log_of(tmp_path, 1, log_format="json")
+    text = log.read_text("utf-8")
+    assert '"helpfulness": ' in text
+    log.write_text(re.sub(r'"helpfulness": \d', f'"helpfulness": {"7" * digits}', text), "utf-8")
+    ran = osi("import", log, "--out", tmp_path / "in")
+    assert ran.code == 2, ran.err
+    assert len(ran.err.splitlines()) <= 3 and not (tmp_path / "in").exists()

@@ -27,6 +27,7 @@ from opensafeintent.report.formats import (
     estimate_columns,
     in_unit,
     interval,
+    markdown_text,
     text,
     to_csv,
     to_latex,
@@ -478,3 +479,22 @@ def test_bounds_are_shown_if_a_grade_is_missing() -> None:
     }
     bounds = "Lowest – highest with any missing grades"
     assert [bounds in found for found in headings.values()] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["@someone", "hi @team/x", "#12", "me/mine#1", "GH-7", "a.b@example.org", "xmpp:me@x.org"],
+)
+def test_a_name_in_markdown_notifies_nobody_and_refers_to_nothing(name: str) -> None:
+    shown = markdown_text(name)
+    assert not re.search(r"@\w|#\d|GH-\d|xmpp:\w", shown)
+    visible = shown.replace("\u2060", "").replace("\\", "")
+    assert visible == name
+    assert markdown_text("python/t@1") == "python/t@1"  # a version of ours is no mention
+
+
+def test_latex_compiles_in_its_default_encoding() -> None:
+    table = Table(
+        name="t", title='a "quoted" title', columns=(Column("a", 'x "y"'),), rows=[("z",)]
+    )
+    assert "textquotedbl" not in to_latex(table)

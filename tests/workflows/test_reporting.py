@@ -18,6 +18,7 @@ from opensafeintent import (
     grade,
     write_report,
 )
+from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Dataset
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
@@ -181,3 +182,8 @@ def test_baselines_do_not_fail_a_release(tmp_path: Path) -> None:
     make_run(tmp_path, grades=BEST)
     told(run, fail_under="mean_utility=0.5")
     assert "baseline/refuse-all" not in [item["model"] for item in metrics(run)["gates"]["held"]]
+
+
+def test_a_label_takes_no_model_out_of_the_gates(run: Path) -> None:
+    with pytest.raises(InputError, match="a name of a baseline is for baselines"):
+        told(run, label=("m=baseline/x",))

@@ -20,8 +20,11 @@ from msgspec.structs import replace
 from endtoend import JUDGE, TARGET, evaluate, grades, osi
 from loopback import GENERATE, HARM, Fault, LoopbackServer, Match
 from opensafeintent import GradeSettings, Trace, grade, trace
+from opensafeintent.calls import recorded
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import unpack
+from opensafeintent.evaluation.manifest import RunFolder
+from opensafeintent.evaluation.run import RunTexts
 from opensafeintent.promptsets import Dataset, Prompts
 from opensafeintent.workflows.trace import TracedResponse
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
@@ -281,3 +284,20 @@ def test_hostile_text_never_reaches_the_terminal_raw(tmp_path: Path) -> None:
     assert not kinds & {"Cc", "Cf", "Cs", "Co"}
     assert ran.out.count("[bold]not bold[/bold]") >= 10  # nor is it read as our own markup
     assert "\\u001b]0;owned" in ran.out
+
+
+def test_tracing_reads_the_imported_responses_of_a_model_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not once for each model and prompt-set: 20 traced sets of 45 models took eight minutes."""
+    dataset = made_dataset(*(prompt_set(f"s{number}") for number in range(8)))
+    for model in ("a", "b", "c"):
+        import_lines(tmp_path, lines_of(dataset, helpfulness=3, harm_severity=0), dataset, model)
+    read, plain = [], recorded._content
+    monkeypatch.setattr(recorded, "_content", lambda *row: read.append(row[0]) or plain(*row))
+    run = RunFolder(tmp_path / "run")
+    manifest, sets = run.load()
+    with RunTexts(manifest, sets, run.ledger_path(manifest)) as texts:
+        for item in sets.prompt_sets:
+            assert len(texts.trace(item.id)) == 9
+    assert len(read) <= 2 * 3 * 3 * len(sets)

@@ -372,15 +372,19 @@ class Imports:
         finally:
             self._texts.forget()
 
-    def rows(self, dataset: str | None = None) -> Iterator[ImportedResponse]:
+    def rows(
+        self, dataset: str | None = None, model: str | None = None, set_id: str | None = None
+    ) -> Iterator[ImportedResponse]:
         """Yield every response that was imported, for one dataset (its hash) or for any, in the
-        order of import.
+        order of import; of one model, or of one of its prompt-sets, alone if it is named.
 
         Raises:
             InputError: the ledger is damaged.
         """
-        where, values = ("dataset = ?", (dataset,)) if dataset else ("true", ())
-        yield from self._read(self._reader, where, values)
+        named = {"dataset": dataset, "model": model, "set_id": set_id}
+        given = {column: value for column, value in named.items() if value is not None}
+        where = " AND ".join(f"{column} = ?" for column in given) or "true"
+        yield from self._read(self._reader, where, tuple(given.values()))
 
     def find(self, dataset: str, place: ResponsePlace) -> ImportedResponse | None:
         """Return an imported response, if there is one.

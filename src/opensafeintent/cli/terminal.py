@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import io
 import os
+import re
 import select
 import sys
 from collections.abc import Iterator
@@ -30,6 +31,13 @@ _NEAREST = {
 }
 """Substitutes for characters beyond ASCII in our own lines and tables, if an encoding lacks them.
 """
+
+
+_COMMAND = re.compile(r"(?<=:)(?=:)|(?<=#)(?=#(?:\[|vso\[))")
+
+
+def _in_job() -> bool:
+    return any(os.environ.get(name) for name in ("CI", "GITHUB_ACTIONS", "TF_BUILD"))
 
 
 class Streams:
@@ -119,6 +127,13 @@ class _Text(io.TextIOWrapper):
 
     close = io.TextIOWrapper.flush
     """A function of the user's that closes it would silence us."""
+
+    def write(self, text: str, /) -> int:
+        """Write a text; in a job of a CI service, so that no line of it is a command to the service
+        (`::add-mask::`, `##[…]`, `##vso[…]`): a server may have chosen how a line begins.
+        """
+        super().write(_COMMAND.sub(" ", text) if _in_job() else text)
+        return len(text)
 
 
 def _safe(stream: TextIO | None, number: int, streams: Streams | None) -> TextIO:

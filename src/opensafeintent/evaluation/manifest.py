@@ -266,6 +266,8 @@ def with_labels(manifests: Sequence[Manifest], labels: Sequence[str]) -> list[Ma
             raise InputError(f"--label {text}: no such model in the run; {nearest(model, names)}")
         if model.startswith("baseline/"):
             raise InputError(f"--label {text}: a baseline keeps its name")
+        if label.startswith("baseline/"):  # gates, averages and findings leave those out
+            raise InputError(f"--label {text}: a name of a baseline is for baselines")
         names[model] = label
     shown = Counter(label or name for name, label in names.items())
     if twice := [name for name, count in shown.items() if count > 1]:

@@ -340,15 +340,29 @@ def imported_rows(ledger: Ledger, dataset: Dataset) -> dict[str, list[ImportedRe
     return dict(by_model)
 
 
-def given_tasks(rows: Iterable[ImportedResponse], dataset: Dataset) -> list[Task]:
-    """Return the imported responses of a model that a judge has to grade: those that did not come
-    with both grades.
-    """
-    rows = list(rows)
-    opens_no_thought = any(
+def opens_none(rows: Iterable[ImportedResponse]) -> bool:
+    """Tell whether one of a model's responses has a thought without its opening mark."""
+    return any(
         row.recorded.response is not None and without_reasoning(row.recorded.response).unopened
         for row in rows
     )
+
+
+def given_tasks(
+    rows: Iterable[ImportedResponse], dataset: Dataset, *, opens_no_thought: bool | None = None
+) -> list[Task]:
+    """Return the imported responses of a model that a judge has to grade: those that did not come
+    with both grades.
+
+    Args:
+        rows: of the model.
+        dataset: its prompt-sets.
+        opens_no_thought: whether one of the model's responses has a thought without its opening
+            mark; None if `rows` are all of them.
+    """
+    rows = list(rows)
+    if opens_no_thought is None:
+        opens_no_thought = opens_none(rows)
     return [
         Task(
             model=row.model,
@@ -576,6 +590,8 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         self._manifest = manifest
         self._dataset = dataset
         self._ours = isinstance(ledger, Path)
+        self._opens_none: dict[str, bool] = {}
+        """By model with imported responses: see `opens_none`."""
         self._ledger = Ledger(ledger, readonly=True) if isinstance(ledger, Path) else ledger
 
     def __exit__(self, *_: object) -> None:
@@ -626,17 +642,15 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         """Yield the rows of imported responses, and the calls of those that a judge had to
         grade.
         """
-        of_model = [
-            row for row in self._ledger.imports.rows(self._dataset.hash) if row.model == model
-        ]
+        imports, dataset = self._ledger.imports, self._dataset.hash
+        if model not in self._opens_none:  # once for each model: it takes all of its responses
+            self._opens_none[model] = opens_none(imports.rows(dataset, model))
+        of_set = list(imports.rows(dataset, model, set_id))
         tasks = {
             (task.variant, task.epoch): task
-            for task in given_tasks(of_model, self._dataset)
-            if task.set_id == set_id
+            for task in given_tasks(of_set, self._dataset, opens_no_thought=self._opens_none[model])
         }
-        for row in of_model:
-            if row.recorded.set_id != set_id:
-                continue
+        for row in of_set:
             yield from (
                 TracedRow(
                     table="imported",

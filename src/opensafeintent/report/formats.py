@@ -439,6 +439,14 @@ def to_csv(table: Table) -> str:
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&!$])|(?<=:)(?=//)|(?<=www)(?=\.)")
 
 
+_REFERENCE = re.compile(
+    r"(?<!\w)@(?=\w)|(?<=[\w.+-])@(?=[\w-]+\.)|#(?=\d)|\bGH-(?=\d)|\b(?:xmpp|mailto):",
+    re.IGNORECASE,
+)
+_JOINER = "\u2060"
+"""Word joiner: has no width, and no line breaks at it."""
+
+
 def to_markdown(table: Table) -> str:
     """Return a GitHub-flavoured Markdown table with its title and notes."""
     content = compact(table)
@@ -463,8 +471,11 @@ def to_markdown(table: Table) -> str:
 
 @lru_cache(maxsize=4096)
 def markdown_text(text: str) -> str:
-    """Escape Markdown's markup, addresses included."""
-    return _MARKDOWN.sub(lambda found: "\\" + found.group(), text)
+    """Escape Markdown's markup, addresses included. Mentions, references to issues and bare
+    addresses, which hosts turn into links and which notify people, get an invisible character.
+    """
+    apart = _REFERENCE.sub(lambda found: found.group() + _JOINER, text)
+    return _MARKDOWN.sub(lambda found: "\\" + found.group(), apart)
 
 
 # LaTeX
@@ -484,7 +495,7 @@ _LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
+    '"': r"{\char34}",
     "[": "{[}",
     "]": "{]}",
     "–": "--",
