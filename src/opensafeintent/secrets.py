@@ -90,25 +90,32 @@ class Secrets:
         ]
         if not layers or not any(begun.search(body) for begun in self._begun):
             return spans
-        plain = bytearray()
+        deeper = self._spans(self._escape.sub(_in_place, body), layers - 1)
+        if not deeper:  # of nearly every reply: where the escapes were is not asked then
+            return spans
         ends, sources = array("Q", [0]), array("Q", [0])  # of each escape: there, and in the body
         for escape in self._escape.finditer(body):
-            plain += body[sources[-1] : escape.start()] + _unescaped(escape[0].decode())
-            ends.append(len(plain))
+            before = escape.start() - sources[-1]
+            ends.append(ends[-1] + before + len(_unescaped(escape[0])))
             sources.append(escape.end())
 
         def source(place: int) -> int:
             before = bisect_right(ends, place) - 1
             return sources[before] + place - ends[before]
 
-        deeper = self._spans(bytes(plain + body[sources[-1] :]), layers - 1)
         return spans + [(source(start), source(stop)) for start, stop in deeper]
 
 
 _secrets_of = lru_cache(maxsize=4)(Secrets)
 
 
-def _unescaped(escape: str) -> bytes:
+def _in_place(escape: re.Match[bytes]) -> bytes:
+    return _unescaped(escape[0])
+
+
+@lru_cache(maxsize=4096)
+def _unescaped(written: bytes) -> bytes:
+    escape = written.decode()
     if escape[0] == "%":
         return bytes.fromhex(escape[1:])
     if escape[0] == "&":

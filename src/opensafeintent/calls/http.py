@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 ATTEMPT_SECONDS = 600.0
 """Deadline of one attempt; a long chain of reasoning takes minutes."""
 
+_LONG_REPLY = 1 << 20
+"""Bytes of a reply beyond which secrets are looked for in a thread of its own."""
 _ASTRIDE = 2**16
 LONGEST_REPLY = 64 * 2**20
 """Bytes; a server that sends more is cut off."""
@@ -246,9 +248,11 @@ class ChatModel:
                     seconds = time.monotonic() - started
                     return Failure(kind="malformed", error=line, seconds=seconds), None
                 # no more of an error is kept or searched: a key may lie across the cut
-                reply = self._secrets.scrub_bytes(
-                    reply if answered else reply[: LONGEST_ERROR + _ASTRIDE]
-                )
+                whole = reply if answered else reply[: LONGEST_ERROR + _ASTRIDE]
+                scrub = self._secrets.scrub_bytes
+                # a long one beside the others: it can take seconds
+                long = len(whole) > _LONG_REPLY
+                reply = await asyncio.to_thread(scrub, whole) if long else scrub(whole)
                 if self._http.came_before(reply, hash(body)):
                     raise ClientError("an earlier reply came again; the connection was closed")
         except ClientConnectorCertificateError as error:
