@@ -252,7 +252,10 @@ def _show_heading(console: Console, cohort: Cohort) -> None:
 
 def _show_cohort(console: Console, cohort: Cohort) -> None:
     _show_heading(console, cohort)
-    print_table(console, headline_table(cohort))
+    headlines = headline_table(cohort)
+    print_table(console, headlines)
+    if any(column.heading == "Any grades" for _, column in headlines.shown):
+        console.print(plain(headlines.notes[-1]), style="dim")
     if cohort.demonstration:
         console.print(
             plain(

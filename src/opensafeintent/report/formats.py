@@ -386,7 +386,11 @@ def share_of(count: int, n: int) -> str:
 def _between(text: Callable[[Cell], str], low: Cell, high: Cell) -> str:
     if low is None or high is None:
         return DASH
-    return text(low) if text(low) == text(high) else f"{text(low)}–{text(high)}"
+    first, last = text(low), text(high)
+    if first == last:
+        return first
+    first = first.removesuffix(" %") if last.endswith(" %") else first  # the unit once
+    return f"{first}{' to ' if '−' in first + last else '–'}{last}"
 
 
 def _plain(value: Cell) -> str:
