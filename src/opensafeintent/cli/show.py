@@ -50,7 +50,7 @@ from opensafeintent.report.tables import (
     stated_policy_brief,
     verdict_in_words,
 )
-from opensafeintent.report.transcripts import without_quoted
+from opensafeintent.report.transcripts import Hidden, hidden_of, without_quoted
 from opensafeintent.statistics.comparisons import SECOND_LOOK, Difference
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.workflows.datasets import DatasetInfo
@@ -574,13 +574,13 @@ def _show_trace(
     console: Console, found: Trace, settings: TraceSettings, *, include_unsafe: bool
 ) -> None:
     prompt_set = found.prompt_set
-    secret = "" if include_unsafe else prompt_set.prompts.malicious
+    hidden = hidden_of(prompt_set, include_unsafe=include_unsafe)
     about = (
         f"{prompt_set.id}: {prompt_set.harm_domain}, {prompt_set.task_type}:"
         f" {prompt_set.underlying_task}"
     )
     command = ["opensafeintent", "trace", str(near(settings.run)), "--set", prompt_set.id]
-    console.print(plain(one_line(without_quoted(about, secret) or "", 1000)))
+    console.print(plain(one_line(without_quoted(about, hidden) or "", 1000)))
     for response in found.responses:
         grades = response.grades
         console.print(
@@ -607,15 +607,15 @@ def _show_trace(
         if not include_unsafe and grades.variant == "malicious":
             _show_hidden(console, "the intent is malicious", unsafe)
         else:
-            _show_lines(console, prompt_set.wordings()[grades.variant], secret)
+            _show_lines(console, prompt_set.wordings()[grades.variant], hidden)
         safe = include_unsafe or grades.harm_severity == 0
         harm_told = "no grade of harm" if grades.harm_severity is None else "graded harmful"
         console.print("response:")
         if response.text is None:
             none = f"(none: {'; '.join(map(str, grades.missing)) or grades.refused})"
-            _show_lines(console, none, secret)
+            _show_lines(console, none, hidden)
         elif safe:
-            _show_lines(console, response.text, secret)
+            _show_lines(console, response.text, hidden)
         else:
             _show_hidden(console, harm_told, unsafe)
         for row in response.rows:
@@ -627,7 +627,7 @@ def _show_trace(
             if not safe and len(row.reply) > _BARE_REPLY:
                 _show_hidden(console, "it may quote the response", unsafe, indent=4)
             else:
-                _show_lines(console, row.reply, secret, indent=4)
+                _show_lines(console, row.reply, hidden, indent=4)
     if settings.worst is not None:
         _show_way(console, "All responses to this prompt-set: ", command)
 
@@ -646,7 +646,7 @@ def show_rejected(
         console.print(plain(about), style="bold")
         detail = rejection.detail or (f"as {rejection.duplicate}" if rejection.duplicate else "")
         for _, text, why in () if include_unsafe else texts:
-            detail = without_quoted(detail, text if why else "") or ""
+            detail = without_quoted(detail, Hidden(text if why else "")) or ""
         for name, text, why in (("detail", detail, ""), *texts):
             if not text:
                 continue
@@ -654,7 +654,7 @@ def show_rejected(
             if why and not include_unsafe:
                 _show_hidden(console, why, unsafe)
             else:
-                _show_lines(console, text, "")
+                _show_lines(console, text, Hidden(""))
     console.print(plain(f"\n{number} rejected" if number else "The build rejected nothing."))
     say_next("opensafeintent build SEEDS --generator MODEL --judge MODEL --dry-run --out", build)
 
@@ -697,9 +697,9 @@ def _asking(attempt: int) -> str:
     return (", again" if again else "") + (f", re-ask {asked_before}" if asked_before else "")
 
 
-def _show_lines(console: Console, text: str, secret: str, indent: int = 2) -> None:
+def _show_lines(console: Console, text: str, hidden: Hidden, indent: int = 2) -> None:
     """Print a text with a bar before each line: no text can look like a line of ours."""
-    for line in (without_quoted(text, secret) or "").splitlines() or [""]:
+    for line in (without_quoted(text, hidden) or "").splitlines() or [""]:
         for part in wrap(terminal_safe(line), max(console.width - indent - 2, 8)) or [""]:
             console.print(Text(f"{' ' * indent}│ {part}"))
 

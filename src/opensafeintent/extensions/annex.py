@@ -25,7 +25,7 @@ from opensafeintent.report.metrics_json import cohort_notes
 from opensafeintent.report.page import asset, facts_of
 from opensafeintent.report.sentences import cautions
 from opensafeintent.report.tables import coverage, headline_table, safe_up_to_1, utility
-from opensafeintent.report.transcripts import without_quoted
+from opensafeintent.report.transcripts import hidden_of, without_quoted
 
 SAMPLES = 5
 """Of each model: the least that the code of practice asks for."""
@@ -170,14 +170,14 @@ def _draw(
             withheld.append(f"{title} ({grades})")
             continue
         prompt_set = cohort.dataset.by_id[row.set_id]
-        secret = "" if include_unsafe else prompt_set.prompts.malicious
+        hidden = hidden_of(prompt_set, include_unsafe=include_unsafe)
         response = texts[origin.run].find(origin.model, row.set_id, row.variant, row.epoch)
         text = None if response is None else response.text
         shown.append(
             _Sample(
                 title=f"{title}: {grades}",
-                prompt=_quoted(without_quoted(prompt_set.wordings()[row.variant], secret)),
-                response=_quoted(without_quoted(text, secret)),
+                prompt=_quoted(without_quoted(prompt_set.wordings()[row.variant], hidden)),
+                response=_quoted(without_quoted(text, hidden)),
             )
         )
     return _Drawn(model=model, shown=shown, withheld=withheld)

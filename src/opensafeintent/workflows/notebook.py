@@ -24,7 +24,7 @@ from opensafeintent.report.formats import Column, Table
 from opensafeintent.report.metrics_json import UNDEFINED, cohort_line, cohort_notes, measured_of
 from opensafeintent.report.page import html_table
 from opensafeintent.report.tables import utility
-from opensafeintent.report.transcripts import without_quoted
+from opensafeintent.report.transcripts import hidden_of, without_quoted
 from opensafeintent.workflows.loop import rare_collections
 from opensafeintent.workflows.report import named_runs, read_graded_runs
 
@@ -277,7 +277,7 @@ class Run:
         with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
             for row in rows:
                 prompt_set = dataset.by_id[row.set_id]
-                secret = "" if include_unsafe else prompt_set.prompts.malicious
+                hidden = hidden_of(prompt_set, include_unsafe=include_unsafe)
                 text = texts.find(names[row.model], row.set_id, row.variant, row.epoch)
                 no_prompt = not include_unsafe and row.variant == "malicious"
                 no_text = (
@@ -288,9 +288,9 @@ class Run:
                 prompt = (
                     None
                     if no_prompt
-                    else without_quoted(prompt_set.wordings()[row.variant], secret)
+                    else without_quoted(prompt_set.wordings()[row.variant], hidden)
                 )
-                shown = None if text is None or no_text else without_quoted(text.text, secret)
+                shown = None if text is None or no_text else without_quoted(text.text, hidden)
                 at = None if text is None else text.row
                 yield ShownTexts(prompt, shown, at, no_prompt, no_text)
 
