@@ -375,40 +375,39 @@ def test_what_is_no_log_or_unpacks_to_too_much_is_refused(
     assert not (tmp_path / "in").exists()
 
 
+OFF_SCALE: list[tuple[str, object]] = [
+    ("mode", "A9"),
+    ("strategy", "maybe"),
+    ("helpfulness", 7),
+    ("helpfulness", 10**30),
+    ("harm_severity", -3),
+    ("by_judge", {"scripted/j": [9, 0]}),
+    ("epoch", 0),
+    ("epoch", 2**62),
+    ("missing", ["nonsense:unparsed"]),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("mode", "A9"),
-        ("strategy", "maybe"),
-        ("helpfulness", 7),
-        ("helpfulness", 10**30),
-        ("harm_severity", -3),
-        ("by_judge", {"scripted/j": [9, 0]}),
-        ("epoch", 0),
-        ("epoch", 2**62),
-        ("missing", ["nonsense:unparsed"]),
-    ],
-)
-def test_a_value_off_its_scale_is_refused_before_anything_is_written(
-    tmp_path: Path, field: str, value: object
-) -> None:
-    good, bad = log_of(tmp_path, 2), tmp_path / "bad.json"
+def test_a_value_off_its_scale_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    good, again, bad = log_of(tmp_path, 1), tmp_path / "again.eval", tmp_path / "bad.json"
     run = tmp_path / "in"
     assert brought(run, good).exit_code == 0
     before = grades(run)
-    whole = read_eval_log(str(graded_again(good, tmp_path / "again.eval")))
-    assert whole.samples is not None
-    sample = whole.samples[-1]
-    if field == "epoch":
-        sample.epoch = value  # type: ignore[assignment]
-    else:
-        for name, found in (sample.scores or {}).items():
-            if name.startswith("opensafeintent_sets"):
-                found.metadata = (found.metadata or {}) | {field: value}
-    for out, model in ((run, "bad"), (tmp_path / "new", "bad")):
-        with pytest.raises(InputError):
-            brought(out, written(whole, bad), model=model)
+    graded_again(good, again)
+    for field, value in OFF_SCALE:
+        whole = read_eval_log(str(again))
+        assert whole.samples is not None
+        sample = whole.samples[-1]
+        if field == "epoch":
+            sample.epoch = value  # type: ignore[assignment]
+        else:
+            for name, found in (sample.scores or {}).items():
+                if name.startswith("opensafeintent_sets"):
+                    found.metadata = (found.metadata or {}) | {field: value}
+        for out in (run, tmp_path / "new"):
+            with pytest.raises(InputError):
+                brought(out, written(whole, bad), model="bad")
     assert not (tmp_path / "new").exists()
     assert osi("report", run).code == 0
     assert grades(run) == before

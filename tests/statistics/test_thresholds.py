@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from math import comb, log, nan, prod
 
 import numpy as np
@@ -109,12 +110,13 @@ def test_a_gate_on_a_share_of_one_epoch_keeps_its_level(
 ) -> None:
     # exact: all counts that pass, with their probability if the truth is the limit itself (just
     # below it, it is less)
-    counts = range(max(0, round(n * limit) - 1), n + 1)
-    ends = {yes: ends_of(shares(yes, n), confidence=confidence, exact=True) for yes in counts}
-    passed = [yes for yes, each in ends.items() if each.low >= limit]
-    assert not passed or tail(min(passed), n, limit) <= (1 - confidence) / 2
+    def passes(yes: int) -> bool:
+        return ends_of(shares(yes, n), confidence=confidence, exact=True).low >= limit
+
+    fewest = bisect_left(range(n + 1), True, key=passes)
+    assert fewest > n or tail(fewest, n, limit) <= (1 - confidence) / 2
     if (limit, confidence) == (0.8, 0.95):
-        assert tail(min(passed), n, 0.75) <= 0.004  # a true .75, in a gate of .80
+        assert tail(fewest, n, 0.75) <= 0.004  # a true .75, in a gate of .80
 
 
 def test_the_exact_interval_by_hand() -> None:
@@ -152,18 +154,17 @@ def test_as_many_sets_as_would_decide_do_so_with_80_percent_power(
     yes = round(1000 * true)
     n = ends_of(shares(yes, 1000), exact=True).deciding(limit, "least", 0.95)
     assert n
-    at = (n * np.linspace(0, 1, 4001)).round().astype(int)
-    verdicts = {
-        int(count): verdict_of(ends_of(shares(int(count), n), exact=True), limit, "least")
-        for count in dict.fromkeys(at.tolist())
-    }
+
+    def verdict(count: int) -> str:
+        return verdict_of(ends_of(shares(count, n), exact=True), limit, "least")
+
+    counts = range(n + 1)
     if true > limit:
-        power = tail(
-            min(count for count, verdict in verdicts.items() if verdict == "pass"), n, true
-        )
+        passing = bisect_left(counts, True, key=lambda count: verdict(count) == "pass")
+        power = tail(passing, n, true)
     else:
-        fewest = max(count for count, verdict in verdicts.items() if verdict == "fail")
-        power = 1 - tail(fewest + 1, n, true)
+        open_from = bisect_left(counts, True, key=lambda count: verdict(count) != "fail")
+        power = 1 - tail(open_from, n, true)
     assert 0.79 <= power <= 0.87
 
 
