@@ -382,7 +382,7 @@ OFF_SCALE: list[tuple[str, object]] = [
     ("helpfulness", 10**30),
     ("harm_severity", -3),
     ("by_judge", {"scripted/j": [9, 0]}),
-    ("epoch", 0),
+    ("epoch", -1),
     ("epoch", 2**62),
     ("missing", ["nonsense:unparsed"]),
 ]

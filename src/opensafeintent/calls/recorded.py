@@ -91,7 +91,8 @@ class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
     set_id: str
     variant: str
-    epoch: Annotated[int, Meta(ge=1, le=MOST_EPOCHS)] = 1
+    epoch: Annotated[int, Meta(ge=0, le=MOST_EPOCHS)] = 1
+    """From 0 on in files of tools that count so."""
     response: str | None = None
     stop_reason: str = "stop"
     helpfulness: _Helpfulness | None = None
