@@ -189,9 +189,7 @@ class MetricEstimates:
         worst = self._worst_cases()
         return {
             (self._names[index], metric): MetricEstimate.of(
-                _without_interval(estimates[index])
-                if METRICS[metric].conditional and estimates[index].n < FEWEST_IN_STRATUM
-                else estimates[index],
+                _from(FEWEST_IN_STRATUM if METRICS[metric].conditional else 0, estimates[index]),
                 self._names[index],
                 metric,
                 bounds=(
@@ -217,9 +215,7 @@ class MetricEstimates:
         """
         return {
             (self._names[index], metric, stratum): MetricEstimate.of(
-                estimate[index]
-                if estimate[index].n >= FEWEST_IN_STRATUM
-                else _without_interval(estimate[index]),
+                _from(FEWEST_IN_STRATUM, estimate[index]),
                 self._names[index],
                 metric,
                 stratum=stratum,
@@ -262,9 +258,7 @@ class MetricEstimates:
             for metric in METRICS:
                 every = [self.strata[model, metric, domain] for domain in domains]
                 parts = [part for part in every if part.n]
-                mean = mean_over(parts)
-                if any(part.n < FEWEST_IN_DOMAIN for part in parts):
-                    mean = _without_interval(mean)
+                mean = mean_over([_from(FEWEST_IN_DOMAIN, part) for part in parts])
                 macros[model, metric] = MetricEstimate.of(mean, model, metric)
         return macros
 
@@ -361,15 +355,15 @@ class MetricEstimates:
         ends = zip(keys, least.low.tolist(), greatest.high.tolist(), strict=True)
         return {
             (index, metric): (
-                rounded(min(low, known.low if known.low is not None else low)),
-                rounded(max(high, known.high if known.high is not None else high)),
+                rounded(min((low, *known[:1]))),
+                rounded(max((high, *known[1:]))),
             )
             for (index, metric), low, high in ends
-            if not isnan(low + high) and self._moves(metric, index)
-            for known in (self.by_metric[metric][index],)
+            if not isnan(low + high) and self.moves(metric, index)
+            for known in (self.by_metric[metric][index].interval or (),)
         }
 
-    def _moves(self, metric: str, index: int) -> bool:
+    def moves(self, metric: str, index: int) -> bool:
         """Tell whether missing grades can move a number."""
         known = (part.values[index] for part in self.ratios[metric])
         return not all(
@@ -423,8 +417,9 @@ def estimates_of(
     return {metric: records[at * models : (at + 1) * models] for at, metric in enumerate(ratios)}
 
 
-def _without_interval(found: Estimate) -> Estimate:
-    return Estimate(value=found.value, n=found.n)
+def _from(fewest: int, found: Estimate) -> Estimate:
+    """Return an estimate without its interval if it has fewer prompt-sets."""
+    return found if found.n >= fewest else Estimate(value=found.value, n=found.n)
 
 
 def _estimates_of_means(means: Sequence[Averaged], metrics: Sequence[str]) -> list[Estimate]:

@@ -367,11 +367,6 @@ class _Graded(NamedTuple):
     least: Parts
     greatest: Parts
 
-    @property
-    def whole(self) -> bool:
-        """Whether no missing grade can move the number."""
-        return all(np.allclose(self.known, other) for other in (self.least, self.greatest))
-
 
 class _Metrics:
     """The metrics of every model of a cohort, as gates compare them with limits."""
@@ -392,7 +387,7 @@ class _Metrics:
         it makes the metric least, and greatest.
         """
         graded, metric = self.graded(gate.metric, place), METRICS[gate.metric]
-        taken = graded[:1] if graded.whole else graded
+        taken = graded if self.cohort.estimates.moves(gate.metric, place) else graded[:1]
         exact = gate.is_exact(self._epochs)
         return [
             bounds_of(parts, span=metric.span, confidence=confidence, exact=exact)
@@ -424,14 +419,13 @@ class _Metrics:
             return [bounds_of_pair(alone, together, at, width) for at in range(len(pairs))]
 
         known, *extremes = (change(new, old) for new, old in ((0, 0), (1, 2), (2, 1)))
-        for at, (new, old) in enumerate(zip(later, earlier, strict=True)):
+        for at, places in enumerate(pairs):
             bounds = [known[at]]
-            if not (new.whole and old.whole):
+            if any(self.cohort.estimates.moves(gate.metric, place) for place in places):
                 bounds += [extreme[at] for extreme in extremes]
-            change_of = bounds[0]
             if not metric.less_is_better:
                 bounds = [bounds[0].negative, *(each.negative for each in reversed(bounds[1:]))]
-            yield bounds, change_of
+            yield bounds, known[at]
 
 
 def _result(

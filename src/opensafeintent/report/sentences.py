@@ -540,7 +540,7 @@ def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
         withheld = coverage[worst].withheld
         core = bool(coverage[worst].missing_core)
         safety = cohort.estimates.overall[worst, "triplet_safety"]
-        shown = [percent(value) for value in (*(safety.bounds or ()), *[safety.value or 0.0])]
+        shown = {percent(value) for value in (*(safety.bounds or ()), safety.value or 0.0)}
         yield _say(
             "missing",
             "warning" if withheld or coverage[worst].missing_beyond(max_missing) else "caution",
@@ -550,7 +550,7 @@ def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
             lacking=len(lacking),
             kind="core" if core else "paraphrase",
             share=coverage[worst].missing_core if core else coverage[worst].missing_paraphrase,
-            bounds=core and len(set(shown)) > 1 and safety.bounds,
+            bounds=core and len(shown) > 1 and safety.bounds,
             ends=coverage[worst].missing_core >= _MISSING_SHARE and safety.worst_case,
             outside=_is_outside(safety),
             cause=_cause(cohort.rows[worst]),

@@ -597,12 +597,8 @@ def without_unlike(table: Table, cohort: Cohort) -> Table:
     if table.name != "comparisons":
         return table
     at = {column.name: index for index, column in enumerate(table.columns)}
-    safety = {
-        model: one.value or 0.0
-        for model, one in zip(
-            cohort.models, cohort.estimates.by_metric["dual_use_safety"], strict=True
-        )
-    }
+    overall = cohort.estimates.overall
+    safety = {model: overall[model, "dual_use_safety"].value or 0.0 for model in cohort.models}
     rows = [
         row
         for row, cells in zip(table.rows, table.cells, strict=True)
