@@ -204,7 +204,9 @@ def test_results_with_failures_are_rebuilt_byte_for_byte_and_end_as_before(lab: 
     models = [f"openai-api/loop/{name}" for name in ("zebra", "ant", "mole")]  # their order stays
     assert lab.evaluate(models=models).code == 1
     before = derived(lab.run)
-    assert len(before) > 5 and coverage(lab.run, models[0])["missing"]["core"]
+    # which models the faults meet depends on the order in which calls arrive
+    assert len(before) > 5
+    assert any(coverage(lab.run, model)["missing"]["core"] for model in models)
     for path in before:
         path.unlink()
     assert osi("report", lab.run).code == 1
