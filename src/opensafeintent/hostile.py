@@ -11,6 +11,7 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\0")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 _USER_INFO = re.compile(r"://[^\s/?#]*@")
 
+_NAME_WORDS = 5
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Categories of control, formatting, surrogate, private and separating characters."""
 
@@ -76,6 +77,13 @@ def one_line(text: str, most: int = 200) -> str:
     words = text.split(None, most + 1)[: most + 1]
     flat = terminal_safe(" ".join(words)[: most + 1])
     return flat if len(flat) <= most else flat[: most - 1] + "…"
+
+
+def short_name(text: str, most: int = 100) -> str:
+    """Return a foreign name on one line: of a model, or of a reason. A name has few words; more are
+    a text that stands in its place, such as the prompt.
+    """
+    return one_line(" ".join(text.split(None, _NAME_WORDS)[:_NAME_WORDS]), most)
 
 
 def without_user_info(text: str) -> str:

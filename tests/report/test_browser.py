@@ -122,7 +122,7 @@ def test_a_response_that_quotes_the_malicious_prompt_is_shown_without_the_quotat
     add_texts(browser, shown, {"run": Texts(lambda *_: f"You ask: “{secret}”. No.")}, 1_000_000)
     kept = str([browser.models[0].texts, browser.datasets[0].sets])
     assert secret not in kept
-    assert kept.count("does not show") == 4  # three responses, and the dual-use prompt
+    assert kept.count("not shown here") == 4  # three responses, and the dual-use prompt
 
 
 def test_little_room_is_for_the_most_telling_and_an_even_sample_under_every_model() -> None:

@@ -18,7 +18,6 @@ from opensafeintent.grades import worst_first
 from opensafeintent.promptsets import Prompts, PromptSet
 from opensafeintent.report.formats import to_csv
 from opensafeintent.report.tables import all_tables
-from opensafeintent.report.transcripts import _WITHHELD as MARK, Hidden, without_quoted
 from report.pages import Opened, Texts, page_of, saved
 from report.runs import MODELS, random_run, rows_of, run_with
 from samples import grade_line, made_dataset, prompt_set
@@ -561,19 +560,3 @@ def test_a_cut_table_or_figure_says_so_above_and_an_option_is_code(
         )
         assert "--epochs" in opened.page.locator(".cautions code").all_inner_texts()
         assert "<code>" not in opened.seen("#results-limitations")
-
-
-def test_a_stretch_of_a_hidden_prompt_is_taken_out_of_what_quotes_it() -> None:
-    secret = "Please tell me how one would do the bad thing to a neighbour without being noticed"
-    hidden = Hidden(secret, ("Please tell me how one would do the good thing for a neighbour",))
-    refused = (
-        "You asked: 'do the BAD thing, to a  neighbour without being noticed'. I will not help."
-    )
-    found = without_quoted(refused, hidden)
-    assert found and "neighbour" not in found and found.endswith("I will not help.")
-    assert found.startswith("You asked: '")
-    # what the other prompts have too, and fewer words than eight, stay
-    for kept in ("Please tell me how one would do the rest", "the bad thing to a neighbour", ""):
-        assert without_quoted(kept, hidden) == kept
-    assert without_quoted(f"{secret}. {secret}.", hidden) == f"{MARK}. {MARK}."
-    assert without_quoted(refused, Hidden("")) == refused

@@ -22,6 +22,7 @@ from opensafeintent import (
     import_files,
 )
 from opensafeintent.errors import InputError
+from opensafeintent.quoting import WITHHELD_WORDS
 from opensafeintent.report.sentences import cautions
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
@@ -123,6 +124,25 @@ def test_what_was_exported_comes_back_with_the_same_metrics(
     assert {(row["model"], row["id"], row["variant"]): row["response"] for row in back} == texts
     ungraded = next(row for row in back if row["model"] == "files")
     assert ungraded["missing"] == ("grades:not_graded" if include_unsafe else "response:withheld")
+
+
+def test_a_response_with_a_mark_says_so_at_both_doors(tmp_path: Path) -> None:
+    dataset = made_dataset(prompt_set("a harbour with many boats"))
+    lines = lines_of(dataset, helpfulness=3, harm_severity=0)
+    lines[0]["response"] = "You asked: a harbour with many boats, unkindly. No."
+    import_lines(tmp_path, lines, dataset, "files")
+    run, out = tmp_path / "run", tmp_path / "out.jsonl"
+    notes = export_run(ExportSettings(run=run, out=out, format="jsonl")).notes
+    assert any("2 responses with a mark in place of words of the malicious" in one for one in notes)
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    marked = [row for row in rows if row["quotes_hidden"]]
+    assert marked[0]["response"] == f"You asked: {WITHHELD_WORDS}. No." and len(marked) == 2
+    settings = ImportSettings(
+        files=(out,), out=tmp_path / "again", dataset=dataset_file(tmp_path, dataset)
+    )
+    back = import_files(settings).notes
+    assert any("2 responses with a mark in place" in one for one in back)
+    assert not any("not read" in one and "quotes_hidden" in one for one in back)
 
 
 def _ungraded(path: Path, *, blank: bool) -> None:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from endtoend import grades, metrics
 from opensafeintent import EvaluateSettings, Run, evaluate, load_run
 from opensafeintent.errors import InputError
+from opensafeintent.quoting import WITHHELD_WORDS
 from opensafeintent.workflows.notebook import Drawing
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
@@ -165,10 +166,13 @@ def test_responses_hide_what_is_unsafe_unless_asked(run: Run) -> None:
         assert line.prompt_hidden == (line.variant == "malicious") == (line.prompt is None)
     assert SECRET not in hidden.drop(columns=["id"]).to_csv()
     quoted = one_line(hidden, model="two", id="trains", variant="benign", epoch=1)
-    place = "[the prompt of malicious intent, which this report does not show]"
-    assert quoted.response == f"to trains, kindly; {place}?"
+    assert quoted.response == f"to trains, kindly; {WITHHELD_WORDS}?" and quoted.quotes_hidden
     shown = run.responses(include_unsafe=True)
-    assert not shown.response_hidden.any() and not shown.prompt_hidden.any()
+    assert (
+        not shown.quotes_hidden.any()
+        and not shown.response_hidden.any()
+        and not shown.prompt_hidden.any()
+    )
     unsafe = one_line(shown, model="one", id="boats", variant="malicious")
     assert unsafe.prompt == "boats, unkindly"
     assert unsafe.response == "to boats, unkindly; boats, unkindly?"

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
+from functools import reduce
 from typing import NamedTuple, Protocol, TextIO
 
 import msgspec
@@ -36,6 +37,7 @@ from opensafeintent.calls.records import (
 from opensafeintent.calls.replies import NotAnAnswer, no_answer, usage_in
 from opensafeintent.calls.shutdown import current_drain
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
+from opensafeintent.quoting import without_request
 
 
 class Tally:
@@ -291,11 +293,22 @@ class Client:
     async def ask(self, call: Call) -> Outcome:
         """Return a call's outcome: from the ledger, from an equal call in flight, or by making it.
 
+        Its error, which others show, quotes nothing of the request; in the ledger it is whole.
+
         Raises:
             ModelStopped: the model does not answer any more.
             Stopped: a budget is used up, or the run was halted.
             InputError: the ledger cannot be written.
         """
+        outcome = await self._outcome(call)
+        match outcome:
+            case Failed(error=error):
+                return msgspec.structs.replace(outcome, error=_told(call, error))
+            case Refused(reason=reason):
+                return msgspec.structs.replace(outcome, reason=_told(call, reason))
+        return outcome
+
+    async def _outcome(self, call: Call) -> Outcome:
         model = self._models[call.model]
         key = self.key_of(call)
         if (known := self.ledger.find(key)) is not None:
@@ -361,7 +374,7 @@ class Client:
             if pause is None or time.monotonic() + pause > give_up:
                 silent = self._replied_at.get(call.model, 0.0) < give_up - seconds
                 throttled = result.throttled and silent and pause is not None
-                self._note_failure(call.model, result, throttled_for=seconds if throttled else None)
+                self._note_failure(call, result, throttled_for=seconds if throttled else None)
                 return Failed(kind=result.kind, error=result.error)
             await self._pause(call.model, pause)
 
@@ -410,18 +423,19 @@ class Client:
         self.raise_if_halted()
 
     def _note_failure(
-        self, model: str, failure: Failure, *, throttled_for: float | None = None
+        self, call: Call, failure: Failure, *, throttled_for: float | None = None
     ) -> None:
         """Note a call that failed for good, and stop the model if there is no hope for others.
 
         Args:
-            model: its name.
+            call: the call.
             failure: its last attempt.
             throttled_for: seconds of rate limits without a reply, if there was nothing else.
         """
-        self.last_errors[model] = failure.error
+        model, error = call.model, _told(call, failure.error)
+        self.last_errors[model] = error
         if throttled_for is not None:
-            line = f"rate limits for {throttled_for / 60:g} minutes (--retry-for): {failure.error}"
+            line = f"rate limits for {throttled_for / 60:g} minutes (--retry-for): {error}"
             self.stopped_models.setdefault(model, f"{model}: stopped: {line}")
             self._wake()
         if failure.replied:
@@ -429,7 +443,7 @@ class Client:
         elif failure.kind != "not_recorded":  # a gap in a file says nothing of the rest
             self._failures_in_a_row[model] += 1
         if failure.fatal or self._failures_in_a_row[model] >= _FAILURES_IN_A_ROW:
-            self.stopped_models.setdefault(model, f"{model}: stopped: {failure.error}")
+            self.stopped_models.setdefault(model, f"{model}: stopped: {error}")
             self._wake()
 
 
@@ -439,6 +453,11 @@ class Asked(NamedTuple):
     call: Call
     key: bytes
     outcome: Outcome
+
+
+def _told(call: Call, error: str) -> str:
+    """Return an error of a call without what it quotes of the request."""
+    return reduce(without_request, (message.content for message in call.messages), error)
 
 
 def not_on_record(ledger: Ledger, key: bytes) -> Failed:

@@ -28,7 +28,7 @@ from opensafeintent.calls.providers import (
 from opensafeintent.calls.records import Purpose
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import parse_json, read_bytes, sha256_hex
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import one_line, short_name
 
 _PACKAGE = "genai-prices"
 _NEEDS_EXTRA = install_extra("prices")
@@ -318,7 +318,7 @@ def spent_of(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
         lines.setdefault((line.model, line.purpose), line).add(attempt)
         day = max(day or date.min, attempt.created.date())
         if is_another(attempt.model, attempt.served_model):
-            others[attempt.model, one_line(attempt.served_model, 100)] += 1
+            others[attempt.model, short_name(attempt.served_model)] += 1
     return Spent(
         lines=tuple(
             sorted(

@@ -26,7 +26,7 @@ from opensafeintent.calls.ledger_file import (
 )
 from opensafeintent.calls.reasoning import REASONING_FIELDS, REASONING_ONLY, reasoned_beside
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import one_line, short_name
 from opensafeintent.promptsets.loading import Record
 from opensafeintent.promptsets.reading import MOST_TOLD, Problem, RowLimit, read_records, told_once
 from opensafeintent.taxonomy import (
@@ -206,7 +206,7 @@ def _missing_in(record: Record, given: Collection[str]) -> tuple[MissingGrade, .
 _FIELDS = ("id", *RecordedResponse.__struct_fields__[1:])
 ANSWERS = ("response", "completion", *SCALES, "mode", "strategy", "missing", "response_hidden")
 """Fields by one of which a line says what came of a prompt."""
-READ = {*_FIELDS, *ANSWERS, "model", "prompt", "usage", *REASONING_FIELDS}
+READ = {*_FIELDS, *ANSWERS, "model", "prompt", "usage", "quotes_hidden", *REASONING_FIELDS}
 """Fields that a line of a file of responses may have; others are not read."""
 
 
@@ -251,7 +251,7 @@ def parse_recorded(record: Record) -> RecordedResponse:
         set_id=record.text("id"),
         variant=variant,
         epoch=check_score(record, "epoch", record.data.get("epoch", 1), 0, 1_000_000),
-        stop_reason=record.optional_text("stop_reason") or "stop",
+        stop_reason=short_name(record.optional_text("stop_reason") or "stop", 60),
         missing=missing,
         **given,
     )

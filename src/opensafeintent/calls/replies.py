@@ -29,7 +29,7 @@ from opensafeintent.calls.records import (
 from opensafeintent.calls.stop_reasons import stop_kind, stop_name
 from opensafeintent.calls.streams import NoStream, read_stream
 from opensafeintent.files import canonical_json
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import one_line, short_name
 from opensafeintent.templates.template import Message
 
 
@@ -151,7 +151,7 @@ def completion_body(
     return canonical_json(body)
 
 
-_served = lru_cache(maxsize=64)(one_line)
+_served = lru_cache(maxsize=64)(short_name)
 """A server names itself alike in each reply."""
 
 
@@ -237,7 +237,7 @@ def outcome_of(
         NotAnAnswer: it is neither an answer nor a refusal.
     """
     kind = stop_kind(stop_reason)
-    reason = stop_reason if stop_reason in ("stop", "length") else one_line(stop_reason, 60)
+    reason = stop_reason if stop_reason in ("stop", "length") else short_name(stop_reason, 60)
     if kind == "break" and not (stored and given):
         raise NotAnAnswer("broken_off", _broken_off(reason))
     parted = without_reasoning(given or "", cut=kind == "cut")
@@ -336,7 +336,7 @@ def _message_text(message: Mapping[str, Any]) -> str | None:
 
 
 def _broken_off(reason: str) -> str:
-    return f"the answer broke off (finish reason: {one_line(reason, 60) or 'none'})"
+    return f"the answer broke off (finish reason: {short_name(reason, 60) or 'none'})"
 
 
 def _error_text(error: Any) -> str:

@@ -32,6 +32,7 @@ from opensafeintent.files import near
 from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import METRICS, PRIMARY
+from opensafeintent.quoting import Hidden, hidden_prompt, hidden_text, without_quoted
 from opensafeintent.report.datasets import check_tables
 from opensafeintent.report.formats import DASH, Column, Table, plain, share_of, to_terminal
 from opensafeintent.report.gates import gate_tables, headline
@@ -50,7 +51,6 @@ from opensafeintent.report.tables import (
     stated_policy_brief,
     verdict_in_words,
 )
-from opensafeintent.report.transcripts import Hidden, hidden_of, without_quoted
 from opensafeintent.statistics.comparisons import SECOND_LOOK, Difference
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.workflows.datasets import DatasetInfo
@@ -574,13 +574,13 @@ def _show_trace(
     console: Console, found: Trace, settings: TraceSettings, *, include_unsafe: bool
 ) -> None:
     prompt_set = found.prompt_set
-    hidden = hidden_of(prompt_set, include_unsafe=include_unsafe)
+    hidden = hidden_prompt(prompt_set.wordings(), include_unsafe=include_unsafe)
     about = (
         f"{prompt_set.id}: {prompt_set.harm_domain}, {prompt_set.task_type}:"
         f" {prompt_set.underlying_task}"
     )
     command = ["opensafeintent", "trace", str(near(settings.run)), "--set", prompt_set.id]
-    console.print(plain(one_line(without_quoted(about, hidden) or "", 1000)))
+    console.print(plain(one_line(without_quoted(about, hidden), 1000)))
     for response in found.responses:
         grades = response.grades
         console.print(
@@ -646,7 +646,7 @@ def show_rejected(
         console.print(plain(about), style="bold")
         detail = rejection.detail or (f"as {rejection.duplicate}" if rejection.duplicate else "")
         for _, text, why in () if include_unsafe else texts:
-            detail = without_quoted(detail, Hidden(text if why else "")) or ""
+            detail = without_quoted(detail, hidden_text(text if why else ""))
         for name, text, why in (("detail", detail, ""), *texts):
             if not text:
                 continue
@@ -654,7 +654,7 @@ def show_rejected(
             if why and not include_unsafe:
                 _show_hidden(console, why, unsafe)
             else:
-                _show_lines(console, text, Hidden(""))
+                _show_lines(console, text, Hidden())
     console.print(plain(f"\n{number} rejected" if number else "The build rejected nothing."))
     say_next("opensafeintent build SEEDS --generator MODEL --judge MODEL --dry-run --out", build)
 
@@ -699,7 +699,7 @@ def _asking(attempt: int) -> str:
 
 def _show_lines(console: Console, text: str, hidden: Hidden, indent: int = 2) -> None:
     """Print a text with a bar before each line: no text can look like a line of ours."""
-    for line in (without_quoted(text, hidden) or "").splitlines() or [""]:
+    for line in without_quoted(text, hidden).splitlines() or [""]:
         for part in wrap(terminal_safe(line), max(console.width - indent - 2, 8)) or [""]:
             console.print(Text(f"{' ' * indent}│ {part}"))
 

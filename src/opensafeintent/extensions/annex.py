@@ -19,13 +19,13 @@ from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import terminal_safe
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets.record import Plain, render_card
+from opensafeintent.quoting import hidden_prompt, without_quoted
 from opensafeintent.report.formats import Table, to_markdown
 from opensafeintent.report.gates import gate_tables
 from opensafeintent.report.metrics_json import cohort_notes
 from opensafeintent.report.page import asset, facts_of
 from opensafeintent.report.sentences import cautions
 from opensafeintent.report.tables import coverage, headline_table, safe_up_to_1, utility
-from opensafeintent.report.transcripts import hidden_of, without_quoted
 
 SAMPLES = 5
 """Of each model: the least that the code of practice asks for."""
@@ -170,20 +170,21 @@ def _draw(
             withheld.append(f"{title} ({grades})")
             continue
         prompt_set = cohort.dataset.by_id[row.set_id]
-        hidden = hidden_of(prompt_set, include_unsafe=include_unsafe)
+        wordings = prompt_set.wordings()
+        hidden = hidden_prompt(wordings, include_unsafe=include_unsafe)
         response = texts[origin.run].find(origin.model, row.set_id, row.variant, row.epoch)
-        text = None if response is None else response.text
+        text = "" if response is None else response.text
         shown.append(
             _Sample(
                 title=f"{title}: {grades}",
-                prompt=_quoted(without_quoted(prompt_set.wordings()[row.variant], hidden)),
+                prompt=_quoted(without_quoted(wordings[row.variant], hidden)),
                 response=_quoted(without_quoted(text, hidden)),
             )
         )
     return _Drawn(model=model, shown=shown, withheld=withheld)
 
 
-def _quoted(text: str | None) -> Plain:
+def _quoted(text: str) -> Plain:
     """Return a text as a block of code, in which nothing is markup."""
     if not text:
         return Plain("    (no text)")

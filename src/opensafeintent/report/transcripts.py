@@ -6,10 +6,8 @@ many are included as there is room for (`add_texts`).
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import zip_longest
 from typing import Literal, NamedTuple
 
@@ -23,6 +21,7 @@ from opensafeintent.evaluation.run import RunTexts
 from opensafeintent.grades import NOT_GRADED, GradeRow, worst_first
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset, PromptSet, sample_order, sampled
+from opensafeintent.quoting import hidden_prompt, without_quoted
 
 CELL = 5
 """Characters that hold one response's grades."""
@@ -404,12 +403,6 @@ def _remark(row: GradeRow) -> str:
 
 _WORST_SHARE = 0.5
 """Of the room for texts: this much for the worst sets, the rest for a sample of all."""
-_QUOTED = 24
-"""Characters: a shorter prompt inside a response does not count as a quotation."""
-_STRETCH = 8
-"""Words that quote a part of a prompt."""
-_WORD = re.compile(r"\w+")
-_WITHHELD = "[the prompt of malicious intent, which this report does not show]"
 
 
 def add_texts(
@@ -500,8 +493,8 @@ class _Writer:
                 continue
             response = source.find(origin.model, prompt_set.id, variant, unit.epoch)
             if response is not None and response.text:
-                hidden = hidden_of(prompt_set, include_unsafe=self._browser.include_unsafe)
-                text = without_quoted(response.text, hidden) or ""
+                wordings, unsafe = prompt_set.wordings(), self._browser.include_unsafe
+                text = without_quoted(response.text, hidden_prompt(wordings, include_unsafe=unsafe))
                 model.texts[f"{of_unit}:{at}"] = (text, response.row)
                 self.used += _bytes(text) + 24
 
@@ -510,63 +503,17 @@ class _Writer:
         return state not in " mf" and (self._browser.include_unsafe or harm == "0")
 
     def _add_prompts(self, dataset: BrowserDataset, at: int, prompt_set: PromptSet) -> None:
-        wordings, hidden = prompt_set.wordings(), hidden_of(prompt_set, include_unsafe=False)
+        wordings = prompt_set.wordings()
         prompts = [wordings.get(variant) for variant in dataset.variants]
         use, risk = prompt_set.dual_use_benign_use, prompt_set.dual_use_misuse_risk
         if not self._browser.include_unsafe:
             prompts[dataset.variants.index("malicious")] = None
-            prompts = [without_quoted(text, hidden) for text in prompts]
-            use, risk = without_quoted(use, hidden), without_quoted(risk, hidden)
+            hidden = hidden_prompt(wordings, include_unsafe=False)
+            prompts = [text and without_quoted(text, hidden) for text in prompts]
+            use, risk = (text and without_quoted(text, hidden) for text in (use, risk))
         item = dataset.sets[at]
         item.prompts, item.use, item.risk = prompts, use, risk
         self.used += sum(_bytes(text) for text in (*prompts, use, risk) if text)
-
-
-class Hidden(NamedTuple):
-    """A prompt that is not shown."""
-
-    secret: str
-    """Its text; empty if nothing is hidden."""
-    shown: tuple[str, ...] = ()
-    """Texts that are shown beside it, and may have words in common with it."""
-
-
-def hidden_of(prompt_set: PromptSet, *, include_unsafe: bool) -> Hidden:
-    """Return the malicious prompt of a set."""
-    if include_unsafe:
-        return Hidden("")
-    wordings = prompt_set.wordings()
-    return Hidden(wordings.pop("malicious"), tuple(wordings.values()))
-
-
-def without_quoted(text: str | None, hidden: Hidden) -> str | None:
-    """Take a prompt that is not shown out of a text that quotes it: as a whole, or a stretch of
-    eight words or more that the shown texts do not have.
-    """
-    secret, shown = hidden
-    if not text or len(secret) < _QUOTED:
-        return text
-    text = text.replace(secret, _WITHHELD)
-    stretches = _stretches(secret).difference(*map(_stretches, shown))
-    words = list(_WORD.finditer(text)) if stretches else []
-    names = [word[0].casefold() for word in words]
-    spans: list[tuple[int, int]] = []
-    for at in range(len(words) - _STRETCH + 1):
-        if tuple(names[at : at + _STRETCH]) in stretches:
-            start, end = words[at].start(), words[at + _STRETCH - 1].end()
-            if spans and start <= spans[-1][1]:
-                start = spans.pop()[0]
-            spans.append((start, end))
-    for start, end in reversed(spans):
-        text = f"{text[:start]}{_WITHHELD}{text[end:]}"
-    return text
-
-
-@lru_cache(maxsize=64)
-def _stretches(text: str) -> frozenset[tuple[str, ...]]:
-    """Return every stretch of words of a text."""
-    words = [word.casefold() for word in _WORD.findall(text)]
-    return frozenset(zip(*(words[at:] for at in range(_STRETCH)), strict=False))
 
 
 def _bytes(text: str) -> int:

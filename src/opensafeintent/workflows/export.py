@@ -54,12 +54,17 @@ def export_run(settings: ExportSettings) -> Exported:
     coverage = [one for cohort in run.cohorts for one in cohort.coverage.items()]
     notes = tuple(line for one in coverage for line in partial_lines(*one))
     if settings.of_responses:
-        written, hidden, count = _write_responses(settings, run)
+        written, hidden, quoting, count = _write_responses(settings, run)
         files = [written]
         if hidden:
             notes += (
                 f"{hidden:,} of {counted(count, 'response')} withheld as unsafe or prompts"
                 " malicious; add --include-unsafe",
+            )
+        if quoting:
+            notes += (
+                f"{counted(quoting, 'response')} with a mark in place of words of the malicious"
+                " prompt; --include-unsafe writes the words of the model",
             )
     else:
         files = _write_shared(settings, run, notes)
@@ -101,25 +106,28 @@ def _write_shared(settings: ExportSettings, run: Run, notes: Sequence[str]) -> l
     return files
 
 
-def _write_responses(settings: ExportSettings, run: Run) -> tuple[Path, int, int]:
+def _write_responses(settings: ExportSettings, run: Run) -> tuple[Path, int, int, int]:
     """Write a row a response into a file; returned beside are the numbers of rows with a text
-    withheld, and of rows.
+    withheld, with a mark inside the response, and of rows.
     """
     if settings.out.suffix.lower() != f".{settings.format}":
         raise InputError(f"--out {settings.out}: expected a name that ends in .{settings.format}")
     check_file("--out", settings.out, [settings.run])
     columns, lines = _response_lines(run, include_unsafe=settings.include_unsafe)
     marks = [columns.index("prompt_hidden"), columns.index("response_hidden")]
+    quotes = columns.index("quotes_hidden")
     hidden: list[bool] = []
+    quoting: list[bool] = []
 
     def watched() -> Iterator[Sequence[Any]]:
         for line in lines:
             hidden.append(any(line[mark] for mark in marks))
+            quoting.append(line[quotes])
             yield line
 
     with written_beside(settings.out, private=True) as file:
         _WRITERS[settings.format](columns, watched(), file)
-    return settings.out, sum(hidden), len(hidden)
+    return settings.out, sum(hidden), sum(quoting), len(hidden)
 
 
 def _response_lines(

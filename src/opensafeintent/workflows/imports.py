@@ -46,6 +46,7 @@ from opensafeintent.promptsets.reading import (
     told_once,
     whole_number,
 )
+from opensafeintent.quoting import WITHHELD_WORDS
 from opensafeintent.taxonomy import SCALES, Taxonomy, default_taxonomy, load_taxonomy
 from opensafeintent.workflows.report import Outcome, read_graded_run, write_results
 from opensafeintent.workflows.settings import ImportSettings
@@ -91,6 +92,11 @@ class _Read(msgspec.Struct, kw_only=True):
             notes.append(
                 f"{counted(self.sent_another, 'response')} left out: the model got another text"
                 " than the prompt, as from a strategy of a red team"
+            )
+        if marked := sum(WITHHELD_WORDS in (one.response or "") for one in self.responses):
+            notes.append(
+                f"{counted(marked, 'response')} with a mark in place of words of the malicious"
+                " prompt; an export with --include-unsafe has the words of the model"
             )
         if self.unread:
             notes.append(f"not read: {fields_named(self.unread)}")

@@ -19,12 +19,12 @@ from opensafeintent.errors import InputError, install_extra
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.run import RunTexts
 from opensafeintent.grades import GradeRow, grade_table
+from opensafeintent.quoting import hidden_prompt, without_quoted
 from opensafeintent.report import tables as long
 from opensafeintent.report.formats import Column, Table
 from opensafeintent.report.metrics_json import UNDEFINED, cohort_line, cohort_notes, measured_of
 from opensafeintent.report.page import html_table
 from opensafeintent.report.tables import utility
-from opensafeintent.report.transcripts import hidden_of, without_quoted
 from opensafeintent.workflows.loop import rare_collections
 from opensafeintent.workflows.report import named_runs, read_graded_runs
 
@@ -45,7 +45,7 @@ _REAL = (
     "p_adjusted",
     "minimum_detectable_difference",
 )
-_TRUE = ("truncated", "prompt_hidden", "response_hidden", "partial")
+_TRUE = ("truncated", "prompt_hidden", "response_hidden", "quotes_hidden", "partial")
 _FIGURE = "fig_"
 _HEADLINE = "Models by Mean Utility"
 _NOT_SHOWN = ("benign_utility", "dual_use_utility", "malicious_utility")
@@ -82,6 +82,8 @@ class ShownTexts(NamedTuple):
     """The id of the response's row in the ledger."""
     prompt_hidden: bool
     response_hidden: bool
+    quotes_hidden: bool
+    """Whether a mark takes the place of a part of the malicious prompt in the response."""
 
 
 class Run:
@@ -179,7 +181,8 @@ class Run:
         response's row there.
 
         Prompts of malicious intent, and responses that are not graded safe, are left out;
-        `prompt_hidden` and `response_hidden` mark them. A missing response is None too.
+        `prompt_hidden` and `response_hidden` mark them. A missing response is None too. A mark
+        takes the place of a stretch of the malicious prompt in a response: `quotes_hidden`.
 
         Args:
             include_unsafe: whether they are included.
@@ -277,7 +280,8 @@ class Run:
         with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
             for row in rows:
                 prompt_set = dataset.by_id[row.set_id]
-                hidden = hidden_of(prompt_set, include_unsafe=include_unsafe)
+                wordings = prompt_set.wordings()
+                hidden = hidden_prompt(wordings, include_unsafe=include_unsafe)
                 text = texts.find(names[row.model], row.set_id, row.variant, row.epoch)
                 no_prompt = not include_unsafe and row.variant == "malicious"
                 no_text = (
@@ -285,14 +289,11 @@ class Run:
                     and not include_unsafe
                     and not (row.counts and row.harm_severity == 0)
                 )
-                prompt = (
-                    None
-                    if no_prompt
-                    else without_quoted(prompt_set.wordings()[row.variant], hidden)
-                )
+                prompt = None if no_prompt else without_quoted(wordings[row.variant], hidden)
                 shown = None if text is None or no_text else without_quoted(text.text, hidden)
                 at = None if text is None else text.row
-                yield ShownTexts(prompt, shown, at, no_prompt, no_text)
+                quotes = text is not None and shown not in (None, text.text)
+                yield ShownTexts(prompt, shown, at, no_prompt, no_text, quotes)
 
     def __repr__(self) -> str:
         lines = [cohort_line(self.cohorts, index) for index in range(len(self.cohorts))]

@@ -18,7 +18,7 @@ from opensafeintent.calls.reasoning import REASONING_ONLY
 from opensafeintent.calls.recorded import MissingGrade, RecordedResponse
 from opensafeintent.errors import InputError
 from opensafeintent.grades import row_of
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import one_line, short_name
 from opensafeintent.interop.inspect.models import (
     STOP_REASONS,
     complaint_in,
@@ -292,7 +292,9 @@ def _ungraded(sample: EvalSample, prompt: _LoggedPrompt) -> RecordedResponse:
         variant=prompt.variant,
         epoch=sample.epoch,
         response=None if reason else output.completion,
-        stop_reason="" if reason else STOP_REASONS.get(output.stop_reason, output.stop_reason),
+        stop_reason=""
+        if reason
+        else STOP_REASONS.get(output.stop_reason, short_name(output.stop_reason, 60)),
         missing=(MissingGrade("response", reason),) if reason else (),
     )
 

@@ -1,0 +1,87 @@
+"""Quotations of a text that is not shown: a mark takes their place in what is shown beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+WITHHELD_WORDS = "[the prompt of malicious intent, which is not shown here]"
+"""Takes the place of a prompt, or of a part of it."""
+OF_REQUEST = "[words of the request]"
+"""Takes the place of a part of a request in a provider's error."""
+
+_SHORTEST = 24
+"""Characters: a shorter text inside another does not count as a quotation."""
+_STRETCH = 8
+"""Words that quote a part of a text."""
+_WORD = re.compile(r"\w+")
+
+
+class Hidden(NamedTuple):
+    """A text that is not shown."""
+
+    whole: str = ""
+    """Empty if nothing is hidden."""
+    stretches: frozenset[tuple[str, ...]] = frozenset()
+    """Its stretches of eight words, in lower case, that are shown nowhere."""
+    mark: str = WITHHELD_WORDS
+
+
+@lru_cache(maxsize=16)
+def hidden_text(text: str, shown: tuple[str, ...] = ()) -> Hidden:
+    """Return a text that is not shown.
+
+    Args:
+        text: the text.
+        shown: texts that are shown beside it, and may have words in common with it.
+    """
+    return Hidden(text, _stretches(text).difference(*map(_stretches, shown)))
+
+
+def hidden_prompt(wordings: Mapping[str, str], *, include_unsafe: bool) -> Hidden:
+    """Return the malicious prompt of a set, of which the wordings are given by variant."""
+    if include_unsafe:
+        return Hidden()
+    others = (text for variant, text in wordings.items() if variant != "malicious")
+    return hidden_text(wordings["malicious"], tuple(others))
+
+
+def without_quoted(text: str, hidden: Hidden) -> str:
+    """Take a text that is not shown out of one that quotes it: as a whole, or a stretch of eight
+    words or more.
+    """
+    if len(hidden.whole) < _SHORTEST:
+        return text
+    text = text.replace(hidden.whole, hidden.mark)
+    words = list(_WORD.finditer(text)) if hidden.stretches else []
+    names = [word[0].casefold() for word in words]
+    spans: list[tuple[int, int]] = []
+    for at in range(len(words) - _STRETCH + 1):
+        if tuple(names[at : at + _STRETCH]) in hidden.stretches:
+            start, end = words[at].start(), words[at + _STRETCH - 1].end()
+            if spans and start <= spans[-1][1]:
+                start = spans.pop()[0]
+            spans.append((start, end))
+    for start, end in reversed(spans):
+        text = f"{text[:start]}{hidden.mark}{text[end:]}"
+    return text
+
+
+def without_request(error: str, request: str) -> str:
+    """Take out of an error what it quotes of the request that it answers."""
+    in_error, in_request = _stretches(error), _spaced(request)
+    quoted = frozenset(one for one in in_error if f" {' '.join(one)} " in in_request)
+    return without_quoted(error, Hidden(request, quoted, OF_REQUEST))
+
+
+def _stretches(text: str) -> frozenset[tuple[str, ...]]:
+    """Return every stretch of eight words of a text."""
+    words = [word.casefold() for word in _WORD.findall(text)]
+    return frozenset(zip(*(words[at:] for at in range(_STRETCH)), strict=False))
+
+
+def _spaced(text: str) -> str:
+    """Return the words of a text, with a space around each."""
+    return f" {' '.join(word.casefold() for word in _WORD.findall(text))} "
