@@ -74,7 +74,7 @@ def run_build(seeds: Path, out: Path, connections: int) -> tuple[int, float]:
     watch = StageWatch("seeds", "metadata")
     tally = build(settings, watch).tally
     assert tally is not None
-    return tally.made.total(), watch.seconds
+    return tally.new_calls.total(), watch.seconds
 
 
 def run_bare(base_url: str, body: bytes, calls: int, connections: int) -> float:

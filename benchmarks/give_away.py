@@ -221,7 +221,7 @@ def show_give_away(folder: Path, taxonomy: Path, templates: Path, per_cell: int)
         ][1]
         told = f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
         print(
-            f"{name} | {len(sets)} | {outcome.tally.made.total()} | {shares[0]} | {shares[1]} |"
+            f"{name} | {len(sets)} | {outcome.tally.new_calls.total()} | {shares[0]} | {shares[1]} |"
             f" {told}",
             flush=True,
         )
@@ -247,7 +247,7 @@ def show_time(folder: Path, taxonomy: Path, templates: Path, given: argparse.Nam
             watch = StageWatch("backfill", "augmentation")
             outcome = build(settings, watch)
             assert outcome.tally is not None
-            print(f"{name} | {outcome.tally.made.total()} | {watch.seconds:.2f}", flush=True)
+            print(f"{name} | {outcome.tally.new_calls.total()} | {watch.seconds:.2f}", flush=True)
 
 
 def main() -> None:

@@ -15,7 +15,8 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
-from opensafeintent.calls.client import Budget, Client
+from opensafeintent.calls.budget import Budget
+from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import ChatModel, HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import Entry

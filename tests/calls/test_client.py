@@ -28,7 +28,8 @@ from calls.support import (
 )
 from loopback import Fault, LoopbackServer, Match, answer_text
 from opensafeintent.calls import client as module
-from opensafeintent.calls.client import Budget, Client, ModelStopped
+from opensafeintent.calls.budget import Budget
+from opensafeintent.calls.client import Client, ModelStopped
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Failed, Outcome
 from opensafeintent.errors import Stopped
@@ -397,7 +398,7 @@ def test_the_tally_counts_what_was_done(ledger: Ledger) -> None:
     ]
     with LoopbackServer(faults=faults) as server:
         tally = asyncio.run(run(server.base_url)).tally
-    assert tally.made == {(MODEL, "generate"): 3, (MODEL, "harm"): 1}
+    assert tally.new_calls == {(MODEL, "generate"): 3, (MODEL, "harm"): 1}
     assert (tally.reused_calls, tally.retries, tally.refusals, tally.in_flight) == (1, 1, 1, 0)
     assert tally.calls == 5
     # The server counts four characters a token, and one at least: a question each for a, b and c;

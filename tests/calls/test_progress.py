@@ -12,9 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 from calls.support import user_call
-from opensafeintent.calls import client as module
-from opensafeintent.calls.client import Client, Display, Tally, progress_line, shown
+from opensafeintent.calls import progress as module
+from opensafeintent.calls.budget import Tally
+from opensafeintent.calls.client import Client
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.progress import Display, progress_line, shown
 from opensafeintent.calls.records import Answered, Refused, Usage
 
 ANSWER = Answered(text="x", stop_reason="stop", usage=Usage(1_000, 250))

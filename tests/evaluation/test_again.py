@@ -318,10 +318,12 @@ def test_imported_responses_are_swapped_by_grade(tmp_path: Path) -> None:
     assert [line.calls for line in dry.forecast.lines if "swapped" in line.purpose] == [30, 30]
     outcome = grade(GradeSettings(run=run, judges=judges, request_swap=4))
     # ten of the twelve responses are shown under three requests, for two grades
-    assert outcome.tally and outcome.tally.made["python/scripted@1", "request_swap"] == 10 * 3 * 2
+    assert (
+        outcome.tally and outcome.tally.new_calls["python/scripted@1", "request_swap"] == 10 * 3 * 2
+    )
     found = swap(run, "m", "python/scripted@1")
     assert (found["responses"], found["left_out"]) == (12, 1)
     before = (run / "metrics.json").read_bytes()
     again = grade(GradeSettings(run=run, judges=judges, request_swap=4))
-    assert again.tally is not None and again.tally.made.total() == 0
+    assert again.tally is not None and again.tally.new_calls.total() == 0
     assert json.loads(before) == metrics(run)

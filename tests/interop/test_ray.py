@@ -43,7 +43,7 @@ from endtoend import (
     wait_until,
 )
 from loopback import Fault, LoopbackProcess, LoopbackServer, Match
-from opensafeintent.calls.client import Budget
+from opensafeintent.calls.budget import Budget
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.providers import loads_weights
 from opensafeintent.errors import InputError
@@ -467,12 +467,18 @@ def test_a_shard_has_its_own_ledger_and_knows_what_the_run_has(run: Path, tmp_pa
     (folder := tmp_path / "shard").mkdir()
     job = job_of(run, folder)
     report = shard(job)
-    assert (report.rows, report.tally.made.total()) == (len(rows(folder / "ledger.sqlite")),) * 2
+    assert (report.rows, report.tally.new_calls.total()) == (
+        len(rows(folder / "ledger.sqlite")),
+    ) * 2
     with Ledger(folder / "ledger.sqlite", readonly=True) as ledger:
         found = ledger.find_all([key for key, _ in rows(folder / "ledger.sqlite")])
     known = {key: located.outcome for key, located in found.items()}
     again = shard(job._replace(folder=tmp_path, known=known))
-    assert (again.rows, again.tally.made.total(), again.tally.reused_calls) == (0, 0, report.rows)
+    assert (again.rows, again.tally.new_calls.total(), again.tally.reused_calls) == (
+        0,
+        0,
+        report.rows,
+    )
 
 
 def test_a_node_that_is_amiss_says_so(

@@ -71,7 +71,7 @@ def test_the_same_build_gives_the_same_bytes_in_another_folder(
     built(inputs, tmp_path / "second")
     assert contents(tmp_path / "second") == first
     again = built(inputs, tmp_path / "second")
-    assert again.tally is not None and again.tally.made.total() == 0
+    assert again.tally is not None and again.tally.new_calls.total() == 0
     assert contents(tmp_path / "second") == first
 
 
@@ -82,7 +82,7 @@ def test_a_dry_run_predicts_what_is_called(inputs: Path, tmp_path: Path) -> None
     assert forecast is not None
     tally = built(inputs, out, generator=model).tally
     assert tally is not None
-    assert tally.made.total() == sum(line.calls for line in forecast.lines) > 30
+    assert tally.new_calls.total() == sum(line.calls for line in forecast.lines) > 30
     nothing = built(inputs, out, generator=model, dry_run=True).forecast
     assert nothing is not None and nothing.lines == ()
 

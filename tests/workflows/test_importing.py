@@ -474,10 +474,14 @@ def test_grade_judges_what_has_no_grades_and_does_so_once(tmp_path: Path) -> Non
     assert found["stable_safe"] == same(1.0, 1)
     assert found["mode_share_A0"] == same(1.0, 2)
     assert outcome.tally is not None
-    assert outcome.tally.made == {(JUDGE, "helpfulness"): 6, (JUDGE, "harm"): 6, (JUDGE, "mode"): 2}
+    assert outcome.tally.new_calls == {
+        (JUDGE, "helpfulness"): 6,
+        (JUDGE, "harm"): 6,
+        (JUDGE, "mode"): 2,
+    }
     before = contents(run)
     again = judged(tmp_path)
-    assert again.tally is not None and again.tally.made.total() == 0
+    assert again.tally is not None and again.tally.new_calls.total() == 0
     assert contents(run) == before
     write_report(ReportSettings(runs=(run,)))
     assert contents(run).items() >= before.items()  # the page and the figures come on top

@@ -1,23 +1,18 @@
-"""Make calls: once each, through the ledger, with retries, within budgets; and show how a run is
-going.
-"""
+"""Make calls: once each, through the ledger, with retries, within budgets."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import random
-import sys
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
-from typing import NamedTuple, Protocol, TextIO
+from typing import NamedTuple, Protocol
 
 import msgspec
 
-from opensafeintent.calls.costs import Prices
+from opensafeintent.calls.budget import Budget, Tally
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import Entry
 from opensafeintent.calls.left_out import really_left_out
@@ -35,104 +30,8 @@ from opensafeintent.calls.records import (
     call_key,
 )
 from opensafeintent.calls.replies import NotAnAnswer, no_answer, usage_in
-from opensafeintent.calls.shutdown import current_drain
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 from opensafeintent.quoting import without_request
-
-
-class Tally:
-    """Counts that the progress display, budgets and the closing summary are made of."""
-
-    def __init__(self) -> None:
-        self.started = time.monotonic()
-        self.made: Counter[tuple[str, str]] = Counter()
-        """Calls made, retries not counted, by (model, purpose)."""
-        self.reused_calls = 0
-        self.duplicates = 0
-        """Those of them whose answer this process had obtained itself, for an equal call."""
-        self.retries = 0
-        self.refusals = 0
-        self.missing = 0
-        """Grades that were requested but not obtained."""
-        self.in_flight = 0
-        self.abandoned = 0
-        """Requests that were not waited for to their end."""
-        self.draining = False
-        """Whether no call is begun any more, and those in flight are waited for."""
-        self.tokens: Counter[tuple[str, str]] = Counter()
-        """Tokens by (model, `input` or `output`)."""
-
-    @property
-    def calls(self) -> int:
-        """Requests made so far, retries included."""
-        return self.made.total() + self.retries
-
-    @property
-    def done(self) -> int:
-        """Calls that are over: answered, failed, or taken from the ledger."""
-        return self.made.total() + self.reused_calls - self.in_flight - self.abandoned
-
-    def began(self, call: Call, *, retry: bool) -> None:
-        """Note a request."""
-        self.in_flight += 1
-        if retry:
-            self.retries += 1
-        else:
-            self.made[call.model, call.purpose] += 1
-
-    def finished(self, call: Call, outcome: Answered | Refused) -> None:
-        """Note an outcome."""
-        self.refusals += isinstance(outcome, Refused)
-        self.paid(call, outcome.usage)
-
-    def paid(self, call: Call, usage: Usage) -> None:
-        """Note the tokens of a reply, of one that is no answer too."""
-        self.tokens[call.model, "input"] += usage.input_tokens
-        self.tokens[call.model, "output"] += usage.output_tokens
-
-    def add(self, other: Tally) -> None:
-        """Note everything that another tally counted."""
-        for name in (
-            "made",
-            "reused_calls",
-            "duplicates",
-            "retries",
-            "refusals",
-            "missing",
-            "abandoned",
-            "tokens",
-        ):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
-class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that a run may ask for, None being no limit; and how long a call is tried again."""
-
-    calls: int | None = None
-    tokens: int | None = None
-    dollars: float | None = None
-    prices: Prices | None = None
-    """Prices for counting dollars."""
-    max_retries: int | None = None
-    """Further attempts at a call that failed, rate limits aside; None is `_ATTEMPTS` in all."""
-    retry_seconds: float | None = None
-    """Deadline of one call, its retries and waits included; None is `_CALL_SECONDS`."""
-
-    def reached(self, tally: Tally) -> str | None:
-        """Say which limit is used up, if one is."""
-        cost = self.prices.cost(tally.tokens) if self.dollars and self.prices else 0.0
-        for limit, used, form, option in (
-            (self.calls, tally.calls, "{:,} calls", "--budget-calls"),
-            (self.tokens, tally.tokens.total(), "{:,} tokens", "--budget-tokens"),
-            (self.dollars, cost, "${:,.10g}", "--budget-dollars"),
-        ):
-            if limit is not None and used >= limit:
-                return (
-                    f"the budget of {form.format(limit)} is used up; run again with a larger"
-                    f" {option} to go on"
-                )
-        return None
-
 
 _ATTEMPTS = 6
 _REPLIES = 2
@@ -194,7 +93,7 @@ class Client:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news = asyncio.Event()
         self._flights: dict[bytes, asyncio.Future[Outcome]] = {}
-        self._made: set[bytes] = set()
+        self._requested: set[bytes] = set()
         self._answered: set[str] = set()
         self._failures_in_a_row: dict[str, int] = dict.fromkeys(models, 0)
         self.left_out_elsewhere: dict[str, set[str]] = {}
@@ -216,7 +115,8 @@ class Client:
             self._loop = loop
 
             def tell(failure: InputError) -> None:
-                with contextlib.suppress(RuntimeError):  # closed: nothing waits there any more
+                # the loop may be closed: then nothing waits there any more
+                with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(self.halt, failure)
 
             self.ledger.on_failure(tell)
@@ -239,12 +139,12 @@ class Client:
     async def _pause(self, model: str, seconds: float) -> None:
         until = time.monotonic() + seconds
         while (
-            (left := until - time.monotonic()) > 0
+            (remaining := until - time.monotonic()) > 0
             and self._halt is None
             and model not in self.stopped_models
         ):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), left)
+                await asyncio.wait_for(self._news.wait(), remaining)
 
     @property
     def notices(self) -> list[str]:
@@ -266,12 +166,12 @@ class Client:
         """By model, the fields of a request that it turned out not to take; without those that take
         everything.
         """
-        found = {
+        left_out = {
             name: {*model.left_out, *self.left_out_elsewhere.get(name, ())}
             for name, model in self._models.items()
             if not isinstance(model, str)
         }
-        return {name: fields for name, fields in found.items() if fields}
+        return {name: fields for name, fields in left_out.items() if fields}
 
     def stop_silent_models(self) -> None:
         """Count as stopped every model that was asked and never once replied."""
@@ -303,18 +203,18 @@ class Client:
         outcome = await self._outcome(call)
         match outcome:
             case Failed(error=error):
-                return msgspec.structs.replace(outcome, error=_told(call, error))
+                return msgspec.structs.replace(outcome, error=_error_text(call, error))
             case Refused(reason=reason):
-                return msgspec.structs.replace(outcome, reason=_told(call, reason))
+                return msgspec.structs.replace(outcome, reason=_error_text(call, reason))
         return outcome
 
     async def _outcome(self, call: Call) -> Outcome:
         model = self._models[call.model]
         key = self.key_of(call)
-        if (known := self.ledger.find(key)) is not None:
-            self.reused(call, known)
-            self.tally.duplicates += key in self._made
-            return known
+        if (recorded := self.ledger.find(key)) is not None:
+            self.reused(call, recorded)
+            self.tally.duplicates += key in self._requested
+            return recorded
         if isinstance(model, str):
             return not_on_record(self.ledger, key)
         self._listen()
@@ -326,12 +226,13 @@ class Client:
                 if not flight.cancelled() or (task is not None and task.cancelling()):
                     # it is we who are cancelled; else the other was, and the call is ours to make
                     raise
-        self._made.add(key)
+        self._requested.add(key)
         flight = asyncio.get_running_loop().create_future()
         self._flights[key] = flight
         try:
             outcome = await self._make(call, key, model)
-        except BaseException as error:  # a cancellation too: who waits for this call has to know
+        # a cancellation too: who waits for this call has to know
+        except BaseException as error:
             flight.set_exception(error) if isinstance(error, Exception) else flight.cancel()
             if not flight.cancelled():
                 flight.exception()  # mark as seen: there may be nobody else waiting for it
@@ -367,9 +268,8 @@ class Client:
                 return result.outcome
             tries += not (result.throttled or result.retry_after is not None)
             replies += result.replied
-            give_up = (
-                give_up or time.monotonic() + seconds
-            )  # waiting for the first slot is no part of it
+            # waiting for the first slot is no part of it
+            give_up = give_up or time.monotonic() + seconds
             pause = _pause_before_next(result, tries, attempts) if replies < _REPLIES else None
             if pause is None or time.monotonic() + pause > give_up:
                 silent = self._replied_at.get(call.model, 0.0) < give_up - seconds
@@ -432,7 +332,7 @@ class Client:
             failure: its last attempt.
             throttled_for: seconds of rate limits without a reply, if there was nothing else.
         """
-        model, error = call.model, _told(call, failure.error)
+        model, error = call.model, _error_text(call, failure.error)
         self.last_errors[model] = error
         if throttled_for is not None:
             line = f"rate limits for {throttled_for / 60:g} minutes (--retry-for): {error}"
@@ -440,7 +340,8 @@ class Client:
             self._wake()
         if failure.replied:
             self._answered.add(model)
-        elif failure.kind != "not_recorded":  # a gap in a file says nothing of the rest
+        # a gap in a file says nothing of the others
+        elif failure.kind != "not_recorded":
             self._failures_in_a_row[model] += 1
         if failure.fatal or self._failures_in_a_row[model] >= _FAILURES_IN_A_ROW:
             self.stopped_models.setdefault(model, f"{model}: stopped: {error}")
@@ -455,7 +356,7 @@ class Asked(NamedTuple):
     outcome: Outcome
 
 
-def _told(call: Call, error: str) -> str:
+def _error_text(call: Call, error: str) -> str:
     """Return an error of a call without what it quotes of the request."""
     return reduce(without_request, (message.content for message in call.messages), error)
 
@@ -482,213 +383,3 @@ def _pause_before_next(failure: Failure, tries: int, attempts: int) -> float | N
         return None
     backoff = min(_FIRST_WAIT * 2.0 ** max(tries - 1, 0), _LONGEST_WAIT) * random.uniform(0.5, 1.5)
     return max(backoff, failure.retry_after or 0.0)
-
-
-# How a run is going
-# ------------------------------------------------------------------------------
-
-_REFRESH_SECONDS = 0.25
-_PLAIN_SECONDS = 10.0
-
-
-class Display:
-    """Shows how a run is going; this one shows nothing.
-
-    After an interruption, the calls still in flight are named on standard error all the same.
-    """
-
-    def update(self, done: int, expected: int, line: str) -> None:
-        """Show the state of things; called a few times a second."""
-
-    def stage(self, line: str) -> None:
-        """Show the current step if it has no rate: reading, estimating, drawing."""
-
-    def note(self, line: str) -> None:
-        """Show a line that stays."""
-
-    def close(self) -> None:
-        """End the display."""
-
-
-class PlainDisplay(Display):
-    """A line every ten seconds, for logs."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._next = time.monotonic() + _PLAIN_SECONDS
-        self._last = ""
-        self._stage = ""
-
-    def update(self, done: int, expected: int, line: str) -> None:
-        """Write a line when it is time for one."""
-        share = f"{100 * done / expected:.0f} %" if expected else ""
-        self._last = f"{share:>5}  {line}"
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _PLAIN_SECONDS
-            self.note(self._last)
-
-    def stage(self, line: str) -> None:
-        """Write a line when a step begins (its name comes before a colon), and its progress at
-        intervals.
-        """
-        begun = line.partition(":")[0]
-        if begun != self._stage or time.monotonic() >= self._next:
-            self._stage, self._next = begun, time.monotonic() + _PLAIN_SECONDS
-            self.note(line)
-
-    def note(self, line: str) -> None:
-        """Write a line."""
-        print(line, file=self._stream, flush=True)
-
-    def close(self) -> None:
-        """Write the last state, once."""
-        if self._last:
-            self.note(self._last)
-        self._last = ""
-
-
-class TerminalDisplay(Display):
-    """A bar and a line of figures, redrawn in place."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
-        self._progress = Progress(
-            BarColumn(bar_width=24),
-            TaskProgressColumn(),
-            TextColumn("{task.description}", markup=False),
-            console=Console(stderr=True),
-            refresh_per_second=4,
-        )
-        self._task = self._progress.add_task("", total=None)
-        self._progress.start()
-
-    def update(self, done: int, expected: int, line: str) -> None:
-        """Redraw; after `close`, on a line below."""
-        self._progress.start()
-        self._progress.update(self._task, completed=done, total=expected or None, description=line)
-
-    def stage(self, line: str) -> None:
-        """Show a line beside the bar; after `close`, on a line below."""
-        self._progress.start()
-        self._progress.update(self._task, completed=0, total=None, description=line)
-
-    def note(self, line: str) -> None:
-        """Print a line above the bar."""
-        self._progress.console.print(line, markup=False, highlight=False)
-
-    def close(self) -> None:
-        """Leave the last state on the screen."""
-        self._progress.stop()
-
-
-def terminal_or_plain() -> Display:
-    """Return the display that suits standard error."""
-    return TerminalDisplay() if sys.stderr.isatty() else PlainDisplay(sys.stderr)
-
-
-def progress_line(tally: Tally, expected: int | None, cost: float | None = None) -> str:
-    """Return the figures of a run in one line: rate, tokens, refusals, retries, missing grades,
-    time left.
-
-    `expected` calls may be unknown: None.
-    """
-    seconds = max(time.monotonic() - tally.started, 1e-6)
-    made, done = tally.made.total(), tally.done
-    rate = made / seconds
-    tokens = {
-        kind: sum(n for (_, what), n in tally.tokens.items() if what == kind)
-        for kind in ("input", "output")
-    }
-    parts = [
-        f"{done:,} calls" if expected is None else f"{done:,} of {expected:,} calls",
-        f"{rate:,.0f}/s",
-        f"tokens {tokens['input']:,} in, {tokens['output']:,} out",
-    ]
-    if cost is not None:
-        parts.append(f"${cost:,.2f}")
-    for count, what in (
-        (tally.refusals, "refused"),
-        (tally.retries, "retries"),
-        (tally.missing, "missing"),
-    ):
-        if count:
-            parts.append(f"{count:,} {what}")
-    if tally.abandoned:
-        parts.append(f"interrupted, {tally.abandoned:,} abandoned")
-    elif tally.draining:
-        parts.append(f"interrupted, {tally.in_flight:,} still in flight")
-    elif expected is not None and made and done < expected:
-        parts.append(f"{timedelta(seconds=round((expected - done) / rate))} left")
-    return " · ".join(parts)
-
-
-@contextlib.asynccontextmanager
-async def shown(
-    display: Display, client: Client, expected: Callable[[], int], cost: Callable[[], float | None]
-) -> AsyncIterator[None]:
-    """Keep a display up to date with the calls of a run while the body runs; see `refreshed`."""
-
-    ended = False
-    tally = client.tally
-
-    def refresh() -> None:
-        done = tally.made.total() + tally.reused_calls
-        # re-asks add to the expected number; a response that needs no judge lowers it
-        total = done if ended else max(expected(), done)
-        display.update(tally.done, total, progress_line(tally, total, cost()))
-
-    async with refreshed(display, refresh, client):
-        yield
-        ended = True
-
-
-@contextlib.asynccontextmanager
-async def refreshed(
-    display: Display, refresh: Callable[[], None], client: Client
-) -> AsyncIterator[None]:
-    """Call `refresh` a few times a second while the body runs, and once more at its end; then close
-    the display.
-
-    Raises:
-        Interrupted: the process was asked to end while the body ran. The calls then in flight are
-            in the client's ledger.
-    """
-
-    async def tick() -> None:
-        while True:
-            await asyncio.sleep(_REFRESH_SECONDS)
-            refresh()
-
-    ticking = asyncio.ensure_future(tick())
-    try:
-        with current_drain().covering(_Shown(client, display)):
-            yield
-            client.raise_if_halted()
-    finally:
-        ticking.cancel()
-        refresh()
-        display.close()
-
-
-class _Shown:
-    """A client whose draining is shown."""
-
-    def __init__(self, client: Client, display: Display) -> None:
-        self._client = client
-        self._display = PlainDisplay(sys.stderr) if type(display) is Display else display
-
-    @property
-    def busy(self) -> bool:
-        return self._client.busy
-
-    def halt(self, reason: Stopped) -> None:
-        self._client.halt(reason)
-        self._client.tally.draining = True
-        flight = self._client.tally.in_flight
-        self._display.note(
-            "interrupted: no new call begins. Waiting for"
-            f" {f'{flight:,}' if flight else 'calls'} in flight, to keep the answers; interrupt"
-            " again to abandon them"
-        )

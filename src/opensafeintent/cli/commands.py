@@ -18,7 +18,7 @@ from opensafeintent.hostile import one_line, terminal_safe
 
 if TYPE_CHECKING:
     from opensafeintent import ExportedStudy, Outcome
-    from opensafeintent.calls.client import Display
+    from opensafeintent.calls.progress import Display
     from opensafeintent.workflows.settings import (
         AgreementSettings,
         AnnotateDatasetSettings,
@@ -236,7 +236,7 @@ def cli(context: click.Context) -> None:
 
 def _show(command: Callable[[S, Display], Outcome], settings: S) -> int:
     """Run a command with its progress on the terminal; print its results, return its exit code."""
-    from opensafeintent.calls.client import terminal_or_plain
+    from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.show import show_outcome
 
     return show_outcome(
@@ -405,7 +405,7 @@ def compare_command(settings: CompareSettings) -> None:
 
     A difference is the second model's value minus the first one's.
     """
-    from opensafeintent.calls.client import terminal_or_plain
+    from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.show import show_comparisons
 
     show_comparisons(opensafeintent.compare(settings, terminal_or_plain()), settings.runs)

@@ -21,7 +21,7 @@ def build_command(settings: BuildSettings) -> int:
     SEEDS is a JSONL or CSV file with a column named prompt, or hf:owner/name. Without SEEDS, the
     generator fills the cells (--per-cell). Run the same command again to resume.
     """
-    from opensafeintent.calls.client import terminal_or_plain
+    from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.show import (
         new_console,
         print_notes,

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from opensafeintent.analysis.cohort import Cohort, graders
 from opensafeintent.analysis.gates import Gates, Transitions
-from opensafeintent.calls.client import Tally
+from opensafeintent.calls.budget import Tally
 from opensafeintent.calls.costs import ForecastLine, Prices, expected_minutes
 from opensafeintent.calls.limiter import START
 from opensafeintent.calls.models import Served
@@ -129,7 +129,7 @@ def show_calls(console: Console, tally: Tally | None, costs: Costs | None) -> No
     """Print the number of calls and their cost; nothing if there were none."""
     if tally is not None:
         counts = {
-            f"call{'' if tally.made.total() == 1 else 's'} made": tally.made.total(),
+            f"call{'' if tally.new_calls.total() == 1 else 's'} made": tally.new_calls.total(),
             "retry" if tally.retries == 1 else "retries": tally.retries,
             "taken from the ledger": tally.reused_calls - tally.duplicates,
             f"duplicate request{'' if tally.duplicates == 1 else 's'} answered once": (

@@ -21,6 +21,7 @@ from typing import (
 import msgspec
 
 from opensafeintent.calls.client import Client
+from opensafeintent.calls.concurrency import for_each, under_way
 from opensafeintent.calls.records import (
     Answered,
     Call,
@@ -32,7 +33,6 @@ from opensafeintent.calls.records import (
     Subject,
 )
 from opensafeintent.calls.replies import Unparsed, ask_until_parsed, cause_of
-from opensafeintent.calls.shutdown import for_each, under_way
 from opensafeintent.construction.records import CallRef, Draft, Part, Reason, Rejection, Revision
 from opensafeintent.errors import nearest
 from opensafeintent.hostile import one_line

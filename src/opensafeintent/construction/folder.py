@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from opensafeintent.calls.client import Client
+from opensafeintent.calls.concurrency import under_way
 from opensafeintent.calls.costs import Spent, spent_of
 from opensafeintent.calls.ledger import Ledger, LedgerFolder
 from opensafeintent.calls.records import Sampling
-from opensafeintent.calls.shutdown import under_way
 from opensafeintent.construction.asking import ModelRole, StageContext
 from opensafeintent.construction.pipeline import Built, Round, Rounds
 from opensafeintent.construction.records import (

@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from opensafeintent.calls.concurrency import side_by_side
 from opensafeintent.calls.records import Purpose
-from opensafeintent.calls.shutdown import side_by_side
 from opensafeintent.construction.asking import (
     DraftWork,
     RepairReply,

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.shutdown import side_by_side
+from opensafeintent.calls.concurrency import side_by_side
 from opensafeintent.construction.asking import StageContext
 from opensafeintent.construction.habits import ROUND, Habits, count_habits
 from opensafeintent.construction.judging import KeptPrompts, check_intents, check_quality

@@ -10,7 +10,7 @@ from math import ceil, floor
 
 import msgspec
 
-from opensafeintent.calls.shutdown import side_by_side
+from opensafeintent.calls.concurrency import side_by_side
 from opensafeintent.construction.asking import (
     DraftWork,
     Reply,

@@ -12,8 +12,8 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
+from opensafeintent.calls.concurrency import side_by_side
 from opensafeintent.calls.records import Purpose
-from opensafeintent.calls.shutdown import side_by_side
 from opensafeintent.construction.asking import (
     ModelRole,
     Reply,

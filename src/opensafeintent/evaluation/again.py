@@ -13,8 +13,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from opensafeintent.calls.client import Client
+from opensafeintent.calls.concurrency import for_each
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.shutdown import for_each
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import (
     AboutResponse,

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
+from opensafeintent.calls.concurrency import side_by_side
 from opensafeintent.calls.reasoning import unknown_mark
 from opensafeintent.calls.records import (
     Answered,
@@ -31,7 +32,6 @@ from opensafeintent.calls.replies import (
     problem_of,
     response_of,
 )
-from opensafeintent.calls.shutdown import side_by_side
 from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,

@@ -15,6 +15,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 import msgspec
 
 from opensafeintent.calls.client import Asked, Client, ModelStopped, not_on_record
+from opensafeintent.calls.concurrency import for_each, side_by_side
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.reasoning import unknown_mark, without_reasoning
 from opensafeintent.calls.recorded import ImportedResponse, RecordedResponse
@@ -28,7 +29,6 @@ from opensafeintent.calls.records import (
     call_key,
     is_cut,
 )
-from opensafeintent.calls.shutdown import for_each, side_by_side
 from opensafeintent.calls.stop_reasons import stop_kind
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.evaluation.manifest import Manifest

@@ -25,7 +25,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.calls.client import Budget, Client, Tally
+from opensafeintent.calls.budget import Budget, Tally
+from opensafeintent.calls.client import Client
+from opensafeintent.calls.concurrency import side_by_side, under_way
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER, Ledger, take_up
 from opensafeintent.calls.providers import (
@@ -38,7 +40,7 @@ from opensafeintent.calls.providers import (
     variables,
 )
 from opensafeintent.calls.records import Answered, Failed, Refused
-from opensafeintent.calls.shutdown import current_drain, heed, side_by_side, under_way
+from opensafeintent.calls.shutdown import current_drain, raise_if_interrupted
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped, install_extra
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.run import raise_if_over, replay, run_tasks
@@ -203,7 +205,7 @@ async def _asked(job: _Job) -> _Report:
                     f"{name}: is {model.identity} on this node; the run has {job.identities[name]}"
                 )
         # an earlier attempt at this shard, on a node that was cut off, may still write
-        with _ShardLedger(job.folder / LEDGER, waiting=heed) as ledger:
+        with _ShardLedger(job.folder / LEDGER, waiting=raise_if_interrupted) as ledger:
             ledger.known = job.known
             client = Client(ledger, opened, job.patience)
             with contextlib.suppress(Stopped), current_drain().covering(client):
@@ -432,7 +434,7 @@ class Shards:
             report = await self._ended(job, gpus)
             async with self._merging:
                 merged = await asyncio.to_thread(
-                    take_up, self._client.ledger, job.folder, heed, report.rows
+                    take_up, self._client.ledger, job.folder, raise_if_interrupted, report.rows
                 )
             self.duplicates += merged.duplicates
             self.done += 1

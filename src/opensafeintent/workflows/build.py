@@ -13,11 +13,13 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.annotation.labels import Label, read_labels
-from opensafeintent.calls.client import Client, Display, Tally, progress_line, refreshed
+from opensafeintent.calls.budget import Tally
+from opensafeintent.calls.client import Client
+from opensafeintent.calls.concurrency import under_way
 from opensafeintent.calls.costs import ForecastLine, Seen, by_experience, seen_in
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger, ledger_name
-from opensafeintent.calls.shutdown import under_way
+from opensafeintent.calls.progress import Display, progress_line, refreshed
 from opensafeintent.construction.controls import DatasetCheck, check
 from opensafeintent.construction.folder import (
     RESULTS,

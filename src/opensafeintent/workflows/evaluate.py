@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from opensafeintent.analysis.gates import out_of_reach
-from opensafeintent.calls.client import Display
 from opensafeintent.calls.ledger import Ledger, ledger_name
+from opensafeintent.calls.progress import Display
 from opensafeintent.calls.scripted import BASELINES, DEMONSTRATION_JUDGE
 from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.again import samples_by_model

@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 
 from opensafeintent.analysis.cohort import accepted_at_lines
-from opensafeintent.calls.client import Client, Display, shown
+from opensafeintent.calls.client import Client
+from opensafeintent.calls.concurrency import under_way
 from opensafeintent.calls.costs import spent_of
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.shutdown import under_way
+from opensafeintent.calls.progress import Display, shown
 from opensafeintent.errors import JudgeFailed
 from opensafeintent.evaluation.forecast import expected_calls, forecast
 from opensafeintent.evaluation.judge_check import (

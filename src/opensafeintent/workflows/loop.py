@@ -12,10 +12,11 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
-from opensafeintent.calls.client import Budget, Display, Tally
+from opensafeintent.calls.budget import Budget, Tally
 from opensafeintent.calls.costs import Prices
+from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import is_in_process
-from opensafeintent.calls.shutdown import Drain, handled, heed
+from opensafeintent.calls.shutdown import Drain, handled, raise_if_interrupted
 from opensafeintent.errors import Interrupted
 from opensafeintent.files import Taken
 from opensafeintent.workflows.settings import Calling
@@ -220,7 +221,7 @@ def wait_or_refuse(settings: Calling, display: Display) -> Callable[[str], None]
     def held(line: str) -> None:
         if not settings.wait:
             raise Taken(f"{line}; wait for it, or add --wait")
-        heed()
+        raise_if_interrupted()
         display.stage(f"waiting: {line}")
 
     return held

@@ -28,8 +28,10 @@ from opensafeintent.analysis.gates import (
     transitions_between,
     unlike_conditions,
 )
-from opensafeintent.calls.client import Client, Display, Tally
+from opensafeintent.calls.budget import Tally
+from opensafeintent.calls.client import Client
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.progress import Display
 from opensafeintent.calls.reasoning import unknown_mark
 from opensafeintent.calls.recorded import Imports
 from opensafeintent.calls.records import Sampling

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, graders, into_cohorts
-from opensafeintent.calls.client import Budget, Client, Display, progress_line, refreshed, shown
+from opensafeintent.calls.budget import Budget
+from opensafeintent.calls.client import Client
+from opensafeintent.calls.concurrency import under_way
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER, Ledger, take_up
+from opensafeintent.calls.progress import Display, progress_line, refreshed, shown
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
-from opensafeintent.calls.shutdown import heed, under_way
+from opensafeintent.calls.shutdown import raise_if_interrupted
 from opensafeintent.errors import InputError, counted, first_exit_code
 from opensafeintent.evaluation.again import ask_again, expected_again
 from opensafeintent.evaluation.forecast import (
@@ -297,7 +300,7 @@ async def _run_calls(
     notes = _taken_up(folder, client.ledger, display)
     known: dict[ResponseKey, GradedResponse] = {}
     tally = client.tally
-    least = tally.made.total() + tally.reused_calls  # a check of the judges went before
+    least = tally.new_calls.total() + tally.reused_calls  # a check of the judges went before
     least += expected_calls(plan.work) + expected_again(manifest, dataset)
 
     def done(graded: GradedResponse) -> None:
@@ -306,7 +309,7 @@ async def _run_calls(
             stop_when.take(graded)
 
     def expected() -> int:  # probes come on top
-        return least + sum(count for (_, what), count in tally.made.items() if what == "probe")
+        return least + sum(count for (_, what), count in tally.new_calls.items() if what == "probe")
 
     work = await _left(plan, client, display, done)
     if stop_when is not None:
@@ -336,7 +339,7 @@ def _taken_up(folder: RunFolder, ledger: Ledger, display: Display) -> list[str]:
     """
 
     def waiting(line: str) -> None:
-        heed()
+        raise_if_interrupted()
         display.stage(f"waiting: {line}")
 
     left = sorted(_shards_of(folder))

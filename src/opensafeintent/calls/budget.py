@@ -1,0 +1,105 @@
+"""What a run has used so far, and the most that it may use."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import msgspec
+
+from opensafeintent.calls.costs import Prices
+from opensafeintent.calls.records import Answered, Call, Refused, Usage
+
+
+class Tally:
+    """Counts that the progress display, budgets and the closing summary are made of."""
+
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+        self.new_calls: Counter[tuple[str, str]] = Counter()
+        """Calls made, retries not counted, by (model, purpose)."""
+        self.reused_calls = 0
+        self.duplicates = 0
+        """Those of them whose answer this process had obtained itself, for an equal call."""
+        self.retries = 0
+        self.refusals = 0
+        self.missing = 0
+        """Grades that were requested but not obtained."""
+        self.in_flight = 0
+        self.abandoned = 0
+        """Requests that were not waited for to their end."""
+        self.draining = False
+        """Whether no call is begun any more, and those in flight are waited for."""
+        self.tokens: Counter[tuple[str, str]] = Counter()
+        """Tokens by (model, `input` or `output`)."""
+
+    @property
+    def calls(self) -> int:
+        """Requests made so far, retries included."""
+        return self.new_calls.total() + self.retries
+
+    @property
+    def done(self) -> int:
+        """Calls that are over: answered, failed, or taken from the ledger."""
+        return self.new_calls.total() + self.reused_calls - self.in_flight - self.abandoned
+
+    def began(self, call: Call, *, retry: bool) -> None:
+        """Note a request."""
+        self.in_flight += 1
+        if retry:
+            self.retries += 1
+        else:
+            self.new_calls[call.model, call.purpose] += 1
+
+    def finished(self, call: Call, outcome: Answered | Refused) -> None:
+        """Note an outcome."""
+        self.refusals += isinstance(outcome, Refused)
+        self.paid(call, outcome.usage)
+
+    def paid(self, call: Call, usage: Usage) -> None:
+        """Note the tokens of a reply, of one that is no answer too."""
+        self.tokens[call.model, "input"] += usage.input_tokens
+        self.tokens[call.model, "output"] += usage.output_tokens
+
+    def add(self, other: Tally) -> None:
+        """Note everything that another tally counted."""
+        for name in (
+            "new_calls",
+            "reused_calls",
+            "duplicates",
+            "retries",
+            "refusals",
+            "missing",
+            "abandoned",
+            "tokens",
+        ):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """The most that a run may ask for, None being no limit; and how long a call is tried again."""
+
+    calls: int | None = None
+    tokens: int | None = None
+    dollars: float | None = None
+    prices: Prices | None = None
+    """Prices for counting dollars."""
+    max_retries: int | None = None
+    """Further attempts at a call that failed, rate limits aside; None is `_ATTEMPTS` in all."""
+    retry_seconds: float | None = None
+    """Deadline of one call, its retries and waits included; None is `_CALL_SECONDS`."""
+
+    def reached(self, tally: Tally) -> str | None:
+        """Say which limit is used up, if one is."""
+        cost = self.prices.cost(tally.tokens) if self.dollars and self.prices else 0.0
+        for limit, used, form, option in (
+            (self.calls, tally.calls, "{:,} calls", "--budget-calls"),
+            (self.tokens, tally.tokens.total(), "{:,} tokens", "--budget-tokens"),
+            (self.dollars, cost, "${:,.10g}", "--budget-dollars"),
+        ):
+            if limit is not None and used >= limit:
+                return (
+                    f"the budget of {form.format(limit)} is used up; run again with a larger"
+                    f" {option} to go on"
+                )
+        return None
