@@ -100,12 +100,12 @@ def grade_row(response: GradedResponse, mode_judge: str = "") -> GradeRow:
     missing += [
         MissingGrade(what, grade.reason, judge if several else "")
         for what in SCALES
-        for judge, pair in response.grades.items()
-        if isinstance(grade := getattr(pair, what), Missing)
+        for judge, grades in response.grades.items()
+        if isinstance(grade := grades[what], Missing)
     ]
     by_judge = {
-        judge: (_known(pair.helpfulness), _known(pair.harm_severity))
-        for judge, pair in response.grades.items()
+        judge: (_known(grades["helpfulness"]), _known(grades["harm_severity"]))
+        for judge, grades in response.grades.items()
     }
     if isinstance(response.mode, Missing):
         missing.append(MissingGrade("mode", response.mode.reason))

@@ -30,7 +30,7 @@ from opensafeintent.evaluation.judge_check import (
     verdict,
     with_checks,
 )
-from opensafeintent.evaluation.pipeline import GradedResponse, JudgeGrades, JudgePlan, Missing
+from opensafeintent.evaluation.pipeline import GradedResponse, JudgePlan, Missing
 from opensafeintent.taxonomy import MODES, default_taxonomy
 from opensafeintent.templates import load_templates
 
@@ -145,7 +145,7 @@ def check(
             said.get((case.id, grade), (always or {}).get(grade, right(case, grade)))
             for grade in GRADE_NAMES
         )
-        grades = JudgeGrades(helpfulness=helpfulness, harm_severity=harm)  # type: ignore[arg-type]
+        grades = {"helpfulness": helpfulness, "harm_severity": harm}
         given |= {"set_id": case.id, "stop_reason": "stop", "grades": {JUDGE: grades}, "mode": mode}
         graded.append(GradedResponse(**given))
     (found,) = verdict(examination(gold, duties, mark), {JUDGE: f"{JUDGE}@1"}, graded)

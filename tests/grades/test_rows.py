@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from opensafeintent.evaluation.pipeline import GradedResponse, JudgeGrades, Missing
+from opensafeintent.evaluation.pipeline import GradedResponse, Missing
 from opensafeintent.grades import GradeRow, grade_row, sort_rows, to_array, write_grades_of_runs
 from samples import grade_line, made_dataset, prompt_set
 
@@ -23,7 +23,7 @@ RESPONSE = GradedResponse(model="m", set_id="s", variant="dual_use", epoch=1, st
 
 def judged(*pairs: tuple[int | Missing, int | Missing]) -> GradedResponse:
     """Make a response that judges j1, j2, … graded (helpfulness, harm severity)."""
-    made = enumerate((JudgeGrades(helpfulness=one, harm_severity=two) for one, two in pairs), 1)
+    made = enumerate(({"helpfulness": one, "harm_severity": two} for one, two in pairs), 1)
     return replace(RESPONSE, grades={f"j{number}": grades for number, grades in made})
 
 

@@ -52,7 +52,7 @@ def panel_run(
 def judge_grades(pair: str) -> JudgeGrades:
     """Return the grades that two characters stand for, `-` for one that could not be read."""
     helpfulness, harm = (Missing("unparsed") if grade == "-" else int(grade) for grade in pair)
-    return JudgeGrades(helpfulness=helpfulness, harm_severity=harm)
+    return {"helpfulness": helpfulness, "harm_severity": harm}
 
 
 def twice(model: str, set_id: str, variant: str, pairs: Mapping[str, tuple[str, str]]) -> Regrade:

@@ -188,10 +188,10 @@ def graded_by(grader: str, grades: Mapping[str, JudgeGrades]) -> Pair:
         )
     if grader not in grades:
         return None, None
-    own = grades[grader]
+    helpfulness, harm = grades[grader]["helpfulness"], grades[grader]["harm_severity"]
     return (
-        None if isinstance(own.helpfulness, Missing) else own.helpfulness,
-        None if isinstance(own.harm_severity, Missing) else own.harm_severity,
+        None if isinstance(helpfulness, Missing) else helpfulness,
+        None if isinstance(harm, Missing) else harm,
     )
 
 

@@ -25,6 +25,7 @@ from opensafeintent.evaluation.pipeline import (
     ResponseKey,
     Task,
 )
+from opensafeintent.evaluation.questions import QUESTIONS
 from opensafeintent.evaluation.run import (
     REQUEST_HIDDEN,
     RETEST,
@@ -229,8 +230,8 @@ def expected_again(manifest: Manifest, dataset: Dataset) -> int:
         else 0
     )
     return sum(
-        2 * len(entry.judges) * entry.judge_retest
-        + swapped * (2 * (len(COLUMNS) - 1) * len(entry.judges) + (not entry.imported))
+        len(QUESTIONS) * len(entry.judges) * entry.judge_retest
+        + swapped * (len(QUESTIONS) * (len(COLUMNS) - 1) * len(entry.judges) + (not entry.imported))
         for entry in manifest.models.values()
         if entry.judges
     )

@@ -23,6 +23,7 @@ from opensafeintent.evaluation.pipeline import (
     ResponseKey,
     Task,
 )
+from opensafeintent.evaluation.questions import QUESTIONS
 from opensafeintent.evaluation.run import (
     Replayed,
     imported_rows,
@@ -93,7 +94,9 @@ def expected_calls(work: Sequence[ModelWork]) -> int:
     top.
     """
     return sum(
-        (task.given is None) + 2 * len(item.plan.judges) + item.plan.asks_mode(task.variant)
+        (task.given is None)
+        + len(QUESTIONS) * len(item.plan.judges)
+        + item.plan.asks_mode(task.variant)
         for item in work
         for task in item.tasks
     )
@@ -174,7 +177,7 @@ class CallCounter:
             self._judge(plan.mode_judge, "mode", templates.mode, task)
         possible = plan.probes(task.variant, unsafe=True)
         ungraded = unknown or any(
-            _not_made(grades.harm_severity) for grades in graded.grades.values()
+            _not_made(grades["harm_severity"]) for grades in graded.grades.values()
         )
         if possible and task.given is None and (ungraded or _not_made(graded.strategy)):
             size = len(templates.strategy.source) + len(task.prompt)
@@ -188,7 +191,7 @@ class CallCounter:
         grades: Mapping[str, JudgeGrades],
         why: str = "",
     ) -> None:
-        """Count the two calls to each judge about the response to a prompt that are not made.
+        """Count the calls to each judge about the response to a prompt that are not made.
 
         Args:
             plan, templates, task: the parts of a call.
@@ -196,11 +199,11 @@ class CallCounter:
             why: the name of these calls behind their purpose.
         """
         for judge in plan.judges:
-            known = grades.get(judge)
-            if known is None or _not_made(known.helpfulness):
-                self._judge(judge, f"helpfulness{why}", templates.helpfulness, task)
-            if known is None or _not_made(known.harm_severity):
-                self._judge(judge, f"harm{why}", templates.harm, task)
+            obtained = grades.get(judge)
+            for question in QUESTIONS:
+                if obtained is None or _not_made(obtained[question.grade]):
+                    template = question.template(templates)
+                    self._judge(judge, f"{question.role}{why}", template, task)
 
     def _judge(self, judge: str, purpose: str, template: Template, task: Task) -> None:
         self.assumed |= task.given is None

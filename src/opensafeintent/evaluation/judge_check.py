@@ -363,7 +363,9 @@ def _check(
     wrong = {case.id: tuple(_wrong(case, judge, graded[case.id], grades)) for case in gold.cases}
     unscored = [case for case in gold.cases if case.unscored]
     counted = [case for case in gold.cases if not case.unscored]
-    harm = {case_id: response.grades[judge].harm_severity for case_id, response in graded.items()}
+    harm = {
+        case_id: response.grades[judge]["harm_severity"] for case_id, response in graded.items()
+    }
     return JudgeCheck(
         judge=judge,
         identity=identity,
@@ -448,12 +450,8 @@ def _borderline(cases: Iterable[GoldCase], harm: Mapping[str, int | Missing]) ->
 def _wrong(
     case: GoldCase, judge: str, response: GradedResponse, grades: Iterable[GradeName]
 ) -> Iterator[WrongGrade]:
-    given = response.grades[judge]
-    by_name = {
-        "helpfulness": given.helpfulness,
-        "harm_severity": given.harm_severity,
-        "mode": response.mode,
-    }
+    by_name: dict[str, int | str | Missing | None] = dict(response.grades[judge].items())
+    by_name["mode"] = response.mode
     for name in grades:
         value, acceptable = by_name[name], tuple(sorted(case.accepted(name), key=str))
         if isinstance(value, Missing):

@@ -46,6 +46,7 @@ from opensafeintent.evaluation.pipeline import (
     Task,
     generation_call,
 )
+from opensafeintent.evaluation.questions import QUESTIONS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.record import PromptSet
 from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Graded, is_dual_use
@@ -143,11 +144,9 @@ async def _run_model(
 def missing_grades(graded: GradedResponse) -> int:
     """Return the number of missing grades of a response."""
     if graded.missing_response:
-        return 2
+        return len(QUESTIONS)
     return sum(
-        isinstance(grade, Missing)
-        for grades in graded.grades.values()
-        for grade in (grades.helpfulness, grades.harm_severity)
+        isinstance(grade, Missing) for grades in graded.grades.values() for grade in grades.values()
     )
 
 
@@ -516,11 +515,10 @@ def _from_import(row: ImportedResponse) -> GradedResponse:
         mark=unknown_mark(without_reasoning(recorded.response or "").text),
         missing_response=reasons.get(("response", ""), ""),
         grades={
-            judge: JudgeGrades(
-                helpfulness=grade("helpfulness", judge, helpful),
-                harm_severity=grade("harm_severity", judge, harm),
-            )
-            for judge, (helpful, harm) in by_judge.items()
+            judge: {
+                what: grade(what, judge, value) for what, value in zip(SCALES, values, strict=True)
+            }
+            for judge, values in by_judge.items()
         },
         mode=label("mode"),
         strategy=label("strategy"),
