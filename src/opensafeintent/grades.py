@@ -21,7 +21,7 @@ from opensafeintent.calls.recorded import (
     check_score,
 )
 from opensafeintent.errors import nearest
-from opensafeintent.evaluation.pipeline import AboutResponse, GradedResponse, Missing
+from opensafeintent.evaluation.responses import AboutResponse, GradedResponse, Missing
 from opensafeintent.files import write_private
 from opensafeintent.hostile import cell_safe, one_line
 from opensafeintent.promptsets import Dataset

@@ -10,8 +10,8 @@ import pytest
 
 from opensafeintent.analysis.estimates import AVERAGE
 from opensafeintent.analysis.judges import Audit, audits_of, headline_audits
-from opensafeintent.evaluation.again import COLUMNS, Swapped
-from opensafeintent.evaluation.pipeline import JudgeGrades
+from opensafeintent.evaluation.regrade import COLUMNS, Swapped
+from opensafeintent.evaluation.responses import JudgeGrades
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.judge_studies import judge_grades
 

@@ -30,7 +30,8 @@ from opensafeintent.evaluation.judge_check import (
     verdict,
     with_checks,
 )
-from opensafeintent.evaluation.pipeline import GradedResponse, JudgePlan, Missing
+from opensafeintent.evaluation.pipeline import JudgePlan
+from opensafeintent.evaluation.responses import GradedResponse, Missing
 from opensafeintent.taxonomy import MODES, default_taxonomy
 from opensafeintent.templates import load_templates
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from opensafeintent.evaluation.pipeline import GradedResponse, Missing
+from opensafeintent.evaluation.responses import GradedResponse, Missing
 from opensafeintent.grades import GradeRow, grade_row, sort_rows, to_array, write_grades_of_runs
 from samples import grade_line, made_dataset, prompt_set
 

@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 
 from opensafeintent.analysis.cohort import GradedRun
-from opensafeintent.evaluation.again import Regrade
-from opensafeintent.evaluation.pipeline import JudgeGrades, Missing
+from opensafeintent.evaluation.regrade import Regrade
+from opensafeintent.evaluation.responses import JudgeGrades, Missing
 from opensafeintent.grades import GradeRow, panel_grade
 from opensafeintent.promptsets import Dataset
 from report.runs import MODELS, changed, random_run, run_with

@@ -11,7 +11,7 @@ import pytest
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.judges import GRADES, PANEL, SAFE, SHOWN, Ratings
-from opensafeintent.evaluation.again import Regrade
+from opensafeintent.evaluation.regrade import Regrade
 from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.figures import all_figures

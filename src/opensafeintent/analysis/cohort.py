@@ -34,9 +34,9 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE
 from opensafeintent.calls.stop_reasons import stop_kind
 from opensafeintent.errors import counted
-from opensafeintent.evaluation.again import Regrade, Swapped
 from opensafeintent.evaluation.judge_check import GradeName, JudgeCheck, roles_of
 from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.evaluation.regrade import Regrade, Swapped
 from opensafeintent.evaluation.run import IMPORTED_JUDGE
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.grades import NOT_GRADED, GradeRow, to_array

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from opensafeintent.analysis.estimates import AVERAGE, MetricEstimates, comparisons_of, estimates_of
 from opensafeintent.calls.scripted import contenders, is_baseline
-from opensafeintent.evaluation.again import COLUMNS, Regrade, Swapped
-from opensafeintent.evaluation.pipeline import JudgeGrades, Missing
+from opensafeintent.evaluation.regrade import COLUMNS, Regrade, Swapped
+from opensafeintent.evaluation.responses import JudgeGrades, Missing
 from opensafeintent.evaluation.run import REQUEST_HIDDEN
 from opensafeintent.grades import PANEL, GradeRow, panel_grade, to_array
 from opensafeintent.labelled import Labelled

@@ -12,18 +12,11 @@ import msgspec
 
 from opensafeintent.calls.costs import ForecastLine, Spent, by_experience, seen_in, spent_of
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.evaluation.again import audited, due, expected_again
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import (
-    GradedResponse,
-    JudgeGrades,
-    JudgePlan,
-    Missing,
-    ModelWork,
-    ResponseKey,
-    Task,
-)
+from opensafeintent.evaluation.pipeline import JudgePlan, ModelWork, Task
 from opensafeintent.evaluation.questions import QUESTIONS
+from opensafeintent.evaluation.regrade import audited, expected_regrades, planned_regrades
+from opensafeintent.evaluation.responses import GradedResponse, JudgeGrades, Missing, ResponseKey
 from opensafeintent.evaluation.run import (
     Replayed,
     imported_rows,
@@ -45,8 +38,10 @@ def calls_of(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Iterator[b
         if was_judged(response):
             judged.add(response.key)
         yield from (one.key for one in calls)
-    for again, planned in due(manifest, dataset, judged, audited(manifest, dataset, ledger)):
-        for _, _, calls in replayed(ledger, manifest.identities(), planned, again.ask):
+    for regrading, planned in planned_regrades(
+        manifest, dataset, judged, audited(manifest, dataset, ledger)
+    ):
+        for _, _, calls in replayed(ledger, manifest.identities(), planned, regrading.ask):
             yield from (one.key for one in calls)
 
 
@@ -117,7 +112,7 @@ def forecast(ledger: Ledger, identities: Mapping[str, str], work: Sequence[Model
     return Forecast(counter.lines(ledger), assumed=ASSUMED if counter.assumed else "")
 
 
-def forecast_again(
+def forecast_regrades(
     ledger: Ledger, manifest: Manifest, dataset: Dataset
 ) -> tuple[ForecastLine, ...]:
     """Count the remaining calls for asking the judges again.
@@ -127,7 +122,7 @@ def forecast_again(
         manifest: of the planned run.
         dataset: its prompt-sets.
     """
-    if not expected_again(manifest, dataset):
+    if not expected_regrades(manifest, dataset):
         return ()
     judged: dict[ResponseKey, bool] = {}
     for task, response, _ in _responses(manifest, dataset, ledger):
@@ -137,18 +132,18 @@ def forecast_again(
             judged[response.key] = not unknown
     lines: tuple[ForecastLine, ...] = ()
     audit = audited(manifest, dataset, ledger)
-    for again, planned in due(manifest, dataset, judged.keys(), audit):
+    for regrading, planned in planned_regrades(manifest, dataset, judged.keys(), audit):
         counter = CallCounter()
         known = [item for item in planned if judged[item.task.key]]
         replies = {
             task.key: reply
-            for task, reply, _ in replayed(ledger, manifest.identities(), known, again.ask)
+            for task, reply, _ in replayed(ledger, manifest.identities(), known, regrading.ask)
         }
         for task, plan, templates in planned:
-            for column, request in again.requests(task).items():
+            for column, request in regrading.requests(task).items():
                 grades = replies.get(task.key, {}).get(column, {})
                 swapped = msgspec.structs.replace(task, prompt=request)
-                counter.judges(plan, templates, swapped, grades, f", {again.why}")
+                counter.judges(plan, templates, swapped, grades, f", {regrading.why}")
         lines += counter.lines(ledger)
     return lines
 

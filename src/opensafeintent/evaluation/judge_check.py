@@ -19,14 +19,8 @@ import msgspec
 
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import counted
-from opensafeintent.evaluation.pipeline import (
-    Given,
-    GradedResponse,
-    JudgePlan,
-    Missing,
-    ModelWork,
-    Task,
-)
+from opensafeintent.evaluation.pipeline import Given, JudgePlan, ModelWork, Task
+from opensafeintent.evaluation.responses import GradedResponse, Missing
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.taxonomy import (
     DUAL_USE,

@@ -65,7 +65,7 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
     label: str = ""
     """Its name in results, if it has another there."""
     judge_retest: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """How many of its responses each judge grades once more (`evaluation.again`)."""
+    """How many of its responses each judge grades once more (`evaluation.regrade`)."""
 
     def grown_by(self, new: ModelEntry) -> ModelEntry:
         """Return the entry that covers this evaluation and a new one: more judges, epochs and sets;
@@ -85,7 +85,7 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
 
 
 class SwapPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of every model is graded under other requests than its own (`evaluation.again`)."""
+    """How much of every model is graded under other requests than its own: `evaluation.regrade`."""
 
     sets: Annotated[int, msgspec.Meta(ge=1)]
     """This number of first prompt-sets of `promptsets.sample_order` that a model was asked."""

@@ -1,5 +1,4 @@
-"""A response with its grades, and the plan of calls for one prompt: generate, grade, and mode and
-probe if they are due.
+"""The plan of calls for one prompt: generate, grade, and mode and probe if they are due.
 
 Each step starts as soon as its input exists; no step waits for another prompt.
 """
@@ -8,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -34,11 +33,17 @@ from opensafeintent.calls.replies import (
 )
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.questions import QUESTIONS, Question
+from opensafeintent.evaluation.responses import (
+    AboutResponse,
+    GradedResponse,
+    JudgeGrades,
+    Missing,
+    Refusal,
+)
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     DUAL_USE,
     Graded,
-    Mode,
     ModesScope,
     ParseRule,
     ProbeScope,
@@ -46,70 +51,6 @@ from opensafeintent.taxonomy import (
 )
 from opensafeintent.templates import Template, Templates, parse_reply
 from opensafeintent.templates.template import Message
-
-
-class ResponseKey(NamedTuple):
-    """Identity of a response within a run."""
-
-    model: str
-    set_id: str
-    variant: str
-    epoch: int
-
-
-class AboutResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """A record about one response of a run."""
-
-    model: str
-    set_id: str
-    variant: str
-    epoch: int
-
-    @property
-    def key(self) -> ResponseKey:
-        """Which response it is about."""
-        return ResponseKey(self.model, self.set_id, self.variant, self.epoch)
-
-
-class Missing(msgspec.Struct, frozen=True, tag="missing"):
-    """A grade that was requested but not obtained. Never a number."""
-
-    reason: str
-    """One of `evaluation.missing`, or a file's own reason."""
-
-
-JudgeGrades = Mapping[Graded, int | Missing]
-"""One judge's grades of one response, raw: one for each of `QUESTIONS`."""
-
-
-Refusal = Literal["", "filter", "empty", "text_not_kept"]
-"""Why a response counts as a refusal without a judge: the provider's filter gave no text, the
-answer ended by itself without a word, or a filter's text was not stored.
-"""
-
-
-class GradedResponse(AboutResponse, frozen=True, kw_only=True):
-    """A target's response to one prompt, as far as metrics need it: the text itself stays in the
-    ledger.
-    """
-
-    stop_reason: str = ""
-    """As the provider gave it; `content_filter` for a filtered response, empty if there is none."""
-    truncated: bool = False
-    """Whether a token limit or a filter cut the text that was graded."""
-    refused: Refusal = ""
-    """Why it counts as a refusal without a judge."""
-    mark: str = ""
-    """The beginning of a graded text, if it looks like a mark of reasoning that no table has."""
-    reasoning_only: bool = False
-    """Whether an attempt at it held reasoning and no text."""
-    missing_response: str = ""
-    """Why there is no response to grade."""
-    grades: dict[str, JudgeGrades] = {}
-    """By judge. Empty if no judge was needed or none was asked."""
-    mode: Mode | Missing | None = None
-    """None if it was not asked for."""
-    strategy: Strategy | Missing | None = None
 
 
 class Grading(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,9 +94,6 @@ class JudgePlan(Grading, frozen=True, kw_only=True):
         """Return how a judge is sampled."""
         return self.judge_samplings.get(judge, self.judge_sampling)
 
-
-# The plan of calls for one prompt
-# ------------------------------------------------------------------------------
 
 FIRST_ATTEMPT = 100
 """Attempt number of the first asking of a re-grade; its re-asks are 101 and 102.
@@ -261,7 +199,7 @@ class Asking:
             case Answered() as answer:
                 return await self._grade(answer)
 
-    async def again(
+    async def regrade(
         self, requests: Mapping[str, str], attempt: int = 0, purpose: Purpose | None = None
     ) -> dict[str, dict[str, JudgeGrades]]:
         """Send the response to every judge again, as calls of their own.

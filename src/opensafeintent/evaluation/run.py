@@ -36,17 +36,19 @@ from opensafeintent.evaluation.pipeline import (
     FIRST_ATTEMPT,
     Asking,
     Given,
-    GradedResponse,
-    JudgeGrades,
-    Missing,
     ModelWork,
     Planned,
-    Refusal,
-    ResponseKey,
     Task,
     generation_call,
 )
 from opensafeintent.evaluation.questions import QUESTIONS
+from opensafeintent.evaluation.responses import (
+    GradedResponse,
+    JudgeGrades,
+    Missing,
+    Refusal,
+    ResponseKey,
+)
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.record import PromptSet
 from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Graded, is_dual_use
@@ -150,7 +152,7 @@ def missing_grades(graded: GradedResponse) -> int:
     )
 
 
-class Again(NamedTuple):
+class Regrading(NamedTuple):
     """A question that judges are asked again about responses."""
 
     why: str
@@ -164,14 +166,14 @@ class Again(NamedTuple):
 
     async def ask(self, asking: Asking) -> dict[str, dict[str, JudgeGrades]]:
         """Return the grades of each judge, by column; empty if there is no text to grade."""
-        return await asking.again(self.requests(asking.task), self.attempt, self.purpose)
+        return await asking.regrade(self.requests(asking.task), self.attempt, self.purpose)
 
 
-RETEST = Again("again", lambda task: {task.variant: task.prompt}, attempt=FIRST_ATTEMPT)
+RETEST = Regrading("again", lambda task: {task.variant: task.prompt}, attempt=FIRST_ATTEMPT)
 """The same question once more."""
 
 
-def swapping(manifest: Manifest, dataset: Dataset) -> Again:
+def swapping(manifest: Manifest, dataset: Dataset) -> Regrading:
     """Return the question of the swap audit: the set's other two prompts in the request's place,
     and none.
     """
@@ -182,7 +184,7 @@ def swapping(manifest: Manifest, dataset: Dataset) -> Again:
         others = (intent for intent in CORE_VARIANTS if intent != task.variant)
         return {intent: prompts.of(intent) for intent in others} | {REQUEST_HIDDEN: hidden}
 
-    return Again("swapped", other_requests, purpose="request_swap")
+    return Regrading("swapped", other_requests, purpose="request_swap")
 
 
 def was_judged(graded: GradedResponse) -> bool:

@@ -19,7 +19,8 @@ import msgspec
 from opensafeintent.calls.scripted import contenders
 from opensafeintent.errors import InputError, counted, nearest
 from opensafeintent.evaluation.manifest import Manifest, StopAnswer, StopQuestion, StopVerdict
-from opensafeintent.evaluation.pipeline import GradedResponse, ModelWork, Task
+from opensafeintent.evaluation.pipeline import ModelWork, Task
+from opensafeintent.evaluation.responses import GradedResponse
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.grades import grade_row, to_array
 from opensafeintent.metrics import METRICS, Grades, Metric

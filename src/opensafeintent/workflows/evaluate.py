@@ -14,7 +14,6 @@ from opensafeintent.calls.ledger import Ledger, ledger_name
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.scripted import BASELINES, DEMONSTRATION_JUDGE
 from opensafeintent.errors import InputError, counted
-from opensafeintent.evaluation.again import samples_by_model
 from opensafeintent.evaluation.judge_check import Examination, duties_of, load_gold_cases
 from opensafeintent.evaluation.manifest import (
     Manifest,
@@ -27,6 +26,7 @@ from opensafeintent.evaluation.manifest import (
     with_labels,
 )
 from opensafeintent.evaluation.pipeline import ModelWork
+from opensafeintent.evaluation.regrade import samples_by_model
 from opensafeintent.evaluation.run import given_tasks, imported_rows, tasks_of
 from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.interop import model_identity

@@ -28,7 +28,7 @@ from opensafeintent.evaluation.judge_check import (
     with_checks,
 )
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
-from opensafeintent.evaluation.pipeline import GradedResponse
+from opensafeintent.evaluation.responses import GradedResponse
 from opensafeintent.evaluation.run import replay, run_work
 from opensafeintent.files import locked_folder, write_private
 from opensafeintent.interop import model_identity, open_models, unset_lines

@@ -37,12 +37,13 @@ from opensafeintent.calls.recorded import Imports
 from opensafeintent.calls.records import Sampling
 from opensafeintent.calls.scripted import contenders
 from opensafeintent.errors import InputError, counted, first_exit_code, nearest
-from opensafeintent.evaluation.again import Regrade, Swapped, derive_again
 from opensafeintent.evaluation.forecast import Forecast, spent_of_run
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.manifest import Manifest, RunFolder, with_labels
 from opensafeintent.evaluation.missing import missing_reason
-from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT, GradedResponse
+from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
+from opensafeintent.evaluation.regrade import Regrade, Swapped, derive_regrades
+from opensafeintent.evaluation.responses import GradedResponse
 from opensafeintent.evaluation.run import RunTexts, derive
 from opensafeintent.files import (
     Taken,
@@ -628,7 +629,7 @@ def _open_run(folder: RunFolder, name: str, display: Display) -> Iterator[tuple[
 
     with Ledger(path, readonly=True) as ledger, ledger.snapshot():
         graded = derive(manifest, dataset, ledger, read=read)
-        second = derive_again(manifest, dataset, ledger, graded)
+        second = derive_regrades(manifest, dataset, ledger, graded)
         run = graded_run_of(name, manifest, dataset, graded, *second)
         run = run._replace(notes=_unreadable(path, ledger.imports))
         del graded  # a hundred thousand records, needed no longer

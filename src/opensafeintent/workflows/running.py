@@ -24,17 +24,18 @@ from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
 from opensafeintent.calls.shutdown import raise_if_interrupted
 from opensafeintent.errors import InputError, counted, first_exit_code
-from opensafeintent.evaluation.again import ask_again, expected_again
 from opensafeintent.evaluation.forecast import (
     ASSUMED,
     Forecast,
     expected_calls,
     forecast,
-    forecast_again,
+    forecast_regrades,
 )
 from opensafeintent.evaluation.judge_check import Examination, JudgeCheck, check_work, with_checks
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
-from opensafeintent.evaluation.pipeline import GradedResponse, ModelWork, ResponseKey, Task
+from opensafeintent.evaluation.pipeline import ModelWork, Task
+from opensafeintent.evaluation.regrade import expected_regrades, regrade
+from opensafeintent.evaluation.responses import GradedResponse, ResponseKey
 from opensafeintent.evaluation.run import (
     derive,
     missing_grades,
@@ -150,7 +151,7 @@ def foretell(plan: EvaluationPlan) -> Outcome:
     ledger_path = plan.folder.ledger_to_write(manifest, plan.settings.ledger)
     with Ledger(ledger_path, readonly=True, missing_ok=True) as ledger:
         first = forecast(ledger, manifest.identities(), [*checks, *plan.work])
-        again = forecast_again(ledger, manifest, dataset)
+        again = forecast_regrades(ledger, manifest, dataset)
     unknown = again and any(task.given is None for item in plan.work for task in item.tasks)
     expected = Forecast(first.lines + again, first.assumed or (ASSUMED if unknown else ""))
     notes = [*plan.notes, *plan.new_panels.values(), *unset_lines(plan.asked)]
@@ -301,7 +302,7 @@ async def _run_calls(
     known: dict[ResponseKey, GradedResponse] = {}
     tally = client.tally
     least = tally.new_calls.total() + tally.reused_calls  # a check of the judges went before
-    least += expected_calls(plan.work) + expected_again(manifest, dataset)
+    least += expected_calls(plan.work) + expected_regrades(manifest, dataset)
 
     def done(graded: GradedResponse) -> None:
         known[graded.key] = graded
@@ -325,7 +326,7 @@ async def _run_calls(
         # a reply that a limit cut is a thought if later ones of its model show how it thinks
         settled = {key: graded for key, graded in known.items() if not graded.truncated}
         graded = derive(manifest, dataset, client.ledger, settled)
-        second = await ask_again(client, manifest, dataset, graded)
+        second = await regrade(client, manifest, dataset, graded)
     with contextlib.suppress(OSError):
         (folder.path / _SHARDS).rmdir()
     manifest = manifest.with_left_out(client.left_out)

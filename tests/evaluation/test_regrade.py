@@ -38,8 +38,8 @@ from opensafeintent import (
     import_files,
 )
 from opensafeintent.calls.scripted import contract_of, marked_parts
-from opensafeintent.evaluation.again import sample, samples_by_model
-from opensafeintent.evaluation.pipeline import ResponseKey
+from opensafeintent.evaluation.regrade import sample, samples_by_model
+from opensafeintent.evaluation.responses import ResponseKey
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.promptsets.record import sample_order
 from samples import dataset_file, json_lines, made_dataset, prompt_set

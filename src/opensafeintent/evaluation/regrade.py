@@ -16,20 +16,18 @@ from opensafeintent.calls.client import Client
 from opensafeintent.calls.concurrency import for_each
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import (
+from opensafeintent.evaluation.pipeline import Asking, Planned, Task
+from opensafeintent.evaluation.questions import QUESTIONS
+from opensafeintent.evaluation.responses import (
     AboutResponse,
-    Asking,
     GradedResponse,
     JudgeGrades,
-    Planned,
     ResponseKey,
-    Task,
 )
-from opensafeintent.evaluation.questions import QUESTIONS
 from opensafeintent.evaluation.run import (
     REQUEST_HIDDEN,
     RETEST,
-    Again,
+    Regrading,
     imported_rows,
     judged_tasks,
     replayed,
@@ -123,9 +121,9 @@ def audited(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> list[Planne
     return planned
 
 
-def due(
+def planned_regrades(
     manifest: Manifest, dataset: Dataset, keys: Collection[ResponseKey], audit: Iterable[Planned]
-) -> list[tuple[Again, list[Planned]]]:
+) -> list[tuple[Regrading, list[Planned]]]:
     """Return the repeated questions to judges, each with its responses.
 
     Args:
@@ -145,7 +143,7 @@ def due(
     return [(RETEST, retested), (swapping(manifest, dataset), swapped)]
 
 
-async def ask_again(
+async def regrade(
     client: Client,
     manifest: Manifest,
     dataset: Dataset,
@@ -168,33 +166,33 @@ async def ask_again(
     """
     audit = audited(manifest, dataset, client.ledger)
     results: list[dict[ResponseKey, _Columns]] = []
-    for again, planned in due(manifest, dataset, _judged(graded), audit):
+    for regrading, planned in planned_regrades(manifest, dataset, _judged(graded), audit):
         askings = [Asking(client.ask, *item) for item in planned]
-        replies = await for_each(client, askings, again.ask, at_once=at_once)
+        replies = await for_each(client, askings, regrading.ask, at_once=at_once)
         results.append({item.task.key: reply for item, reply in zip(planned, replies, strict=True)})
-    return _second(graded, audit, results)
+    return _beside_first(graded, audit, results)
 
 
-def derive_again(
+def derive_regrades(
     manifest: Manifest, dataset: Dataset, ledger: Ledger, graded: Collection[GradedResponse]
 ) -> tuple[list[Regrade], list[Swapped]]:
-    """Return the result of `ask_again`, as far as the ledger has it."""
+    """Return the result of `regrade`, as far as the ledger has it."""
     audit = audited(manifest, dataset, ledger)
     results = [
         {
             task.key: reply
-            for task, reply, _ in replayed(ledger, manifest.identities(), planned, again.ask)
+            for task, reply, _ in replayed(ledger, manifest.identities(), planned, regrading.ask)
         }
-        for again, planned in due(manifest, dataset, _judged(graded), audit)
+        for regrading, planned in planned_regrades(manifest, dataset, _judged(graded), audit)
     ]
-    return _second(graded, audit, results)
+    return _beside_first(graded, audit, results)
 
 
 def _judged(graded: Iterable[GradedResponse]) -> set[ResponseKey]:
     return {response.key for response in graded if was_judged(response)}
 
 
-def _second(
+def _beside_first(
     graded: Iterable[GradedResponse],
     audit: Iterable[Planned],
     results: Sequence[Mapping[ResponseKey, _Columns]],
@@ -220,7 +218,7 @@ def _second(
     )
 
 
-def expected_again(manifest: Manifest, dataset: Dataset) -> int:
+def expected_regrades(manifest: Manifest, dataset: Dataset) -> int:
     """Return how many calls are made or reused at most when judges are asked again, re-asks
     aside.
     """
