@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from opensafeintent.equations import Ratio
 from opensafeintent.grades import GradeRow, to_array
-from opensafeintent.metrics import METRICS, Ratio, compute
+from opensafeintent.metrics import METRICS, compute
 from opensafeintent.taxonomy import MODES, STRATEGIES
 from plain_metrics import PLAIN, Place, Response, plain_metric
 from samples import grade_line, made_dataset, prompt_set

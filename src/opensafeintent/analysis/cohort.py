@@ -33,6 +33,7 @@ from opensafeintent.calls.recorded import WITHHELD
 from opensafeintent.calls.records import Sampling
 from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE
 from opensafeintent.calls.stop_reasons import stop_kind
+from opensafeintent.equations import Grades
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.judge_check import GradeName, JudgeCheck, roles_of
 from opensafeintent.evaluation.manifest import Manifest
@@ -41,7 +42,7 @@ from opensafeintent.evaluation.run import IMPORTED_JUDGE
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.grades import NOT_GRADED, GradeRow, to_array
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.metrics import METRICS, STATED_POLICY, Grades
+from opensafeintent.metrics import METRICS, STATED_POLICY
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.sources import PAPER_DATASET_HASH, RUBRIC_HASHES
 from opensafeintent.statistics import Estimate, share_estimate

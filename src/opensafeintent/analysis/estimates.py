@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.calls.scripted import contenders, is_baseline
+from opensafeintent.equations import Grades, Ratio
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.metrics import METRICS, PRIMARY, STATED_POLICY, Grades, Ratio, compute
+from opensafeintent.metrics import METRICS, PRIMARY, STATED_POLICY, compute
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import (
     Comparison,

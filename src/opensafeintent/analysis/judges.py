@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from opensafeintent.analysis.estimates import AVERAGE, MetricEstimates, comparisons_of, estimates_of
 from opensafeintent.calls.scripted import contenders, is_baseline
+from opensafeintent.equations import Grades, Ratio
 from opensafeintent.evaluation.regrade import COLUMNS, Regrade, Swapped
 from opensafeintent.evaluation.responses import JudgeGrades, Missing
 from opensafeintent.evaluation.run import REQUEST_HIDDEN
 from opensafeintent.grades import PANEL, GradeRow, panel_grade, to_array
 from opensafeintent.labelled import Labelled
-from opensafeintent.metrics import METRICS, PRIMARY, Grades, Ratio
+from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import (
     Comparison,

@@ -23,11 +23,12 @@ from opensafeintent.annotation.labels import (
     read_labels,
     text_hash,
 )
+from opensafeintent.equations import Grades
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.run import RunTexts
 from opensafeintent.grades import median_grade
 from opensafeintent.hostile import one_line
-from opensafeintent.metrics import METRICS, Grades
+from opensafeintent.metrics import METRICS
 from opensafeintent.report.formats import Column, Table, estimate_columns
 from opensafeintent.report.metrics_json import UNDEFINED, Json, cohort_notes, lead, lead_of
 from opensafeintent.statistics import Estimate, rounded

@@ -17,13 +17,14 @@ from typing import NamedTuple
 import msgspec
 
 from opensafeintent.calls.scripted import contenders
+from opensafeintent.equations import Grades
 from opensafeintent.errors import InputError, counted, nearest
 from opensafeintent.evaluation.manifest import Manifest, StopAnswer, StopQuestion, StopVerdict
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.responses import GradedResponse
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.grades import grade_row, to_array
-from opensafeintent.metrics import METRICS, Grades, Metric
+from opensafeintent.metrics import METRICS, Metric
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import rounded
 from opensafeintent.statistics.missing import extreme_ratios, missing_bounds

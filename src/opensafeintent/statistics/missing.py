@@ -10,8 +10,9 @@ from itertools import groupby, product
 
 import numpy as np
 
+from opensafeintent.equations import Grades, Ratio
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.metrics import METRICS, Grades, Metric, Needs, Ratio
+from opensafeintent.metrics import METRICS, Metric, Needs
 from opensafeintent.statistics.intervals import Floats, Parts
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, MODES, STRATEGIES, intent_of
 

@@ -484,7 +484,8 @@ def prompt_set_metrics() -> Metric:
 
     def metrics_of(scores: list[SampleScore]) -> Value:
         # arrays, for which no other task of Inspect AI need wait
-        from opensafeintent.metrics import HEADLINES, Grades, compute
+        from opensafeintent.equations import Grades
+        from opensafeintent.metrics import HEADLINES, compute
 
         if not scores:
             return dict.fromkeys(HEADLINES, nan) | dict.fromkeys(_COVERAGE, 0)
