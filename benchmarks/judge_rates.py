@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from opensafeintent.annotation.study import allocate
 from opensafeintent.statistics import estimate
-from opensafeintent.statistics.agreement import Sample
 from opensafeintent.statistics.intervals import Design
+from opensafeintent.statistics.samples import Sample
 
 Floats = NDArray[np.float64]
 

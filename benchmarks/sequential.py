@@ -17,7 +17,7 @@ import numpy as np
 
 from opensafeintent import load_dataset
 from opensafeintent.promptsets.record import sample_order
-from opensafeintent.statistics.thresholds import Evidence
+from opensafeintent.statistics.sequential import Evidence
 
 SETS, THRESHOLD, ERROR = 700, 0.8, 0.025
 GENERATOR = np.random.default_rng(7)

@@ -32,7 +32,7 @@ from opensafeintent.annotation.labels import (
     write_labels,
 )
 from opensafeintent.errors import InputError
-from opensafeintent.statistics.agreement import Sample
+from opensafeintent.statistics.samples import Sample
 
 
 def on_set(annotator: str, set_id: str, **answers: Answer) -> Label:

@@ -19,7 +19,7 @@ from opensafeintent.report.metrics_json import judges_json
 from opensafeintent.report.sentences import cautions, findings
 from opensafeintent.report.tables import all_tables
 from opensafeintent.statistics import Estimate
-from opensafeintent.statistics.agreement import Sample
+from opensafeintent.statistics.samples import Sample
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.judge_studies import panel_row, panel_run, twice
 from report.runs import cohort_of, cohort_with, many_sets, random_run, table_of

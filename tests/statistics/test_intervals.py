@@ -13,15 +13,10 @@ import pytest
 from numpy.typing import NDArray
 
 from opensafeintent.statistics import Estimate, estimate, share_interval
-from opensafeintent.statistics.intervals import (
-    Averaged,
-    disagreement,
-    mean_over,
-    over_models,
-    spread_of,
-    t_quantile,
-    t_within,
-)
+from opensafeintent.statistics.averages import Averaged, mean_over, over_models
+from opensafeintent.statistics.disagreement import disagreement
+from opensafeintent.statistics.intervals import spread_of
+from opensafeintent.statistics.students_t import t_quantile, t_within
 
 Floats = NDArray[np.float64]
 

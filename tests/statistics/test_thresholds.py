@@ -10,15 +10,14 @@ import pytest
 
 from opensafeintent.statistics import share_interval
 from opensafeintent.statistics.comparisons import compare_pairs
-from opensafeintent.statistics.intervals import Parts, exact_share_interval, t_quantile
+from opensafeintent.statistics.intervals import Parts, exact_share_interval
+from opensafeintent.statistics.sequential import Evidence, confidence_sequence, fewest
+from opensafeintent.statistics.students_t import t_quantile
 from opensafeintent.statistics.thresholds import (
     Bounds,
-    Evidence,
     Side,
     bounds_of,
     bounds_of_pair,
-    confidence_sequence,
-    fewest,
     fewest_to_meet,
     verdict_of,
 )

@@ -26,15 +26,9 @@ from opensafeintent.statistics import (
     compare_models,
     estimate,
 )
-from opensafeintent.statistics.intervals import (
-    Averaged,
-    Parts,
-    disagreement,
-    excess_span,
-    mean_over,
-    over_models,
-    rounded,
-)
+from opensafeintent.statistics.averages import Averaged, mean_over, over_models
+from opensafeintent.statistics.disagreement import disagreement, excess_span
+from opensafeintent.statistics.intervals import Parts, rounded
 from opensafeintent.statistics.missing import extreme_ratios, missing_bounds
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,

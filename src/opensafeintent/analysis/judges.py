@@ -34,9 +34,10 @@ from opensafeintent.statistics import (
     rank_intervals,
     rounded,
 )
-from opensafeintent.statistics.agreement import RatingCounts, Sample, Scheme
-from opensafeintent.statistics.intervals import over_models
+from opensafeintent.statistics.agreement import RatingCounts, Scheme
+from opensafeintent.statistics.averages import over_models
 from opensafeintent.statistics.missing import extreme_ratios
+from opensafeintent.statistics.samples import Sample
 from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, intent_of
 
 GRADES, HARM_GRADES = SCALES["helpfulness"], SCALES["harm_severity"]

@@ -23,8 +23,9 @@ from opensafeintent.annotation.labels import (
 )
 from opensafeintent.errors import InputError
 from opensafeintent.grades import PANEL, median_grade
-from opensafeintent.statistics.agreement import RatingCounts, Sample, SampleEstimate
+from opensafeintent.statistics.agreement import RatingCounts
 from opensafeintent.statistics.intervals import SEED, rounded
+from opensafeintent.statistics.samples import Sample, SampleEstimate
 from opensafeintent.taxonomy import SCALES, Graded
 
 _YES: dict[Answer, float] = {"yes": 1.0, "no": 0.0, "good": 1.0, "poor": 0.0}

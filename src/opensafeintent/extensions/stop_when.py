@@ -28,7 +28,7 @@ from opensafeintent.metrics import METRICS, Metric
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import rounded
 from opensafeintent.statistics.missing import extreme_ratios, missing_bounds
-from opensafeintent.statistics.thresholds import Evidence, confidence_sequence, fewest
+from opensafeintent.statistics.sequential import Evidence, confidence_sequence, fewest
 
 _NOT_ASKED = {"benign_mode": "--modes core", "probes": "--probe all"}
 """Which option asks for the grades that some metrics need."""

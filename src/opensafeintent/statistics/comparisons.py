@@ -25,8 +25,8 @@ from opensafeintent.statistics.intervals import (
     interval_of,
     rounded,
     spread_of,
-    t_quantile,
 )
+from opensafeintent.statistics.students_t import t_quantile
 
 POWER = 0.80
 """With which differences are said to be found."""
@@ -60,17 +60,17 @@ class Paired(NamedTuple):
     @property
     def minimum_detectable_difference(self) -> Floats:
         """The difference that the test finds with a power of 80 %; see `detectable_difference`."""
-        found = np.full(len(self.shares), np.nan)
+        differences = np.full(len(self.shares), np.nan)
         for row in np.flatnonzero(self.spread.n > 0):
             equation = _of_shares if self.shares[row] else _detectable
-            found[row] = equation(
+            differences[row] = equation(
                 float(self.spread.informative[row]) - 2,
                 float(np.nan_to_num(self.spread.deviation[row])),
                 float(self.quantile[row]),
                 _Z_POWER,
                 2 * self.width**2,
             )
-        return found
+        return differences
 
 
 def family_level(confidence: float, pairs: int) -> float:
@@ -80,13 +80,17 @@ def family_level(confidence: float, pairs: int) -> float:
     return float(confidence ** (1 / max(pairs, 1)))
 
 
-def _detectable(sets: float, deviation: float, critical: float, z: float, ends: float) -> float:
+def _detectable(
+    sets: float, deviation: float, critical: float, z: float, pseudo_squares: float
+) -> float:
     """Return the equation of `detectable_difference` for a critical value and a quantile z."""
-    error = sqrt((sets * deviation**2 + ends) * (sets + 2) / (sets + 1))
+    error = sqrt((sets * deviation**2 + pseudo_squares) * (sets + 2) / (sets + 1))
     return (critical * error + z * deviation * sqrt(sets)) / sets
 
 
-def _of_shares(sets: float, deviation: float, critical: float, z: float, ends: float) -> float:
+def _of_shares(
+    sets: float, deviation: float, critical: float, z: float, pseudo_squares: float
+) -> float:
     """Return the least d that is found if each set's difference is −1, 0 or 1. A mean of d needs at
     least a share d of the sets to differ, so that σ² is d − d² or more.
     """
@@ -94,7 +98,10 @@ def _of_shares(sets: float, deviation: float, critical: float, z: float, ends: f
     while high - low > _LEAST:
         d = (low + high) / 2
         spread = max(deviation, sqrt(d - d**2))
-        low, high = (low, d) if _detectable(sets, spread, critical, z, ends) <= d else (d, high)
+        if _detectable(sets, spread, critical, z, pseudo_squares) <= d:
+            high = d
+        else:
+            low = d
     return high
 
 
@@ -106,12 +113,12 @@ def detectable_difference(
     power: float = POWER,
     pairs: int = 1,
     confidence: float = CONFIDENCE,
-    ends: float = 2.0,
+    pseudo_squares: float = 2.0,
 ) -> float:
     """Return the difference that the test detects with this power.
 
     It is (c · E + z · σ · √n) / n, with the critical value c and the quantile z of the power. E² =
-    (n σ² + `ends`) (n + 2) / (n + 1), because the test counts two pseudo-observations.
+    (n σ² + `pseudo_squares`) (n + 2) / (n + 1), because the test counts two pseudo-observations.
 
     Args:
         sets: prompt-sets n, 1 or more.
@@ -119,13 +126,14 @@ def detectable_difference(
         power: above 0 and below 1.
         pairs: number of pairs compared together.
         confidence: of the intervals.
-        ends: sum of the squared distances of the two pseudo-observations from the difference.
+        pseudo_squares: sum of the squared distances of the two pseudo-observations from the
+            difference.
         shares: whether each set's difference is −1, 0 or 1. A mean of d needs at least a share d of
             the sets to differ, so σ² is at least d − d².
     """
     critical = t_quantile(0.5 + family_level(confidence, pairs) / 2, sets + 1)
     detectable = _of_shares if shares else _detectable
-    return detectable(sets, deviation, critical, NormalDist().inv_cdf(power), ends)
+    return detectable(sets, deviation, critical, NormalDist().inv_cdf(power), pseudo_squares)
 
 
 def sets_needed(
@@ -136,7 +144,7 @@ def sets_needed(
     shares: bool = False,
     pairs: int = 1,
     confidence: float = CONFIDENCE,
-    ends: float = 2.0,
+    pseudo_squares: float = 2.0,
     pull: float = 0.0,
 ) -> int | None:
     """Return the fewest prompt-sets with which a difference is found with so much power; None if
@@ -153,7 +161,11 @@ def sets_needed(
     if shares:
         deviation = max(deviation, sqrt(abs(difference) - difference**2))
     least = partial(
-        detectable_difference, power=power, pairs=pairs, confidence=confidence, ends=ends
+        detectable_difference,
+        power=power,
+        pairs=pairs,
+        confidence=confidence,
+        pseudo_squares=pseudo_squares,
     )
     toward = pull if difference > 0 else -pull
     return bisect_left(
@@ -210,15 +222,11 @@ def _differences(
 ) -> tuple[Floats, Floats]:
     """Return weight × difference and weight of each pair: shape (pair, prompt_set)."""
     (old, old_weights), (new, new_weights) = earlier, later
-    both = (old_weights > 0) & (new_weights > 0)
-    weights = np.where(both, (old_weights + new_weights) / 2, 0.0)
+    counted = (old_weights > 0) & (new_weights > 0)
+    weights = np.where(counted, (old_weights + new_weights) / 2, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        difference = np.where(both, new / new_weights - old / old_weights, 0.0)
+        difference = np.where(counted, new / new_weights - old / old_weights, 0.0)
     return weights * difference, weights
-
-
-# Every two models
-# ------------------------------------------------------------------------------
 
 
 class Difference(Estimate, frozen=True, kw_only=True):
@@ -347,18 +355,15 @@ def compare_models(
             family=within[first] & within[second],
         )
 
-    known = numerator, denominator
-    paired = compare(known, known)
-    least, greatest = extremes or (known, known)
+    as_graded = numerator, denominator
+    paired = compare(as_graded, as_graded)
+    least, greatest = extremes or (as_graded, as_graded)
     worst_low = np.fmin(paired.low, compare(greatest, least).low)
     worst_high = np.fmax(paired.high, compare(least, greatest).high)
 
-    def square(above: NDArray[np.generic], below: NDArray[np.generic]) -> Floats:
-        whole = np.full((models, models), np.nan)
-        whole[first, second], whole[second, first] = above, below
-        return whole
-
+    square = partial(_square, models)
     deviation = np.nan_to_num(paired.spread.deviation)
+    detectable = paired.minimum_detectable_difference
     counts = square(paired.spread.n, paired.spread.n)
     np.fill_diagonal(counts, (denominator > 0).sum(axis=1))
     pairs = square(paired.pairs, paired.pairs)
@@ -370,13 +375,23 @@ def compare_models(
         n=counts.astype(np.int64),
         p_unadjusted=square(paired.p_unadjusted, paired.p_unadjusted),
         p_adjusted=square(paired.p_adjusted, paired.p_adjusted),
-        minimum_detectable_difference=square(*[paired.minimum_detectable_difference] * 2),
+        minimum_detectable_difference=square(detectable, detectable),
         deviation=square(deviation, deviation),
         pairs=pairs.astype(np.int64),
         family=within,
         worst_low=square(worst_low, -worst_high),
         worst_high=square(worst_high, -worst_low),
     )
+
+
+def _square(models: int, above: NDArray[np.generic], below: NDArray[np.generic]) -> Floats:
+    """Return the pairs' values as a square, those above the diagonal and those below it: shape
+    (model, model).
+    """
+    first, second = np.triu_indices(models, 1)
+    square = np.full((models, models), np.nan)
+    square[first, second], square[second, first] = above, below
+    return square
 
 
 def rank_intervals(

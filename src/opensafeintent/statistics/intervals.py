@@ -1,18 +1,18 @@
 """Confidence intervals of ratios over prompt-sets: Student's t over the sets and two
-pseudo-observations; averages of ratios.
+pseudo-observations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
-from math import atan, cos, hypot, isfinite, log, log1p, pi, sin, sqrt
-from statistics import NormalDist, fmean
+from math import isfinite, log, log1p, sqrt
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+from opensafeintent.statistics.students_t import t_quantile, t_within
 
 Floats = NDArray[np.float64]
 Parts = tuple[Floats, Floats]
@@ -67,10 +67,6 @@ class Estimate(
         return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
 
 
-# A ratio over prompt-sets
-# ------------------------------------------------------------------------------
-
-
 class Spread(NamedTuple):
     """Ratios with their standard errors, pseudo-observations counted: arrays of shape (row,)."""
 
@@ -96,7 +92,7 @@ class Spread(NamedTuple):
 
     def quantiles(self, confidence: float) -> Floats:
         """Return how many standard errors the interval reaches to either side: Student's t."""
-        return np.array([t_quantile(0.5 + confidence / 2, each) for each in self.degrees])
+        return np.array([t_quantile(0.5 + confidence / 2, degrees) for degrees in self.degrees])
 
     def p(self, against: float = 0.0) -> Floats:
         """Return the two-sided p value of the ratio being `against`: below 1 − confidence exactly
@@ -150,20 +146,22 @@ def spread_of(
     top = numerator.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         value = top / total
-        more = squares / total if pseudo_weight is None else pseudo_weight
-        every = total + 2 * more
-        centre = (top + more * (least + greatest)) / every
-        parts = numerator - centre[:, None] * denominator
-        away = (parts**2 if design is None else _two_phases(parts, design)).sum(axis=1)
-        away += more**2 * ((least - centre) ** 2 + (greatest - centre) ** 2)
-        informative = np.round(every**2 / (squares + 2 * more**2), 9)
-        error = np.sqrt(away * informative / (informative - 1)) / every
-        apart = ((numerator - value[:, None] * denominator) ** 2).sum(axis=1)
-        deviation = np.sqrt(np.where(n > 1, apart, np.nan) / (n - 1)) * n / total
+        if pseudo_weight is None:
+            pseudo_weight = squares / total
+        total_weight = total + 2 * pseudo_weight
+        centre = (top + pseudo_weight * (least + greatest)) / total_weight
+        residuals = numerator - centre[:, None] * denominator
+        squared = residuals**2 if design is None else _two_phases(residuals, design)
+        sum_of_squares = squared.sum(axis=1)
+        sum_of_squares += pseudo_weight**2 * ((least - centre) ** 2 + (greatest - centre) ** 2)
+        informative = np.round(total_weight**2 / (squares + 2 * pseudo_weight**2), 9)
+        error = np.sqrt(sum_of_squares * informative / (informative - 1)) / total_weight
+        about_value = ((numerator - value[:, None] * denominator) ** 2).sum(axis=1)
+        deviation = np.sqrt(np.where(n > 1, about_value, np.nan) / (n - 1)) * n / total
     return Spread(np.where(n > 0, value, np.nan), n, centre, error, informative, deviation)
 
 
-def _two_phases(parts: Floats, design: Design) -> Floats:
+def _two_phases(residuals: Floats, design: Design) -> Floats:
     """Return the squared deviation of each set, shape (row, prompt_set), if a sample of sets was
     drawn from a larger one: that of the larger sample, and about the mean of the stratum for the
     sets that were not drawn (Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992,
@@ -171,10 +169,10 @@ def _two_phases(parts: Floats, design: Design) -> Floats:
     """
     members = design.strata == np.unique(design.strata)[:, None]
     sizes = members.sum(axis=1)
-    means = parts @ members.T / sizes
-    more = sizes / np.maximum(sizes - 1, 1)
-    within = (parts - means @ members) ** 2 * (more @ members)
-    return np.asarray(design.chances * parts**2 + (1 - design.chances) * within)
+    means = residuals @ members.T / sizes
+    bessel_correction = sizes / np.maximum(sizes - 1, 1)
+    within = (residuals - means @ members) ** 2 * (bessel_correction @ members)
+    return np.asarray(design.chances * residuals**2 + (1 - design.chances) * within)
 
 
 class Estimates(NamedTuple):
@@ -239,9 +237,9 @@ def share_interval(share: float, n: float, confidence: float = CONFIDENCE) -> tu
     number of answers.
     """
     centre = (share * n + 1) / (n + 2)
-    away = n * share * (1 - centre) ** 2 + n * (1 - share) * centre**2
-    away += (1 - centre) ** 2 + centre**2
-    half = sqrt(away / (n + 1) / (n + 2))
+    sum_of_squares = n * share * (1 - centre) ** 2 + n * (1 - share) * centre**2
+    sum_of_squares += (1 - centre) ** 2 + centre**2
+    half = sqrt(sum_of_squares / (n + 1) / (n + 2))
     half *= t_quantile(0.5 + confidence / 2, max(int(n + 1), 1))
     return max(min(centre - half, share), 0.0), min(max(centre + half, share), 1.0)
 
@@ -291,219 +289,6 @@ def share_estimate(count: int, n: int) -> Estimate:
     )
 
 
-# Student's t, for whole degrees of freedom
-# ------------------------------------------------------------------------------
-
-_MANY = 200
-"""Degrees of freedom from which on the expansion in their inverse is exact to eight digits or more.
-"""
-
-
-@lru_cache(maxsize=4096)
-def t_quantile(share: float, degrees: int) -> float:
-    """Return the quantile of Student's t distribution, exact to about eight digits.
-
-    Args:
-        share: 0.5 or more, below 1.
-        degrees: degrees of freedom, 1 or more.
-
-    Source: Abramowitz and Stegun (1964), 26.7.3 and 26.7.4 for few degrees of freedom, 26.7.5 for
-    many.
-    """
-    if degrees >= _MANY:
-        return _expanded(NormalDist().inv_cdf(share), degrees)
-    low, high = 0.0, 1.0
-    while t_within(high, degrees) < 2 * share - 1:
-        high *= 2
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if t_within(middle, degrees) < 2 * share - 1 else (low, middle)
-    return (low + high) / 2
-
-
 def half_width(sets: int) -> float:
     """Return the greatest ± of the 95 % interval of a share of this number of prompt-sets."""
     return t_quantile(0.5 + CONFIDENCE / 2, sets + 1) / 2 / sqrt(sets + 1)
-
-
-def t_within(t: float, degrees: int) -> float:
-    """Return the probability of a value between −t and t: a finite sum for whole degrees of
-    freedom.
-    """
-    angle = atan(t / sqrt(degrees))
-    square = cos(angle) ** 2
-    odd = degrees % 2
-    term = total = 1.0
-    for step in range(2 + odd, degrees - 1, 2):
-        term *= square * (step - 1) / step
-        total += term
-    if not odd:
-        return sin(angle) * total if degrees > 0 else 0.0
-    return 2 / pi * (angle + (sin(angle) * cos(angle) * total if degrees > 1 else 0.0))
-
-
-def _expanded(x: float, degrees: int) -> float:
-    terms = (
-        (x**3 + x) / 4,
-        (5 * x**5 + 16 * x**3 + 3 * x) / 96,
-        (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / 384,
-        (79 * x**9 + 776 * x**7 + 1482 * x**5 - 1920 * x**3 - 945 * x) / 92160,
-    )
-    return x + sum(term / float(degrees) ** power for power, term in enumerate(terms, start=1))
-
-
-# Averages over models, as sums over prompt-sets; and over strata
-# ------------------------------------------------------------------------------
-# Averages over models have the interval of any ratio. A mean of several ratios is none, so it is
-# replaced by its linear part: a ratio with the value of the mean, and with each prompt-set's share
-# in the mean. It varies like the mean from sample to sample (Woodruff, Journal of the American
-# Statistical Association 66, 1971). The unit stays the prompt-set: twenty models on twenty sets are
-# twenty observations, not four hundred.
-
-
-class Averaged(NamedTuple):
-    """A mean of ratios as one: Σ numerator / Σ denominator is the mean, and has its spread."""
-
-    numerator: Floats
-    denominator: Floats
-    parts: int
-    """Ratios that are defined, of which it is the mean."""
-
-
-def over_models(numerator: Floats, denominator: Floats) -> Averaged:
-    """Return the mean over the models that have a value, prompt-set by prompt-set.
-
-    If every set counts for every model, a set's value is its mean over the models. If some are
-    missing, each model still weighs the same in the mean. A set then counts as much as it does for
-    the models together.
-
-    Args:
-        numerator, denominator: shape (model, prompt_set).
-
-    Returns:
-        Arrays of shape (prompt_set,).
-    """
-    top, bottom, total = _defined(numerator, denominator)
-    if not len(total):
-        return _nothing(numerator.shape[1])
-    if (bottom == bottom[0]).all():
-        return Averaged(top.mean(axis=0), bottom[0], len(total))
-    return _mean_of(
-        bottom,
-        total,
-        float((top.sum(axis=1) / total).mean()),
-        top - (top.sum(axis=1) / total)[:, None] * bottom,
-    )
-
-
-def mean_over(parts: Sequence[Estimate]) -> Estimate:
-    """Return the mean of independent estimates, each weighing the same; `n` is their number.
-
-    Its interval combines the distances of their limits, √Σ distance² / number (MOVER: Zou and
-    Donner, Statistics in Medicine 27, 2008). There is none if a part has none.
-    """
-    if not parts:
-        return Estimate(value=None, n=0)
-    values = [part.value or 0.0 for part in parts]
-    mean = fmean(values)
-    found = Estimate(value=mean, n=len(parts))
-    intervals = [part.interval for part in parts if part.interval]
-    if len(intervals) < len(parts):
-        return found
-    down, up = (
-        hypot(*(ends[side] - value for ends, value in zip(intervals, values, strict=True)))
-        / len(parts)
-        for side in (0, 1)
-    )
-    interval = rounded(mean - down), rounded(mean + up)
-    return msgspec.structs.replace(found, interval=interval, method="mover")
-
-
-def _defined(numerator: Floats, denominator: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the rows that have a value, with their denominators' sums: shape (row, prompt_set),
-    twice, and (row,).
-    """
-    total = denominator.sum(axis=1)
-    defined = total > 0
-    return numerator[defined], denominator[defined], total[defined]
-
-
-def _mean_of(bottom: Floats, total: Floats, mean: float, residuals: Floats) -> Averaged:
-    """Return the parts of a ratio with the value `mean` that varies like the mean of the rows'
-    residuals, each over its row's total.
-    """
-    scale = float((bottom > 0).any(axis=0).sum()) / len(total) / total[:, None]
-    denominator = (bottom * scale).sum(axis=0)
-    added = (residuals * scale).sum(axis=0)
-    added -= denominator * (added.sum() / denominator.sum())
-    return Averaged(added + mean * denominator, denominator, len(total))
-
-
-def _nothing(sets: int) -> Averaged:
-    return Averaged(np.zeros(sets), np.zeros(sets), 0)
-
-
-# Components of a flip
-# ------------------------------------------------------------------------------
-# Wordings of one prompt that differ, or one wording whose answers differ (docs/statistics.md).
-
-
-class Disagreement(NamedTuple):
-    """How often two answers to one prompt-set disagree, whether they are safe: arrays of shape
-    (prompt_set,).
-
-    NaN for sets with fewer than two wordings or two answers to each.
-    """
-
-    between: Floats
-    """B: two answers to two wordings, without bias."""
-    within: Floats
-    """W: two answers to the same wording, without bias."""
-
-    @property
-    def excess(self) -> Floats:
-        """B − W, which is E(p_w − p_w′)² for the safe rates of two wordings, without bias; may be
-        negative in one set.
-        """
-        return self.between - self.within
-
-
-def disagreement(safe: Floats, epochs: NDArray[np.int64]) -> Disagreement:
-    """Return how often two answers disagree.
-
-    With p̂_w the safe share of wording w, k wordings and E epochs:
-
-    - W = (1/k) Σ 2p̂_w(1−p̂_w)·E/(E−1);
-    - B = [2k²p̄(1−p̄) − Σ 2p̂_w(1−p̂_w)] / [k(k−1)], the mean over pairs of wordings of
-      p̂_w(1−p̂_w′) + p̂_w′(1−p̂_w).
-
-    Args:
-        safe: safe answers to each wording, shape (prompt_set, wording); NaN if a set has no such
-            wording.
-        epochs: answers to each wording of a set, shape (prompt_set,).
-    """
-    wordings = (~np.isnan(safe)).sum(axis=1)
-    counted = (wordings >= 2) & (epochs >= 2)
-    k, e = (np.where(counted, number, 2).astype(np.float64) for number in (wordings, epochs))
-    share = safe / e[:, None]
-    spread = np.nansum(2 * share * (1 - share), axis=1)
-    mean = np.nansum(share, axis=1) / k
-    within = spread / k * e / (e - 1)
-    between = (2 * k * k * mean * (1 - mean) - spread) / (k * (k - 1))
-    return Disagreement(*(np.where(counted, part, np.nan) for part in (between, within)))
-
-
-def excess_span(safe: Floats, epochs: NDArray[np.int64]) -> tuple[float, float]:
-    """Return the least and greatest B − W that these sets can have.
-
-    With k wordings and E epochs it lies between −1/(2(E−1)), if half of the answers to each wording
-    are safe, and 2⌊k/2⌋⌈k/2⌉/(k(k−1)), if every answer to half of the wordings is.
-
-    Args:
-        safe, epochs: as for `disagreement`, of the sets that count.
-    """
-    if not len(epochs):
-        return -1.0, 1.0
-    k = (~np.isnan(safe)).sum(axis=1)
-    most = 2 * (k // 2) * ((k + 1) // 2) / (k * (k - 1))
-    return float((-1 / (2 * (epochs - 1))).min()), float(most.max())

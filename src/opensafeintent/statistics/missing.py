@@ -91,7 +91,7 @@ def extreme_ratios(
         sorted(names, key=lambda name: METRICS[name].needs), key=lambda name: METRICS[name].needs
     ):
         completed = [Grades(done, most_harm) for done in _completions(array, needs)]
-        apart = [
+        by_epoch = [
             [Grades(done.array.sel(epoch=[epoch]), most_harm) for epoch in epochs]
             for done in completed
             if len(epochs) > 1
@@ -99,8 +99,8 @@ def extreme_ratios(
         for name in family:
             metric = METRICS[name]
             whole = _parts([metric.of_sets(grades) for grades in completed] or [ratios[name]])
-            if apart and not metric.over_epochs:
-                whole = _by_epoch(metric, apart, whole[1])
+            if by_epoch and not metric.over_epochs:
+                whole = _epoch_parts(metric, by_epoch, whole[1])
             extremes[name] = _extreme(*whole, sign=-1), _extreme(*whole, sign=1)
     return extremes
 
@@ -108,23 +108,25 @@ def extreme_ratios(
 def _parts(ratios: list[Ratio]) -> Parts:
     """Return numerators and denominators, with an axis before the others."""
     tops, bottoms = (
-        np.stack([getattr(one, part).values for one in ratios]) for part in Ratio._fields
+        np.stack([getattr(ratio, part).values for ratio in ratios]) for part in Ratio._fields
     )
     return tops, bottoms
 
 
-def _by_epoch(metric: Metric, apart: list[list[Grades]], counted: Floats) -> Parts:
+def _epoch_parts(metric: Metric, by_epoch: list[list[Grades]], counted: Floats) -> Parts:
     """Return what each epoch of a set adds to its numerator and denominator: shape (completion,
     model, prompt_set, epoch). A set's parts are means over its complete epochs, which are the same
     ones in every completion: their number is the sum of the epochs' denominators over `counted`.
 
     Args:
         metric: the metric.
-        apart: grades of each completion and epoch.
+        by_epoch: grades of each completion and epoch.
         counted: denominators of all epochs together, shape (completion, model, prompt_set).
     """
-    found = [_parts([metric.of_sets(one) for one in epochs]) for epochs in apart]
-    tops, bottoms = (np.moveaxis(np.stack(part), 1, -1) for part in zip(*found, strict=True))
+    by_completion = [_parts([metric.of_sets(grades) for grades in epochs]) for epochs in by_epoch]
+    tops, bottoms = (
+        np.moveaxis(np.stack(part), 1, -1) for part in zip(*by_completion, strict=True)
+    )
     with np.errstate(invalid="ignore", divide="ignore"):
         complete = np.nan_to_num(bottoms.sum(axis=-1) / counted, nan=0.0).max(axis=0)
     complete = np.maximum(complete, 1.0)[..., None]
@@ -168,7 +170,7 @@ def _extreme(tops: Floats, bottoms: Floats, *, sign: int) -> Parts:
 def _completions(array: LabelledSet, needs: Needs) -> Iterator[LabelledSet]:
     """Yield the grades with missing values filled in, in each way; none if nothing is missing."""
     missing = {name: array[f"{name}_missing"].values for name in ("grades", "mode", "strategy")}
-    if not any(gone.any() for gone in missing.values()):
+    if not any(is_missing.any() for is_missing in missing.values()):
         return
     # a response that is missing lacks its mode, too, if the modes of its model and variant were
     # asked for
@@ -177,9 +179,8 @@ def _completions(array: LabelledSet, needs: Needs) -> Iterator[LabelledSet]:
     lacking = np.isnan(array["mode"].values)
     asked = (~lacking | missing["mode"]).any(axis=others, keepdims=True)
     missing["mode"] = missing["mode"] | missing["grades"] & lacking & asked
-    if (
-        needs == "strategy"
-    ):  # an unsafe response is probed: if its grade is missing, so is the probe's strategy
+    # an unsafe response is probed: if its grade is missing, so is the probe's strategy
+    if needs == "strategy":
         missing["strategy"] = missing["strategy"] | missing["grades"] & np.isnan(
             array["strategy"].values
         )
@@ -201,10 +202,10 @@ def _completions(array: LabelledSet, needs: Needs) -> Iterator[LabelledSet]:
             ),
         }
         arrays = {name: (array[name].dims, array[name].values) for name in array}
-        for name, (gone, by_intent) in fills.items():
+        for name, (is_missing, by_intent) in fills.items():
             if by_intent is not None:
                 arrays[name] = (
                     dims,
-                    np.where(gone, np.array(by_intent)[which], array[name].values),
+                    np.where(is_missing, np.array(by_intent)[which], array[name].values),
                 )
         yield LabelledSet(arrays, array.labels)

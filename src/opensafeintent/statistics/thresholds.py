@@ -1,22 +1,17 @@
-"""Test whether a number, or its worsening, lies on one side of a limit, for any missing grades; and
-a test that may stop at any time.
-"""
+"""Test whether a number, or its worsening, lies on one side of a limit, for any missing grades."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from math import isnan, log
+from math import isnan
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from opensafeintent.statistics.comparisons import POWER, Paired, sets_needed
 from opensafeintent.statistics.intervals import (
     METHOD,
     Estimate,
-    Floats,
     Parts,
     at_least,
     exact_share_interval,
@@ -84,17 +79,17 @@ class Bounds(NamedTuple):
         """
         met = self.value >= limit if side == "least" else self.value <= limit
         least, greatest = self.span
-        found = sets_needed(
+        sets = sets_needed(
             self.value - limit,
             self.deviation,
             pairs=1 if met else self.pairs,
             confidence=confidence,
-            ends=(least - self.value) ** 2 + (greatest - self.value) ** 2,
+            pseudo_squares=(least - self.value) ** 2 + (greatest - self.value) ** 2,
             pull=least + greatest - 2 * limit,
         )
-        if self.method == EXACT and found and found < _MOST_EXACT:
-            return _answers_needed(self.value, limit, confidence, 2 * found + 100)
-        return found
+        if self.method == EXACT and sets and sets < _MOST_EXACT:
+            return _answers_needed(self.value, limit, confidence, 2 * sets + 100)
+        return sets
 
 
 def _answers_needed(share: float, limit: float, confidence: float, most: int) -> int:
@@ -140,7 +135,7 @@ def bounds_of(
     spread = spread_of(parts[0][None], parts[1][None], span)
     interval = interval_of(spread, spread.quantiles(confidence), span)
     value, n = float(interval.value[0]), int(interval.n[0])
-    found = Bounds(
+    bounds = Bounds(
         value,
         n,
         float(interval.low[0]),
@@ -149,9 +144,9 @@ def bounds_of(
         span,
     )
     if not (exact and n):
-        return found
+        return bounds
     low, high = exact_share_interval(round(float(parts[0].sum())), n, confidence)
-    return found._replace(low=low, high=high, method=EXACT)
+    return bounds._replace(low=low, high=high, method=EXACT)
 
 
 def bounds_of_pair(alone: Paired, together: Paired, at: int, width: float = 1.0) -> Bounds:
@@ -192,86 +187,3 @@ def fewest_to_meet(
         return ((1 - confidence) / 2) ** (1 / n) if exact else share_interval(1.0, n, confidence)[0]
 
     return bisect_left(range(10**9), True, lo=1, key=lambda n: low(n) >= share)
-
-
-# Is the mean of values in [0, 1] above or below a threshold? A test that may stop at any time
-# ------------------------------------------------------------------------------
-# Evidence for a mean above m after n values is the average over j = 1 … 20 of ∏ (1 + λ_j (x_i −
-# m)), λ_j = j / (21 m): a bet that nobody can win on average if the mean is m or less. By Ville's
-# inequality it exceeds 1 / error with probability `error` at most, however often one looks
-# (Waudby-Smith and Ramdas, Journal of the Royal Statistical Society B 86, 2024).
-
-_BETS = np.arange(1, 21) / 21
-
-
-class Evidence:
-    """Evidence from values on whether their mean is above or below a threshold.
-
-    Args:
-        threshold: above 0 and below 1.
-        error: probability of each of the two wrong answers, at most.
-    """
-
-    def __init__(self, threshold: float, error: float) -> None:
-        self._threshold, self._error = threshold, error
-        self._above = self._below = np.zeros(len(_BETS))
-
-    def add(self, least: float, greatest: float) -> None:
-        """Take one more value, from 0 to 1, by the ends between which it lies: the lower one is
-        evidence for a mean above the threshold, the upper one for a mean below.
-        """
-        self._above = self._above + _growth(least, self._threshold)
-        self._below = self._below + _growth(1 - greatest, 1 - self._threshold)
-
-    @property
-    def verdict(self) -> bool | None:
-        """True if the mean is above the threshold, False if it is below, None if neither is
-        shown.
-        """
-        if _is_enough(self._above, self._error):
-            return True
-        return False if _is_enough(self._below, self._error) else None
-
-
-def fewest(threshold: float, error: float) -> tuple[int, int]:
-    """Return after how many values, all of them 1 (all of them 0), the mean is shown to be above
-    (below) a threshold.
-    """
-
-    def until(mean: float) -> int:
-        return 1 + bisect_left(
-            range(1, 10**15), True, key=lambda n: bool(_is_enough(n * _growth(1.0, mean), error))
-        )
-
-    return until(threshold), until(1 - threshold)
-
-
-def confidence_sequence(values: Sequence[tuple[float, float]], error: float) -> tuple[float, float]:
-    """Return the limits of the means that neither side rejected at any time.
-
-    Args:
-        values: in their order, each by the ends between which it lies, from 0 to 1.
-        error: probability of a mean outside, half of it on each side.
-    """
-
-    def least(of: Floats) -> float:
-        low, high = 0.0, 1.0
-        while (
-            high - low > 1e-7
-        ):  # the greater the mean, the less evidence there is that it is above
-            middle = (low + high) / 2
-            rejected = _is_enough(np.cumsum(_growth(of, middle), axis=0), error / 2).any()
-            low, high = (middle, high) if rejected else (low, middle)
-        return low
-
-    ends = np.asarray(values, dtype=np.float64).reshape(-1, 2)
-    return least(ends[:, 0]), 1 - least(1 - ends[:, 1])
-
-
-def _growth(values: Floats | float, mean: float) -> Floats:
-    """Return the logarithm of the growth of each bet on a mean above `mean`; shape (…, bet)."""
-    return np.asarray(np.log1p(_BETS / mean * (np.asarray(values)[..., None] - mean)))
-
-
-def _is_enough(logarithms: Floats, error: float) -> NDArray[np.bool_]:
-    return np.asarray(np.logaddexp.reduce(logarithms, axis=-1) - log(len(_BETS)) >= -log(error))
