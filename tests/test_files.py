@@ -207,6 +207,49 @@ def test_what_stands_there_outlives_a_write_that_fails(
     assert [file.name for file in tmp_path.iterdir()] == ["sets.jsonl"]
 
 
+def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_is_not(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("fcntl")
+    path, left = tmp_path / "sets.jsonl", tmp_path / ".sets.jsonl.0123456789ab"
+    others = {".sets.jsonl.mine", ".other.jsonl.0123456789ab"}
+    for name in (left.name, *others):
+        (tmp_path / name).write_text("half")
+    with written_beside(path) as first:
+        with written_beside(path) as second:
+            second.write(b"second")
+        first.write(b"first")
+    assert path.read_text() == "first"
+    assert {file.name for file in tmp_path.iterdir()} == {"sets.jsonl", *others}
+
+
+def test_a_new_file_that_is_taken_for_one_that_was_left_is_made_again(tmp_path: Path) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    flock, removed = fcntl.flock, []
+
+    def first(handle: int, operation: int) -> None:
+        if not removed:
+            removed.extend(tmp_path.iterdir())
+            removed[0].unlink()
+        flock(handle, operation)
+
+    with mock.patch("fcntl.flock", first), written_beside(tmp_path / "sets.jsonl") as file:
+        file.write(b"new")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["new"]
+
+
+def test_a_disk_without_locks_takes_files(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    (tmp_path / ".sets.jsonl.0123456789ab").write_text("half")
+    refused = OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+    with (
+        mock.patch("fcntl.flock", side_effect=refused),
+        written_beside(tmp_path / "sets.jsonl") as file,
+    ):
+        file.write(b"new")
+    assert {file.name for file in tmp_path.iterdir()} == {"sets.jsonl", ".sets.jsonl.0123456789ab"}
+
+
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "there").write_text("old")
     (tmp_path / "link").symlink_to(tmp_path / "there")

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -313,17 +314,51 @@ def written_beside(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
         target = path if private else Path(os.path.realpath(path))
         if target.exists() and not target.is_file():  # a device would be replaced by a file
             raise InputError(f"{path}: is not a file; expected one, or a new name")
-        beside = target.with_name(f".{target.name[:40]}.{secrets.token_hex(6)}")
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                yield file
-            if not private and target.exists():
-                beside.chmod(stat.S_IMODE(target.stat().st_mode))
-            beside.replace(target)
-        except BaseException:  # an interruption as well: nothing half-written stays
-            beside.unlink(missing_ok=True)
-            raise
+        beside, handle = _open_beside(target, 0o600 if private else 0o666)
+        with contextlib.ExitStack() as until_moved:
+            if _CAN_LOCK:
+                until_moved.callback(os.close, os.dup(handle))  # keeps the lock
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    yield file
+                if not private and target.exists():
+                    beside.chmod(stat.S_IMODE(target.stat().st_mode))
+                beside.replace(target)
+            except BaseException:  # an interruption as well: nothing half-written stays
+                beside.unlink(missing_ok=True)
+                raise
+
+
+def _open_beside(target: Path, mode: int) -> tuple[Path, int]:
+    """Create a file beside another, and remove those that killed processes left: a locked one has a
+    writer.
+    """
+    start = f".{target.name[:40]}."
+    if _CAN_LOCK:
+        _remove_left(target.parent, re.compile(rf"{re.escape(start)}[0-9a-f]{{12}}"))
+    while True:
+        beside = target.with_name(start + secrets.token_hex(6))
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        if not _CAN_LOCK or _is_ours(handle, beside):
+            return beside, handle
+        os.close(handle)
+
+
+def _remove_left(folder: Path, names: re.Pattern[str]) -> None:
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        left = [one for one in entries if names.fullmatch(one.name) and one.is_file()]
+        for path in map(Path, left):
+            with contextlib.suppress(OSError, InputError), path.open("r+b") as file:
+                if take_lock(file, path):
+                    path.unlink()
+
+
+def _is_ours(handle: int, path: Path) -> bool:
+    """Lock a new file; return whether no other process has taken it for one that was left."""
+    try:
+        return take_lock(handle, path) and os.fstat(handle).st_nlink > 0
+    except InputError:  # a disk without locks: nothing is removed there
+        return True
 
 
 def write_private(path: Path, content: bytes | str) -> None:
@@ -352,7 +387,7 @@ def refuse(line: str) -> None:
     raise Taken(f"{line}; wait for it")
 
 
-def take_lock(file: IO[Any], path: Path) -> bool:
+def take_lock(file: IO[Any] | int, path: Path) -> bool:
     """Lock an open file until it is closed; return whether that could be done.
 
     Raises:
