@@ -14,6 +14,7 @@ import pytest
 
 from opensafeintent.errors import InputError
 from opensafeintent.files import (
+    Taken,
     any_json,
     locked_folder,
     make_private_folder,
@@ -22,7 +23,9 @@ from opensafeintent.files import (
     read_text,
     write_private,
     written_beside,
+    written_together,
 )
+from samples import contents
 
 
 def mode_of(path: Path) -> int:
@@ -257,3 +260,42 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
         file.write(b"new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "there").read_text() == "new"
+
+
+def test_results_come_into_a_folder_together_and_nothing_else_stays(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(KeyError), written_together(out) as new:
+        (new / "a").write_text("half")
+        raise KeyError
+    assert not out.exists()
+    with written_together(out) as new:
+        (new / "tables").mkdir()
+        (new / "tables/a").write_text("a")
+        (new / "old").write_text("old")
+    with pytest.raises(KeyError), written_together(out) as new:
+        (new / "old").write_text("half")
+        raise KeyError
+    assert contents(out) == {"tables/a": b"a", "old": b"old"}
+    with written_together(out, lambda: [out / "old"]) as new:
+        (new / "a").write_text("new")
+        assert contents(out / "tables") == {"a": b"a"}
+    assert contents(out) == {"tables/a": b"a", "a": b"new"}
+    assert list(out.rglob(".*")) == []
+
+
+def test_a_folder_in_use_is_waited_for_a_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("fcntl")
+    first = locked_folder(tmp_path, "evaluating into")
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    with first, pytest.raises(Taken, match="evaluating into"), written_together(tmp_path):
+        pytest.fail("two processes could hold it")
+    assert 10 <= len(slept) <= 100
+    first = locked_folder(tmp_path, "evaluating into")
+    first.__enter__()
+    monkeypatch.setattr("time.sleep", lambda _: first.__exit__(None, None, None))
+    with written_together(tmp_path) as new:
+        (new / "a").write_text("a")
+    assert contents(tmp_path) == {"a": b"a"}

@@ -452,7 +452,11 @@ def held(
 
 @contextlib.contextmanager
 def locked_folder(
-    path: Path, doing: str, waiting: Callable[[str], object] = refuse
+    path: Path,
+    doing: str,
+    waiting: Callable[[str], object] = refuse,
+    *,
+    lock_stays: bool = True,
 ) -> Iterator[None]:
     """Make a private folder and hold it for this process; results that were moved only in part are
     moved in full. If this made the folder and nothing was written, it is removed again.
@@ -461,6 +465,7 @@ def locked_folder(
         path: the folder.
         doing: the activity of this process, for another's error: `evaluating into`.
         waiting: see `held`.
+        lock_stays: whether the file of the lock stays in the folder, for those who wait for it.
 
     Raises:
         Taken, InputError: see `held`.
@@ -473,8 +478,10 @@ def locked_folder(
             yield
         finally:
             with contextlib.suppress(OSError):  # another process wrote there since, or removed it
-                if new and list(path.iterdir()) == [lock]:  # an error came first
+                unwritten = new and list(path.iterdir()) == [lock]  # an error came first
+                if unwritten or not lock_stays:
                     lock.unlink()
+                if unwritten:
                     path.rmdir()
 
 
@@ -486,8 +493,8 @@ _READY = ".ready"
 _NOTE = "RESULTS-INCOMPLETE.txt"
 _NOTE_TEXT = """\
 The program was ended while it replaced the results in this folder. Some of these files may be of
-the earlier state and some of the new one. Nothing is lost: the next `opensafeintent report` (or
-`evaluate`) into this folder finishes it and deletes this note.
+the earlier state and some of the new one. Nothing is lost: the next command that writes results
+into this folder, such as the same one again, finishes it and deletes this note.
 """
 
 
@@ -526,6 +533,34 @@ def replaced_together(
         shutil.rmtree(staged, ignore_errors=True)
         raise
     finish_replacing(folder)
+
+
+_LOOKS = 20
+"""How often a command with results to write looks whether their folder is free."""
+
+
+@contextlib.contextmanager
+def written_together(
+    folder: Path, obsolete: Callable[[], Iterable[Path]] = tuple
+) -> Iterator[Path]:
+    """Do the same with a folder that is made if it is missing, and held meanwhile. Nothing but the
+    results stays in it.
+
+    Raises:
+        Taken: another process has held the folder for ten seconds.
+        InputError: see `replaced_together`.
+    """
+    looks = iter(range(_LOOKS))
+
+    def wait(line: str) -> None:
+        if next(looks, None) is None:
+            refuse(line)
+
+    with (
+        locked_folder(folder, "writing results into", wait, lock_stays=False),
+        replaced_together(folder, obsolete) as new,
+    ):
+        yield new
 
 
 def finish_replacing(folder: Path) -> None:

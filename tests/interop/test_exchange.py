@@ -196,7 +196,7 @@ def test_a_run_without_numbers_is_refused(run: Path, tmp_path: Path) -> None:
     import_lines(tmp_path, lines_of(DATASET), DATASET, "m")
     ran = osi("export", tmp_path / "run", "--format", "every-eval-ever", "--out", tmp_path / "o")
     assert (ran.code, "no headline metric" in ran.err) == (2, True)
-    with pytest.raises(InputError, match="cannot create the folder"):
+    with pytest.raises(InputError, match="is a file; expected a folder"):
         shared(run, tmp_path / "m.jsonl")
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.errors import InputError, counted, nearest
-from opensafeintent.files import make_private_folder, read_text, write_private
+from opensafeintent.files import make_private_folder, read_text, write_private, written_together
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import HEADLINES
 from opensafeintent.promptsets import Dataset
@@ -201,7 +201,6 @@ def write_hub_folder(dataset: Dataset, out: Path, publication: Publication) -> l
             folder holds files of these names that were not written here, or cannot be written.
     """
     publication.check()
-    make_private_folder(out)
     canary = canary_in(dataset) or canary_of(dataset.hash)
     title = publication.title or dataset.name.removeprefix("hf:")
     files: dict[str, bytes | str] = {
@@ -212,20 +211,18 @@ def write_hub_folder(dataset: Dataset, out: Path, publication: Publication) -> l
         files[TAXONOMY] = _toml(dataset.taxonomy)
     files["eval.yaml"] = _eval_yaml(title)
     files[CARD] = _card(dataset, publication, title=title, canary=canary)
-    _make_way(out, files)
-    for path, content in files.items():
-        make_private_folder((out / path).parent)
-        write_private(out / path, content)
+    _check_way(out, files)
+    with written_together(out, lambda: [out / TAXONOMY]) as new:
+        for path, content in files.items():
+            make_private_folder((new / path).parent)
+            write_private(new / path, content)
     return [out / path for path in files]
 
 
-def _make_way(out: Path, files: Iterable[str]) -> None:
-    """Refuse to overwrite files that were not written here; remove those of another dataset that
-    was exported here before.
-    """
+def _check_way(out: Path, files: Iterable[str]) -> None:
+    """Refuse to overwrite files that were not written here."""
     card = out / CARD
     if card.exists() and _MARK in read_text(card):
-        (out / TAXONOMY).unlink(missing_ok=True)
         return
     in_the_way = next((out / path for path in (CARD, *files) if (out / path).exists()), None)
     if in_the_way:

@@ -42,7 +42,7 @@ from opensafeintent.annotation.study import (
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.run import RunTexts
-from opensafeintent.files import make_private_folder, write_private
+from opensafeintent.files import write_private, written_together
 from opensafeintent.grades import PANEL
 from opensafeintent.hostile import name_safe
 from opensafeintent.promptsets import Dataset, load_dataset, sampled
@@ -156,28 +156,29 @@ def _export(
     unit: Unit = "response",
 ) -> ExportedStudy:
     """Write the key, and a page and a sheet for each annotator."""
-    make_private_folder(settings.out)
     key_path = settings.out / "key.json"
     names = checked_names([name for text in settings.annotators for name in text.split(",")])
-    before = read_key(key_path).annotators if key_path.exists() else {}
-    everyone = [*before, *(name for name in names if name not in before)]
-    key, texts = lay_out(kind, dataset, subjects, everyone, seed=settings.seed, unit=unit)
-    if not before.items() <= key.annotators.items():
-        raise InputError(
-            f"{key_path}: belongs to another study than {key.study}, with another dataset, sample,"
-            " seed or program version; expected a folder of its own for each study (--out DIR)"
-        )
-    write_key(key, key_path)
     written: list[Path] = []
     kept: list[Path] = []
-    for name in names:
-        for suffix, render in ((".html", render_page), (".csv", render_sheet)):
-            path = settings.out / f"{name_safe(name)}{suffix}"
-            if path.exists():
-                kept.append(path)
-            else:
-                write_private(path, render(key, name, texts[name]))
-                written.append(path)
+    with written_together(settings.out) as new:
+        before = read_key(key_path).annotators if key_path.exists() else {}
+        everyone = [*before, *(name for name in names if name not in before)]
+        key, texts = lay_out(kind, dataset, subjects, everyone, seed=settings.seed, unit=unit)
+        if not before.items() <= key.annotators.items():
+            raise InputError(
+                f"{key_path}: belongs to another study than {key.study}, with another dataset,"
+                " sample, seed or program version; expected a folder of its own for each study"
+                " (--out DIR)"
+            )
+        write_key(key, new / key_path.name)
+        for name in names:
+            for suffix, render in ((".html", render_page), (".csv", render_sheet)):
+                path = settings.out / f"{name_safe(name)}{suffix}"
+                if path.exists():
+                    kept.append(path)
+                else:
+                    write_private(new / path.name, render(key, name, texts[name]))
+                    written.append(path)
     return ExportedStudy(key=key, key_path=key_path, written=written, kept=kept)
 
 
@@ -233,13 +234,13 @@ def agreement(settings: AgreementSettings) -> Agreement:
         seed=seed,
     )
     if settings.out is not None:
-        make_private_folder(settings.out)
         # beyond six decimals the order in which a machine adds decides
         rounded = json.loads(
             msgspec.json.encode(result), parse_float=lambda text: round(float(text), 6) + 0.0
         )
-        write_private(settings.out / "agreement.json", to_json(rounded))
-        write_tables(agreement_tables(result.quality, result.judges), settings.out / "tables")
+        with written_together(settings.out) as new:
+            write_private(new / "agreement.json", to_json(rounded))
+            write_tables(agreement_tables(result.quality, result.judges), new / "tables")
     return result
 
 

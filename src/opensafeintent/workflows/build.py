@@ -39,7 +39,7 @@ from opensafeintent.construction.pipeline import (
 from opensafeintent.construction.records import STAGES, Seed, Stage, StageResult
 from opensafeintent.errors import InputError, Stopped, counted
 from opensafeintent.evaluation.forecast import Forecast
-from opensafeintent.files import write_private
+from opensafeintent.files import replaced_together, write_private
 from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.datasets import build_card, build_page, coverage_of, marked_source
@@ -86,33 +86,36 @@ def write_build_results(
     Raises:
         InputError: a file cannot be written.
     """
-    path = folder.path
     folder.remove_later_stages(manifest.stages[1])
-    write_private(path / "funnel.json", _json([result.funnel_line() for result in built.stages]))
-    write_private(
-        path / "coverage.json", _json([cell._asdict() for cell in coverage_of(built, manifest)])
-    )
-    write_private(path / "cost.json", cost_json(costs))
-    write_private(path / "build.md", build_page(built, manifest, costs, remarks).encode())
     dataset, checked = _dataset(manifest, built), None
-    if dataset:
-        checked = check(dataset)
-        write_check(checked, path / "check")
-        write_private(path / "README.md", build_card(dataset, checked, built, manifest, judged))
-        folder.write_dataset(dataset, built.finished)
-    else:
-        # our own files about a dataset that no longer exists
-        for name in (*RESULTS, "README.md", "check/check.json", "check/check.md"):
-            (path / name).unlink(missing_ok=True)
-        for table in (path / "check" / "tables").glob("*"):
-            if table.suffix.removeprefix(".") in FORMATS:
-                table.unlink()
+    with replaced_together(folder.path, lambda: _of_dataset(folder.path)) as new:
+        write_private(new / "funnel.json", _json([one.funnel_line() for one in built.stages]))
+        write_private(
+            new / "coverage.json", _json([cell._asdict() for cell in coverage_of(built, manifest)])
+        )
+        write_private(new / "cost.json", cost_json(costs))
+        write_private(new / "build.md", build_page(built, manifest, costs, remarks).encode())
+        if dataset:
+            checked = check(dataset)
+            write_check(checked, new / "check")
+            write_private(new / "README.md", build_card(dataset, checked, built, manifest, judged))
+            BuildFolder(new).write_dataset(dataset, built.finished)
     folder.save(
         msgspec.structs.replace(
             manifest, complete=True, dataset_hash=dataset.hash if dataset else None
         )
     )
     return dataset, checked
+
+
+def _of_dataset(folder: Path) -> list[Path]:
+    """Return our files about the dataset of an earlier build."""
+    names = (*RESULTS, "README.md", "check/check.json", "check/check.md")
+    tables = (folder / "check" / "tables").glob("*")
+    return [
+        *(folder / name for name in names),
+        *(table for table in tables if table.suffix.removeprefix(".") in FORMATS),
+    ]
 
 
 def _json(content: object) -> bytes:

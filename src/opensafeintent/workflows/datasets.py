@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, get_args
 import msgspec
 
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.files import MOST_ROWS, make_private_folder, write_private
+from opensafeintent.files import (
+    MOST_ROWS,
+    make_private_folder,
+    write_private,
+    written_beside,
+    written_together,
+)
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, read_dataset, write_dataset
 from opensafeintent.promptsets.loading import fields_named
@@ -248,8 +254,9 @@ def dedup_dataset(
         report=report,
     )
     make_private_folder(report.parent)
-    write_dataset(result.kept, out)
-    write_private(report, b"".join(_line(item, similar[item.id]) for item in dropped))
+    with written_beside(report, private=True) as file:
+        file.writelines(_line(item, similar[item.id]) for item in dropped)
+        write_dataset(result.kept, out)
     return result
 
 
@@ -329,7 +336,8 @@ def check_dataset(
         raise InputError(f"{out}: is a file; expected a folder")
     result = check(dataset) if seed is None else check(dataset, seed)
     if out is not None:
-        write_check(result, out)
+        with written_together(out) as new:
+            write_check(result, new)
     return result
 
 

@@ -18,7 +18,7 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import WITHHELD
 from opensafeintent.errors import InputError, counted, install_extra
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.files import written_beside
+from opensafeintent.files import written_beside, written_together
 from opensafeintent.grades import NOT_GRADED
 from opensafeintent.hostile import cell_safe
 from opensafeintent.interop import optional
@@ -98,12 +98,13 @@ def _write_shared(settings: ExportSettings, run: Run, notes: Sequence[str]) -> l
             response = _NOT_SHOWN if text.response_hidden else text.response
             yield text.prompt or _NOT_SHOWN, response
 
-    if settings.format == "hf-results":
-        files: list[Path] = exchange.write_hf_results(run.cohorts, origin, settings.out)
-    else:
-        shown = texts if settings.samples else None
-        files = exchange.write_every_eval_ever(run.cohorts, origin, settings.out, shown)
-    return files
+    with written_together(settings.out) as new:
+        if settings.format == "hf-results":
+            files: list[Path] = exchange.write_hf_results(run.cohorts, origin, new)
+        else:
+            shown = texts if settings.samples else None
+            files = exchange.write_every_eval_ever(run.cohorts, origin, new, shown)
+    return [settings.out / path.relative_to(new) for path in files]
 
 
 def _write_responses(settings: ExportSettings, run: Run) -> tuple[Path, int, int, int]:

@@ -30,7 +30,7 @@ from opensafeintent.evaluation.judge_check import (
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.responses import GradedResponse
 from opensafeintent.evaluation.run import replay, run_work
-from opensafeintent.files import locked_folder, write_private
+from opensafeintent.files import locked_folder, replaced_together, write_private
 from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.report.tables import Costs, cost_json
 from opensafeintent.workflows.loop import Limits, run_async, wait_or_refuse
@@ -89,8 +89,9 @@ async def _check(
     with Ledger(_ledger_of(settings), readonly=True) as ledger:
         keys = None if settings.ledger is None else _asked_in(ledger, identities, examination)
         costs = Costs({"judge-check": spent_of(ledger, keys)}, settings.prices)
-    write_private(settings.out / "cost.json", cost_json(costs))
-    write_private(settings.out / "judge-check.json", _file(checks, client.left_out))
+    with replaced_together(settings.out) as new:
+        write_private(new / "cost.json", cost_json(costs))
+        write_private(new / "judge-check.json", _file(checks, client.left_out))
     return Outcome(
         exit_code=0 if all(check.passed for check in checks) else JudgeFailed.exit_code,
         out=settings.out,

@@ -53,6 +53,7 @@ from opensafeintent.files import (
     replaced_together,
     write_private,
     written_beside,
+    written_together,
 )
 from opensafeintent.grades import GradeRow, grade_row, sort_rows, write_grades_of_runs
 from opensafeintent.hostile import one_line
@@ -567,10 +568,9 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
             _ = cohort.estimates.comparisons
     transitions = transitions_between(cohorts, *runs) if len(runs) == 2 else []
     if settings.out is not None:
-        write_tables(
-            [comparisons(cohorts), *([transitions_table(transitions)] if transitions else [])],
-            settings.out,
-        )
+        tables = [comparisons(cohorts), *([transitions_table(transitions)] if transitions else [])]
+        with written_together(settings.out) as new:
+            write_tables(tables, new)
     return Outcome(exit_code=0, out=settings.out, cohorts=cohorts, transitions=transitions)
 
 
