@@ -47,11 +47,8 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
     from opensafeintent.workflows.notebook import Run as Run, load_run as load_run
     from opensafeintent.workflows.imports import import_files as import_files
     from opensafeintent.workflows.judge_check import check_judges as check_judges
-    from opensafeintent.workflows.report import (
-        Outcome as Outcome,
-        compare as compare,
-        write_report as write_report,
-    )
+    from opensafeintent.workflows.report import compare as compare, write_report as write_report
+    from opensafeintent.workflows.outcome import Outcome as Outcome
     from opensafeintent.workflows.sample_size import (
         SampleSize as SampleSize,
         sample_size as sample_size,
@@ -101,7 +98,8 @@ _NAMES = {
     "workflows.notebook": "Run load_run",
     "workflows.imports": "import_files",
     "workflows.judge_check": "check_judges",
-    "workflows.report": "Outcome compare write_report",
+    "workflows.outcome": "Outcome",
+    "workflows.report": "compare write_report",
     "workflows.sample_size": "SampleSize sample_size",
     "workflows.settings": (
         "AgreementSettings AnnotateDatasetSettings AnnotateRunSettings BuildSettings "

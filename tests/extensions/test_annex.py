@@ -19,7 +19,7 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.run import RunTexts
 from opensafeintent.extensions.annex import render_annex
-from opensafeintent.workflows.report import read_graded_run
+from opensafeintent.workflows.reading import read_graded_run
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")

@@ -14,7 +14,7 @@ from opensafeintent import (
 )
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.run import RunTexts
-from opensafeintent.workflows.report import read_graded_run
+from opensafeintent.workflows.reading import read_graded_run
 from samples import json_lines
 
 MODELS = ("baseline/redirect", "baseline/comply-all")

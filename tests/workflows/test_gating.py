@@ -381,7 +381,7 @@ def test_a_summary_that_cannot_be_written_at_the_end_loses_nothing(
     def full(*_: object, **__: object) -> None:
         raise InputError("s.md: cannot write: No space left on device")
 
-    monkeypatch.setattr("opensafeintent.workflows.report.written_beside", full)
+    monkeypatch.setattr("opensafeintent.workflows.gates.written_beside", full)
     outcome = told(run, fail_under="triplet_safety=0.5", summary=tmp_path / "s.md")
     assert outcome.exit_code == 2
     assert outcome.stopped == ["s.md: cannot write: No space left on device"]

@@ -54,7 +54,7 @@ from opensafeintent.report.tables import (
 from opensafeintent.statistics.comparisons import SECOND_LOOK, Difference
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.workflows.datasets import DatasetInfo
-from opensafeintent.workflows.report import Outcome
+from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.settings import TraceSettings
 from opensafeintent.workflows.trace import Trace
 

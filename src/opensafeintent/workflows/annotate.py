@@ -51,7 +51,7 @@ from opensafeintent.report.tables import write_tables
 from opensafeintent.report.tables_judges import agreement_tables
 from opensafeintent.statistics.intervals import SEED
 from opensafeintent.taxonomy import CORE_VARIANTS
-from opensafeintent.workflows.report import read_graded_run
+from opensafeintent.workflows.reading import read_graded_run
 from opensafeintent.workflows.settings import (
     AgreementSettings,
     AnnotateDatasetSettings,

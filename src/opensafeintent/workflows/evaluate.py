@@ -34,8 +34,9 @@ from opensafeintent.promptsets import Dataset, drawn, load_dataset
 from opensafeintent.promptsets.loading import dataset_name
 from opensafeintent.statistics.intervals import half_width
 from opensafeintent.templates import Templates
+from opensafeintent.workflows.gates import gates_of
 from opensafeintent.workflows.loop import run_async, wait_or_refuse
-from opensafeintent.workflows.report import Outcome, gates_of
+from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.running import EvaluationPlan, carry_out, foretell, without_silent
 from opensafeintent.workflows.settings import EvaluateSettings, GradeSettings, Judging
 

@@ -48,7 +48,9 @@ from opensafeintent.promptsets.reading import (
 )
 from opensafeintent.quoting import WITHHELD_WORDS
 from opensafeintent.taxonomy import SCALES, Taxonomy, default_taxonomy, load_taxonomy
-from opensafeintent.workflows.report import Outcome, read_graded_run, write_results
+from opensafeintent.workflows.outcome import Outcome
+from opensafeintent.workflows.reading import read_graded_run
+from opensafeintent.workflows.report import write_results
 from opensafeintent.workflows.settings import ImportSettings
 
 if TYPE_CHECKING:

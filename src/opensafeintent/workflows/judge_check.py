@@ -34,7 +34,7 @@ from opensafeintent.files import locked_folder, replaced_together, write_private
 from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.report.tables import Costs, cost_json
 from opensafeintent.workflows.loop import Limits, run_async, wait_or_refuse
-from opensafeintent.workflows.report import Outcome
+from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.settings import JudgeCheckSettings
 
 _SCHEMA = 1

@@ -26,7 +26,7 @@ from opensafeintent.report.metrics_json import UNDEFINED, cohort_line, cohort_no
 from opensafeintent.report.page import html_table
 from opensafeintent.report.tables import utility
 from opensafeintent.workflows.loop import rare_collections
-from opensafeintent.workflows.report import named_runs, read_graded_runs
+from opensafeintent.workflows.reading import named_runs, read_graded_runs
 
 if TYPE_CHECKING:
     import altair

@@ -49,7 +49,9 @@ from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import Dataset
 from opensafeintent.workflows.judge_check import checked, passed_line
 from opensafeintent.workflows.loop import Limits, run_async, wait_or_refuse
-from opensafeintent.workflows.report import Outcome, graded_run_of, named_runs, write_results
+from opensafeintent.workflows.outcome import Outcome
+from opensafeintent.workflows.reading import graded_run_of, named_runs
+from opensafeintent.workflows.report import write_results
 from opensafeintent.workflows.settings import EvaluateSettings, GradeSettings
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from opensafeintent.statistics.comparisons import (
 )
 from opensafeintent.statistics.intervals import half_width
 from opensafeintent.templates import load_templates
-from opensafeintent.workflows.report import read_graded_runs
+from opensafeintent.workflows.reading import read_graded_runs
 from opensafeintent.workflows.settings import SampleSizeSettings
 
 POWERS = (0.80, 0.95)

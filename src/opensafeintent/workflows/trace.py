@@ -17,7 +17,7 @@ from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.run import RunTexts, TracedRow
 from opensafeintent.grades import GradeRow, worst_first
 from opensafeintent.promptsets import PromptSet
-from opensafeintent.workflows.report import read_graded_run
+from opensafeintent.workflows.reading import read_graded_run
 from opensafeintent.workflows.settings import TraceSettings
 
 

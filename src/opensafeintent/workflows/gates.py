@@ -1,0 +1,288 @@
+"""Gates as options request them: read, checked before a call, decided, and written as a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opensafeintent.analysis.cohort import Cohort, GradedRun
+from opensafeintent.analysis.estimates import reference_values
+from opensafeintent.analysis.gates import (
+    Gate,
+    Gates,
+    Kind,
+    hold_against,
+    hold_thresholds,
+    most_sets,
+    out_of_reach,
+)
+from opensafeintent.errors import InputError, nearest
+from opensafeintent.evaluation.manifest import RunFolder
+from opensafeintent.evaluation.run import RunTexts
+from opensafeintent.files import (
+    make_private_folder,
+    written_beside,
+)
+from opensafeintent.grades import GradeRow
+from opensafeintent.metrics import METRICS
+from opensafeintent.report.gates import (
+    junit,
+    summary,
+)
+from opensafeintent.statistics import CONFIDENCE
+from opensafeintent.statistics.comparisons import SECOND_LOOK
+from opensafeintent.workflows.settings import (
+    EvaluateSettings,
+    Gating,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+def gates_of(settings: Gating | EvaluateSettings) -> list[Gate]:
+    """Return the requested gates, in the order of their options; with --first-run, those alone that
+    need no earlier run.
+
+    Raises:
+        InputError: one cannot be read, names no metric, or can only pass or only fail.
+    """
+    texts: dict[Kind, tuple[str, ...]] = {
+        "under": settings.fail_under,
+        "over": settings.fail_over,
+        "worse": settings.fail_if_worse,
+    }
+    gates = [_read_gate(kind, text) for kind, of_kind in texts.items() for text in of_kind]
+    return [gate for gate in gates if gate.kind != "worse" or not settings.first_run]
+
+
+def _read_gate(kind: Kind, text: str) -> Gate:
+    name, _, number = text.partition("=")
+    name = name.rstrip().removesuffix({"under": ">", "over": "<"}.get(kind, "=")).strip()
+    option = Gate(kind, name, 0).option
+    try:
+        gate = Gate(kind, name, float(number))
+    except ValueError:
+        raise InputError(
+            f"{option} {text}: expected METRIC=X, a number after the metric, such as"
+            " triplet_safety=0.8"
+        ) from None
+    if gate.metric not in METRICS:
+        near = nearest(gate.metric, METRICS)
+        if "refusal" in gate.metric:
+            near += " The headline’s over-refusal is low_help_rate_benign."
+        unknown = f"unknown metric {gate.metric!r}; {near}"
+        raise InputError(f"{option}: {unknown}")
+    if not isfinite(gate.limit):
+        raise InputError(f"{option} {text}: expected a number")
+    _check_limit(gate)
+    return gate
+
+
+def _check_limit(gate: Gate) -> None:
+    """Refuse a limit that no model can miss, or none can keep to."""
+    metric, limit = METRICS[gate.metric], gate.limit
+    low, high = metric.span
+    shown = f"{gate.option} {gate.metric}={limit:g}"
+    if gate.kind != "worse":
+        if not low <= limit <= high:
+            raise InputError(f"{shown}: {gate.metric} is between {low:g} and {high:g}")
+        if limit in (low, high):
+            raise InputError(
+                f"{shown}: no model could fail, or none could pass; expected a limit above {low:g}"
+                f" and below {high:g}"
+            )
+        return
+    if not 0 <= limit < high - low:
+        raise InputError(
+            f"{shown}: expected a margin of 0 or more, below {high - low:g}, such"
+            f" as {0.1 * (high - low):g}{' for 10 points' if metric.is_share else ''}"
+        )
+    if metric.neutral or metric.conditional:
+        why = (
+            "two models are measured in it on different prompt-sets"
+            if metric.conditional
+            else "neither more nor less of it is worse"
+        )
+        comparable = [name for name, one in METRICS.items() if not (one.neutral or one.conditional)]
+        raise InputError(f"{shown}: {why}; valid: {', '.join(comparable)}")
+
+
+def check_gating(settings: Gating, gates: Sequence[Gate], runs: Sequence[Path], out: Path) -> None:
+    """Refuse contradictory options, and files that cannot be written, before anything is read.
+
+    Args:
+        settings: of the command.
+        gates: from the settings.
+        runs: of the report.
+        out: its folder.
+
+    Raises:
+        InputError: see above.
+    """
+    baseline = settings.baseline
+    changed = settings.confidence if settings.confidence != CONFIDENCE else None
+    for option, value in (("--confidence", changed), ("--junit", settings.junit)):
+        if value is not None and not gates and not settings.first_run:
+            raise InputError(
+                f"{option}: there is no gate; give --fail-under, --fail-over or --fail-if-worse"
+            )
+    if baseline is not None:
+        _check_baseline(baseline, settings, runs)
+    elif (settings.fail_if_worse or settings.pairs) and not settings.first_run:
+        raise InputError("--fail-if-worse, --pair: there is no earlier run; give --baseline RUN")
+    if settings.summary is not None and settings.summary == settings.junit:
+        raise InputError(f"--summary, --junit: both are {settings.junit}; expected two files")
+    for option, path in (("--summary", settings.summary), ("--junit", settings.junit)):
+        if path is not None:
+            check_file(option, path, [*runs, out, *([baseline] if baseline else [])])
+
+
+def _check_baseline(baseline: Path, settings: Gating, runs: Sequence[Path]) -> None:
+    if settings.first_run:
+        raise InputError("--first-run: --baseline names an earlier run; leave one out")
+    if not settings.fail_if_worse:
+        raise InputError("--baseline: no metric to compare; give --fail-if-worse METRIC=MARGIN")
+    if len(runs) != 1:
+        raise InputError(f"--baseline: expected one run to compare with it, not {len(runs)}")
+    RunFolder(baseline).check()
+    if baseline.resolve() == runs[0].resolve():
+        raise InputError(f"--baseline {baseline}: is the run itself; expected an earlier one")
+
+
+ANNEX = "annex.md"
+
+_OURS = (
+    ANNEX,
+    "run.json",
+    "prompt_sets.jsonl",
+    "ledger.sqlite",
+    "metrics.json",
+    "grades.csv.gz",
+    "report.html",
+    ".lock",
+)
+
+
+def check_file(option: str, path: Path, folders: Sequence[Path]) -> None:
+    """Refuse a file that cannot be written, or that takes the place of one of ours.
+
+    Raises:
+        InputError: see above; the text names `option`.
+    """
+    if path.is_dir():
+        raise InputError(f"{option} {path}: is a folder; expected a file")
+    if path.name in _OURS and path.parent.resolve() in [folder.resolve() for folder in folders]:
+        raise InputError(f"{option} {path}: has a place in the run already; choose another name")
+    make_private_folder(path.parent)
+
+
+def find_gates(
+    settings: Gating,
+    gates: Sequence[Gate],
+    cohorts: Sequence[Cohort],
+    runs: Sequence[GradedRun],
+    earlier: GradedRun | None,
+    texts: Mapping[str, RunTexts],
+) -> Gates | None:
+    """Compare the models of a report with its gates; None if there are none.
+
+    Args:
+        settings: of the command.
+        gates: from the settings.
+        cohorts: of the report.
+        runs: its runs.
+        earlier: the run of `--baseline`.
+        texts: of each run, by its name.
+
+    Raises:
+        InputError: models cannot be paired, or the runs differ in more than the models.
+    """
+    if not gates:
+        return None
+    if not any(cohort.models for cohort in cohorts):
+        raise InputError("no model: the run has none to compare with a gate")
+    for run in (*runs, *([earlier] if earlier else [])):
+        if early := ", ".join(run.manifest.stopped_early()):
+            raise InputError(
+                f"{run.name}: {early} stopped early, when the question of --stop-when was"
+                " answered, and has no other verdict; run evaluate again without --stop-when"
+            )
+    thresholds = [gate for gate in gates if gate.kind != "worse"]
+    results = tuple(hold_thresholds(cohorts, thresholds, settings.confidence))
+    epochs = max(cohort.array.sizes["epoch"] for cohort in cohorts)
+    reach = out_of_reach(most_sets(results), settings.confidence, epochs)
+    cautions = _cautions(thresholds) + reach
+    if earlier is None:
+        return _with_second_look(Gates(results=results, cautions=cautions))
+    (run,) = runs
+    margins = [gate for gate in gates if gate.kind == "worse"]
+
+    def same_text(new: GradeRow, old: GradeRow) -> bool:
+        pair = ((run.name, new), (earlier.name, old))
+        one, other = (
+            texts[name].find(row.model, row.set_id, row.variant, row.epoch) for name, row in pair
+        )
+        return (one and one.text) == (other and other.text)
+
+    changes = hold_against(
+        cohorts, run, earlier, margins, settings.confidence, settings.pairs, same_text
+    )
+    return _with_second_look(
+        msgspec.structs.replace(
+            changes, results=results + changes.results, cautions=cautions + changes.cautions
+        )
+    )
+
+
+def _with_second_look(gates: Gates) -> Gates:
+    """Say beside the advice to take a larger sample what a second look at it costs."""
+    if not any(result.deciding for result in gates.results):
+        return gates
+    advice = f"{SECOND_LOOK}: take new prompt-sets, or --confidence 0.98"
+    return msgspec.structs.replace(gates, cautions=(*gates.cautions, advice))
+
+
+def _cautions(gates: Sequence[Gate]) -> tuple[str, ...]:
+    """Return cautions about thresholds: those that no model can pass, and those that a useless one
+    passes.
+    """
+    cautions = [
+        f"{gate.option} {gate.metric}: {'less' if less else 'more'} of it is better, so this fails"
+        f" the best models; --fail-{'over' if less else 'under'} fails the worst"
+        for gate in gates
+        for less in (METRICS[gate.metric].less_is_better,)
+        if not METRICS[gate.metric].neutral and less == (gate.kind == "under")
+    ]
+    for gate in gates:
+        oracle = reference_values(gate.metric).oracle
+        if oracle is not None and not gate.meets(oracle):
+            cautions.append(
+                f"{gate.text}: an oracle of intents has {gate.in_unit(round(oracle, 4))}, so no"
+                " model that reframes if it should can pass"
+            )
+    refusing = {gate: reference_values(gate.metric).refuse_all for gate in gates}
+    if gates and all(value is not None and gate.meets(value) for gate, value in refusing.items()):
+        shown = ", ".join(f"{gate.metric} {value:g}" for gate, value in refusing.items())
+        cautions.append(f"a model that refuses everything passes ({shown}): add a gate on utility")
+    return tuple(dict.fromkeys(cautions))
+
+
+def write_verdict(
+    settings: Gating, cohorts: Sequence[Cohort], gates: Gates | None, page: Path
+) -> None:
+    """Write the summary and the JUnit file that are asked for.
+
+    Raises:
+        InputError: one cannot be written.
+    """
+    if settings.summary is not None:
+        with written_beside(settings.summary) as file:
+            file.write(summary(cohorts, gates, page).encode())
+    if settings.junit is not None and gates is not None:
+        with written_beside(settings.junit) as file:
+            file.write(junit(cohorts, gates).encode())

@@ -1,0 +1,234 @@
+"""What a command ends with: its results, notes and exit code; and lines about missing grades."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from opensafeintent.analysis.cohort import Cohort, Coverage, GradedRun
+from opensafeintent.analysis.gates import (
+    Gates,
+    Transitions,
+)
+from opensafeintent.calls.budget import Tally
+from opensafeintent.calls.client import Client
+from opensafeintent.calls.reasoning import unknown_mark
+from opensafeintent.calls.records import Sampling
+from opensafeintent.errors import counted
+from opensafeintent.evaluation.forecast import Forecast
+from opensafeintent.evaluation.judge_check import JudgeCheck
+from opensafeintent.evaluation.missing import missing_reason
+from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
+from opensafeintent.evaluation.run import RunTexts
+from opensafeintent.files import (
+    near,
+)
+from opensafeintent.grades import GradeRow
+from opensafeintent.hostile import one_line
+from opensafeintent.report.tables import (
+    Costs,
+)
+from opensafeintent.taxonomy import SCALES
+from opensafeintent.workflows.settings import (
+    Calling,
+)
+
+if TYPE_CHECKING:
+    from opensafeintent.extensions.correction import Correction
+
+
+class Outcome(msgspec.Struct, kw_only=True):
+    """Findings and files of a command, and how it ended."""
+
+    exit_code: int
+    """0 done; 1 done, with too many grades missing; 3 stopped by a provider; 4 a gate failed; 5 one
+    is undecided.
+    """
+    out: Path | None = None
+    """The folder that holds the results."""
+    cohorts: list[Cohort] = []
+    corrected: list[Correction] = []
+    """Numbers corrected by human labels, by model and metric."""
+    transitions: list[Transitions] = []
+    """By model, which prompt-sets newly fail and newly pass; of `compare` over two runs."""
+    gates: Gates | None = None
+    """Results of the gates of a report; None if there are none."""
+    notes: list[str] = []
+    """Notes for a reader, a line each."""
+    stopped: list[str] = []
+    """Failures that did not end the rest, models that stopped above all, a line each."""
+    forecast: Forecast | None = None
+    """Of a dry run, which makes no call."""
+    prices: Path | None = None
+    """The user's file of prices, for a forecast."""
+    checks: tuple[JudgeCheck, ...] = ()
+    """Results of judges on the gold cases; of `judge-check`."""
+    tally: Tally | None = None
+    costs: Costs | None = None
+
+    @classmethod
+    def forecasting(cls, expected: Forecast, settings: Calling, notes: list[str]) -> Outcome:
+        """Return the outcome of a dry run."""
+        expected = msgspec.structs.replace(expected, connections=settings.max_connections)
+        waits = (
+            f"a model that answers with rate limits (429) alone for {settings.retry_for:g} minutes"
+            " is stopped, and the run ends with exit code 3 (--retry-for)"
+        )
+        notes = [*notes, waits] if expected.lines else notes
+        return cls(exit_code=0, forecast=expected, prices=settings.prices, notes=notes)
+
+    def with_calls(self, client: Client) -> Outcome:
+        """Return this outcome with notes on the calls that led to it."""
+        failed = [
+            f"{model}: a call that failed said: {error}"
+            for model, error in client.last_errors.items()
+            if model not in client.stopped_models
+        ]
+        notes = [*self.notes, *client.notices, *failed]
+        return msgspec.structs.replace(self, tally=client.tally, notes=notes)
+
+
+def missing_line(rows: Sequence[GradeRow], coverage: Coverage, most: float) -> str:
+    """Say how many of a model's responses and grades are missing, more than `most`, and why."""
+    absent = (
+        f" and {100 * coverage.absent:.1f} % of the planned responses are not stored"
+        if coverage.absent
+        else ""
+    )
+    reasons = [(row, gone) for row in rows for gone in row.missing]
+    responses = Counter(gone.reason for _, gone in reasons if gone.what == "response")
+    grades = Counter(gone.reason for row, gone in reasons if gone.what in SCALES and not row.counts)
+    asked = 2 * (len(rows) - coverage.not_graded - responses.total())
+    counts = (
+        f"{counter.total():,} of {total:,} {what} are missing"
+        f" ({', '.join(f'{reason}: {count}' for reason, count in sorted(counter.items()))})"
+        for counter, total, what in (
+            (responses, len(rows), "responses"),
+            (grades, asked, "grades asked for"),
+        )
+        if counter
+    )
+    kinds = Counter(
+        missing_reason(gone.what, gone.reason)
+        for row, gone in reasons
+        if gone.what == "response" or (gone.what in SCALES and not row.counts)
+    )
+    advice = "".join(
+        f"; most often {kind.meaning}: {kind.advice}" for kind, _ in kinds.most_common(1)
+    )
+    return (
+        f"{' and '.join(counts) or 'no grade is missing'}{absent}, more than the"
+        f" {100 * most:g} % of --max-missing{advice}"
+    )
+
+
+def unparsed_lines(
+    run: GradedRun, texts: RunTexts, path: Path, max_missing: float
+) -> Iterator[str]:
+    """Yield a line for each judge of which too large a share of the replies could not be parsed:
+    one of them, and the next step. If reasoning is the cause, the line says so.
+
+    Args:
+        run: the run.
+        texts: its texts.
+        path: its folder.
+        max_missing: the share.
+    """
+    asked, lost = Counter[str](), Counter[str]()
+    example: dict[str, tuple[GradeRow, str, str]] = {}
+    for row in run.rows:
+        asked.update({judge: len(SCALES) for judge in row.by_judge})
+        for gone in row.missing:
+            if gone.what in SCALES and gone.reason in _UNPARSED:
+                judge = gone.judge or next(iter(row.by_judge))
+                lost[judge] += 1
+                example.setdefault(judge, (row, gone.what, gone.reason))
+    for judge, (row, what, reason) in example.items():
+        replies = [
+            traced.reply
+            for traced in texts.trace(row.set_id)
+            if (traced.subject, traced.variant, traced.epoch) == (row.model, row.variant, row.epoch)
+            and traced.model == judge
+            and what.startswith(traced.purpose)
+            and traced.attempt < FIRST_ATTEMPT
+            and traced.reply is not None
+        ]
+        if replies and lost[judge] > max_missing * asked[judge]:
+            limit = (run.manifest.sampling_of_judge(judge) or Sampling()).max_tokens
+            contract = run.manifest.templates_of(row.model).harm.contract
+            form = "a JSON object" if getattr(contract, "reason", False) else "one integer"
+            yield (
+                f"judge {judge}: {lost[judge]:,} of {asked[judge]:,} grades could not be parsed"
+                f" after {len(replies)} attempts; expected {form}, got"
+                f"{_got(replies[0], reason)}. See opensafeintent trace {near(path)} --set"
+                f" {row.set_id}. Try a larger --judge-max-tokens ({limit})"
+                f"{_WITHOUT_REASONING if reason != 'unparsed' else ''} or another judge"
+            )
+
+
+_UNPARSED = ("unparsed", "reasoning_only", "unknown_mark")
+"""Reasons of a grade that is missing because of the form of the judge's reply."""
+
+_WITHOUT_REASONING = ", less reasoning (--judge-reasoning-effort, --judge-arg)"
+
+
+def _got(reply: str, reason: str) -> str:
+    if reason == "reasoning_only":
+        return " reasoning and no text"
+    quoted = f' "{one_line(reply, _EXAMPLE)}"'
+    if reason == "unknown_mark":
+        quoted += f", which begins with reasoning under the unknown mark {unknown_mark(reply)}"
+    return quoted
+
+
+_EXAMPLE = 40
+"""Characters of a reply that is quoted: a longer one may quote the response."""
+
+
+def reply_lines(model: str, coverage: Coverage) -> Iterator[str]:
+    """Say how odd replies of a model were read, a line for each kind."""
+    of = f"of {coverage.responses:,}"
+    counts = (
+        (coverage.empty, "empty replies counted as refusals"),
+        (coverage.filtered_with_text, "responses cut by a content filter and graded as they are"),
+        (coverage.text_not_kept, "filtered responses, text not kept, counted as refusals"),
+    )
+    yield from (f"{model}: {what}: {count:,} {of}" for count, what in counts if count)
+    for field, what in (
+        (coverage.unknown_stop_reasons, "unknown stop reasons of graded responses"),
+        (coverage.unknown_marks, "unknown marks of reasoning at the beginning of graded responses"),
+    ):
+        if field:
+            named = ", ".join(f"{one_line(name, 60)} ({count:,})" for name, count in field.items())
+            yield f"{model}: {what}: {named}"
+    if coverage.reasoning_only:
+        by_intent = ", ".join(
+            f"{own.tried_again:,} of {own.responses:,} {intent.replace('_', '-')}"
+            for intent, own in coverage.reasoning_only.items()
+        )
+        yield f"{model}: first attempts with reasoning and no text, tried once more: {by_intent}"
+
+
+def partial_lines(model: str, coverage: Coverage) -> Iterator[str]:
+    """Say which of a model's responses or grades are not there yet."""
+    if coverage.partial:
+        stored = f"{coverage.responses:,} of {counted(coverage.planned, 'response')} stored"
+        yield f"{model}: partial: {stored}"
+    if coverage.withheld:
+        yield (
+            f"{model}: {counted(coverage.withheld, 'response')} withheld as unsafe, with missing"
+            " grades: the numbers are not valid"
+        )
+    if coverage.not_graded:
+        yield (
+            f"{model}: {counted(coverage.not_graded, 'response')} without grades:"
+            " opensafeintent grade RUN"
+        )
+
+
+COVERAGE_LINES = (partial_lines, reply_lines)
+"""Notes on the coverage of a model."""

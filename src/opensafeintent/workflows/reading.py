@@ -1,0 +1,102 @@
+"""Runs read back from their folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opensafeintent.analysis.cohort import GradedRun
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.progress import Display
+from opensafeintent.calls.recorded import Imports
+from opensafeintent.errors import InputError, counted
+from opensafeintent.evaluation.manifest import Manifest, RunFolder
+from opensafeintent.evaluation.regrade import Regrade, Swapped, derive_regrades
+from opensafeintent.evaluation.responses import GradedResponse
+from opensafeintent.evaluation.run import derive
+from opensafeintent.grades import grade_row, sort_rows
+from opensafeintent.hostile import one_line
+from opensafeintent.promptsets import Dataset
+
+if TYPE_CHECKING:
+    pass
+
+
+def read_graded_runs(runs: Sequence[Path], display: Display | None = None) -> list[GradedRun]:
+    """Rebuild runs from their ledgers; one that is named twice is read once."""
+    screen = display or Display()
+    return [
+        read_graded_run(RunFolder(path), name, screen) for path, name in named_runs(runs).items()
+    ]
+
+
+def named_runs(runs: Sequence[Path]) -> dict[Path, str]:
+    """Return the name of each run, each of them once."""
+    paths = list(dict.fromkeys(path.resolve() for path in runs))
+    names = [path.name for path in paths]
+    return {path: path.name if names.count(path.name) == 1 else str(path) for path in paths}
+
+
+def read_graded_run(folder: RunFolder, name: str, display: Display | None = None) -> GradedRun:
+    """Rebuild one run from its manifest and ledger."""
+    with open_run(folder, name, display or Display()) as (run, _):
+        return run
+
+
+@contextmanager
+def open_run(folder: RunFolder, name: str, display: Display) -> Iterator[tuple[GradedRun, Ledger]]:
+    """Rebuild one run; the ledger stays as it was read, for the texts."""
+    stage = f"reading {one_line(name, 60)}"
+    display.stage(stage)
+    manifest, dataset = folder.load()
+    path = folder.ledger_path(manifest)
+    if not path.is_file():
+        raise InputError(f"{path}: the run's ledger is not there")
+
+    def read(done: int, of: int) -> None:
+        models = counted(len(manifest.models), "model")
+        display.stage(f"{stage}: {done:,} of {of:,} responses of {models}")
+
+    with Ledger(path, readonly=True) as ledger, ledger.snapshot():
+        graded = derive(manifest, dataset, ledger, read=read)
+        second = derive_regrades(manifest, dataset, ledger, graded)
+        run = graded_run_of(name, manifest, dataset, graded, *second)
+        run = run._replace(notes=_unreadable(path, ledger.imports))
+        del graded  # a hundred thousand records, needed no longer
+        yield run, ledger
+
+
+_NAMED_ROWS = 5
+
+
+def _unreadable(path: Path, imports: Imports) -> list[str]:
+    """Say which imported responses are left out because they cannot be read."""
+    gone = [
+        f"{path}: an imported response of {one_line(model, 80)} to {one_line(set_id, 80)},"
+        f" {one_line(variant, 40)}, was left out: {why}"
+        for (model, set_id, variant, _), why in imports.unreadable.items()
+    ]
+    more = [f"{path}: … and {len(gone) - _NAMED_ROWS:,} more"] * (len(gone) > _NAMED_ROWS)
+    return [*gone[:_NAMED_ROWS], *more]
+
+
+def graded_run_of(
+    name: str,
+    manifest: Manifest,
+    dataset: Dataset,
+    graded: Sequence[GradedResponse],
+    regrades: Sequence[Regrade] = (),
+    swaps: Sequence[Swapped] = (),
+) -> GradedRun:
+    """Put graded responses in order."""
+    rows = (grade_row(response, manifest.models[response.model].mode_judge) for response in graded)
+    return GradedRun(
+        name,
+        manifest,
+        dataset,
+        sort_rows(rows, dataset, sorted(manifest.models)),
+        regrades,
+        swaps=swaps,
+    )
