@@ -12,7 +12,8 @@ import click
 
 import opensafeintent
 from opensafeintent.cli.datasets import build_command, dataset_group
-from opensafeintent.cli.options import PATH, command, say_next
+from opensafeintent.cli.options import command, say_next
+from opensafeintent.cli.values import PATH
 from opensafeintent.errors import EXIT_CODES, EXIT_ORDER, counted
 from opensafeintent.hostile import one_line, terminal_safe
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from opensafeintent.cli.options import NAME, PATH, command, say_next
+from opensafeintent.cli.options import command, say_next
+from opensafeintent.cli.values import NAME, PATH
 from opensafeintent.errors import counted
 from opensafeintent.hostile import terminal_safe
 

@@ -1,0 +1,247 @@
+"""What a setting is, and how it is checked; with the settings that several commands share."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+
+from opensafeintent.errors import InputError
+from opensafeintent.files import MOST_ROWS
+
+
+class Group(StrEnum):
+    """Headings in the help of a command, in their order there."""
+
+    PROMPT_SETS = "Prompt-sets"
+    BUILDING = "Models and templates"
+    MODELS = "Models and sampling"
+    JUDGES = "Judges"
+    DATASET = "Dataset and sample"
+    BUDGET = "Budget and execution"
+    EXTRA = "Extra analyses"
+    RAY = "Cluster (Ray)"
+    OPTIONS = "Options"
+    GATES = "Gates"
+
+
+class Opt(msgspec.Struct, frozen=True):
+    """An option of the command line."""
+
+    help: str
+    metavar: str | None = None
+    name: str = ""
+    """With its dashes; made of the setting's own name by default."""
+    is_file: bool = False
+    """Whether the text may be a path."""
+    group: Group = Group.OPTIONS
+    """The heading in the help of a command."""
+    place: int = 0
+    """Under the heading, lower ones come first; of the same, those of a base record."""
+
+    def under(self, group: Group, place: int = 0) -> Opt:
+        """Return the same option under another heading."""
+        return msgspec.structs.replace(self, group=group, place=place)
+
+
+class Arg(msgspec.Struct, frozen=True):
+    """An argument of the command line: it has a place and no name."""
+
+    metavar: str | None = None
+    is_file: bool = False
+    """Whether the text may be a path."""
+
+
+class Setting(NamedTuple):
+    """One setting, as records declare it: `Annotated[type, limits, Opt(…)]`."""
+
+    name: str
+    kind: Any
+    """Its type, with its limits."""
+    default: object
+    """`msgspec.NODEFAULT` if there is none."""
+    shown: Opt | Arg | None
+    """None if the command line does not have it."""
+    record: str
+
+    def __str__(self) -> str:
+        """Name the setting as an error does: by its option, if it has one."""
+        if isinstance(self.shown, Opt):
+            return self.shown.name or f"--{self.name.replace('_', '-')}"
+        return f"{self.record}.{self.name}"
+
+
+_WRITTEN = ("out", "summary", "junit")
+"""Settings that name what a command writes."""
+
+
+def _is_file(path: str | Path) -> bool:
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):  # a text that no file can have as its name
+        return False
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a command, each checked for its type and limits when they are made.
+
+    A text is accepted for a path, one text or path for a list of them, and a `FunctionModel` for a
+    model's name.
+
+    Raises:
+        InputError: a value is of another type, beyond its limits, or no Unicode text; the text
+            names the setting and the valid values.
+    """
+
+    functions: Mapping[str, Any] = {}
+    """Each `FunctionModel` of these settings, by the name that replaces it; noted when they are
+    made.
+    """
+
+    def __post_init__(self) -> None:
+        functions = dict(self.functions)
+        for setting in settings_of(type(self)):
+            value = _names_for_functions(getattr(self, setting.name), setting, functions)
+            if isinstance(value, str | os.PathLike) and is_list(setting.kind):
+                value = (value,)
+            try:
+                value = msgspec.convert(value, setting.kind, dec_hook=self._path)
+            except (msgspec.ValidationError, TypeError) as error:
+                number = f" {value}" if isinstance(value, int | float) else ""
+                raise InputError(f"{setting}{number}: {_in_words(str(error))}") from error
+            if isinstance(value, str | Mapping):
+                try:  # bytes of another encoding, in a text or in one of a mapping's
+                    json.dumps(value, ensure_ascii=False).encode()
+                except UnicodeEncodeError as error:
+                    raise InputError(f"{setting}: is not valid Unicode text") from error
+            msgspec.structs.force_setattr(self, setting.name, value)
+        msgspec.structs.force_setattr(self, "functions", functions)
+        self._check_overwriting()
+
+    def _check_overwriting(self) -> None:
+        """Refuse a file to write that is also one to read."""
+        for name in _WRITTEN:
+            path = getattr(self, name, None)
+            if path is None or not _is_file(path):
+                continue
+            if any(path.samefile(other) for other in self._files_to_read()):
+                raise InputError(
+                    f"--{name} {path}: is a file that this command reads; choose another"
+                )
+
+    def _files_to_read(self) -> Iterator[str | Path]:
+        """Yield every file that a setting names, but for those that are written."""
+        for setting in settings_of(type(self)):
+            if setting.name in _WRITTEN:
+                continue
+            value = getattr(self, setting.name)
+            for path in value if isinstance(value, tuple) else (value,):
+                if isinstance(path, str | Path) and _is_file(path):
+                    yield path
+
+    @classmethod
+    def _path(cls, kind: type[Any], value: Any) -> Any:
+        assert kind is Path
+        if isinstance(value, str | os.PathLike):
+            return Path(value)
+        if value is None:
+            raise TypeError("is not given; Expected a path")
+        raise TypeError(f"Expected a path or its text, got `{type(value).__name__}`")
+
+
+@lru_cache(maxsize=32)
+def settings_of(record: type[Settings]) -> tuple[Setting, ...]:
+    """Return the settings of a record, those of its bases first; not the functions in them."""
+    return tuple(
+        Setting(
+            name=field.name,
+            kind=field.type,
+            default=field.default
+            if field.default_factory is msgspec.NODEFAULT
+            else field.default_factory(),
+            shown=next(
+                (part for part in get_args(field.type) if isinstance(part, Opt | Arg)), None
+            ),
+            record=record.__name__,
+        )
+        for field in msgspec.structs.fields(record)
+        if field.name != "functions"
+    )
+
+
+_BOUNDS = {"<=": "up to", ">=": "of at least", "<": "below", ">": "above"}
+
+
+def _in_words(reason: str) -> str:
+    """Return a reason of msgspec's; a limit in words: "expected a number up to 1"."""
+    if match := re.fullmatch(r"Expected `(int|float)` ([<>]=?) (\S+).*", reason):
+        kind, sign, limit = match.groups()
+        number = "a number" if kind == "float" else "a whole number"
+        return f"expected {number} {_BOUNDS[sign]} {limit.removesuffix('.0')}"
+    return reason.replace("`", "").replace("Expected", "expected")
+
+
+def _names_for_functions(value: Any, setting: Setting, functions: dict[str, Any]) -> Any:
+    """Return a value with the functions in it by their names, and note these."""
+    from opensafeintent.calls.models import FunctionModel
+
+    if isinstance(value, FunctionModel):
+        if functions.setdefault(value.identity, value).ask != value.ask:
+            raise InputError(
+                f"{setting}: two functions are called {value.identity}; give one of them another"
+                " name or version"
+            )
+        return value.identity
+    if isinstance(value, list | tuple):
+        return tuple(_names_for_functions(item, setting, functions) for item in value)
+    if callable(value):
+        name = getattr(value, "__name__", "f")
+        raise InputError(
+            f"{setting}: a bare function; expected"
+            f' FunctionModel({name}, name="{name}", version="1")'
+        )
+    return value
+
+
+def is_list(kind: Any) -> bool:
+    """Whether a setting takes a list of values, perhaps among other things."""
+    return get_origin(kind) is tuple or any(map(is_list, get_args(kind)))
+
+
+NO_LIMIT = 1e12
+MAX_TOKENS = 4096
+
+Count = Annotated[int, Meta(ge=1)]
+Seed = Annotated[int, Meta(ge=0)]
+Temperature = Annotated[float, Meta(ge=0, le=NO_LIMIT)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Confidence = Annotated[float, Meta(gt=0.5, lt=1)]
+RunsToRead = Annotated[tuple[Path, ...], Arg("RUN...")]
+IncludeUnsafe = Annotated[bool, Opt("Show unsafe responses and malicious prompts.")]
+
+TAXONOMY = Opt("TOML file of harm domains and task types; replaces the paper's.")
+MAX_ROWS = Opt("Refuse files with more rows (prompt-sets, responses, seeds).", metavar="N")
+MAX_MISSING_GRADES = Opt("Exit with 1 if a larger share of the grades is missing.", metavar="X")
+LABEL = Opt("Name of a model in tables and on the page. Repeatable.", metavar="MODEL=NAME")
+PRICES = Opt(
+    'JSON prices in dollars per million tokens: {"openai/gpt-5.4": {"input": 2.5, "output":'
+    " 10}}.  [default: genai-prices]",
+    metavar="FILE",
+)
+RUN_LEDGER = Opt("Ledger shared by several runs.  [default: the run's own]", metavar="FILE")
+
+
+class Data(Settings, frozen=True, kw_only=True):
+    """How a dataset is read."""
+
+    taxonomy: Annotated[Path | None, TAXONOMY] = None
+    max_rows: Annotated[Count | None, MAX_ROWS] = MOST_ROWS
+    """Of each file and of the dataset; None sets no limit."""

@@ -1,0 +1,230 @@
+"""Settings of commands that make calls, and of their judges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from opensafeintent.calls.records import Sampling
+from opensafeintent.errors import InputError, nearest
+from opensafeintent.taxonomy import MIN_ACCURACY, ParseRule
+from opensafeintent.workflows.settings.base import (
+    NO_LIMIT,
+    PRICES,
+    Count,
+    Group,
+    Opt,
+    Settings,
+    Share,
+)
+
+if TYPE_CHECKING:
+    from opensafeintent.templates import Templates
+
+
+class Calling(Settings, frozen=True, kw_only=True):
+    """How many calls may be made at once and in all, and whether another process is waited for.
+
+    Paths are absolute once they are made: a function that is called may change the folder.
+    """
+
+    wait: Annotated[
+        bool,
+        Opt(
+            "Wait if another process holds the ledger, instead of exit code 2.", group=Group.BUDGET
+        ),
+    ] = False
+    """Also for one that holds the folder."""
+    max_connections: Annotated[
+        Count | None,
+        Opt(
+            "Requests at once to one endpoint.  [default: adaptive]",
+            metavar="N",
+            group=Group.BUDGET,
+        ),
+    ] = None
+    max_retries: Annotated[
+        Annotated[int, Meta(ge=0, le=1000)],
+        Opt(
+            "Try a failed call up to N more times; rate limits (429) do not count.",
+            metavar="N",
+            group=Group.BUDGET,
+        ),
+    ] = 5
+    retry_for: Annotated[
+        Annotated[float, Meta(gt=0, le=NO_LIMIT)],
+        Opt(
+            "Wait out rate limits (429) for so long; a model without a reply in that time stops.",
+            metavar="MINUTES",
+            group=Group.BUDGET,
+        ),
+    ] = 30.0
+    budget_calls: Annotated[
+        Count | None, Opt("Stop after N calls.", metavar="N", group=Group.BUDGET)
+    ] = None
+    budget_tokens: Annotated[
+        Count | None, Opt("Stop after N tokens.", metavar="N", group=Group.BUDGET)
+    ] = None
+    budget_dollars: Annotated[
+        Annotated[float, Meta(gt=0, le=NO_LIMIT)] | None,
+        Opt("Stop after X dollars. Every model needs a price.", metavar="X", group=Group.BUDGET),
+    ] = None
+    prices: Annotated[Path | None, PRICES.under(Group.BUDGET)] = None
+    dry_run: Annotated[
+        bool,
+        Opt(
+            "Print the expected calls, tokens and dollars; make no call.",
+            group=Group.BUDGET,
+            place=-3,
+        ),
+    ] = False
+
+    @classmethod
+    def _path(cls, kind: type[Any], value: Any) -> Any:
+        return super()._path(kind, value).absolute()
+
+
+class Judges(Calling, frozen=True, kw_only=True):
+    """Which judges are asked, and how."""
+
+    judges: Annotated[
+        tuple[str, ...],
+        Opt(
+            "Model that grades. Repeat for a panel.",
+            name="--judge",
+            metavar="MODEL",
+            group=Group.JUDGES,
+            place=-2,
+        ),
+    ] = ()
+    judge_args: Annotated[
+        Mapping[str, Any],
+        Opt(
+            "Extra request field of the judges, or of one: MODEL:KEY=VALUE. Repeatable.",
+            name="--judge-arg",
+            metavar="KEY=VALUE",
+            group=Group.JUDGES,
+        ),
+    ] = {}
+    judge_reasoning_effort: Annotated[
+        str | None,
+        Opt(
+            "Reasoning effort of the judges, if they have one.", metavar="LEVEL", group=Group.JUDGES
+        ),
+    ] = None
+    judge_max_tokens: Annotated[
+        Count, Opt("Token limit of a judge's reply.", metavar="N", group=Group.JUDGES)
+    ] = 2048
+    rubrics: Annotated[
+        Path | None,
+        Opt(
+            "Folder of judge templates that replace ours.",
+            metavar="DIR",
+            group=Group.JUDGES,
+            place=2,
+        ),
+    ] = None
+    judge_reasons: Annotated[
+        bool,
+        Opt("Ask judges for a reason before each grade (separate templates).", group=Group.JUDGES),
+    ] = False
+    grade_parse: Annotated[
+        ParseRule,
+        Opt(
+            "How grades are read: 'paper' takes the first integer of a reply.",
+            group=Group.JUDGES,
+            place=2,
+        ),
+    ] = "strict"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.judges:
+            raise InputError("no judge: name at least one with --judge")
+        if self.judge_reasons and self.grade_parse == "paper":
+            raise InputError(
+                "--judge-reasons: a reply is a JSON object, and --grade-parse paper takes its first"
+                " integer; leave one out"
+            )
+        for name in self.judge_args:
+            judge, colon, _ = name.rpartition(":")
+            if colon and judge not in self.panel:
+                raise InputError(
+                    f"--judge-arg {name}: no judge {judge!r}; {nearest(judge, self.panel)}"
+                )
+
+    @property
+    def panel(self) -> tuple[str, ...]:
+        """Every judge that is named, each once."""
+        return tuple(dict.fromkeys(self.judges))
+
+    def judge_templates(self) -> Templates:
+        """Return the judge templates in force.
+
+        Raises:
+            InputError: the folder of rubrics cannot be used, or reasons are asked for of files that
+                cannot give them.
+        """
+        from opensafeintent.templates import load_templates
+
+        return load_templates(self.rubrics, reasons=self.judge_reasons)
+
+    @property
+    def judge_sampling(self) -> Sampling:
+        """How judges are sampled."""
+        return Sampling(
+            max_tokens=self.judge_max_tokens,
+            temperature=0.0,
+            reasoning_effort=self.judge_reasoning_effort,
+            extra={name: value for name, value in self.judge_args.items() if ":" not in name},
+        )
+
+    @property
+    def judge_samplings(self) -> dict[str, Sampling]:
+        """How the judges that have arguments of their own are sampled, by name."""
+        arguments: dict[str, dict[str, Any]] = {}
+        for name, value in self.judge_args.items():
+            judge, colon, field = name.rpartition(":")
+            if colon:
+                arguments.setdefault(judge, {})[field] = value
+        common = self.judge_sampling
+        return {
+            judge: msgspec.structs.replace(common, extra=common.extra | fields)
+            for judge, fields in arguments.items()
+        }
+
+    @property
+    def samplings_of_panel(self) -> dict[str, Sampling]:
+        """How each judge that is named is sampled."""
+        samplings = self.judge_samplings
+        return {judge: samplings.get(judge, self.judge_sampling) for judge in self.panel}
+
+
+class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
+    """The judges to check, the parameters of the calls, and the folder for the result."""
+
+    min_accuracy: Annotated[
+        Share,
+        Opt(
+            "Share of accepted cases that a judge needs to pass.",
+            metavar="X",
+            group=Group.JUDGES,
+            place=2,
+        ),
+    ] = MIN_ACCURACY
+    out: Annotated[Path, Opt("Folder of the result.", group=Group.BUDGET, place=-2)] = Path(
+        "runs/judge-check"
+    )
+    ledger: Annotated[
+        Path | None,
+        Opt(
+            "Ledger to use.  [default: in the folder of the result]",
+            metavar="FILE",
+            group=Group.BUDGET,
+            place=-1,
+        ),
+    ] = None

@@ -1,0 +1,388 @@
+"""Settings of `evaluate` and `grade`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from opensafeintent.calls.records import Sampling
+from opensafeintent.errors import InputError
+from opensafeintent.files import MOST_ROWS
+from opensafeintent.taxonomy import MAX_MISSING, MOST_EPOCHS, ModesScope, Preset, ProbeScope
+from opensafeintent.workflows.settings.base import (
+    LABEL,
+    MAX_MISSING_GRADES,
+    MAX_ROWS,
+    MAX_TOKENS,
+    NO_LIMIT,
+    RUN_LEDGER,
+    TAXONOMY,
+    Arg,
+    Confidence,
+    Count,
+    Group,
+    Opt,
+    Share,
+    Temperature,
+)
+from opensafeintent.workflows.settings.calling import Judges
+
+if TYPE_CHECKING:
+    from opensafeintent.templates import Templates
+
+_PAPER_DATASET = "opensafeintent-115"
+
+
+class Judging(Judges, frozen=True, kw_only=True):
+    """Which judges grade responses, how, and when too many grades are missing."""
+
+    mode_judge: Annotated[
+        str | None,
+        Opt(
+            "Model that judges assistance modes.  [default: the first --judge]",
+            metavar="MODEL",
+            group=Group.JUDGES,
+            place=-1,
+        ),
+    ] = None
+    modes: Annotated[
+        ModesScope,
+        Opt("Prompts for which the assistance mode is judged.", group=Group.JUDGES, place=1),
+    ] = "dual_use"
+    request_swap: Annotated[
+        Count | None,
+        Opt(
+            "Re-grade N prompt-sets with another intent's request, to measure judge bias.",
+            metavar="N",
+            group=Group.EXTRA,
+        ),
+    ] = None
+    """Under none too."""
+    max_missing: Annotated[Share, MAX_MISSING_GRADES.under(Group.BUDGET)] = MAX_MISSING
+
+    @property
+    def panel(self) -> tuple[str, ...]:
+        """Every judge that is named, each once."""
+        judges = super().panel
+        if self.mode_judge and self.mode_judge not in judges:
+            return (*judges, self.mode_judge)
+        return judges
+
+
+class Distributed(Judging, frozen=True, kw_only=True):
+    """The cluster for the calls."""
+
+    ray: Annotated[
+        str | None,
+        Opt(
+            "Make the calls on a Ray cluster: HOST:PORT, 'auto' or 'local'.",
+            metavar="ADDRESS",
+            group=Group.RAY,
+        ),
+    ] = None
+    """All nodes share the run's folder."""
+    shards: Annotated[
+        Count | None,
+        Opt(
+            "Tasks for each model.  [default: by the number of cores]", metavar="N", group=Group.RAY
+        ),
+    ] = None
+    gpus_per_model: Annotated[
+        Annotated[float, Meta(ge=0, le=NO_LIMIT)] | None,
+        Opt("GPUs for each model with local weights.", metavar="X", group=Group.RAY),
+    ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        of_cluster = {"--shards": self.shards, "--gpus-per-model": self.gpus_per_model}
+        for option, value in of_cluster.items():
+            if value is not None and self.ray is None:
+                raise InputError(f"{option}: is for --ray, which is not given")
+        if (gpus := self.gpus_per_model) is not None and round(gpus, 0 if gpus > 1 else 4) != gpus:
+            raise InputError(
+                f"--gpus-per-model {gpus:g}: expected a whole number, or a part of one GPU with up"
+                " to four decimals"
+            )
+        if self.ray is not None:
+            from opensafeintent.interop.ray import check_address
+
+            check_address(self.ray)
+            for name in ("budget_calls", "budget_tokens", "budget_dollars", "stop_when"):
+                if getattr(self, name, None) is not None:
+                    raise InputError(
+                        f"--{name.replace('_', '-')}: is not for --ray, whose tasks do not know of"
+                        " one another; leave one out"
+                    )
+
+
+class GradeSettings(Distributed, frozen=True, kw_only=True):
+    """Which run to grade, and how."""
+
+    run: Annotated[Path, Arg()]
+    ledger: Annotated[Path | None, RUN_LEDGER.under(Group.BUDGET, place=-1)] = None
+
+
+class EvaluateSettings(Distributed, frozen=True, kw_only=True):
+    """The models and prompt-sets of an evaluation, its parameters, and the run's folder."""
+
+    models: Annotated[tuple[str, ...], Arg("[MODEL]...")] = ()
+    suite: Annotated[
+        str | None,
+        Opt(
+            "List of models to evaluate: 'paper', or a TOML file.",
+            metavar="NAME|FILE",
+            is_file=True,
+            group=Group.MODELS,
+        ),
+    ] = None
+    dataset: Annotated[
+        str,
+        Opt(
+            "'starter', 'opensafeintent-115', 'opensafeintent-700', a path, or"
+            " hf:owner/name[@revision][#file].",
+            is_file=True,
+            group=Group.DATASET,
+        ),
+    ] = "starter"
+    taxonomy: Annotated[Path | None, TAXONOMY.under(Group.DATASET)] = None
+    limit: Annotated[
+        Count | None,
+        Opt(
+            "Evaluate the first N prompt-sets of a fixed order that has each cell in proportion.",
+            metavar="N",
+            group=Group.DATASET,
+        ),
+    ] = None
+    max_rows: Annotated[Count | None, MAX_ROWS.under(Group.DATASET)] = MOST_ROWS
+    """Of the dataset; None sets no limit."""
+    out: Annotated[
+        Path | None,
+        Opt(
+            "Folder of the run.  [default: runs/<dataset>]",
+            metavar="RUN",
+            group=Group.BUDGET,
+            place=-2,
+        ),
+    ] = None
+    epochs: Annotated[
+        Annotated[int, Meta(ge=1, le=MOST_EPOCHS)],
+        Opt("Responses per prompt.", metavar="N", group=Group.MODELS),
+    ] = 1
+    temperature: Annotated[
+        Temperature | None,
+        Opt(
+            "Sampling temperature of the model under test.  [default: its provider's]",
+            metavar="X",
+            group=Group.MODELS,
+        ),
+    ] = None
+    max_tokens: Annotated[
+        Count, Opt("Token limit of a response.", metavar="N", group=Group.MODELS)
+    ] = MAX_TOKENS
+    system: Annotated[
+        str | None,
+        Opt("System prompt of the model under test.", metavar="TEXT", group=Group.MODELS),
+    ] = None
+    reasoning_effort: Annotated[
+        str | None,
+        Opt(
+            "Reasoning effort of the model under test, if it has one.",
+            metavar="LEVEL",
+            group=Group.MODELS,
+        ),
+    ] = None
+    extra: Annotated[
+        Mapping[str, Any],
+        Opt(
+            "Extra request field, such as top_p=0.9. Repeatable.",
+            name="-M",
+            metavar="KEY=VALUE",
+            group=Group.MODELS,
+        ),
+    ] = {}
+    preset: Annotated[
+        Preset | None, Opt("Sampling of the paper's text, or of its code.", group=Group.MODELS)
+    ] = None
+    as_paper: Annotated[
+        bool,
+        Opt(
+            "Use the paper's dataset, rubrics, sampling, and judge (unless --judge is given).",
+            group=Group.MODELS,
+        ),
+    ] = False
+    """Its reading of grades as well."""
+    label: Annotated[tuple[str, ...], LABEL.under(Group.MODELS)] = ()
+    probe: Annotated[
+        ProbeScope,
+        Opt(
+            "Prompts for which the model is asked for its own policy.", group=Group.JUDGES, place=1
+        ),
+    ] = "unsafe"
+    stop_when: Annotated[
+        str | None,
+        Opt(
+            "Stop as soon as QUESTION is answered (sequential test).",
+            metavar="QUESTION",
+            group=Group.EXTRA,
+            place=-1,
+        ),
+    ] = None
+    """`METRIC >= X`, `METRIC <= X` or `MODEL better METRIC`."""
+    fail_under: Annotated[
+        tuple[str, ...],
+        Opt(
+            "With --dry-run: exit with 5 if no outcome can pass this gate.",
+            metavar="METRIC=X",
+            group=Group.DATASET,
+        ),
+    ] = ()
+    """Of a report: too few prompt-sets are planned for it."""
+    fail_over: Annotated[
+        tuple[str, ...],
+        Opt(
+            "With --dry-run: exit with 5 if no outcome can pass this gate.",
+            metavar="METRIC=X",
+            group=Group.DATASET,
+        ),
+    ] = ()
+    fail_if_worse: Annotated[
+        tuple[str, ...],
+        Opt(
+            "With --dry-run: check this gate's metric and margin; it needs --first-run, or a"
+            " --baseline in the report.",
+            metavar="METRIC=MARGIN",
+            group=Group.DATASET,
+        ),
+    ] = ()
+    pairs: Annotated[
+        tuple[str, ...],
+        Opt(
+            "With --dry-run and --fail-if-worse: as in the report.",
+            name="--pair",
+            metavar="NEW=OLD",
+            group=Group.DATASET,
+        ),
+    ] = ()
+    first_run: Annotated[
+        bool,
+        Opt(
+            "With --dry-run: an earlier run for --fail-if-worse may be missing.",
+            group=Group.DATASET,
+        ),
+    ] = False
+    confidence: Annotated[
+        Confidence,
+        Opt(
+            "Confidence level of a gate, or of the answer to --stop-when.",
+            metavar="X",
+            group=Group.EXTRA,
+            place=-1,
+        ),
+    ] = 0.95
+    judge_retest: Annotated[
+        Count | None,
+        Opt(
+            "Grade N responses twice (test-retest noise).", metavar="N", group=Group.EXTRA, place=-1
+        ),
+    ] = None
+    """N of all models together, by each judge."""
+    ledger: Annotated[Path | None, RUN_LEDGER.under(Group.BUDGET, place=-1)] = None
+    check_judge: Annotated[
+        bool, Opt("Check the judges on gold cases first; stop if one fails.", group=Group.EXTRA)
+    ] = False
+    report: Annotated[
+        bool, Opt("Write the page and the figures too, like `report RUN`.", group=Group.EXTRA)
+    ] = False
+
+    def __post_init__(self) -> None:
+        if self.as_paper:
+            self._set_as_paper()
+        super().__post_init__()
+        if self.report and self.dry_run:
+            raise InputError("--report: is a page, and --dry-run writes nothing; leave one out")
+        margins = {"--fail-if-worse": self.fail_if_worse, "--pair": self.pairs}
+        gates = {"--fail-under": self.fail_under, "--fail-over": self.fail_over, **margins}
+        if early := [option for option, texts in gates.items() if texts and not self.dry_run]:
+            raise InputError(
+                f"{early[0]}: is for --dry-run; after the run, `opensafeintent report RUN"
+                f" {early[0]} …` decides the gate"
+            )
+        if any(margins.values()) and not self.first_run:
+            raise InputError(
+                "--fail-if-worse, --pair: there is no earlier run; without one, the gate tests"
+                " nothing"
+            )
+        if self.stop_when is None and not any(gates.values()) and self.confidence != 0.95:
+            raise InputError(f"--confidence {self.confidence:g}: is for --stop-when and gates")
+        budget = (self.budget_calls, self.budget_tokens, self.budget_dollars)
+        if self.stop_when is not None and any(limit is not None for limit in budget):
+            raise InputError(
+                "--stop-when: a budget could end the run before its question; leave one of them out"
+            )
+        if self.preset and self.max_tokens != MAX_TOKENS:
+            raise InputError(
+                f"--preset {self.preset}: sets the token limit; leave --max-tokens out"
+            )
+        if not self.models and self.suite is None:
+            raise InputError("no model to evaluate: name at least one, or a --suite")
+
+    def _set_as_paper(self) -> None:
+        """Set the paper's values, and refuse different ones."""
+        from opensafeintent.analysis.cohort import PAPER_JUDGE
+
+        differs = {
+            "--dataset": self.dataset not in (_PAPER_DATASET, "starter"),
+            "--rubrics": self.rubrics is not None,
+            "--preset": self.preset not in (None, "paper"),
+            "--temperature": self.temperature is not None,
+            "--max-tokens": self.max_tokens != MAX_TOKENS,
+        }
+        if options := [option for option, is_other in differs.items() if is_other]:
+            raise InputError(
+                f"--as-paper: sets the values of {', '.join(options)}; leave one of them out"
+            )
+        values = {
+            "dataset": _PAPER_DATASET,
+            "preset": "paper",
+            "grade_parse": "paper",
+            "judges": self.judges or (PAPER_JUDGE,),
+        }
+        for field, value in values.items():
+            msgspec.structs.force_setattr(self, field, value)
+
+    def judge_templates(self) -> Templates:
+        """Return the judge templates in force.
+
+        Raises:
+            InputError: the folder of rubrics cannot be used, or the paper's cannot be fetched.
+        """
+        from opensafeintent.promptsets.sources import published_rubrics
+        from opensafeintent.templates import load_templates
+
+        return load_templates(published_rubrics()) if self.as_paper else super().judge_templates()
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Every model to evaluate, each once: those that are named, then the suite's.
+
+        Raises:
+            InputError: there is no such suite.
+        """
+        from opensafeintent.calls.models import load_suite
+
+        suite = load_suite(self.suite).names if self.suite is not None else ()
+        return tuple(dict.fromkeys((*self.models, *suite)))
+
+    @property
+    def target_sampling(self) -> Sampling:
+        """How targets are sampled."""
+        return Sampling(
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            reasoning_effort=self.reasoning_effort,
+            extra=dict(self.extra),
+        )

@@ -1,0 +1,223 @@
+"""Settings of commands that read runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from opensafeintent.taxonomy import MAX_MISSING
+from opensafeintent.workflows.settings.base import (
+    LABEL,
+    MAX_MISSING_GRADES,
+    PRICES,
+    RUN_LEDGER,
+    Arg,
+    Confidence,
+    Count,
+    Data,
+    Group,
+    IncludeUnsafe,
+    Opt,
+    RunsToRead,
+    Settings,
+    Share,
+)
+
+
+class ImportSettings(Data, frozen=True, kw_only=True):
+    """Files to import, and the run that takes them."""
+
+    files: Annotated[tuple[Path, ...], Arg("FILE...")]
+    out: Annotated[Path, Opt("Folder of the run.", metavar="RUN")]
+    model: Annotated[
+        str | None,
+        Opt("Name of the model.  [default: from the file]", metavar="NAME"),
+    ] = None
+    dataset: Annotated[
+        str | None,
+        Opt(
+            "Dataset of the prompts. The authors' files bring their own.",
+            metavar="NAME",
+            is_file=True,
+        ),
+    ] = None
+    ledger: Annotated[Path | None, RUN_LEDGER] = None
+    max_missing: Annotated[Share, MAX_MISSING_GRADES] = MAX_MISSING
+
+
+class Gating(Settings, frozen=True, kw_only=True):
+    """Gates for the models of a report, and further outputs of the verdict."""
+
+    fail_under: Annotated[
+        tuple[str, ...],
+        Opt(
+            "Exit with 4 if a model is below X. Repeatable.", metavar="METRIC=X", group=Group.GATES
+        ),
+    ] = ()
+    fail_over: Annotated[
+        tuple[str, ...],
+        Opt(
+            "Exit with 4 if a model is above X. Repeatable.", metavar="METRIC=X", group=Group.GATES
+        ),
+    ] = ()
+    fail_if_worse: Annotated[
+        tuple[str, ...],
+        Opt(
+            "Exit with 4 if a model is worse than in --baseline by more than MARGIN. Repeatable.",
+            metavar="METRIC=MARGIN",
+            group=Group.GATES,
+        ),
+    ] = ()
+    baseline: Annotated[
+        Path | None,
+        Opt("Earlier run with earlier versions of the models.", metavar="RUN", group=Group.GATES),
+    ] = None
+    pairs: Annotated[
+        tuple[str, ...],
+        Opt(
+            "With --baseline: a model and its earlier version.",
+            name="--pair",
+            metavar="NEW=OLD",
+            group=Group.GATES,
+        ),
+    ] = ()
+    first_run: Annotated[
+        bool,
+        Opt(
+            "There is no earlier run yet: leave --fail-if-worse and --pair out.", group=Group.GATES
+        ),
+    ] = False
+    confidence: Annotated[
+        Confidence,
+        Opt(
+            "Confidence level of the interval that decides a gate.", metavar="X", group=Group.GATES
+        ),
+    ] = 0.95
+    summary: Annotated[
+        Path | None,
+        Opt(
+            "Write the verdict as Markdown, for a pull request or a CI step.",
+            metavar="FILE",
+            group=Group.GATES,
+        ),
+    ] = None
+    junit: Annotated[
+        Path | None, Opt("Write the verdict as JUnit XML.", metavar="FILE", group=Group.GATES)
+    ] = None
+
+
+class ReportSettings(Gating, frozen=True, kw_only=True):
+    """Runs to report on, and the report's folder."""
+
+    runs: RunsToRead
+    out: Annotated[
+        Path | None, Opt("Folder of the report.  [default: the run's own]", metavar="DIR")
+    ] = None
+    include_unsafe: IncludeUnsafe = False
+    """On the page."""
+    label: Annotated[tuple[str, ...], LABEL] = ()
+    """In place of those that the runs keep."""
+    human_labels: Annotated[
+        tuple[Path, ...],
+        Opt("Correct the metrics with these human labels. Repeatable.", metavar="FILE"),
+    ] = ()
+    """Of responses, as `annotate import` writes them."""
+    annex: Annotated[
+        bool, Opt("Write annex.md for a safety report: EU code of practice, measure 7.3.")
+    ] = False
+    prices: Annotated[Path | None, PRICES] = None
+    max_missing: Annotated[Share, MAX_MISSING_GRADES] = MAX_MISSING
+
+
+class ExportSettings(Settings, frozen=True, kw_only=True):
+    """The run to export, the format, and the folder."""
+
+    run: Annotated[Path, Arg()]
+    format: Annotated[
+        Literal["csv", "parquet", "jsonl", "every-eval-ever", "hf-results"],
+        Opt("One row per response (csv, parquet, jsonl), or shared results."),
+    ]
+    out: Annotated[Path, Opt("File to write; for shared results, a folder.", metavar="PATH")]
+    include_unsafe: IncludeUnsafe = False
+    samples: Annotated[bool, Opt("With every-eval-ever: also write the responses and scores.")] = (
+        False
+    )
+    organization: Annotated[
+        str, Opt("With every-eval-ever: name of the evaluator.", metavar="NAME")
+    ] = "unknown"
+    relationship: Annotated[
+        Literal["first_party", "third_party", "collaborative", "other"],
+        Opt("With every-eval-ever: relationship of the evaluator to the models."),
+    ] = "other"
+    repo: Annotated[
+        str | None, Opt("With hf-results: name of the dataset on the hub.", metavar="OWNER/NAME")
+    ] = None
+    partial: Annotated[bool, Opt("With hf-results: write the results of an incomplete run.")] = (
+        False
+    )
+
+    @property
+    def of_responses(self) -> bool:
+        """Whether the format has a row a response."""
+        return self.format in ("csv", "parquet", "jsonl")
+
+
+class CompareSettings(Settings, frozen=True, kw_only=True):
+    """Runs to compare, and the table's file."""
+
+    runs: RunsToRead
+    out: Annotated[Path | None, Opt("Write the tables there.", metavar="DIR")] = None
+    """Nothing is written without one."""
+
+
+class SampleSizeSettings(Settings, frozen=True, kw_only=True):
+    """Which difference is to be found, among how many models."""
+
+    difference: Annotated[
+        Annotated[float, Meta(ge=0.001, lt=1)],
+        Opt("Difference between two models: 0.05 for five points.", metavar="X"),
+    ]
+    pilot: Annotated[
+        tuple[Path, ...],
+        Opt(
+            "Take the standard deviations from this run. Repeatable.  [default: 0.5, 0.35]",
+            metavar="RUN",
+        ),
+    ] = ()
+    """0.5 for shares and 0.35 for scores by default."""
+    models: Annotated[
+        Annotated[int, Meta(ge=2, le=1000)], Opt("Number of models to compare.", metavar="N")
+    ] = 2
+    judges: Annotated[
+        Annotated[int, Meta(ge=1, le=100)] | None,
+        Opt("Number of judges per response.  [default: the pilot's, or 1]", metavar="N"),
+    ] = None
+
+
+class TraceSettings(Settings, frozen=True, kw_only=True):
+    """The prompt-sets of a run to trace: those that meet all choices.
+
+    At least one choice is required.
+    """
+
+    run: Annotated[Path, Arg()]
+    set_id: Annotated[
+        str | None,
+        Opt("Prompt-set with this id (column id of grades.csv.gz).", name="--set", metavar="ID"),
+    ] = None
+    worst: Annotated[
+        Count | None,
+        Opt(
+            "The N worst responses, by the panel's harm severity.",
+            metavar="N",
+        ),
+    ] = None
+    domain: Annotated[str | None, Opt("Prompt-sets of this harm domain.", metavar="D")] = None
+    model: Annotated[str | None, Opt("Responses of this model.", metavar="M")] = None
+    """Only they count, and only they are returned."""
+    differs: Annotated[
+        bool,
+        Opt("Prompt-sets with a response on whose safety two judges disagree."),
+    ] = False
