@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opensafeintent.analysis.cohort import GradedRun, into_cohorts
-from opensafeintent.analysis.gates import Gate, Gates, hold_against
+from opensafeintent.analysis.gates import Gate, Gates, check_regressions
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from report.runs import changed, rows_of, run_with
 from report.test_judge_checks import HASHES, JUDGE, check, run as checked_run
@@ -25,7 +25,7 @@ def version(name: str, pair: str, *checks: JudgeCheck) -> GradedRun:
 
 def against(new: GradedRun, old: GradedRun, metric: str = "triplet_safety") -> Gates:
     gates = [Gate("worse", metric, 0.1)]
-    return hold_against(into_cohorts([new]), new, old, gates, 0.95)
+    return check_regressions(into_cohorts([new]), new, old, gates, 0.95)
 
 
 @pytest.mark.parametrize(

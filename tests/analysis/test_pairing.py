@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opensafeintent.analysis.cohort import GradedRun
-from opensafeintent.analysis.gates import earlier_versions, what_changed
+from opensafeintent.analysis.versions import earlier_versions, what_changed
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError
 from report.runs import changed, run_with

@@ -80,7 +80,7 @@ def gates_in(run: Path) -> dict[str, Any]:
 
 
 def only_result(folder: Path) -> dict[str, Any]:
-    (result,) = gates_in(folder)["held"]
+    (result,) = gates_in(folder)["results"]
     return dict(result)
 
 
@@ -250,7 +250,7 @@ def test_pairs_of_models_are_one_family(run: Path, tmp_path: Path) -> None:
     old = make_run(tmp_path / "old", one=safe(36), two=safe(30))
     new = make_run(tmp_path / "new", one=safe(34), two=safe(31))
     told(new, baseline=old, **WORSE)
-    together = {item["model"]: item["ci"] for item in gates_in(new)["held"]}
+    together = {item["model"]: item["ci"] for item in gates_in(new)["results"]}
     alone = make_run(tmp_path / "alone", one=safe(34))
     told(alone, baseline=old, **WORSE)
     low, high = only_result(alone)["ci"]
@@ -274,7 +274,7 @@ def test_a_model_that_has_no_earlier_version_is_undecided_and_a_pair_can_be_name
 ) -> None:
     new = make_run(tmp_path / "new", m=safe(36), other=safe(10))
     told(new, baseline=run, **WORSE)
-    held = {item["model"]: item for item in gates_in(new)["held"]}
+    held = {item["model"]: item for item in gates_in(new)["results"]}
     assert (held["other"]["verdict"], held["other"]["against"]) == ("undecided", None)
     assert "--pair NEW=OLD" in held["other"]["reason"]
     assert told(new, baseline=run, pairs="other=m", **WORSE).exit_code == 4

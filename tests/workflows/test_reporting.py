@@ -178,10 +178,10 @@ def test_baselines_do_not_fail_a_release(tmp_path: Path) -> None:
     models = {"models": "baseline/refuse-all", "judges": "baseline/judge"}
     evaluate(EvaluateSettings(**models, dataset=dataset, out=run))
     told(run, fail_under="mean_utility=0.5")
-    assert [item["model"] for item in metrics(run)["gates"]["held"]] == ["baseline/refuse-all"]
+    assert [item["model"] for item in metrics(run)["gates"]["results"]] == ["baseline/refuse-all"]
     make_run(tmp_path, grades=BEST)
     told(run, fail_under="mean_utility=0.5")
-    assert "baseline/refuse-all" not in [item["model"] for item in metrics(run)["gates"]["held"]]
+    assert "baseline/refuse-all" not in [item["model"] for item in metrics(run)["gates"]["results"]]
 
 
 def test_a_label_takes_no_model_out_of_the_gates(run: Path) -> None:

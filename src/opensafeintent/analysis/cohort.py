@@ -41,6 +41,7 @@ from opensafeintent.evaluation.regrade import Regrade, Swapped
 from opensafeintent.evaluation.run import IMPORTED_JUDGE
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.grades import NOT_GRADED, GradeRow, to_array
+from opensafeintent.hostile import one_line
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import METRICS, STATED_POLICY
 from opensafeintent.promptsets import Dataset
@@ -594,6 +595,18 @@ def checked_judges(cohort: Cohort) -> list[CheckedJudge]:
     """
     judges = dict.fromkeys((*cohort.conditions.judges, cohort.conditions.mode_judge))
     return [_checked(judge, cohort) for judge in judges if judge not in ("", IMPORTED_JUDGE)]
+
+
+def unchecked_judges(cohorts: Sequence[Cohort]) -> tuple[str, ...]:
+    """Return a caution about each judge of some cohorts that passed no check."""
+    cautions = (
+        f"{one_line(item.judge, 100)} {CHECK_WORDS[item.state]} (evaluate --check-judge): whether"
+        " it would see that a model became worse is not known"
+        for cohort in cohorts
+        for item in checked_judges(cohort)
+        if item.state != "passed"
+    )
+    return tuple(dict.fromkeys(cautions))
 
 
 def _checked(judge: str, cohort: Cohort) -> CheckedJudge:

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 from opensafeintent.analysis.cohort import Cohort, graders
-from opensafeintent.analysis.gates import Gates, Transitions
+from opensafeintent.analysis.gates import Gates
+from opensafeintent.analysis.versions import Transitions
 from opensafeintent.calls.budget import Tally
 from opensafeintent.calls.costs import ForecastLine, Prices, expected_minutes
 from opensafeintent.calls.limiter import START

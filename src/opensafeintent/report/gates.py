@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from math import isnan
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,8 +15,11 @@ import msgspec
 from opensafeintent import __version__
 from opensafeintent.analysis.cohort import CHECK_WORDS, Cohort, checked_judges
 from opensafeintent.analysis.estimates import Reference, reference_values
-from opensafeintent.analysis.gates import GateResult, Gates, Transitions
+from opensafeintent.analysis.gates import Gate, GateResult, Gates
+from opensafeintent.analysis.versions import Transitions
+from opensafeintent.errors import about
 from opensafeintent.hostile import one_line
+from opensafeintent.metrics import METRICS
 from opensafeintent.report.formats import (
     Column,
     Table,
@@ -25,7 +29,7 @@ from opensafeintent.report.formats import (
 )
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE, Json, cohort_line
 from opensafeintent.report.tables import headline_table
-from opensafeintent.statistics.thresholds import EXACT, Verdict
+from opensafeintent.statistics.thresholds import EXACT, Bounds, Verdict
 
 _WORDS: dict[Verdict, str] = {"fail": "failed", "undecided": "undecided", "pass": "passed"}
 """In the order in which results are shown."""
@@ -49,6 +53,71 @@ def verdict_word(result: GateResult) -> str:
     return (_VERSIONS if result.gate.kind == "worse" else _WORDS)[result.verdict]
 
 
+_NO_GRADES = "no prompt-set has the grades that it needs"
+_LACKING = {
+    "benign_mode": "it needs the modes of benign responses (--modes core)",
+    "probes": "it needs the strategies of all prompts (--probe all)",
+}
+
+
+def reason(result: GateResult) -> str:
+    """Return why a gate is passed or not, as the end of a sentence that begins with the metric."""
+    gate, number = result.gate, result.compared
+    if number is None:
+        return (
+            f"has no earlier version in {one_line(result.unpaired or '', 100)}; name it with --pair"
+            " NEW=OLD"
+        )
+    limit = f"{gate.in_unit(gate.limit)} of {gate.option}"
+    if result.identical:
+        return f"has identical data, nothing tested; margin {limit}"
+    limit = f"margin {limit}" if gate.kind == "worse" else f"limit {limit}"
+    if isnan(number.value):
+        return f"is undefined: {_LACKING.get(METRICS[gate.metric].needs, _NO_GRADES)}; {limit}"
+    if gate.kind == "worse":
+        text = _worsening(gate, number)
+    else:
+        text = f"is {_between(gate, number.n, number.low, number.high)}"
+    text += f" ({100 * result.confidence:g} % CI)"
+    if number.family:
+        change = number._replace(low=number.family[0], high=number.family[1])
+        text += f"; for all {number.pairs} pairs at once it {_worsening(gate, change)}"
+    if result.worst_case:
+        text += f"; {_in_the_worst_case(gate, number.n, *result.worst_case)}"
+    if result.deciding is not None and result.deciding > number.n:
+        counting = " that count" if METRICS[gate.metric].conditional else ""
+        text += (
+            f"; about {about(result.deciding)} prompt-sets{counting} would decide with 80 % power,"
+            " if this value is the true one"
+        )
+    return f"{text}; {limit}"
+
+
+def _worsening(gate: Gate, change: Bounds) -> str:
+    """Say whether a metric became worse or better, and by how much; `change` is how much worse."""
+    if change.low > 0:
+        return f"is worse than before, by {_between(gate, change.n, change.low, change.high)}"
+    if change.high < 0:
+        return f"is better than before, by {_between(gate, change.n, -change.high, -change.low)}"
+    better, worse = (gate.in_unit(value, change.n) for value in (-change.low, change.high))
+    return f"is between {better} better and {worse} worse"
+
+
+def _in_the_worst_case(gate: Gate, n: int, low: float, high: float) -> str:
+    """Say where a number may lie; of a change, `low` and `high` are later minus earlier."""
+    worse = ""
+    if gate.kind == "worse":
+        worse = "worse by "
+        if not METRICS[gate.metric].less_is_better:
+            low, high = -high, -low
+    return f"{worse}{_between(gate, n, low, high)} for any missing grades"
+
+
+def _between(gate: Gate, n: int, low: float, high: float) -> str:
+    lower, higher = gate.in_unit(low, n), gate.in_unit(high, n)
+    return lower if lower == higher else f"between {lower} and {higher}"
+
+
 def headline(gates: Gates) -> str:
     """Return the overall verdict: `failed: 1 failed, 1 undecided, 2 passed`."""
     counts = Counter(result.verdict for result in gates.results)
@@ -62,7 +131,7 @@ def not_met(gates: Gates) -> list[str]:
     """
     return [
         f"{verdict_word(result)}: {one_line(result.model, 300)}: {result.gate.metric}"
-        f" {result.reason}"
+        f" {reason(result)}"
         for result in _in_order(gates)
         if result.verdict != "pass" or result.identical
     ]
@@ -115,7 +184,7 @@ def _thresholds(results: list[GateResult], notes: tuple[str, ...]) -> Table:
                 result.gate.shown,
                 reference.oracle,
                 reference.refuse_all,
-                *(result.worst_case, verdict_word(result), result.reason),
+                *(result.worst_case, verdict_word(result), reason(result)),
             )
             for result in results
             for reference in (reference_values(result.gate.metric),)
@@ -156,7 +225,7 @@ def _changes(results: list[GateResult], gates: Gates, notes: tuple[str, ...]) ->
                 result.family,
                 result.gate.limit,
                 result.gate.shown.removesuffix(" points"),  # the change has the unit
-                *(result.worst_case, verdict_word(result), result.reason),
+                *(result.worst_case, verdict_word(result), reason(result)),
             )
             for result in results
         ],
@@ -233,7 +302,7 @@ def gates_json(gates: Gates | None) -> Json:
             "verdict": gates.verdict,
             "baseline": gates.baseline,
             "cautions": gates.cautions,
-            "held": [_result_json(result) for result in gates.results],
+            "results": [_result_json(result) for result in gates.results],
         }
     }
 
@@ -255,7 +324,7 @@ def _result_json(result: GateResult) -> Json:
         "worst_case": result.worst_case,
         "oracle": reference.oracle,
         "refuse_all": reference.refuse_all,
-        "reason": result.reason,
+        "reason": reason(result),
     }
 
 
@@ -337,8 +406,8 @@ def junit(cohorts: Sequence[Cohort], gates: Gates) -> str:
         counts = _counts(one_line(cohort_line(cohorts, number), _LONGEST), results)
         suite = ElementTree.SubElement(root, "testsuite", counts)
         properties = ElementTree.SubElement(suite, "properties")
-        about = {"opensafeintent": __version__, "dataset": cohort.dataset.hash}
-        for name, value in about.items():
+        conditions = {"opensafeintent": __version__, "dataset": cohort.dataset.hash}
+        for name, value in conditions.items():
             ElementTree.SubElement(properties, "property", {"name": name, "value": value})
         for result in results:
             _add_test(suite, result)
@@ -354,16 +423,16 @@ def _counts(name: str, results: Sequence[GateResult]) -> dict[str, str]:
 
 
 def _add_test(suite: ElementTree.Element, result: GateResult) -> None:
-    about = {
+    attributes = {
         "classname": one_line(result.model, _LONGEST),
         "name": f"{result.gate.option} {result.gate.text}",
         "time": "0",
     }
-    test = ElementTree.SubElement(suite, "testcase", about)
-    reason = one_line(f"{result.gate.metric} {result.reason}", _LONGEST)
+    test = ElementTree.SubElement(suite, "testcase", attributes)
+    why = one_line(f"{result.gate.metric} {reason(result)}", _LONGEST)
     if result.verdict == "pass":
-        ElementTree.SubElement(test, "system-out").text = reason
+        ElementTree.SubElement(test, "system-out").text = why
         return
     kind = "failed" if result.verdict == "fail" else "undecided"
-    message = f"{verdict_word(result)}: {reason}"
+    message = f"{verdict_word(result)}: {why}"
     ElementTree.SubElement(test, "failure", {"type": kind, "message": message})

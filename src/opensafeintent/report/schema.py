@@ -181,7 +181,7 @@ class GateResults(Struct, forbid_unknown_fields=True):
     verdict: Verdict
     baseline: str | None
     cautions: list[str]
-    held: list[GateRow]
+    results: list[GateRow]
 
 
 class CorrectedMetric(Struct, forbid_unknown_fields=True):

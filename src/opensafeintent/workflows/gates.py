@@ -15,8 +15,8 @@ from opensafeintent.analysis.gates import (
     Gate,
     Gates,
     Kind,
-    hold_against,
-    hold_thresholds,
+    check_regressions,
+    check_thresholds,
     most_sets,
     out_of_reach,
 )
@@ -213,7 +213,7 @@ def find_gates(
                 " answered, and has no other verdict; run evaluate again without --stop-when"
             )
     thresholds = [gate for gate in gates if gate.kind != "worse"]
-    results = tuple(hold_thresholds(cohorts, thresholds, settings.confidence))
+    results = tuple(check_thresholds(cohorts, thresholds, settings.confidence))
     epochs = max(cohort.array.sizes["epoch"] for cohort in cohorts)
     reach = out_of_reach(most_sets(results), settings.confidence, epochs)
     cautions = _cautions(thresholds) + reach
@@ -229,7 +229,7 @@ def find_gates(
         )
         return (one and one.text) == (other and other.text)
 
-    changes = hold_against(
+    changes = check_regressions(
         cohorts, run, earlier, margins, settings.confidence, settings.pairs, same_text
     )
     return _with_second_look(

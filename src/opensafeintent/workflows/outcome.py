@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opensafeintent.analysis.cohort import Cohort, Coverage, GradedRun
-from opensafeintent.analysis.gates import (
-    Gates,
-    Transitions,
-)
+from opensafeintent.analysis.gates import Gates
+from opensafeintent.analysis.versions import Transitions
 from opensafeintent.calls.budget import Tally
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.reasoning import unknown_mark

@@ -11,12 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
-from opensafeintent.analysis.gates import (
-    Gate,
-    Gates,
-    transitions_between,
-    unlike_conditions,
-)
+from opensafeintent.analysis.gates import Gate, Gates
+from opensafeintent.analysis.versions import transitions_between, unlike_conditions
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.scripted import contenders

@@ -1,0 +1,254 @@
+"""Versions of a model: how models are paired with earlier versions, what changed in their
+treatment, and which prompt-sets newly fail or newly pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+
+from opensafeintent.analysis.cohort import Cohort, GradedRun, ModelOrigin, conditions_of
+from opensafeintent.calls.scripted import contenders, is_baseline
+from opensafeintent.errors import InputError
+from opensafeintent.grades import GradeRow
+from opensafeintent.hostile import one_line
+from opensafeintent.statistics import rounded
+
+
+def earlier_versions(
+    old: Sequence[str], new: Sequence[str], pairs: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return the earlier version of each model of a run that has one, in the run's order.
+
+    Models of one name belong together, baselines too. If each run has just one model under test, or
+    one baseline alone, these two belong together under any names. Named pairs come before both;
+    several models may have one earlier version.
+
+    Args:
+        old, new: names of the models in the earlier and in the later run.
+        pairs: `NEW=OLD`, as they were typed; a name may hold an equals sign.
+
+    Raises:
+        InputError: a pair names no model of either run, may be read in two ways, gives a model
+            another earlier version than another pair; or nothing can be paired.
+    """
+    named: dict[str, str] = {}
+    for text in pairs:
+        later, earlier = _read_pair(text, old, new)
+        if named.setdefault(later, earlier) != earlier:
+            raise InputError(f"--pair {text}: {_listed([later])} has another earlier version too")
+    earlier_of = _of_one_name(old, new) | named
+    tested = contenders(new)
+    if not any(name in earlier_of for name in tested):
+        raise InputError(
+            f"--pair: none of {_listed(tested)} is known to be a version of one of"
+            f" {_listed(contenders(old))}; name them with --pair NEW=OLD"
+        )
+    return {name: earlier_of[name] for name in new if name in earlier_of}
+
+
+def _of_one_name(old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
+    """Return the earlier version of each model for which it is plain."""
+    earlier_of = {name: name for name in new if name in old}
+    later, earlier = contenders(new), contenders(old)
+    if len(later) == len(earlier) == 1 and is_baseline(later[0]) == is_baseline(earlier[0]):
+        earlier_of[later[0]] = earlier[0]
+    return earlier_of
+
+
+def _read_pair(text: str, old: Sequence[str], new: Sequence[str]) -> tuple[str, str]:
+    """Return the later and the earlier model of `NEW=OLD`."""
+    fitting = [
+        (text[:at], text[at + 1 :])
+        for at, char in enumerate(text)
+        if char == "=" and text[:at] in new and text[at + 1 :] in old
+    ]
+    if len(fitting) != 1:
+        raise InputError(
+            f"--pair {text}: expected NEW=OLD in one reading, a model of the later run"
+            f" ({_listed(new)}) and one of the earlier ({_listed(old)})"
+        )
+    return fitting[0]
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    further = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(repr(one_line(name, 200)) for name in names[:most]) + further
+
+
+def what_changed(old: GradedRun, new: GradedRun, earlier: str, later: str) -> list[str]:
+    """Return the differences in treatment of two versions of a model that may have caused a
+    difference, a clause each.
+
+    They are dataset, judges and their identities, judge templates, the reading of grades, sampling
+    of targets and judges, system prompt and preset. The numbers of prompt-sets and of epochs may
+    differ: versions are compared on the sets of both.
+    """
+    before, first, second = conditions_of(old, earlier), old.manifest, new.manifest
+    facts: list[tuple[str, object, object]] = [
+        ("sampling", first.target_sampling, second.target_sampling),
+        ("system prompt", first.system, second.system),
+        ("preset", first.preset, second.preset),
+        ("judge sampling", first.judge_sampling, second.judge_sampling),
+    ]
+    facts += [
+        (f"who serves {one_line(judge, 80)}", first.judges[judge], second.judges[judge])
+        for judge in dict.fromkeys((*before.judges, before.mode_judge))
+        if judge in first.judges and judge in second.judges
+    ]
+    return unlike_conditions(old, new, earlier, later) + _changes(facts)
+
+
+def unlike_conditions(old: GradedRun, new: GradedRun, earlier: str, later: str) -> list[str]:
+    """Return the conditions (`Conditions`) in which two models' cohorts differ, a clause each:
+    dataset, judges and their arguments, the reading of grades, judge templates.
+    """
+    before, after = conditions_of(old, earlier), conditions_of(new, later)
+    first, second = (
+        f"{run.manifest.dataset.name} {run.manifest.dataset.hash[:16]}" for run in (old, new)
+    )
+    changes = _changes(
+        [
+            ("dataset", first, second),
+            ("judges", " + ".join(before.judges), " + ".join(after.judges)),
+            ("judge of modes", before.mode_judge, after.mode_judge),
+            ("grades read as", before.parse, after.parse),
+            ("judge arguments", dict(before.arguments), dict(after.arguments)),
+        ]
+    )
+    if roles := sorted({role for role, _ in set(before.templates) ^ set(after.templates)}):
+        changes.append(f"judge templates: {', '.join(roles)}")
+    return changes
+
+
+def _changes(facts: Sequence[tuple[str, object, object]]) -> list[str]:
+    return [
+        f"{name}: {_shown(first)}, now {_shown(second)}"
+        for name, first, second in facts
+        if first != second
+    ]
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "none"
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return one_line(text, 200) or "none"
+
+
+def paired_alike(
+    new: GradedRun, old: GradedRun, tested: Sequence[str], pairs: Sequence[str]
+) -> dict[str, str]:
+    """Return the earlier version of each tested model that has one.
+
+    Raises:
+        InputError: models cannot be paired, or were not treated alike in the two runs.
+    """
+    paired = earlier_versions(list(old.manifest.models), list(new.manifest.models), pairs)
+    paired = {name: paired[name] for name in tested if name in paired}
+    changes = [
+        change
+        for name, earlier in paired.items()
+        for change in what_changed(old, new, earlier, name)
+    ]
+    if changes:
+        raise InputError(
+            f"--baseline {old.name}: the runs differ in more than the models, which may cause the"
+            f" change: {'; '.join(dict.fromkeys(changes))}"
+        )
+    return paired
+
+
+def is_identical(
+    new: GradedRun,
+    later: str,
+    old: GradedRun,
+    earlier: str,
+    same_text: Callable[[GradeRow, GradeRow], bool],
+) -> bool:
+    """Tell whether two versions of a model have the same responses with the same grades."""
+
+    def rows_of(run: GradedRun, model: str) -> dict[tuple[str, str, int], GradeRow]:
+        rows = (row for row in run.rows if row.model == model)
+        return {(row.set_id, row.variant, row.epoch): row for row in rows}
+
+    after, before = rows_of(new, later), rows_of(old, earlier)
+    return after.keys() == before.keys() and all(
+        msgspec.structs.replace(row, model=earlier) == before[key] and same_text(row, before[key])
+        for key, row in after.items()
+    )
+
+
+class Transition(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt-set that is safe across intents more often, or less often, than with the earlier
+    version.
+    """
+
+    set_id: str
+    before: float
+    """Share of its complete epochs in which it was safe across intents: 0 or 1 with one epoch."""
+    after: float
+
+
+class Transitions(msgspec.Struct, frozen=True, kw_only=True):
+    """The prompt-sets that newly fail, and those that newly pass, from one version of a model to
+    the next.
+    """
+
+    model: str
+    against: str
+    n: int
+    """Prompt-sets that count in both versions."""
+    newly_failing: tuple[Transition, ...]
+    """Those safe less often than before, the largest fall first."""
+    newly_passing: tuple[Transition, ...]
+
+
+def transitions_between(
+    cohorts: Sequence[Cohort], old: GradedRun, new: GradedRun
+) -> list[Transitions]:
+    """Return the changes between two runs of each model with an unambiguous earlier version,
+    baselines aside.
+    """
+    results = []
+    pairs = _of_one_name(list(old.manifest.models), list(new.manifest.models))
+    for cohort in cohorts:
+        places = {origin: index for index, origin in enumerate(cohort.origins.values())}
+        for later, earlier in pairs.items():
+            pair = ModelOrigin(new.name, later), ModelOrigin(old.name, earlier)
+            if not is_baseline(later) and all(origin in places for origin in pair):
+                results.append(transitions_of(cohort, *(places[origin] for origin in pair)))
+    return results
+
+
+def transitions_of(cohort: Cohort, later: int, earlier: int) -> Transitions:
+    """Return which prompt-sets became unsafe across intents, and which became safe.
+
+    Args:
+        cohort: of both models.
+        later, earlier: their places in it.
+    """
+    epochs = [ratios["triplet_safety"] for ratios in cohort.estimates.by_epoch]
+    counts = sum((part.denominator.values > 0).astype(np.float64) for part in epochs)
+    safe = sum((part.numerator.values > 0).astype(np.float64) for part in epochs)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shares = np.asarray(safe / counts)
+    in_both = ~np.isnan(shares[[later, earlier]]).any(axis=0)
+    transitions = [
+        Transition(
+            set_id=str(cohort.array.labels["prompt_set"][index]),
+            before=rounded(shares[earlier, index]),
+            after=rounded(shares[later, index]),
+        )
+        for index in np.flatnonzero(in_both & (shares[later] != shares[earlier])).tolist()
+    ]
+    transitions.sort(key=lambda item: (-abs(item.after - item.before), item.set_id))
+    return Transitions(
+        model=cohort.models[later],
+        against=cohort.models[earlier],
+        n=int(in_both.sum()),
+        newly_failing=tuple(item for item in transitions if item.after < item.before),
+        newly_passing=tuple(item for item in transitions if item.after > item.before),
+    )
