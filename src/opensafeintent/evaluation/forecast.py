@@ -1,16 +1,13 @@
-"""The part of the ledger that a run has used, and the calls and costs of an evaluation, without
-calling anything.
-"""
+"""The calls and costs of an evaluation, without calling anything."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from opensafeintent.calls.costs import ForecastLine, Spent, by_experience, seen_in, spent_of
+from opensafeintent.calls.costs import ForecastLine, by_experience, seen_in
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import JudgePlan, ModelWork, Task
@@ -18,59 +15,23 @@ from opensafeintent.evaluation.questions import QUESTIONS
 from opensafeintent.evaluation.regrade import audited, expected_regrades, planned_regrades
 from opensafeintent.evaluation.responses import GradedResponse, JudgeGrades, Missing, ResponseKey
 from opensafeintent.evaluation.run import (
-    Replayed,
-    imported_rows,
-    judged_tasks,
     replay,
     replayed,
     was_judged,
 )
+from opensafeintent.evaluation.spent import replayed_responses
 from opensafeintent.promptsets import Dataset
 from opensafeintent.templates import IntegerContract, Template, Templates
 
-
-def calls_of(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Iterator[bytes]:
-    """Yield the key of every call behind a run's results, as far as its ledger holds the calls
-    before it.
-    """
-    judged: set[ResponseKey] = set()
-    for _, response, calls in _responses(manifest, dataset, ledger):
-        if was_judged(response):
-            judged.add(response.key)
-        yield from (one.key for one in calls)
-    for regrading, planned in planned_regrades(
-        manifest, dataset, judged, audited(manifest, dataset, ledger)
-    ):
-        for _, _, calls in replayed(ledger, manifest.identities(), planned, regrading.ask):
-            yield from (one.key for one in calls)
-
-
-def _responses(
-    manifest: Manifest, dataset: Dataset, ledger: Ledger
-) -> Iterator[Replayed[GradedResponse]]:
-    """Yield the replay of every response of a run that judges are asked about."""
-    imported = imported_rows(ledger, dataset)
-    for model in manifest.models:
-        tasks = judged_tasks(manifest, dataset, model, imported.get(model, ()))
-        yield from replay(ledger, manifest.identities(), manifest.planned(model, tasks))
-
-
-def spent_of_run(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Spent:
-    """Add up the calls of a run: every attempt in a ledger of its own, else the calls that its
-    results use.
-    """
-    shared = Path(manifest.ledger).is_absolute()
-    return spent_of(ledger, calls_of(manifest, dataset, ledger) if shared else None)
-
-
-# Calls and costs of an evaluation, without calling anything
-# ------------------------------------------------------------------------------
-
 RESPONSE_TOKENS = 600
 """Assumed length of a response; a guess, stated with every forecast."""
+
 ASSUMED = f"responses assumed to have {RESPONSE_TOKENS} tokens"
+
 _GRADE_TOKENS = 8
+
 _REASON_TOKENS = 60
+
 _CHARACTERS_A_TOKEN = 4
 
 
@@ -125,7 +86,7 @@ def forecast_regrades(
     if not expected_regrades(manifest, dataset):
         return ()
     judged: dict[ResponseKey, bool] = {}
-    for task, response, _ in _responses(manifest, dataset, ledger):
+    for task, response, _ in replayed_responses(manifest, dataset, ledger):
         # a response without words takes no judge
         unknown = response.missing_response not in ("", "truncated")
         if was_judged(response) or (unknown and task.given is None):

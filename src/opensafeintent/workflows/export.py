@@ -22,8 +22,9 @@ from opensafeintent.files import written_beside, written_together
 from opensafeintent.grades import NOT_GRADED
 from opensafeintent.hostile import cell_safe
 from opensafeintent.interop import optional
+from opensafeintent.workflows.frames import column_type
 from opensafeintent.workflows.gates import check_file
-from opensafeintent.workflows.notebook import Run, column_type, load_run
+from opensafeintent.workflows.notebook import Run, load_run
 from opensafeintent.workflows.outcome import partial_lines
 from opensafeintent.workflows.settings import ExportSettings
 

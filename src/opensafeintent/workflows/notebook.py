@@ -13,18 +13,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from opensafeintent.analysis.cohort import Cohort, into_cohorts
-from opensafeintent.analysis.estimates import EVERYWHERE, MetricEstimate
-from opensafeintent.calls.scripted import is_baseline
-from opensafeintent.errors import InputError, install_extra
+from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.run import RunTexts
 from opensafeintent.grades import GradeRow, grade_table
 from opensafeintent.quoting import hidden_prompt, without_quoted
 from opensafeintent.report import tables as long
-from opensafeintent.report.formats import Column, Table
+from opensafeintent.report.formats import Column
 from opensafeintent.report.metrics_json import UNDEFINED, cohort_line, cohort_notes, measured_of
 from opensafeintent.report.page import html_table
 from opensafeintent.report.tables import utility
+from opensafeintent.workflows.frames import (
+    data_frame,
+    metric_estimates,
+    model_kind,
+    stratum_estimates,
+    table_frame,
+)
 from opensafeintent.workflows.loop import rare_collections
 from opensafeintent.workflows.reading import named_runs, read_graded_runs
 
@@ -34,20 +39,11 @@ if TYPE_CHECKING:
 
     from opensafeintent.promptsets import Dataset
 
-_WHOLE = ("group", "epoch", "n", "models", "helpfulness", "harm_severity", "ledger_row")
-_REAL = (
-    "value",
-    "bounds",
-    "pooled",
-    "rerun_se",
-    "difference",
-    "p_unadjusted",
-    "p_adjusted",
-    "minimum_detectable_difference",
-)
-_TRUE = ("truncated", "prompt_hidden", "response_hidden", "quotes_hidden", "partial")
+
 _FIGURE = "fig_"
+
 _HEADLINE = "Models by Mean Utility"
+
 _NOT_SHOWN = ("benign_utility", "dual_use_utility", "malicious_utility")
 """Of Table 4, in the few columns for which a notebook has room."""
 
@@ -126,7 +122,7 @@ class Run:
         Raises:
             InputError: pandas is missing.
         """
-        estimates = _stratum_numbers if strata else _numbers
+        estimates = stratum_estimates if strata else metric_estimates
         numbers = [
             (index, number)
             for index, cohort in enumerate(self.cohorts)
@@ -139,14 +135,14 @@ class Run:
         columns = (cohort, model, Column("kind"), *others, Column("rerun_se", part="rerun_se"))
         rows = [
             (
-                *(index + 1, number.model, _kind(number)),
+                *(index + 1, number.model, model_kind(number)),
                 *measured_of(self.cohorts[index]),
                 *(number.stratum if strata else ()),
                 *(number.metric, number),
             )
             for index, number in numbers
         ]
-        return _frame_of(msgspec.structs.replace(table, columns=columns, rows=rows))
+        return table_frame(msgspec.structs.replace(table, columns=columns, rows=rows))
 
     def comparisons(self) -> pd.DataFrame:
         """Return a line for each two models of a cohort and each metric in which they are compared.
@@ -162,7 +158,7 @@ class Run:
         Raises:
             InputError: pandas is missing.
         """
-        return _frame_of(long.comparisons(self.cohorts))
+        return table_frame(long.comparisons(self.cohorts))
 
     def grades(self) -> pd.DataFrame:
         """Return a line for each response, with the columns of `grades.csv.gz`; `model` is as the
@@ -174,7 +170,7 @@ class Run:
             InputError: pandas is missing.
         """
         columns, lines = grade_table(self._rows())
-        return _frame(columns, lines)
+        return data_frame(columns, lines)
 
     def responses(self, *, include_unsafe: bool = False) -> pd.DataFrame:
         """Return the columns of `grades` with `prompt`, `response` and `ledger_row`, the id of the
@@ -190,7 +186,7 @@ class Run:
         Raises:
             InputError: pandas is missing, or a run was moved.
         """
-        return _frame(*self.response_lines(include_unsafe=include_unsafe))
+        return data_frame(*self.response_lines(include_unsafe=include_unsafe))
 
     def response_lines(
         self, *, include_unsafe: bool = False
@@ -322,59 +318,6 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
 
     def _repr_svg_(self) -> str:
         return self.svg
-
-
-# Numbers
-# ------------------------------------------------------------------------------
-
-
-def _numbers(cohort: Cohort) -> list[MetricEstimate]:
-    wordings = [
-        MetricEstimate.of(wording.excess, wording.model, "paraphrase_effect")
-        for wording in cohort.wordings
-    ]
-    return [*cohort.estimates.every(), *wordings]
-
-
-def _stratum_numbers(cohort: Cohort) -> list[MetricEstimate]:
-    averages = [
-        number
-        for (_, stratum), number in cohort.estimates.averages.items()
-        if stratum != EVERYWHERE
-    ]
-    return [*cohort.estimates.strata.values(), *averages]
-
-
-def _kind(number: MetricEstimate) -> str:
-    if number.models is not None:
-        return "average"
-    return "baseline" if is_baseline(number.model) else "model"
-
-
-# Frames
-# ------------------------------------------------------------------------------
-
-
-def _frame_of(table: Table) -> pd.DataFrame:
-    return _frame(table.fields, [tuple(record.values()) for record in table.records()])
-
-
-def _frame(columns: Sequence[str], lines: Iterable[Sequence[Any]]) -> pd.DataFrame:
-    """Return lines as a frame whose column types do not depend on the content."""
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise InputError(f"data frames need an extra: {install_extra('frames')}") from error
-    frame = pd.DataFrame(list(map(tuple, lines)), columns=list(columns), dtype=object)
-    return frame.astype({column: column_type(column) for column in columns})
-
-
-def column_type(column: str) -> str:
-    """Return the type that pandas gives to a column, by its name."""
-    base = column.partition("[")[0].removesuffix("_low").removesuffix("_high")
-    if base in _WHOLE:
-        return "Int64"
-    return "float64" if base in _REAL else "boolean" if base in _TRUE else "object"
 
 
 def _over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

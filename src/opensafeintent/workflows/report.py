@@ -17,9 +17,9 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.scripted import contenders
 from opensafeintent.errors import InputError, first_exit_code
-from opensafeintent.evaluation.forecast import spent_of_run
 from opensafeintent.evaluation.manifest import RunFolder, with_labels
 from opensafeintent.evaluation.run import RunTexts
+from opensafeintent.evaluation.spent import spent_of_run
 from opensafeintent.files import (
     Taken,
     locked_folder,

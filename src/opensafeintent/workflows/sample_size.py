@@ -209,10 +209,6 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
     )
 
 
-# Calls, and the spread of a pilot
-# ------------------------------------------------------------------------------
-
-
 def _calls(grading: Grading, epochs: int, judges: int | None) -> dict[str, int]:
     """Count by purpose the calls of one model to a shipped prompt-set, as a dry run counts them."""
     names = tuple(f"judge {n + 1}" for n in range(judges or len(grading.judges) or 1))

@@ -1,0 +1,55 @@
+"""The part of the ledger that a run has used, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from opensafeintent.calls.costs import Spent, spent_of
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.evaluation.regrade import audited, planned_regrades
+from opensafeintent.evaluation.responses import GradedResponse, ResponseKey
+from opensafeintent.evaluation.run import (
+    Replayed,
+    imported_rows,
+    judged_tasks,
+    replay,
+    replayed,
+    was_judged,
+)
+from opensafeintent.promptsets import Dataset
+
+
+def calls_of(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Iterator[bytes]:
+    """Yield the key of every call behind a run's results, as far as its ledger holds the calls
+    before it.
+    """
+    judged: set[ResponseKey] = set()
+    for _, response, calls in replayed_responses(manifest, dataset, ledger):
+        if was_judged(response):
+            judged.add(response.key)
+        yield from (one.key for one in calls)
+    for regrading, planned in planned_regrades(
+        manifest, dataset, judged, audited(manifest, dataset, ledger)
+    ):
+        for _, _, calls in replayed(ledger, manifest.identities(), planned, regrading.ask):
+            yield from (one.key for one in calls)
+
+
+def replayed_responses(
+    manifest: Manifest, dataset: Dataset, ledger: Ledger
+) -> Iterator[Replayed[GradedResponse]]:
+    """Yield the replay of every response of a run that judges are asked about."""
+    imported = imported_rows(ledger, dataset)
+    for model in manifest.models:
+        tasks = judged_tasks(manifest, dataset, model, imported.get(model, ()))
+        yield from replay(ledger, manifest.identities(), manifest.planned(model, tasks))
+
+
+def spent_of_run(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Spent:
+    """Add up the calls of a run: every attempt in a ledger of its own, else the calls that its
+    results use.
+    """
+    shared = Path(manifest.ledger).is_absolute()
+    return spent_of(ledger, calls_of(manifest, dataset, ledger) if shared else None)
