@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from calls.support import user_call
+from opensafeintent.calls.baselines import BASELINES, ScriptedModel
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Call, Replied, Usage
-from opensafeintent.calls.scripted import BASELINES, ScriptedModel
 from opensafeintent.templates import Template, load_templates, parse_reply, parse_template
 from opensafeintent.templates.template import Message
 

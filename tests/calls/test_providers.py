@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from opensafeintent.calls.baselines import ScriptedModel
 from opensafeintent.calls.http import ChatModel, HttpSession
 from opensafeintent.calls.models import ReplayModel, open_models, served_models
 from opensafeintent.calls.providers import (
@@ -17,7 +18,6 @@ from opensafeintent.calls.providers import (
     unset,
     variables,
 )
-from opensafeintent.calls.scripted import ScriptedModel
 from opensafeintent.errors import InputError
 
 

@@ -16,7 +16,7 @@ from opensafeintent.calls.client import Client
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.limiter import UNLIMITED, Limiter
 from opensafeintent.calls.records import Answered, Attempt, Call, Refused, Replied, Sampling
-from opensafeintent.calls.scripted import respond_as_generator, respond_as_judge
+from opensafeintent.calls.scripted_construction import respond_as_generator, respond_as_judge
 from opensafeintent.construction.asking import ModelRole, StageContext
 from opensafeintent.construction.pipeline import BuildPlan, Built, Watcher, build_sets
 from opensafeintent.construction.records import Seed, StageResult

@@ -37,7 +37,7 @@ from opensafeintent import (
     grade,
     import_files,
 )
-from opensafeintent.calls.scripted import contract_of, marked_parts
+from opensafeintent.calls.scripted_construction import contract_of, marked_parts
 from opensafeintent.evaluation.regrade import sample, samples_by_model
 from opensafeintent.evaluation.responses import ResponseKey
 from opensafeintent.promptsets import load_dataset

@@ -17,7 +17,7 @@ from hashlib import sha256
 from typing import Any
 
 from opensafeintent.calls.records import Call, Sampling
-from opensafeintent.calls.scripted import (
+from opensafeintent.calls.scripted_construction import (
     contract_of,
     marked_parts,
     respond_as_generator,

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.judges import family_of
+from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.calls.recorded import MissingGrade
-from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE
 from opensafeintent.grades import GradeRow
 from opensafeintent.report.sentences import Name, cautions, findings, listed
 from report.runs import cohort_with, many_sets, rows_of

@@ -22,7 +22,7 @@ from opensafeintent import (
     grade,
     write_report,
 )
-from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE
+from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.errors import InputError
 from opensafeintent.statistics.intervals import exact_share_interval
 from samples import contents, dataset_file, import_lines, lines_of, made_dataset, prompt_set

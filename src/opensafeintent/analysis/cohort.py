@@ -29,9 +29,9 @@ from opensafeintent.analysis.judges import (
     ranking_of,
     shown_ratios,
 )
+from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.calls.recorded import WITHHELD
 from opensafeintent.calls.records import Sampling
-from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE
 from opensafeintent.calls.stop_reasons import stop_kind
 from opensafeintent.equations import Grades
 from opensafeintent.errors import counted

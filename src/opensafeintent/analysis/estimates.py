@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.calls.scripted import contenders, is_baseline
+from opensafeintent.calls.baselines import contenders, is_baseline
 from opensafeintent.equations import Grades, Ratio
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import METRICS, PRIMARY, STATED_POLICY, compute

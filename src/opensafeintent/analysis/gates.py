@@ -22,7 +22,7 @@ from opensafeintent.analysis.versions import (
     paired_alike,
     transitions_of,
 )
-from opensafeintent.calls.scripted import contenders
+from opensafeintent.calls.baselines import contenders
 from opensafeintent.errors import counted
 from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.analysis.estimates import AVERAGE, MetricEstimates, comparisons_of, estimates_of
-from opensafeintent.calls.scripted import contenders, is_baseline
+from opensafeintent.calls.baselines import contenders, is_baseline
 from opensafeintent.equations import Grades, Ratio
 from opensafeintent.evaluation.regrade import COLUMNS, Regrade, Swapped
 from opensafeintent.evaluation.responses import JudgeGrades, Missing

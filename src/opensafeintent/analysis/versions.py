@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, ModelOrigin, conditions_of
-from opensafeintent.calls.scripted import contenders, is_baseline
+from opensafeintent.calls.baselines import contenders, is_baseline
 from opensafeintent.errors import InputError
 from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line

@@ -20,6 +20,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 import msgspec
 
+from opensafeintent.calls.baselines import BASELINES, ScriptedModel
 from opensafeintent.calls.client import Model
 from opensafeintent.calls.http import ATTEMPT_SECONDS, ChatModel, HttpSession
 from opensafeintent.calls.limiter import UNLIMITED, Limiter
@@ -35,7 +36,6 @@ from opensafeintent.calls.providers import (
 from opensafeintent.calls.recorded import read_recorded
 from opensafeintent.calls.records import Attempt, Call, Failure, Replied
 from opensafeintent.calls.replies import NotAnAnswer, completion_body, read_reply
-from opensafeintent.calls.scripted import BASELINES, ScriptedModel
 from opensafeintent.errors import InputError, did_you_mean, nearest
 from opensafeintent.files import parse_toml, read_text, sha256_hex
 from opensafeintent.hostile import one_line, unprintable, without_user_info

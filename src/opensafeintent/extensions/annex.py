@@ -12,7 +12,7 @@ import msgspec
 from opensafeintent import __version__
 from opensafeintent.analysis.cohort import Cohort, GradedRun
 from opensafeintent.analysis.gates import Gates
-from opensafeintent.calls.scripted import contenders
+from opensafeintent.calls.baselines import contenders
 from opensafeintent.evaluation.run import RunTexts
 from opensafeintent.files import sha256_hex
 from opensafeintent.grades import GradeRow

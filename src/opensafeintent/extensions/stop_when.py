@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from opensafeintent.calls.scripted import contenders
+from opensafeintent.calls.baselines import contenders
 from opensafeintent.equations import Grades
 from opensafeintent.errors import InputError, counted, nearest
 from opensafeintent.evaluation.manifest import Manifest, StopAnswer, StopQuestion, StopVerdict

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from opensafeintent.annotation.labels import Label
-from opensafeintent.calls.scripted import is_baseline
+from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.construction.controls import DatasetCheck
 from opensafeintent.construction.folder import BuildManifest
 from opensafeintent.construction.pipeline import Built

@@ -24,7 +24,7 @@ import msgspec
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from opensafeintent.calls.scripted import contenders
+from opensafeintent.calls.baselines import contenders
 from opensafeintent.hostile import cell_safe, one_line, terminal_safe
 from opensafeintent.metrics import METRICS
 from opensafeintent.statistics import Estimate, share_interval

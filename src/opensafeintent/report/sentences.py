@@ -19,8 +19,8 @@ from markupsafe import Markup, escape
 from opensafeintent.analysis.cohort import Cohort, checked_judges
 from opensafeintent.analysis.estimates import MetricEstimate
 from opensafeintent.analysis.judges import headline_audits, same_maker
+from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, contenders
 from opensafeintent.calls.left_out import really_left_out
-from opensafeintent.calls.scripted import DEMONSTRATION_JUDGE, contenders
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.missing import MissingReason, missing_reason
 from opensafeintent.evaluation.run import IMPORTED_JUDGE

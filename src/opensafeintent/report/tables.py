@@ -20,8 +20,8 @@ from opensafeintent.analysis.cohort import (
     same_as_paper,
 )
 from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate, reference_values
+from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.costs import ForecastLine, Prices, Spending, Spent
-from opensafeintent.calls.scripted import contenders
 from opensafeintent.errors import about, counted
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.metrics import HEADLINES, METRICS, PRIMARY, STATED_POLICY

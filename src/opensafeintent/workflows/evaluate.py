@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from opensafeintent.analysis.gates import out_of_reach
+from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE
 from opensafeintent.calls.ledger import Ledger, ledger_name
 from opensafeintent.calls.progress import Display
-from opensafeintent.calls.scripted import BASELINES, DEMONSTRATION_JUDGE
 from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.judge_check import Examination, duties_of, load_gold_cases
 from opensafeintent.evaluation.manifest import (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import EVERYWHERE, MetricEstimate
-from opensafeintent.calls.scripted import is_baseline
+from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.report.formats import Table
 

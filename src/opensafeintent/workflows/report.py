@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
 from opensafeintent.analysis.gates import Gate, Gates
 from opensafeintent.analysis.versions import transitions_between, unlike_conditions
+from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display
-from opensafeintent.calls.scripted import contenders
 from opensafeintent.errors import InputError, first_exit_code
 from opensafeintent.evaluation.manifest import RunFolder, with_labels
 from opensafeintent.evaluation.run import RunTexts

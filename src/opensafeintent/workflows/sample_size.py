@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 
 from opensafeintent.analysis.cohort import Cohort, into_cohorts
+from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Sampling
-from opensafeintent.calls.scripted import contenders
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.forecast import forecast
 from opensafeintent.evaluation.pipeline import Grading, JudgePlan, ModelWork

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from opensafeintent.calls.baselines import BASELINES
 from opensafeintent.calls.http import ATTEMPT_SECONDS, HttpSession
 from opensafeintent.calls.left_out import LeftOut, named_field
 from opensafeintent.calls.models import Served
@@ -43,7 +44,6 @@ from opensafeintent.calls.providers import (
 )
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied, Sampling
 from opensafeintent.calls.replies import NotAnAnswer, no_answer, read_reply
-from opensafeintent.calls.scripted import BASELINES
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import canonical_json
 from opensafeintent.hostile import one_line, without_user_info

@@ -54,6 +54,7 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.tool import ToolChoice, ToolInfo
 
 from opensafeintent import __version__
+from opensafeintent.calls.baselines import ScriptedModel
 from opensafeintent.calls.models import ReplayModel
 from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.calls.records import (
@@ -67,7 +68,6 @@ from opensafeintent.calls.records import (
     Subject,
 )
 from opensafeintent.calls.replies import NotAnAnswer, read_reply
-from opensafeintent.calls.scripted import ScriptedModel
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation import pipeline
 from opensafeintent.evaluation.manifest import hashes_of

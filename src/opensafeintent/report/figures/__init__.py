@@ -13,7 +13,7 @@ import msgspec
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import MetricEstimate, MetricEstimates
-from opensafeintent.calls.scripted import is_baseline
+from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.metrics import METRICS, PRIMARY, STATED_POLICY
 from opensafeintent.report import tables_judges as by_judge
 from opensafeintent.report.figures import models, plane

@@ -9,7 +9,7 @@ from itertools import product
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import MetricEstimates, reference_values
-from opensafeintent.calls.scripted import is_baseline
+from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.metrics import METRICS, STATED_POLICY
 from opensafeintent.report.figures.kit import (
     BLUE,
