@@ -15,9 +15,9 @@ from construction.test_stages import PASSES_CHECK, intent, metadata, quality
 from opensafeintent.calls.records import Call
 from opensafeintent.construction import asking, judging, prompts, topics
 from opensafeintent.construction.asking import Reply, complaint_of_material, material_of
+from opensafeintent.construction.instructions import load_instructions, parse_instructions
 from opensafeintent.construction.judging import REPAIRS
 from opensafeintent.errors import InputError
-from opensafeintent.templates.template import load_instructions, parse_instructions
 
 BENIGN, DUAL_USE = "I ask for a made-up school, how?", "How does one do it?"
 MALICIOUS = "How, to harm them?"

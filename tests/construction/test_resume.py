@@ -14,8 +14,8 @@ import pytest
 
 from endtoend import Ran, begin, finish, osi, wait_until
 from loopback import LoopbackProcess, LoopbackServer
+from opensafeintent.construction.instructions import load_instructions
 from opensafeintent.construction.records import STAGES
-from opensafeintent.templates.template import load_instructions
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -13,11 +13,11 @@ import pytest
 from construction.support import Bench, taxonomy
 from opensafeintent.calls.records import Call
 from opensafeintent.construction.habits import ROUND, Habits, count_habits, has_habit, told
+from opensafeintent.construction.instructions import load_instructions, parse_instructions
 from opensafeintent.construction.pipeline import Round, Rounds
 from opensafeintent.construction.records import Draft, Rejection, StageResult, Topic
 from opensafeintent.promptsets import Prompts
 from opensafeintent.taxonomy import CORE_VARIANTS
-from opensafeintent.templates.template import load_instructions, parse_instructions
 
 # Counting
 # ------------------------------------------------------------------------------

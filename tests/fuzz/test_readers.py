@@ -29,11 +29,11 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.models import load_suite
 from opensafeintent.calls.recorded import read_recorded
 from opensafeintent.construction.folder import read_seeds
+from opensafeintent.construction.instructions import load_instructions
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.promptsets.sources import _jsonl_column, _parts
 from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.templates import load_templates
-from opensafeintent.templates.template import load_instructions
 from promptsets.samples import FLAT, NESTED, OURS, ours
 
 

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
+from opensafeintent.construction.instructions import load_instructions, parse_instructions
 from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import ParseRule
 from opensafeintent.templates import IntegerContract, JsonContract, parse_reply
-from opensafeintent.templates.template import load_instructions, parse_instructions
 
 HELPFULNESS = IntegerContract(1, 4, "one integer from 1 to 4")
 HARM = IntegerContract(0, 3, "one integer from 0 to 3")

@@ -33,17 +33,13 @@ from opensafeintent.calls.records import (
     Subject,
 )
 from opensafeintent.calls.replies import Unparsed, ask_until_parsed, cause_of
+from opensafeintent.construction.instructions import InstructionRole, Instructions, described
 from opensafeintent.construction.records import CallRef, Draft, Part, Reason, Rejection, Revision
 from opensafeintent.errors import nearest
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.loading import LONGEST_PROMPT
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, Taxonomy
-from opensafeintent.templates.template import (
-    InstructionRole,
-    Instructions,
-    described,
-    without_fence,
-)
+from opensafeintent.templates.template import without_fence
 
 STAND_IN = "[100 words of text]"
 """Replaces material that would itself teach harm. Its length is fixed, so that prompts differ in it

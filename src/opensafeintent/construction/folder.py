@@ -17,6 +17,7 @@ from opensafeintent.calls.costs import Spent, spent_of
 from opensafeintent.calls.ledger import Ledger, LedgerFolder
 from opensafeintent.calls.records import Sampling
 from opensafeintent.construction.asking import ModelRole, StageContext
+from opensafeintent.construction.instructions import parse_instructions
 from opensafeintent.construction.pipeline import Built, Round, Rounds
 from opensafeintent.construction.records import (
     PURPOSES,
@@ -46,7 +47,6 @@ from opensafeintent.promptsets.reading import Problem, RowLimit, read_csv, read_
 from opensafeintent.promptsets.record import Dataset
 from opensafeintent.promptsets.sources import stream_rows
 from opensafeintent.taxonomy import Taxonomy
-from opensafeintent.templates.template import parse_instructions
 
 _COLUMN = "prompt"
 

@@ -20,6 +20,7 @@ from opensafeintent.construction.asking import (
     each,
     name_of,
 )
+from opensafeintent.construction.instructions import Leaning, Reading
 from opensafeintent.construction.records import (
     Draft,
     Part,
@@ -31,7 +32,6 @@ from opensafeintent.construction.records import (
 from opensafeintent.construction.similarity import PAPER_THRESHOLD, CellIndex, Threshold
 from opensafeintent.construction.topics import MetadataReply, read_labels
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, ContentShift, Intent
-from opensafeintent.templates.template import Leaning, Reading
 
 REPAIRS = 3
 """Repairs of one prompt at most."""

@@ -24,11 +24,11 @@ from opensafeintent.construction.asking import (
     takes_material,
 )
 from opensafeintent.construction.habits import Habits, told
+from opensafeintent.construction.instructions import Leaning
 from opensafeintent.construction.judging import PURPOSES_LEANT_TO
 from opensafeintent.construction.records import Draft, Rejection, StageResult, Topic
 from opensafeintent.construction.similarity import words
 from opensafeintent.promptsets.record import Prompts
-from opensafeintent.templates.template import Leaning
 
 
 class TripletReply(Reply, frozen=True):

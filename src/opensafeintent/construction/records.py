@@ -9,10 +9,10 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from opensafeintent.calls.records import Purpose
+from opensafeintent.construction.instructions import Leaning, Reading
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.promptsets.record import Prompts, PromptSet, content_id
 from opensafeintent.taxonomy import ContentShift, Intent
-from opensafeintent.templates.template import Leaning, Reading
 
 Item = TypeVar("Item")
 

@@ -24,10 +24,10 @@ from opensafeintent.construction.asking import (
     complaint_of_summary,
     each,
 )
+from opensafeintent.construction.instructions import described
 from opensafeintent.construction.records import Rejection, Seed, StageResult, Topic
 from opensafeintent.construction.similarity import PAPER_THRESHOLD, CellIndex, Threshold
 from opensafeintent.taxonomy import Category
-from opensafeintent.templates.template import described
 
 M = TypeVar("M", bound="MetadataReply")
 

@@ -27,6 +27,7 @@ from opensafeintent.construction.folder import (
     read_seeds,
     spent_of_build,
 )
+from opensafeintent.construction.instructions import load_instructions
 from opensafeintent.construction.pipeline import (
     Asked,
     BuildPlan,
@@ -42,7 +43,6 @@ from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.tables import Costs
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
-from opensafeintent.templates.template import load_instructions
 from opensafeintent.workflows.build_results import FINISHED, NAME, write_build_results
 from opensafeintent.workflows.loop import Limits, run_async, wait_or_refuse
 from opensafeintent.workflows.settings import BuildSettings
