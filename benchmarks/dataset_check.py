@@ -18,8 +18,9 @@ import time
 from collections.abc import Sequence
 
 from opensafeintent import PromptSet, load_dataset
-from opensafeintent.construction.controls import Accuracy, artefacts_of, check
+from opensafeintent.construction.artefacts import Accuracy, artefacts_of
 from opensafeintent.promptsets import Prompts
+from opensafeintent.report.dataset_findings import check
 from opensafeintent.statistics import Estimate
 from opensafeintent.taxonomy import CORE_VARIANTS
 

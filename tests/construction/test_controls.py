@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from construction.support import a_dataset, a_set, taxonomy
-from opensafeintent.construction import controls
-from opensafeintent.construction.controls import DatasetCheck, IntentDifference, Similarity, check
+from opensafeintent.construction.controls import DatasetCheck, IntentDifference, Similarity
+from opensafeintent.construction.text_measures import readability_index
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Dataset
+from opensafeintent.report.dataset_findings import check
 from opensafeintent.taxonomy import ContentShift
 
 WORDS = ("ash", "birch", "cedar", "elm", "fir", "hazel", "larch", "maple", "oak", "pine")
@@ -136,7 +137,7 @@ def test_one_set_leaves_undefined_what_needs_several() -> None:
     ],
 )
 def test_readability_is_the_published_index(text: str, index: float) -> None:
-    assert controls.readability_index(text) == pytest.approx(index)
+    assert readability_index(text) == pytest.approx(index)
 
 
 def test_characters_and_readability_differ_where_words_do_not() -> None:

@@ -30,8 +30,8 @@ def build_command(settings: BuildSettings) -> int:
         show_calls,
         show_forecast,
     )
-    from opensafeintent.construction.controls import share_with_interval
     from opensafeintent.files import near
+    from opensafeintent.report.dataset_findings import share_with_interval
     from opensafeintent.report.datasets import funnel_table
     from opensafeintent.report.formats import plain
     from opensafeintent.workflows.build import build

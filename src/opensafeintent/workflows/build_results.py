@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from opensafeintent.annotation.labels import Label
-from opensafeintent.construction.controls import DatasetCheck, check
+from opensafeintent.construction.controls import DatasetCheck
 from opensafeintent.construction.folder import (
     RESULTS,
     BuildFolder,
@@ -19,6 +19,7 @@ from opensafeintent.construction.pipeline import (
 )
 from opensafeintent.files import replaced_together, write_private
 from opensafeintent.promptsets import Dataset
+from opensafeintent.report.dataset_findings import check
 from opensafeintent.report.datasets import build_card, build_page, coverage_of, marked_source
 from opensafeintent.report.formats import FORMATS
 from opensafeintent.report.tables import Costs, cost_json

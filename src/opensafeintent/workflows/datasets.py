@@ -329,7 +329,7 @@ def check_dataset(
         InputError: there is no valid dataset under that name, the seed is not one, or `out` cannot
             be written.
     """
-    from opensafeintent.construction.controls import check
+    from opensafeintent.report.dataset_findings import check
 
     dataset = load_dataset(name, taxonomy, max_rows)
     if out is not None and out.is_file():  # said before the work, not after

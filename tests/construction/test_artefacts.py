@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from construction.support import a_dataset, a_set
-from opensafeintent.construction import controls
-from opensafeintent.construction.controls import NEEDS_EXTRA, check, folds_of, tokens
+from opensafeintent.construction import artefacts
+from opensafeintent.construction.artefacts import NEEDS_EXTRA, folds_of
+from opensafeintent.construction.text_measures import tokens
 from opensafeintent.promptsets import Dataset
+from opensafeintent.report.dataset_findings import check
 from opensafeintent.statistics import Estimate, estimate
 from opensafeintent.taxonomy import CORE_VARIANTS
 
@@ -88,8 +90,8 @@ def test_the_interval_holds_the_choice_of_what_is_learned_from() -> None:
     an interval is √(1 + 5/4) = 1.5 times as long on either side as that over sets."""
     right = np.array([[0] * 40, [1] * 30 + [0] * 10])
 
-    def accuracy(taken: controls.Ints, folds: int) -> Estimate:
-        return controls._accuracy(("benign", "malicious"), taken, np.arange(40) % folds).accuracy
+    def accuracy(taken: artefacts.Ints, folds: int) -> Estimate:
+        return artefacts._accuracy(("benign", "malicious"), taken, np.arange(40) % folds).accuracy
 
     plain = estimate((right == [[0], [1]]).mean(axis=0)[None], np.ones((1, 40)))
     below, above = 0.875 - plain.low[0], plain.high[0] - 0.875

@@ -1,0 +1,114 @@
+"""The findings of a dataset's check, in one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from opensafeintent.construction.artefacts import Accuracy, TellingWord
+from opensafeintent.construction.controls import (
+    Balance,
+    DatasetCheck,
+    IntentDifference,
+    Similarity,
+    measure_controls,
+)
+from opensafeintent.hostile import one_line
+from opensafeintent.promptsets import Dataset
+from opensafeintent.statistics import (
+    Estimate,
+)
+from opensafeintent.statistics.intervals import SEED
+from opensafeintent.taxonomy import INTENT_WORDS
+
+_LISTED = 6
+"""Predictive words of an intent in a line."""
+_LONGEST_WORD = 24
+
+
+def check(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
+    """Check a dataset's controls, and say what was found; see `controls.measure_controls`.
+
+    Raises:
+        InputError: the seed is not one.
+    """
+    measured = measure_controls(dataset, seed)
+    return msgspec.structs.replace(measured, findings=tuple(_findings(measured)))
+
+
+def _findings(measured: DatasetCheck) -> Iterator[str]:
+    yield from map(_balance_finding, measured.balance)
+    yield from _differences(measured.differences)
+    yield from _artefacts(measured.classifier, measured.words)
+    yield from (_similarity_finding(row) for row in measured.similarity if row.compared)
+    yield from _content_shift(measured.content_shift)
+
+
+def _balance_finding(row: Balance) -> str:
+    evenness = "" if row.evenness is None else f"; evenness {row.evenness:.2f}"
+    return (
+        f"{row.groups} {row.of}: {row.empty} empty, {row.least} to {row.most} prompt-sets"
+        f" each{evenness}."
+    )
+
+
+def _differences(rows: Sequence[IntentDifference]) -> Iterator[str]:
+    """Yield a line for each measure, with the differences that are significant."""
+    for measure in dict.fromkeys(row.measure for row in rows):
+        significant = [
+            f"{INTENT_WORDS[row.first]} minus {INTENT_WORDS[row.second]} {_with_interval(row.mean)}"
+            for row in rows
+            if row.measure == measure and row.mean.leaves_out_zero
+        ]
+        yield f"Difference in {measure}: {', '.join(significant) or 'no significant one'}."
+
+
+def _with_interval(mean: Estimate) -> str:
+    value, low, high = (
+        f"{round(part, 4):+{'.1g' if abs(part) < 0.05 else '.1f'}}".replace("-", "−")
+        for part in (mean.value or 0, *(mean.interval or ()))
+    )
+    return f"{value} [{low}, {high}]"
+
+
+def _artefacts(classifier: Sequence[Accuracy], words: Sequence[TellingWord]) -> Iterator[str]:
+    for row in classifier:
+        intents = ", ".join(INTENT_WORDS[intent] for intent in row.intents)
+        yield (
+            f"Words alone distinguish {intents} in {share_with_interval(row.accuracy)} of the"
+            f" prompts; chance is {100 * row.chance:.0f} %."
+        )
+    for intent, name in INTENT_WORDS.items():
+        telling = [one_line(word.word, _LONGEST_WORD) for word in words if word.intent == intent]
+        if telling:
+            yield f"Words that speak most for {name}: {', '.join(telling[:_LISTED])}."
+
+
+def share_with_interval(share: Estimate) -> str:
+    """Return an accuracy in words, with its interval."""
+    value, low, high = (f"{100 * part:.0f}" for part in (share.value or 0, *(share.interval or ())))
+    return f"{value} % [{low}, {high}]"
+
+
+def _similarity_finding(row: Similarity) -> str:
+    mean = "" if row.mean is None else f"; mean {row.mean:.2f}"
+    highest = (
+        "none share a word"
+        if row.highest is None
+        else f"highest {row.highest:.3f}: {one_line(f'{row.first} and {row.second}')}"
+    )
+    return (
+        f"ROUGE-L above 0.7, {row.prompts}: {row.alike:,} (compared: {row.compared:,}{mean};"
+        f" {highest})."
+    )
+
+
+def _content_shift(shifts: Mapping[str, int]) -> Iterator[str]:
+    if shifts.keys() - {"unknown"}:
+        full, partly, none = (shifts.get(name, 0) for name in ("none", "partial", "full"))
+        yield (
+            "According to the judge that built them, a full answer to the benign prompt would serve"
+            f" the malicious one fully in {full:,} prompt-sets, partly in {partly:,}, and not in"
+            f" {none:,}. This is unknown for {shifts.get('unknown', 0):,}."
+        )
