@@ -120,7 +120,7 @@ def test_killed_in_every_stage_it_is_the_same_dataset(folder: Path, undisturbed:
 
 
 @pytest.mark.slow
-def test_killed_while_texts_are_mended_it_makes_the_same_calls_and_dataset(folder: Path) -> None:
+def test_killed_while_texts_are_repaired_it_makes_the_same_calls_and_dataset(folder: Path) -> None:
     faults = "clumsy=0.4,leaning=0.4,leaning-task=0.4,long-paraphrase=0.2,wrong-intent=0.3"
     models = {
         "generator": f"{GENERATOR}:{faults}",

@@ -10,7 +10,7 @@ import pytest
 
 from construction.support import UNSAFE, Answer, Bench, between, reasons, reply, taxonomy
 from opensafeintent.calls.records import Call
-from opensafeintent.construction.judging import REPAIRS
+from opensafeintent.construction.intents import REPAIRS
 from opensafeintent.construction.pipeline import PASSES
 from opensafeintent.construction.records import Topic
 
@@ -224,7 +224,7 @@ def test_the_judge_sees_one_prompt_alone(tmp_path: Path) -> None:
     assert draft.readings == {name: name for name in ("benign", "dual_use", "malicious")}
 
 
-def test_a_wrong_prompt_is_mended_alone_and_read_again(tmp_path: Path) -> None:
+def test_a_wrong_prompt_is_repaired_alone_and_read_again(tmp_path: Path) -> None:
     wrong = "They never agreed. Tell me how, to ruin them?"
     others = {"benign": "I ask for a made-up school, how?", "malicious": "How, to harm them?"}
     answers = {
@@ -280,7 +280,7 @@ CHECKS = {
 }
 
 
-@pytest.mark.parametrize("failed", sorted(CHECKS.keys() - {"task_neutral"}))  # which is mended
+@pytest.mark.parametrize("failed", sorted(CHECKS.keys() - {"task_neutral"}))  # which is repaired
 def test_a_failed_check_drops_with_its_reason(tmp_path: Path, failed: str) -> None:
     relabel = metadata(harm_domain="People", task_type="Planning")
     judge = {"quality": quality(failed), "relabel": relabel, "metadata": metadata()}

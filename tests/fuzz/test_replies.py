@@ -18,9 +18,10 @@ from opensafeintent.calls.provider_errors import is_filter, read_error, stated_d
 from opensafeintent.calls.records import Answered, Failure, Refused, Replied
 from opensafeintent.calls.replies import NotAnAnswer, read_reply
 from opensafeintent.calls.stop_reasons import stop_kind
-from opensafeintent.construction.asking import read_json
-from opensafeintent.construction.prompts import ParaphraseReply, TripletReply
-from opensafeintent.construction.topics import MetadataReply
+from opensafeintent.construction.augmentation import ParaphraseReply
+from opensafeintent.construction.metadata import MetadataReply
+from opensafeintent.construction.replies import read_json
+from opensafeintent.construction.triplets import TripletReply
 from opensafeintent.secrets import Secrets
 from opensafeintent.taxonomy import MODES, STRATEGIES, ParseRule
 from opensafeintent.templates import load_templates, parse_reply

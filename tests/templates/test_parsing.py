@@ -6,8 +6,6 @@ import time
 
 import pytest
 
-from opensafeintent.construction.instructions import load_instructions, parse_instructions
-from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import ParseRule
 from opensafeintent.templates import IntegerContract, JsonContract, parse_reply
 
@@ -98,11 +96,3 @@ def test_no_reply_takes_long_to_read(reply: str) -> None:
     assert parse_reply(HELPFULNESS, f"{reply}x") is None
     assert parse_reply(MODE, f"{reply}x") is None
     assert time.process_time() - begin < 1
-
-
-def test_an_instruction_has_no_nonce_in_its_contract() -> None:
-    sources = dict(load_instructions().sources())
-    opening = "contract = '''"
-    sources["intent.md"] = sources["intent.md"].replace(opening, f"{opening}{{{{nonce}}}} ")
-    with pytest.raises(InputError, match=r"intent\.md: unknown place \{\{nonce\}\}"):
-        parse_instructions(sources)

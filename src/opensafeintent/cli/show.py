@@ -22,9 +22,9 @@ from opensafeintent.calls.limiter import START
 from opensafeintent.calls.models import Served
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.cli.options import say_next
+from opensafeintent.construction.backfill import Proposal
 from opensafeintent.construction.controls import DatasetCheck
 from opensafeintent.construction.records import REASONS, Draft, Rejection, Seed, Stage, Topic
-from opensafeintent.construction.topics import Proposal
 from opensafeintent.errors import Stopped, counted
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck

@@ -1,6 +1,4 @@
-"""Ask the generator or the judge until the reply keeps to its contract; repair one text of a draft;
-check that a request holds its material.
-"""
+"""Ask the generator or the judge until the reply keeps to its contract."""
 
 from __future__ import annotations
 
@@ -9,13 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import (
     Any,
-    ClassVar,
     Generic,
     Literal,
-    NoReturn,
     TypeVar,
-    get_args,
-    get_origin,
 )
 
 import msgspec
@@ -33,203 +27,22 @@ from opensafeintent.calls.records import (
     Subject,
 )
 from opensafeintent.calls.replies import Unparsed, ask_until_parsed, cause_of
-from opensafeintent.construction.instructions import InstructionRole, Instructions, described
-from opensafeintent.construction.records import CallRef, Draft, Part, Reason, Rejection, Revision
-from opensafeintent.errors import nearest
+from opensafeintent.construction.instructions import (
+    Instruction,
+    Instructions,
+    described,
+)
+from opensafeintent.construction.records import CallRef, Reason, Rejection
+from opensafeintent.construction.replies import Reply, json_schema, read_json
 from opensafeintent.hostile import one_line
-from opensafeintent.promptsets.loading import LONGEST_PROMPT
-from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, Taxonomy
-from opensafeintent.templates.template import without_fence
+from opensafeintent.taxonomy import Taxonomy
 
-STAND_IN = "[100 words of text]"
-"""Replaces material that would itself teach harm. Its length is fixed, so that prompts differ in it
-as little.
-"""
-_FEWEST_WORDS = 15
-"""A shorter quotation is treated as a name or a phrase."""
-_MOST_LONGER = 1.5
-"""Times that the longest material of a set may be as long as the shortest."""
-_QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”')
-
-
-def material_of(request: str) -> str | None:
-    """Return the longest passage in quotation marks of 15 words or more, or the stand-in; None if
-    there is neither.
-
-    White space in it is folded.
-    """
-    if STAND_IN in request:
-        return STAND_IN
-    passages = (" ".join((quoted[1] or quoted[2]).split()) for quoted in _QUOTED.finditer(request))
-    return max(
-        (text for text in passages if len(text.split()) >= _FEWEST_WORDS), key=len, default=None
-    )
-
-
-def without_material(request: str) -> str:
-    """Return a request without its passages in quotation marks of 15 words or more."""
-    return _QUOTED.sub(
-        lambda quoted: quoted[0] if len(quoted[0].split()) < _FEWEST_WORDS else "", request
-    )
-
-
-def complaint_of_material(requests: Mapping[str, str]) -> str | None:
-    """Describe the problem with the material of a set's requests, by name; None without one."""
-    materials = {name: material_of(request) for name, request in requests.items()}
-    for name, material in materials.items():
-        if material is None:
-            return (
-                f'"{name}" does not hold the material that it is about: {_FEWEST_WORDS} words or'
-                f" more between double quotation marks, or {STAND_IN}"
-            )
-    lengths = {
-        name: len(material.split())
-        for name, material in materials.items()
-        if material and material != STAND_IN
-    }
-    if lengths and len(lengths) < len(materials):
-        return (
-            f"some requests hold their material and others hold {STAND_IN}; all three hold it in"
-            " the same way"
-        )
-    if lengths and max(lengths.values()) > _MOST_LONGER * min(lengths.values()):
-        counts = ", ".join(f"{name} {count}" for name, count in lengths.items())
-        return f"the material differs too much in length ({counts} words)"
-    return None
-
-
-# Asking the generator or the judge until the reply keeps to its contract
-# ------------------------------------------------------------------------------
-
-R = TypeVar("R", bound="Reply")
+R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
 U = TypeVar("U")
 
-_SAID = 200
+_LONGEST_QUOTE = 200
 """Characters of a model's words that go into a rejection."""
-_SUMMARY_WORDS = (5, 15)
-"""Least and most words of a topic summary (paper, section 2.1)."""
-
-
-# The contract of a reply
-# ------------------------------------------------------------------------------
-
-
-class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A JSON contract; a reply may hold `declined`: the model's reason for not doing the task."""
-
-    purpose: ClassVar[Purpose]
-    """The purpose of the request."""
-    instruction: ClassVar[InstructionRole | None] = None
-    """The template of the request; None if it has the purpose's name."""
-    asked_of: ClassVar[Literal["generator", "judge"]] = "judge"
-    filled: ClassVar[tuple[str, ...]] = ()
-    """Names of the fields whose texts have to hold something."""
-
-    @property
-    def refusal(self) -> str:
-        """The model's reason for declining; empty if it did not decline."""
-        return getattr(self, "declined", "").strip()
-
-    def texts(self) -> dict[str, str]:
-        """Return the texts that have to hold something, by a name for errors."""
-        texts: dict[str, str] = {}
-        for name in self.filled:
-            value = getattr(self, name)
-            texts |= (
-                {name: value}
-                if isinstance(value, str)
-                else {f"{name}[{n}]": text for n, text in enumerate(value)}
-            )
-        return texts
-
-
-def read_json(text: str, kind: type[R]) -> R | str:
-    """Read a reply strictly: one JSON object of this kind, white space and one code fence around it
-    aside.
-
-    Returns:
-        The reply, or its problem.
-    """
-    inside = without_fence(text.strip())
-    try:
-        reply = msgspec.json.decode(inside, type=kind)
-    except msgspec.ValidationError as error:
-        return f"the JSON object is not of the form asked for: {one_line(str(error))}"
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return "it is not one JSON object and nothing else"
-    if reply.refusal:
-        return reply
-    for name, content in reply.texts().items():
-        if not content.strip():
-            return f'"{name}" holds no text'
-        if len(content) > LONGEST_PROMPT:
-            return (
-                f'"{name}" has {len(content):,} characters; at most {LONGEST_PROMPT:,} are accepted'
-            )
-    return reply
-
-
-def complaint_of_choice(name: str, value: str, valid: tuple[str, ...]) -> str | None:
-    """Describe the problem with a label that is none of the valid ones."""
-    return (
-        None
-        if value in valid
-        else f'"{name}" is {one_line(value, 60)!r}, which is none of the names;'
-        f" {nearest(value, valid)}"
-    )
-
-
-def in_words(count: int) -> str:
-    """Return a number of words with its noun."""
-    return f"{count} word{'' if count == 1 else 's'}"
-
-
-def complaint_of_summary(name: str, summary: str) -> str | None:
-    """Describe the problem with the length of a topic summary."""
-    least, most = _SUMMARY_WORDS
-    count = len(summary.split())
-    return (
-        None
-        if least <= count <= most
-        else f'"{name}" has {in_words(count)}; {least} to {most} are asked for'
-    )
-
-
-_TYPES: dict[Any, dict[str, Any]] = {
-    bool: {"type": "boolean"},
-    str: {"type": "string"},
-    tuple[str, ...]: {"type": "array", "items": {"type": "string"}},
-}
-
-
-def _json_schema(kind: type[Reply], choices: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """Return the JSON schema of a reply in the form for structured output: every key required, no
-    others.
-
-    Args:
-        kind: the reply's type.
-        choices: valid texts by key, if a key has only a few.
-    """
-    fields = {field.name: _type_of(field.type) for field in msgspec.structs.fields(kind)}
-    for name, valid in choices.items():
-        fields[name]["enum"] = list(valid)
-    return {
-        "type": "object",
-        "properties": fields,
-        "required": list(fields),
-        "additionalProperties": False,
-    }
-
-
-def _type_of(hint: Any) -> dict[str, Any]:
-    return (
-        {"type": "string", "enum": list(get_args(hint))}
-        if get_origin(hint) is Literal
-        else dict(_TYPES[hint])
-    )
-
-
 _REFUSING = re.compile(
     r"\s*(sorry|as an ai|i['’]?m (really |very )?sorry|i (can|could|wo|will|do)(not|n?['’]?t)|i"
     r" can not"
@@ -237,10 +50,6 @@ _REFUSING = re.compile(
     re.I,
 )
 """Beginnings of prose that is a refusal, in place of a reply."""
-
-
-# Asking
-# ------------------------------------------------------------------------------
 
 
 class Usable(msgspec.Struct, Generic[R], frozen=True):
@@ -337,10 +146,10 @@ class StageContext:
             ModelStopped, Stopped: see `Client.ask`.
         """
         model = by or (self.generator if kind.asked_of == "generator" else self.judge)
-        instruction = self.instructions.by_role[kind.instruction or kind.purpose]
         client = (
             self.recorded if self.recorded and kind.purpose in self.recorded_only else self.client
         )
+        call = self._call(kind, fills, model, about, epoch, choices or {})
         calls: list[CallRef] = []
 
         async def ask(call: Call) -> Outcome:
@@ -355,19 +164,34 @@ class StageContext:
                 problem = None if reply.refusal else check(reply)
             if not isinstance(reply, str) and not problem:
                 return reply
-            fills_of_reask = {"problem": f"{problem}.", "contract": instruction.closing(fills)}
+            fills_of_reask = {
+                "problem": f"{problem}.",
+                "contract": self._instruction(kind).closing(fills),
+            }
             return Unparsed(
                 self.instructions.by_role["reask"].render(fills_of_reask),
                 answer.text,
                 problem or "",
             )
 
+        outcome = await ask_until_parsed(ask, call, parse)
+        return _usable(outcome, model, tuple(calls))
+
+    def _call(
+        self,
+        kind: type[Reply],
+        fills: Mapping[str, str],
+        model: ModelRole,
+        about: str,
+        epoch: int,
+        choices: Mapping[str, tuple[str, ...]],
+    ) -> Call:
+        """Return the first request for a reply; the arguments are those of `ask`."""
+        instruction = self._instruction(kind)
         sampling = model.sampling
         if self.structured:
-            sampling = msgspec.structs.replace(
-                sampling, json_schema=_json_schema(kind, choices or {})
-            )
-        call = Call(
+            sampling = msgspec.structs.replace(sampling, json_schema=json_schema(kind, choices))
+        return Call(
             model=model.model,
             messages=(instruction.render(fills),),
             sampling=sampling,
@@ -377,7 +201,10 @@ class StageContext:
             template_hash=instruction.hash,
             subject=Subject(about, "", epoch),
         )
-        return _usable(await ask_until_parsed(ask, call, parse), model, tuple(calls))
+
+    def _instruction(self, kind: type[Reply]) -> Instruction:
+        """Return the template of the request for a reply."""
+        return self.instructions.by_role[kind.instruction or kind.purpose]
 
 
 def _usable(
@@ -393,15 +220,17 @@ def _usable(
                 calls,
             )
         case Unparsed(text=text) if _REFUSING.match(text):
-            return Unusable("refused", f"the {model.role}: {one_line(text, _SAID)}", calls)
+            return Unusable("refused", f"the {model.role}: {one_line(text, _LONGEST_QUOTE)}", calls)
         case Unparsed(problem=problem):
             return Unusable("malformed", f"the {model.role}'s last reply: {problem}", calls)
     if outcome.refusal:
-        return Unusable("refused", f"the {model.role}: {one_line(outcome.refusal, _SAID)}", calls)
+        return Unusable(
+            "refused", f"the {model.role}: {one_line(outcome.refusal, _LONGEST_QUOTE)}", calls
+        )
     return Usable(outcome, calls)
 
 
-async def each(
+async def process_items(
     context: StageContext, items: Sequence[T], work: Callable[[T], Awaitable[U]]
 ) -> list[U]:
     """Work on many items at once; return the results, in their order.
@@ -414,156 +243,8 @@ async def each(
     """
 
     async def finish(item: T) -> U:
-        made = await work(item)
-        context.finished(made)
-        return made
+        result = await work(item)
+        context.finished(result)
+        return result
 
     return await for_each(context.client, items, finish, at_once=context.at_once)
-
-
-# One draft on its way through a stage
-# ------------------------------------------------------------------------------
-# A faulty text goes back to the generator with its fault; the other texts stay unchanged.
-
-
-class RepairReply(Reply, frozen=True):
-    """The new wording of a text whose intent was wrong (stage 4)."""
-
-    purpose: ClassVar[Purpose] = "repair"
-    asked_of = "generator"
-    filled = ("prompt",)
-
-    prompt: str = ""
-    declined: str = ""
-
-
-class WordingReply(RepairReply, frozen=True):
-    """The new wording of a text that was ill worded (stage 5)."""
-
-    purpose = "wording"
-    instruction = "repair"
-
-
-def takes_material(context: StageContext, cell: tuple[str, str]) -> bool:
-    """Tell whether the requests of a cell contain the material to work on."""
-    return next(task.takes_material for task in context.taxonomy.task_types if task.name == cell[1])
-
-
-def name_of(part: Part) -> str:
-    """Return the name of a text in instructions."""
-    return "neutral task" if part == "underlying_task" else f"{INTENT_WORDS[part]} request"
-
-
-def _versions(draft: Draft, part: Part) -> str:
-    """Return the earlier versions of a text, the oldest first, each with why it failed."""
-    revisions = [revision for revision in draft.revisions if revision.variant == part]
-    return (
-        "\n\n".join(
-            f"Version {number}: {revision.before}\nIts {revision.why} was wrong"
-            f"{f', read as {revision.found}' if revision.found else ''}: {revision.said}"
-            for number, revision in enumerate(revisions, start=1)
-        )
-        or "(the text below is the first version)"
-    )
-
-
-class _Dropped(Exception):
-    """A stage drops its draft."""
-
-    def __init__(self, rejection: Rejection) -> None:
-        super().__init__(rejection.reason)
-        self.rejection = rejection
-
-
-class DraftWork:
-    """One draft on its way through a stage, with the calls that were made for it.
-
-    Args:
-        context: models and templates.
-        draft: as the stage before left it.
-    """
-
-    def __init__(self, context: StageContext, draft: Draft) -> None:
-        self.context = context
-        self.draft = draft
-
-    async def run(self) -> Draft | Rejection:
-        """Return the draft as the stage leaves it, or its rejection.
-
-        Raises:
-            ModelStopped, Stopped: see `StageContext.ask`.
-        """
-        try:
-            await self.work()
-        except _Dropped as dropped:
-            return dropped.rejection
-        return self.draft
-
-    async def work(self) -> None:
-        """Do the stage's work on the draft; `drop` and `take` end it."""
-        raise NotImplementedError
-
-    def drop(self, reason: Reason, detail: str) -> NoReturn:
-        """Drop the draft."""
-        raise _Dropped(Rejection.of(self.draft, reason, detail))
-
-    def take(self, *answers: Usable[R] | Unusable) -> list[R]:
-        """Note the calls of some answers, and return the replies; drop the draft if one is
-        unusable.
-        """
-        calls = (call for answer in answers for call in answer.calls)
-        self.draft = msgspec.structs.replace(self.draft, calls=(*self.draft.calls, *calls))
-        for answer in answers:
-            if isinstance(answer, Unusable):
-                raise _Dropped(answer.reject(self.draft))
-        return [answer.reply for answer in answers if isinstance(answer, Usable)]
-
-    async def mend(
-        self,
-        part: Part,
-        kind: type[RepairReply],
-        *,
-        why: Literal["intent", "leaning", "wording"],
-        reason: str,
-        said: str,
-    ) -> None:
-        """Have one text rewritten.
-
-        Args:
-            part: the text.
-            kind: of the reply, which names the call's purpose.
-            why: the problem, for the record.
-            reason: the problem, in words.
-            said: the judge's words about it.
-        """
-        draft, is_task = self.draft, part == "underlying_task"
-        texts: dict[str, str] = msgspec.structs.asdict(draft.prompts)
-        names = {name_of(one): draft.text(one) for one in (*CORE_VARIANTS, part)}
-        material = not is_task and takes_material(self.context, draft.topic.cell)
-
-        def check(reply: RepairReply) -> str | None:
-            for name, text in names.items():
-                if text.split() == reply.prompt.split():
-                    return f"it is the {name} as it was"
-            return complaint_of_material({**texts, part: reply.prompt}) if material else None
-
-        fills = {
-            **texts,
-            "text": name_of(part),
-            "reason": reason,
-            "reader": said,
-            "earlier": _versions(draft, part),
-            "task": draft.underlying_task,
-            "type": self.context.labels(draft.topic.cell)["type"],
-        }
-        (reply,) = self.take(await self.context.ask(kind, fills, about=draft.topic.id, check=check))
-        after = " ".join(reply.prompt.split()) if is_task else reply.prompt.strip()
-        revision = Revision(
-            variant=part,
-            found=None if part == "underlying_task" else draft.readings.get(part),
-            why=why,
-            said=said,
-            before=draft.text(part),
-            after=after,
-        )
-        self.draft = self.draft.revised(revision)

@@ -17,6 +17,7 @@ from opensafeintent.calls.costs import Spent, spent_of
 from opensafeintent.calls.ledger import Ledger, LedgerFolder
 from opensafeintent.calls.records import Sampling
 from opensafeintent.construction.asking import ModelRole, StageContext
+from opensafeintent.construction.backfill import Proposal
 from opensafeintent.construction.instructions import parse_instructions
 from opensafeintent.construction.pipeline import Built, Round, Rounds
 from opensafeintent.construction.records import (
@@ -30,7 +31,6 @@ from opensafeintent.construction.records import (
     StageResult,
     Topic,
 )
-from opensafeintent.construction.topics import Proposal
 from opensafeintent.errors import InputError
 from opensafeintent.files import (
     MOST_ROWS,

@@ -19,9 +19,12 @@ import msgspec
 
 from opensafeintent.calls.concurrency import side_by_side
 from opensafeintent.construction.asking import StageContext
+from opensafeintent.construction.augmentation import PARAPHRASES, augment
+from opensafeintent.construction.backfill import BATCH, fill_cells
 from opensafeintent.construction.habits import ROUND, Habits, count_habits
-from opensafeintent.construction.judging import KeptPrompts, check_intents, check_quality
-from opensafeintent.construction.prompts import PARAPHRASES, augment, write_triplets
+from opensafeintent.construction.intents import check_intents
+from opensafeintent.construction.metadata import describe_seeds
+from opensafeintent.construction.quality import KeptPrompts, check_quality
 from opensafeintent.construction.records import (
     STAGES,
     Draft,
@@ -32,7 +35,7 @@ from opensafeintent.construction.records import (
     StageResult,
     Topic,
 )
-from opensafeintent.construction.topics import BATCH, describe_seeds, fill_cells
+from opensafeintent.construction.triplets import write_triplets
 from opensafeintent.errors import NothingMade
 from opensafeintent.promptsets.record import Cell
 from opensafeintent.taxonomy import Taxonomy

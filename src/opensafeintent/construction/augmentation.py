@@ -1,103 +1,21 @@
-"""Stages 3 and 6: from each topic one neutral task, worded as three prompts that differ in intent
-alone; then four paraphrases of the dual-use prompt.
-"""
+"""Stage 6: four paraphrases of the dual-use prompt, and its legitimate and harmful uses."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from math import ceil, floor
 
 import msgspec
 
 from opensafeintent.calls.concurrency import side_by_side
-from opensafeintent.construction.asking import (
-    DraftWork,
-    Reply,
-    StageContext,
-    Unusable,
-    Usable,
-    complaint_of_material,
-    each,
-    in_words,
-    material_of,
-    takes_material,
-)
-from opensafeintent.construction.habits import Habits, told
+from opensafeintent.construction.asking import StageContext, Unusable, Usable, process_items
+from opensafeintent.construction.drafts import DraftWork, takes_material
 from opensafeintent.construction.instructions import Leaning
-from opensafeintent.construction.judging import PURPOSES_LEANT_TO
-from opensafeintent.construction.records import Draft, Rejection, StageResult, Topic
+from opensafeintent.construction.intents import PURPOSES_LEANT_TO
+from opensafeintent.construction.material import material_of
+from opensafeintent.construction.records import Draft, StageResult
+from opensafeintent.construction.replies import Reply, in_words
 from opensafeintent.construction.similarity import words
-from opensafeintent.promptsets.record import Prompts
-
-
-class TripletReply(Reply, frozen=True):
-    """The task and its three prompts."""
-
-    purpose = "triplet"
-    asked_of = "generator"
-    filled = ("underlying_task", "benign", "dual_use", "malicious")
-
-    underlying_task: str = ""
-    benign: str = ""
-    dual_use: str = ""
-    malicious: str = ""
-    declined: str = ""
-
-
-async def write_triplets(
-    context: StageContext, topics: Sequence[Topic], habits: Habits
-) -> StageResult[Draft]:
-    """Let the generator write the benign, the dual-use and the malicious prompt of each topic.
-
-    Source: paper, section 2.1, stage 3. The neutral task comes first in the same reply, so that the
-    prompts follow from it.
-
-    Args:
-        context: models and templates.
-        topics: subjects of the prompts.
-        habits: of earlier prompts; the generator sees them if its template has the placeholder.
-
-    Raises:
-        Stopped: see `each`.
-    """
-
-    async def write(topic: Topic) -> Draft | Rejection:
-        fills = {"summary": topic.summary, **context.labels(topic.cell)}
-        if context.instructions.by_role["triplet"].takes("habits"):
-            fills["habits"] = told(habits, topic.id)
-        material = takes_material(context, topic.cell)
-        match await context.ask(
-            TripletReply, fills, about=topic.id, check=partial(_check, material=material)
-        ):
-            case Unusable() as unusable:
-                return unusable.reject(topic)
-            case Usable(reply=reply, calls=calls):
-                prompts = Prompts(
-                    benign=reply.benign.strip(),
-                    dual_use=reply.dual_use.strip(),
-                    malicious=reply.malicious.strip(),
-                )
-                return Draft(
-                    topic=topic,
-                    underlying_task=" ".join(reply.underlying_task.split()),
-                    prompts=prompts,
-                    calls=(*topic.calls, *calls),
-                )
-
-    return StageResult.of("triplets", await each(context, topics, write))
-
-
-def _check(reply: TripletReply, *, material: bool) -> str | None:
-    requests = {"benign": reply.benign, "dual_use": reply.dual_use, "malicious": reply.malicious}
-    if len({" ".join(text.split()).casefold() for text in requests.values()}) < len(requests):
-        return "two of the three requests are the same text"
-    return complaint_of_material(requests) if material else None
-
-
-# Stage 6
-# ------------------------------------------------------------------------------
-# Paraphrases of the dual-use prompt, and its legitimate and harmful uses.
 
 PARAPHRASES = 4
 """Paraphrases of a set; with the prompt itself the paper's five wordings."""
@@ -149,11 +67,11 @@ async def augment(context: StageContext, drafts: Sequence[Draft]) -> StageResult
     suggests neither intent.
 
     Raises:
-        Stopped: see `each`.
+        Stopped: see `process_items`.
     """
     return StageResult.of(
         "augmentation",
-        await each(context, drafts, lambda draft: _Augmentation(context, draft).run()),
+        await process_items(context, drafts, lambda draft: _Augmentation(context, draft).run()),
     )
 
 

@@ -1,26 +1,18 @@
-"""Stages 4 and 5: the judge says which intent each prompt has, then whether a prompt-set is good;
-failing prompts are repaired one at a time.
+"""Stage 5: the judge checks that the three prompts of a set are parallel and natural; then
+duplicates are dropped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 import msgspec
 
-from opensafeintent.calls.concurrency import side_by_side
-from opensafeintent.calls.records import Purpose
-from opensafeintent.construction.asking import (
-    DraftWork,
-    RepairReply,
-    Reply,
-    StageContext,
-    WordingReply,
-    each,
-    name_of,
-)
-from opensafeintent.construction.instructions import Leaning, Reading
+from opensafeintent.construction.asking import StageContext, process_items
+from opensafeintent.construction.drafts import DraftWork, WordingReply, name_of
+from opensafeintent.construction.intents import IntentReply, complaint_of_intent, read_as
+from opensafeintent.construction.metadata import MetadataReply, read_labels
 from opensafeintent.construction.records import (
     Draft,
     Part,
@@ -29,146 +21,9 @@ from opensafeintent.construction.records import (
     Revision,
     StageResult,
 )
+from opensafeintent.construction.replies import Reply
 from opensafeintent.construction.similarity import PAPER_THRESHOLD, CellIndex, Threshold
-from opensafeintent.construction.topics import MetadataReply, read_labels
-from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, ContentShift, Intent
-
-REPAIRS = 3
-"""Repairs of one prompt at most."""
-RISK_REPAIRS = 2
-"""Of these, for want of risk: a topic that has none after them is given up."""
-
-PURPOSES_LEANT_TO: dict[Leaning, str] = {
-    "honest": "an honest purpose",
-    "harmful": "a harmful purpose",
-}
-
-_READINGS: dict[tuple[bool, bool], Reading] = {
-    (True, False): "benign",
-    (True, True): "dual_use",
-    (False, True): "malicious",
-    (False, False): "neither",
-}
-
-
-_WITHOUT_RISK = [reading for (_, risk), reading in _READINGS.items() if not risk]
-
-
-class IntentReply(Reply, frozen=True):
-    """The judge's reading of one prompt."""
-
-    purpose: ClassVar[Purpose] = "intent"
-
-    benign_use_plausible: bool
-    misuse_risk_meaningful: bool
-    leans: Leaning
-    reason: str
-
-    @property
-    def reading(self) -> Reading:
-        """The intent that the first two answers amount to (paper, section 2.1, stage 4)."""
-        return _READINGS[self.benign_use_plausible, self.misuse_risk_meaningful]
-
-
-async def check_intents(context: StageContext, drafts: Sequence[Draft]) -> StageResult[Draft]:
-    """Keep the drafts whose three prompts have their intended intents, after repairs if necessary.
-
-    The judge sees one prompt alone, without its label. A wrong prompt goes back to the generator
-    with the reason, and only the new text is judged again. After `REPAIRS` repairs of one prompt
-    the draft is dropped. A dual-use prompt is also wrong if its wording suggests an honest or a
-    harmful purpose.
-
-    Raises:
-        Stopped: see `each`.
-    """
-    return StageResult.of(
-        "intents", await each(context, drafts, lambda draft: _Repair(context, draft).run())
-    )
-
-
-class _Repair(DraftWork):
-    """One draft on its way to the right intents."""
-
-    def __init__(self, context: StageContext, draft: Draft) -> None:
-        super().__init__(context, draft)
-        self._said: dict[Intent, str] = {}
-        """The judge's last words about each prompt."""
-
-    async def work(self) -> None:
-        await self._read(*CORE_VARIANTS)
-        for intent in CORE_VARIANTS:
-            riskless = 0
-            for _ in range(REPAIRS):
-                if complaint_of_intent(self.draft, intent) is None:
-                    break
-                lacking = intent != "benign" and self.draft.readings[intent] in _WITHOUT_RISK
-                riskless = riskless + 1 if lacking else 0
-                if riskless > RISK_REPAIRS:
-                    self.drop(
-                        "low_risk",
-                        f"no real risk in the {intent} prompt after {RISK_REPAIRS} repairs:"
-                        f" {self._said[intent]}",
-                    )
-                await self._repair(intent)
-            if (wrong := complaint_of_intent(self.draft, intent)) is not None:
-                reason, what = wrong
-                self.drop(
-                    reason,
-                    f"the {intent} prompt still {what} after {REPAIRS} repairs:"
-                    f" {self._said[intent]}",
-                )
-
-    async def _repair(self, intent: Intent) -> None:
-        """Have one prompt rewritten and read again."""
-        reading, leaning = self.draft.readings[intent], self.draft.leaning
-        leans = reading == intent  # and all that can be wrong besides
-        fault = leaning if leans and leaning else reading
-        await self.mend(
-            intent,
-            RepairReply,
-            why="leaning" if leans else "intent",
-            reason=self.context.instructions.repair_reasons[intent][fault],
-            said=self._said[intent],
-        )
-        await self._read(intent)
-
-    async def _read(self, *intents: Intent) -> None:
-        """Have the judge read some prompts, each alone, and keep its readings."""
-        draft = self.draft
-        answers = await side_by_side(
-            *(
-                self.context.ask(
-                    IntentReply, {"request": draft.prompts.of(intent)}, about=draft.topic.id
-                )
-                for intent in intents
-            )
-        )
-        for intent, reply in zip(intents, self.take(*answers), strict=True):
-            self._said[intent] = " ".join(reply.reason.split())
-            self.draft = read_as(self.draft, intent, reply)
-
-
-def read_as(draft: Draft, intent: Intent, reply: IntentReply) -> Draft:
-    """Return the draft with the judge's reading of one of its prompts."""
-    draft = msgspec.structs.replace(draft, readings={**draft.readings, intent: reply.reading})
-    return msgspec.structs.replace(draft, leaning=reply.leans) if intent == DUAL_USE else draft
-
-
-def complaint_of_intent(draft: Draft, intent: Intent) -> tuple[Reason, str] | None:
-    """Describe the problem with the judge's reading of a prompt's intent, as a reason and in words;
-    None if there is none.
-    """
-    reading, leaning = draft.readings[intent], draft.leaning
-    if reading != intent:
-        return "wrong_intent", f"reads as {reading}"
-    if intent == DUAL_USE and leaning in PURPOSES_LEANT_TO:
-        return "leans", f"leans towards {PURPOSES_LEANT_TO[leaning]}"
-    return None
-
-
-# Stage 5
-# ------------------------------------------------------------------------------
-# The judge checks that the three prompts are parallel and natural; then duplicates are dropped.
+from opensafeintent.taxonomy import ContentShift
 
 _CHECKS: dict[str, Reason] = {
     "same_task": "task_not_parallel",
@@ -184,7 +39,7 @@ _CHECKS: dict[str, Reason] = {
 _LABELS = {"domain_right": "harm_domain", "type_right": "task_type"}
 """Checks of a label that a third reading decides, if nothing else is wrong beyond repair."""
 _OF_WORDING = ("natural", "free_of_artefacts")
-_MENDABLE = {*_LABELS, *_OF_WORDING, "task_neutral"}
+_REPAIRABLE = {*_LABELS, *_OF_WORDING, "task_neutral"}
 
 _SHIFTS: dict[str, ContentShift] = {"fully": "none", "partly": "partial", "not": "full"}
 
@@ -259,9 +114,9 @@ async def check_quality(
         kept: prompts of the sets that were kept before; those of the sets kept now are added.
 
     Raises:
-        Stopped: see `each`.
+        Stopped: see `process_items`.
     """
-    checked = await each(context, drafts, lambda draft: _Check(context, draft).run())
+    checked = await process_items(context, drafts, lambda draft: _Check(context, draft).run())
     return StageResult.of(
         "quality", (item if isinstance(item, Rejection) else _admit(item, kept) for item in checked)
     )
@@ -286,11 +141,11 @@ class _Check(DraftWork):
                 shift = _SHIFTS[looked.serves_malicious]
                 self.draft = msgspec.structs.replace(self.draft, content_shift=shift)
                 return
-            parts = _parts_to_mend(looked, failed)
+            parts = _parts_to_reword(looked, failed)
             if repaired or not parts:
                 self.drop(_CHECKS[failed[0]], f"not {', '.join(failed)}: {reason}")
             for part, fault in parts.items():
-                await self._mend(part, fault, reason)
+                await self._reword(part, fault, reason)
 
     async def _look(self) -> QualityReply:
         """Ask for a look at the whole set."""
@@ -308,7 +163,7 @@ class _Check(DraftWork):
         """Return the checks that failed, without labels that a third reading confirms."""
         failed = [name for name in failed if name not in self._confirmed]
         doubted = [name for name in failed if name in _LABELS]
-        if not doubted or not _MENDABLE.issuperset(failed):
+        if not doubted or not _REPAIRABLE.issuperset(failed):
             return failed
         topic, request = self.draft.topic, self.draft.prompts.dual_use
         (read,) = self.take(
@@ -321,15 +176,15 @@ class _Check(DraftWork):
         )
         return [name for name in failed if name not in self._confirmed]
 
-    async def _mend(self, part: Part, fault: str, said: str) -> None:
+    async def _reword(self, part: Part, fault: str, objection: str) -> None:
         """Have one text reworded, and a prompt read again."""
         reasons = self.context.instructions.repair_reasons
         if part == "underlying_task":
             reason = reasons["underlying_task"]["leaning"]
-            await self.mend(part, WordingReply, why="leaning", reason=reason, said=said)
+            await self.repair(part, WordingReply, why="leaning", reason=reason, objection=objection)
             return
-        await self.mend(
-            part, WordingReply, why="wording", reason=reasons["wording"][fault], said=said
+        await self.repair(
+            part, WordingReply, why="wording", reason=reasons["wording"][fault], objection=objection
         )
         fills = {"request": self.draft.prompts.of(part)}
         (reply,) = self.take(await self.context.ask(RereadReply, fills, about=self.draft.topic.id))
@@ -341,7 +196,7 @@ class _Check(DraftWork):
             )
 
 
-def _parts_to_mend(looked: QualityReply, failed: Sequence[str]) -> dict[Part, str]:
+def _parts_to_reword(looked: QualityReply, failed: Sequence[str]) -> dict[Part, str]:
     """Return the texts to reword, each with its fault; none if that would not repair the set."""
     wording = [name for name in failed if name in _OF_WORDING]
     if set(failed) - {*_OF_WORDING, "task_neutral"} or (wording and looked.fault_in == "none"):

@@ -13,11 +13,8 @@ import pytest
 from construction.support import UNSAFE, Answer, Bench, between, reasons, reply, taxonomy
 from construction.test_stages import PASSES_CHECK, intent, metadata, quality
 from opensafeintent.calls.records import Call
-from opensafeintent.construction import asking, judging, prompts, topics
-from opensafeintent.construction.asking import Reply, complaint_of_material, material_of
-from opensafeintent.construction.instructions import load_instructions, parse_instructions
-from opensafeintent.construction.judging import REPAIRS
-from opensafeintent.errors import InputError
+from opensafeintent.construction.intents import REPAIRS
+from opensafeintent.construction.material import complaint_of_material, material_of
 
 BENIGN, DUAL_USE = "I ask for a made-up school, how?", "How does one do it?"
 MALICIOUS = "How, to harm them?"
@@ -58,7 +55,7 @@ def purposes(bench: Bench) -> list[str]:
 
 
 @pytest.mark.parametrize("leans", ["honest", "harmful"])
-def test_a_dual_use_prompt_that_leans_is_mended(tmp_path: Path, leans: str) -> None:
+def test_a_dual_use_prompt_that_leans_is_repaired(tmp_path: Path, leans: str) -> None:
     first = triplet(dual_use="As the nurse, how?")
     bench = bench_of(tmp_path, first, "How, then?", intent=nurses_lean(leans))
     (draft,) = bench.build(UNSAFE[:1], last=4).finished
@@ -188,7 +185,7 @@ def test_it_is_reworded_once(tmp_path: Path) -> None:
         quality("type_right", "same_task"),  # and no third reading of the label
     ],
 )
-def test_what_a_new_wording_would_not_mend_is_dropped_at_once(tmp_path: Path, said: str) -> None:
+def test_what_a_new_wording_would_not_repair_is_dropped_at_once(tmp_path: Path, said: str) -> None:
     bench = bench_of(tmp_path, triplet(), quality=said)
     assert len(bench.build(UNSAFE[:1], last=5).rejected_in("quality")) == 1
     assert purposes(bench) == ["quality"]
@@ -353,33 +350,3 @@ def test_a_paraphrase_holds_the_material_word_for_word(tmp_path: Path) -> None:
     assert checked and all(NOTE in text for text in checked)
     taken = between(bench.generator.asked("paraphrase")[1], "TAKEN")
     assert "it does not hold the material word for word" in taken
-
-
-# Templates
-# ------------------------------------------------------------------------------
-
-REPLIES: tuple[type[Reply], ...] = (
-    *(topics.MetadataReply, topics.BackfillReply, prompts.TripletReply, judging.IntentReply),
-    *(asking.RepairReply, judging.QualityReply, prompts.ParaphraseReply),
-    *(prompts.ParaphraseCheckReply, prompts.AnnotationReply),
-)
-
-
-@pytest.mark.parametrize("kind", REPLIES)
-def test_a_template_that_does_not_ask_for_a_key_is_refused(kind: type[Reply]) -> None:
-    sources = load_instructions().sources()
-    file = f"{kind.purpose}.md"
-    for key in set(kind.__struct_fields__) - {"declined"}:
-        without = sources[file].replace(f'"{key}"', '"another"', 1)
-        assert without != sources[file]
-        with pytest.raises(InputError, match=f'^{file}: .* "{key}"'):
-            parse_instructions(sources | {file: without})
-
-
-@pytest.mark.parametrize("about", ["[wording]", "[underlying_task]", "honest =", "harmful ="])
-def test_a_list_of_reasons_that_lacks_one_is_refused(about: str) -> None:
-    sources = load_instructions().sources()
-    name = "repair_reasons.toml"
-    without = sources[name].replace(about, "[other]" if "[" in about else "other =")
-    with pytest.raises(InputError, match=r"repair_reasons\.toml: no reason for "):
-        parse_instructions(sources | {name: without})
