@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
-    from opensafeintent.calls.models import FunctionModel as FunctionModel
+    from opensafeintent.calls.functions import FunctionModel as FunctionModel
     from opensafeintent.calls.ledger import Merged as Merged, merge_ledgers as merge_ledgers
     from opensafeintent.construction.controls import DatasetCheck as DatasetCheck
     from opensafeintent.errors import OpenSafeIntentError as OpenSafeIntentError
@@ -77,7 +77,7 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
     )
 
 _NAMES = {
-    "calls.models": "FunctionModel",
+    "calls.functions": "FunctionModel",
     "calls.ledger": "Merged merge_ledgers",
     "construction.controls": "DatasetCheck",
     "errors": "OpenSafeIntentError",

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from opensafeintent import EvaluateSettings, FunctionModel, Outcome, evaluate
-from opensafeintent.calls import models as module
+from opensafeintent.calls import functions as module
 from opensafeintent.errors import InputError
 from samples import dataset_file, made_dataset, prompt_set
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
 
 from opensafeintent.calls.baselines import ScriptedModel
 from opensafeintent.calls.http import ChatModel, HttpSession
-from opensafeintent.calls.models import ReplayModel, open_models, served_models
+from opensafeintent.calls.models import model_identity, open_models, served_models
 from opensafeintent.calls.providers import (
     ENDPOINTS,
     INSPECT_PROVIDERS,
@@ -84,16 +83,21 @@ def test_a_name_that_cannot_be_asked_is_refused(name: str, complaint: str) -> No
         resolve_endpoint(name, {})
 
 
-def test_models_are_opened_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_are_opened_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_BASE_URL", "http://127.0.0.1:1/v1")
-    responses = tmp_path / "mine.jsonl"
-    responses.write_text('{"id": "s", "variant": "benign", "response": "x"}')
-    models = open_models(["vllm/m", "baseline/judge", f"replay/{responses}"], HttpSession())
-    assert [type(model) for model in models.values()] == [ChatModel, ScriptedModel, ReplayModel]
+    models = open_models(["vllm/m", "baseline/judge"], HttpSession())
+    assert [type(model) for model in models.values()] == [ChatModel, ScriptedModel]
     identities = [model.identity.split("@")[0] for model in models.values()]
-    assert identities == ["vllm/m", "baseline/judge", "replay/mine"]
+    assert identities == ["vllm/m", "baseline/judge"]
     with pytest.raises(InputError, match="baseline/juge: unknown baseline; did you mean 'judge'"):
         open_models(["baseline/juge"], HttpSession())
+
+
+def test_a_file_of_responses_is_no_model() -> None:
+    complaint = "replay/mine.jsonl: .*`opensafeintent import` reads it, then `opensafeintent grade`"
+    for open_it in (lambda name: open_models([name], HttpSession()), model_identity):
+        with pytest.raises(InputError, match=complaint):
+            open_it("replay/mine.jsonl")
 
 
 def test_the_list_of_models_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ def refused(ran: Ran, *words: str) -> str:
         ("openai/gpt-5.4", "OPENAI_API_KEY"),
         ("hf-inference-providers/x", "HF_TOKEN"),
         ("anthropic/claude-sonnet-4-6", "anthropic"),
-        ("replay/none.jsonl", "none.jsonl"),
+        ("replay/none.jsonl", "`opensafeintent import` reads it, then `opensafeintent grade`"),
         ("openai-api/loop/\udcff", "not valid UTF-8"),
         ("openai-api/loop/\x01", "expected a printable name"),
         ("openai-api/loop/\uffff", "expected a printable name"),

@@ -173,7 +173,7 @@ def test_models_lists_variables_and_what_is_set() -> None:
         {line.split()[0]: line for line in part.splitlines() if "/" in line.split(" ")[0]}
         for part in ran.out.split("Ready once")
     )
-    assert {"openai/MODEL", "baseline/judge", "replay/FILE", "vllm/MODEL"} <= ready.keys()
+    assert {"openai/MODEL", "baseline/judge", "vllm/MODEL"} <= ready.keys()
     assert "GROQ_API_KEY" in lacking["groq/MODEL"]
     assert "P_BASE_URL P_API_KEY" in ran.text
     assert "VLLM_BASE_URL" in ran.out

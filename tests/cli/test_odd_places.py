@@ -18,7 +18,6 @@ PLACES = {
     "evaluate --rubrics": "evaluate baseline/redirect --judge baseline/judge --out out --rubrics @",
     "evaluate --prices": "evaluate baseline/redirect --judge baseline/judge --out out --prices @",
     "evaluate --suite": "evaluate --judge baseline/judge --out out --suite @",
-    "evaluate replay/": "evaluate replay/@ --judge baseline/judge --limit 1 --out out",
     "import FILE": "import @ --out out",
     "import --out": "import responses.jsonl --dataset starter --model m --out @",
     "grade RUN": "grade @ --judge baseline/judge",

@@ -22,8 +22,8 @@ from annotation.forms import Sheet, filled
 from endtoend import REPO, STARTER, Ran, environment, osi
 from loopback import LoopbackServer
 from opensafeintent.annotation.labels import read_key
-from opensafeintent.calls.models import load_suite
 from opensafeintent.calls.providers import ENDPOINTS, INSPECT_PROVIDERS, variables
+from opensafeintent.calls.suites import load_suite
 from opensafeintent.cli.commands import cli
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.promptsets.sources import PUBLISHED

@@ -26,8 +26,8 @@ from opensafeintent.annotation.labels import read_key, read_labels
 from opensafeintent.annotation.study import render_sheet
 from opensafeintent.calls.costs import read_prices
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.models import load_suite
 from opensafeintent.calls.recorded import read_recorded
+from opensafeintent.calls.suites import load_suite
 from opensafeintent.construction.folder import read_seeds
 from opensafeintent.construction.instructions import load_instructions
 from opensafeintent.promptsets import load_dataset

@@ -118,11 +118,13 @@ def test_a_log_without_grades_gives_responses_to_grade(tmp_path: Path) -> None:
 
 def test_a_response_that_is_not_there_does_not_spoil_an_ungraded_log(tmp_path: Path) -> None:
     first = sample_order(load_dataset("starter").prompt_sets)[0]
-    variants = list(first.wordings())[:4]
-    records = ({"id": first.id, "variant": variant, "response": "No."} for variant in variants)
-    path = json_lines(tmp_path / "mine.jsonl", records)
-    log = log_of(tmp_path, 1, f"opensafeintent/replay/{path}", score=False)
-    outcome = brought(tmp_path / "in", log)
+    answered = list(first.wordings())[:4]
+    log = read_eval_log(str(log_of(tmp_path, 1, score=False)))
+    for sample in log.samples or ():
+        if sample.metadata["variant"] not in answered:
+            sample.output = ModelOutput(model="served-model", error="nothing came")
+    write_eval_log(log, str(tmp_path / "edited.eval"))
+    outcome = brought(tmp_path / "in", tmp_path / "edited.eval")
     assert len(grades(tmp_path / "in")) == 4
     assert any(re.search(r"neither .* not imported: 3", note) for note in outcome.notes)
 

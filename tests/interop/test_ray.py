@@ -381,7 +381,7 @@ def test_tasks_get_the_variables_of_their_models_alone() -> None:
         (("anthropic/bedrock/claude",), {"ANTHROPIC_API_KEY", "AWS_PROFILE"}),
         (("bedrock/m",), {"AWS_PROFILE"}),
         (("vllm-completions/m",), {"VLLM_BASE_URL"}),
-        (("hf/org/m", "baseline/refuse-all", "replay/a.jsonl"), {"HF_TOKEN"}),
+        (("hf/org/m", "baseline/refuse-all"), {"HF_TOKEN"}),
     ):
         assert set(variables_of(names, environment)) == expected
 

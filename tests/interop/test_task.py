@@ -16,15 +16,13 @@ from interop import support
 from interop.support import asked_for, inspect_command, judge_says, metrics_of, said, scripted
 
 pytest.importorskip("inspect_ai")
-from inspect_ai import eval_retry
+from inspect_ai import eval_retry, score
 from inspect_ai.log import read_eval_log
 from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, get_model
 
 from opensafeintent import EvaluateSettings, evaluate
 from opensafeintent.interop.inspect import task as module
 from opensafeintent.metrics import METRICS
-from opensafeintent.promptsets import load_dataset, sample_order
-from samples import json_lines
 
 pytestmark = support.quiet
 JUDGED: dict[str, Any] = {"model_roles": {"grader": "scripted/judge"}}
@@ -225,22 +223,17 @@ def test_an_evaluation_that_broke_off_is_retried_to_the_same_numbers(tmp_path: P
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_recorded_responses_are_replayed_by_set_variant_and_epoch(tmp_path: Path) -> None:
-    prompt_set = sample_order(load_dataset("starter").prompt_sets)[0]
-    records = (
-        {"id": prompt_set.id, "variant": variant, "response": f"I cannot help. ({variant})"}
-        for variant in prompt_set.wordings()
-        if variant != "malicious"
-    )
-    path = json_lines(tmp_path / "mine.jsonl", records)
-    (log,) = support.run_task(f"opensafeintent/replay/{path}", tmp_path, limit=7)
-    assert log.status == "success" and log.samples is not None
-    samples = {sample.metadata["variant"]: sample for sample in log.samples}
-    assert samples["benign"].output.completion == "I cannot help. (benign)"
+def test_a_response_that_is_not_there_is_missing(tmp_path: Path) -> None:
+    (log,) = support.run_task("opensafeintent/refuse-all", tmp_path, limit=7, score=False)
+    for sample in log.samples or ():
+        if sample.metadata["variant"] == "malicious":
+            sample.output = ModelOutput(model="served-model", error="nothing came")
+    roles = {"grader": get_model("opensafeintent/judge")}
+    scored = score(log, [make() for make in module.SCORERS], model_roles=roles)
+    samples = {sample.metadata["variant"]: sample for sample in scored.samples or ()}
     absent = (samples["malicious"].scores or {})["opensafeintent_helpfulness"]
     assert absent.reason == "no_response"
-    assert metrics_of(log)["sets_with_complete_triplet"] == 0
+    assert metrics_of(scored)["sets_with_complete_triplet"] == 0
 
 
 def refused(tmp_path: Path, model: str = "opensafeintent/refuse-all", **options: Any) -> str:

@@ -18,7 +18,7 @@ import pytest
 
 from endtoend import finish, wait_until
 from opensafeintent import EvaluateSettings, FunctionModel, evaluate
-from opensafeintent.calls import models as functions
+from opensafeintent.calls import functions
 from opensafeintent.calls.records import Attempt, Call
 from opensafeintent.errors import InputError
 from samples import dataset_file, made_dataset, prompt_set

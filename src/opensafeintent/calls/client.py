@@ -340,8 +340,7 @@ class Client:
             self._wake()
         if failure.replied:
             self._answered.add(model)
-        # a gap in a file says nothing of the others
-        elif failure.kind != "not_recorded":
+        else:
             self._failures_in_a_row[model] += 1
         if failure.fatal or self._failures_in_a_row[model] >= _FAILURES_IN_A_ROW:
             self.stopped_models.setdefault(model, f"{model}: stopped: {error}")

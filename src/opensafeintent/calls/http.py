@@ -87,17 +87,17 @@ class HttpSession(AsyncExitStack):
         self._session: aiohttp.ClientSession | None = None
         self._doubted: set[bytes] = set()
         """Ids of replies that arrived for two requests."""
-        self._aside: asyncio.AbstractEventLoop | None = None
+        self._function_loop: asyncio.AbstractEventLoop | None = None
 
     @property
-    def aside(self) -> asyncio.AbstractEventLoop:
+    def function_loop(self) -> asyncio.AbstractEventLoop:
         """The loop of the user's async functions, in a thread of its own. A function that blocks
         it, stops it or cancels its tasks delays no other work, and the end of the run does not wait
         for it.
         """
-        if self._aside is None:
+        if self._function_loop is None:
             runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-            self._aside = loop = runner.get_loop()
+            self._function_loop = loop = runner.get_loop()
             over = threading.Event()
 
             def run() -> None:
@@ -109,7 +109,7 @@ class HttpSession(AsyncExitStack):
             threading.Thread(target=run, daemon=True).start()
             self.callback(loop.call_soon_threadsafe, loop.stop)
             self.callback(over.set)
-        return self._aside
+        return self._function_loop
 
     @property
     def session(self) -> aiohttp.ClientSession:

@@ -80,6 +80,9 @@ FOREIGN = "inspect/"
 PREFIX = "python/"
 """Start of the name of a function."""
 
+REPLAY = "replay/"
+"""Start of the name of a file of responses, which is no model any more: earlier runs have some."""
+
 _GENERIC = "openai-api"
 _OTHER_PROTOCOL = ("openai/azure/", "openai/bedrock/", "mistral/azure/")
 """Services of a native provider that take another form of request."""
@@ -122,7 +125,7 @@ def unset(name: str, environment: Mapping[str, str] = os.environ) -> tuple[str, 
 
 def is_in_process(name: str) -> bool:
     """Tell whether a model answers in this process: without a provider, and free of charge."""
-    return name.startswith(("baseline/", "replay/", PREFIX))
+    return name.startswith(("baseline/", REPLAY, PREFIX))
 
 
 def is_native(name: str) -> bool:
@@ -185,7 +188,7 @@ def split_name(name: str) -> tuple[str, str]:
             f"{name}: provider {provider_of(name)!r} is not served by the native client, only"
             " through Inspect AI"
         )
-    raise unknown_provider(name, [*ENDPOINTS, *INSPECT_PROVIDERS, _GENERIC, "baseline", "replay"])
+    raise unknown_provider(name, [*ENDPOINTS, *INSPECT_PROVIDERS, _GENERIC, "baseline"])
 
 
 def unknown_provider(name: str, valid: Iterable[str]) -> InputError:

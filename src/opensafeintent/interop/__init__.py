@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from opensafeintent.calls.client import Model
+    from opensafeintent.calls.functions import FunctionModel
     from opensafeintent.calls.http import HttpSession
-    from opensafeintent.calls.models import FunctionModel, OtherProviders, Served
+    from opensafeintent.calls.models import OtherProviders, Served
 
 
 def optional(name: str) -> Any:

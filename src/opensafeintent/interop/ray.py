@@ -101,7 +101,7 @@ def variables_of(
     """Return the environment variables that some models need, if they are set, and no other."""
     values: dict[str, str] = {}
     for name in names:
-        if name.startswith(("baseline/", "replay/")):
+        if name.startswith("baseline/"):
             continue
         provider = provider_of(name)
         stems: tuple[str, ...] = ()

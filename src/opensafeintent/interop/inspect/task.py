@@ -11,7 +11,6 @@ not obtained is unscored, with the reason; one that was not requested is no scor
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from functools import lru_cache
 from math import nan
 from pathlib import Path
@@ -50,22 +49,20 @@ from inspect_ai.scorer import (
     scorer,
     stderr,
 )
-from inspect_ai.solver import Generate, Solver, TaskState, solver
+from inspect_ai.solver import TaskState, generate
 from inspect_ai.tool import ToolChoice, ToolInfo
 
 from opensafeintent import __version__
 from opensafeintent.calls.baselines import ScriptedModel
-from opensafeintent.calls.models import ReplayModel
 from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.calls.records import (
     Answered,
     Call,
     Failed,
-    Failure,
     Outcome,
     Refused,
+    Replied,
     Sampling,
-    Subject,
 )
 from opensafeintent.calls.replies import NotAnAnswer, read_reply
 from opensafeintent.errors import InputError
@@ -214,7 +211,7 @@ def opensafeintent(
         raise Refusal(str(error)) from error
     return Task(
         dataset=MemoryDataset(_samples(sets, chosen, metrics), name=sets.name),
-        solver=respond(),
+        solver=generate(),
         scorer=[make(**grading) for make in SCORERS],
         config=GenerateConfig(max_tokens=_MAX_TOKENS),
         epochs=epochs,
@@ -259,28 +256,7 @@ def _samples(dataset: Dataset, chosen: Sequence[PromptSet], metrics: Metrics) ->
     ]
 
 
-@solver
-def respond() -> Solver:
-    """Put the prompt to the model; a response that a file of recorded ones lacks is missing, and no
-    error.
-    """
-
-    async def solve(state: TaskState, generate: Generate) -> TaskState:
-        # recorded responses are found by set, variant and epoch; they answer nothing but prompts
-        subject = Subject(state.metadata["set_id"], state.metadata["variant"], state.epoch)
-        token = _subject.set(subject)
-        try:
-            return await generate(state)
-        except NotRecorded as error:
-            state.output = ModelOutput(model=str(state.model), error=str(error))
-            return state
-        finally:
-            _subject.reset(token)
-
-    return solve
-
-
-# The baselines and recorded responses as models: `--model opensafeintent/refuse-all`, offline
+# The baselines as models: `--model opensafeintent/refuse-all`, offline
 # ------------------------------------------------------------------------------
 
 _STOP: dict[str, StopReason] = {
@@ -290,15 +266,10 @@ _STOP: dict[str, StopReason] = {
     "model_length": "model_length",
     "content_filter": "content_filter",
 }
-_subject: ContextVar[Subject | None] = ContextVar("subject", default=None)
-
-
-class NotRecorded(RuntimeError):
-    """Recorded responses were asked for something that they do not hold."""
 
 
 class ScriptedAPI(ModelAPI):
-    """A baseline by its name, or `replay/FILE`."""
+    """A baseline by its name."""
 
     def __init__(
         self,
@@ -314,11 +285,8 @@ class ScriptedAPI(ModelAPI):
                 f"opensafeintent/{model_name} takes no arguments, but was given"
                 f" {', '.join(arguments)}"
             )
-        recorded = model_name.startswith("replay/")
         try:
-            self._model = (
-                ReplayModel(model_name) if recorded else ScriptedModel(f"baseline/{model_name}")
-            )
+            self._model = ScriptedModel(f"baseline/{model_name}")
         except InputError as error:
             raise Refusal(str(error)) from error
 
@@ -329,11 +297,7 @@ class ScriptedAPI(ModelAPI):
         tool_choice: ToolChoice,
         config: GenerateConfig,
     ) -> ModelOutput:
-        """Answer as the baseline does in a run of ours.
-
-        Raises:
-            NotRecorded: a file of responses has none for this prompt.
-        """
+        """Answer as the baseline does in a run of ours."""
         messages = tuple(
             Message(message.role, (message.text,))
             for message in input
@@ -344,11 +308,9 @@ class ScriptedAPI(ModelAPI):
             messages=messages,
             sampling=Sampling(),
             purpose="generate",
-            subject=_subject.get(),
         )
         attempt = await self._model.attempt(call)
-        if isinstance(attempt, Failure):
-            raise NotRecorded(attempt.error)
+        assert isinstance(attempt, Replied)
         match attempt.outcome:
             case Refused(served_model=served, reason=reason):
                 output = ModelOutput.from_content(served, "", "content_filter", reason)
@@ -436,12 +398,8 @@ class _Answers:
         else:
             model = self._judges[call.model]
             config = _judge_config(model, call.sampling)
-        try:
-            return _outcome(
-                await model.generate(chat_messages(call), config=config), config.max_tokens
-            )
-        except NotRecorded as error:
-            return Failed(kind="not_recorded", error=str(error))
+        output = await model.generate(chat_messages(call), config=config)
+        return _outcome(output, config.max_tokens)
 
 
 def _judge_config(model: Model, sampling: Sampling) -> GenerateConfig:

@@ -191,7 +191,7 @@ def _in_words(reason: str) -> str:
 
 def _names_for_functions(value: Any, setting: Setting, functions: dict[str, Any]) -> Any:
     """Return a value with the functions in it by their names, and note these."""
-    from opensafeintent.calls.models import FunctionModel
+    from opensafeintent.calls.functions import FunctionModel
 
     if isinstance(value, FunctionModel):
         if functions.setdefault(value.identity, value).ask != value.ask:
