@@ -13,7 +13,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from opensafeintent.analysis.cohort import Cohort, GradedRun, checked_judges
+from opensafeintent.analysis.cohort import Cohort, GradedRun
+from opensafeintent.analysis.judge_checks import checked_judges
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.judge_check import (
     AnchorSetting,

@@ -9,13 +9,8 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from opensafeintent.analysis.cohort import (
-    Cohort,
-    GradedRun,
-    ModelOrigin,
-    into_cohorts,
-    unchecked_judges,
-)
+from opensafeintent.analysis.cohort import Cohort, GradedRun, ModelOrigin, into_cohorts
+from opensafeintent.analysis.judge_checks import unchecked_judges
 from opensafeintent.analysis.versions import (
     Transitions,
     is_identical,

@@ -9,8 +9,9 @@ from itertools import combinations
 
 import msgspec
 
-from opensafeintent.analysis.cohort import CheckedJudge, Cohort, accepted_at_lines, checked_judges
+from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import AVERAGE, EVERYWHERE, MetricEstimate, reference_values
+from opensafeintent.analysis.judge_checks import CheckedJudge, accepted_at_lines, checked_judges
 from opensafeintent.analysis.judges import SHOWN, Audit, rank_changes_of
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY

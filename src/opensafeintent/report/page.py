@@ -26,9 +26,10 @@ import msgspec
 from markupsafe import Markup
 
 from opensafeintent import __version__
-from opensafeintent.analysis.cohort import CheckedJudge, Cohort, GradedRun, checked_judges, graders
+from opensafeintent.analysis.cohort import Cohort, GradedRun, graders
 from opensafeintent.analysis.estimates import AVERAGE
 from opensafeintent.analysis.gates import Gates
+from opensafeintent.analysis.judge_checks import CheckedJudge, checked_judges
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.run import IMPORTED_JUDGE, RunTexts

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from opensafeintent.analysis.cohort import Coverage
+from opensafeintent.analysis.coverage import Coverage
 from opensafeintent.analysis.estimates import Reference
 from opensafeintent.analysis.judges import Audit, JudgeAgreement, Noise, Swap
 from opensafeintent.evaluation.judge_check import Borderline

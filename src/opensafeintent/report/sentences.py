@@ -16,8 +16,9 @@ import msgspec
 import numpy as np
 from markupsafe import Markup, escape
 
-from opensafeintent.analysis.cohort import Cohort, checked_judges
+from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import MetricEstimate
+from opensafeintent.analysis.judge_checks import checked_judges
 from opensafeintent.analysis.judges import headline_audits, same_maker
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, contenders
 from opensafeintent.calls.left_out import really_left_out

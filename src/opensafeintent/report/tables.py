@@ -12,14 +12,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from opensafeintent.analysis.cohort import (
-    SENSITIVE,
-    Change,
-    Cohort,
-    beside_paper,
-    same_as_paper,
-)
+from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate, reference_values
+from opensafeintent.analysis.paper import beside_paper, same_as_paper
+from opensafeintent.analysis.sensitivity import SENSITIVE, Change
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.costs import ForecastLine, Prices, Spending, Spent
 from opensafeintent.errors import about, counted

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from opensafeintent.analysis.cohort import CheckedJudge, Cohort, checked_judges
+from opensafeintent.analysis.cohort import Cohort
+from opensafeintent.analysis.judge_checks import CheckedJudge, checked_judges
 from opensafeintent.analysis.judges import SHOWN
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.analysis.cohort import accepted_at_lines
+from opensafeintent.analysis.judge_checks import accepted_at_lines
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.concurrency import under_way
 from opensafeintent.calls.costs import spent_of

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opensafeintent.analysis.cohort import Cohort, Coverage, GradedRun
+from opensafeintent.analysis.cohort import Cohort, GradedRun
+from opensafeintent.analysis.coverage import Coverage
 from opensafeintent.analysis.gates import Gates
 from opensafeintent.analysis.versions import Transitions
 from opensafeintent.calls.budget import Tally

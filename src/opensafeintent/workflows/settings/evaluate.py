@@ -332,7 +332,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
 
     def _set_as_paper(self) -> None:
         """Set the paper's values, and refuse different ones."""
-        from opensafeintent.analysis.cohort import PAPER_JUDGE
+        from opensafeintent.analysis.paper import PAPER_JUDGE
 
         differs = {
             "--dataset": self.dataset not in (_PAPER_DATASET, "starter"),

@@ -1,0 +1,165 @@
+"""Coverage: the share of a model's plan that was completed, and what is missing of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from opensafeintent.calls.recorded import WITHHELD
+from opensafeintent.calls.stop_reasons import stop_kind
+from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.grades import NOT_GRADED, GradeRow
+from opensafeintent.promptsets import Dataset
+from opensafeintent.taxonomy import CORE_VARIANTS, intent_of
+
+
+class FirstAttempts(msgspec.Struct, frozen=True, kw_only=True):
+    """Responses to one intent whose first attempt held reasoning and no text.
+
+    Each was tried once more, which favours prompts that get an answer.
+    """
+
+    responses: int
+    """Responses to the intent that are stored."""
+    tried_again: int
+    missing: int
+    """Those of them that are missing all the same."""
+
+
+class Coverage(msgspec.Struct, frozen=True, kw_only=True):
+    """The share of a model's plan that was completed."""
+
+    sets: int
+    """Prompt-sets planned."""
+    limit: int | None
+    """How many were to be drawn; None for all of the dataset, and for imports."""
+    complete_triplets: int
+    """(Set, epoch) pairs whose three core responses count."""
+    planned: int
+    """Responses planned, epochs included."""
+    responses: int
+    """Stored responses, those without a text included."""
+    counted: int
+    """Responses with both grades."""
+    missing_core: float
+    """Share of missing grades of recorded core responses, those included that no judge was asked
+    about: these lack nothing that was tried for.
+    """
+    missing_paraphrase: float
+    absent: float
+    """Share of an evaluated model's planned responses that are not stored: the run was stopped,
+    or is being written.
+    """
+    missing: dict[str, dict[str, int]]
+    """Number of missing grades by kind of prompt (`core`, `paraphrase`) and reason."""
+    not_graded: int
+    """Responses that no judge was asked about."""
+    filtered: int
+    """Responses that the provider's content filter took whole: counted as refusals."""
+    text_not_kept: int
+    """Those that it took, with a text that was not stored: counted as refusals."""
+    filtered_with_text: int
+    """Responses that it cut: graded without the rest, since the user has them."""
+    empty: int
+    """Answers that ended by themselves without a word: counted as refusals."""
+    truncated: int
+    """Responses cut by the token limit, graded without the rest."""
+    reasoning_only: dict[str, FirstAttempts]
+    """By intent; empty if no attempt held reasoning alone."""
+    unknown_stop_reasons: dict[str, int]
+    """Graded responses by a stop reason that no table has."""
+    unknown_marks: dict[str, int]
+    """Graded responses by what they begin with, if it looks like a mark of reasoning that no table
+    has.
+    """
+
+    @property
+    def partial(self) -> bool:
+        """Whether responses that were planned are not stored."""
+        return self.responses < self.planned
+
+    @property
+    def withheld(self) -> int:
+        """Responses that an export left out because they are unsafe, without grades."""
+        return sum(counts.get(WITHHELD.reason, 0) for counts in self.missing.values()) // 2
+
+    def missing_beyond(self, most: float) -> bool:
+        """Whether core or paraphrase grades, or whole responses, are missing beyond a share."""
+        return max(self.missing_core, self.missing_paraphrase, self.absent) > most
+
+
+def coverage_of(
+    model: str, manifest: Manifest, dataset: Dataset, rows: Sequence[GradeRow]
+) -> Coverage:
+    """Count one model's responses and grades."""
+    entry = manifest.models[model]
+    sets = manifest.sets_of(model, dataset)
+    epochs = len({row.epoch for row in rows}) if entry.imported else entry.epochs
+    planned = sum(len(prompt_set.wordings()) for prompt_set in sets) * epochs
+    reasons: dict[str, Counter[str]] = {"core": Counter(), "paraphrase": Counter()}
+    requested: Counter[str] = Counter()
+    ungraded: Counter[str] = Counter()
+    triplets: Counter[tuple[str, int]] = Counter()
+    for row in rows:
+        kind = "core" if row.variant in CORE_VARIANTS else "paraphrase"
+        requested[kind] += 2
+        if NOT_GRADED in row.missing:
+            continue
+        ungraded[kind] += (row.helpfulness is None) + (row.harm_severity is None)
+        if row.counts and kind == "core":
+            triplets[row.set_id, row.epoch] += 1
+        for item in row.missing:
+            if item.what == "response":
+                reasons[kind][item.reason] += 2
+            elif item.what in ("helpfulness", "harm_severity") and not row.counts:
+                reasons[kind][item.reason] += 1
+    graded = [row for row in rows if row.counts and not row.refused]
+    cut = Counter(stop_kind(row.stop_reason) for row in graded if row.truncated)
+    return Coverage(
+        sets=len(sets),
+        limit=None if len(sets) == len(dataset) else entry.limit,
+        complete_triplets=sum(count == len(CORE_VARIANTS) for count in triplets.values()),
+        planned=planned,
+        responses=len(rows),
+        counted=sum(row.counts for row in rows),
+        missing_core=_share(ungraded["core"], requested["core"]),
+        missing_paraphrase=_share(ungraded["paraphrase"], requested["paraphrase"]),
+        absent=0.0 if entry.imported or not planned else 1 - len(rows) / planned,
+        missing={kind: dict(sorted(counter.items())) for kind, counter in reasons.items()},
+        not_graded=sum(NOT_GRADED in row.missing for row in rows),
+        filtered=sum(row.refused == "filter" for row in rows),
+        text_not_kept=sum(row.refused == "text_not_kept" for row in rows),
+        filtered_with_text=cut["refusal"],
+        empty=sum(row.refused == "empty" for row in rows),
+        truncated=cut["cut"],
+        reasoning_only=_first_attempts(rows),
+        unknown_stop_reasons=_counted(
+            row.stop_reason for row in graded if stop_kind(row.stop_reason) == "unknown"
+        ),
+        unknown_marks=_counted(row.mark for row in graded if row.mark),
+    )
+
+
+def _share(count: int, total: int) -> float:
+    return count / total if total else 0.0
+
+
+def _counted(names: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(names).items()))
+
+
+def _first_attempts(rows: Sequence[GradeRow]) -> dict[str, FirstAttempts]:
+    if not any(row.reasoning_only for row in rows):
+        return {}
+    attempts: dict[str, FirstAttempts] = {}
+    for intent in CORE_VARIANTS:
+        responses = [row for row in rows if intent_of(row.variant) == intent]
+        again = [row for row in responses if row.reasoning_only]
+        attempts[intent] = FirstAttempts(
+            responses=len(responses),
+            tried_again=len(again),
+            missing=sum(any(item.what == "response" for item in row.missing) for row in again),
+        )
+    return attempts

@@ -1,0 +1,106 @@
+"""The judges of a cohort, and whether their checks on gold cases hold for its grades."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from opensafeintent.analysis.cohort import Cohort, Conditions
+from opensafeintent.evaluation.judge_check import GradeName, JudgeCheck, roles_of
+from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.evaluation.run import IMPORTED_JUDGE
+from opensafeintent.hostile import one_line
+from opensafeintent.statistics import Estimate, share_estimate
+from opensafeintent.templates import Role
+
+CheckState = Literal["passed", "failed", "stale", "unchecked"]
+"""`stale`: checked with other templates, another way of reading grades, other sampling, or for
+other grades than here.
+"""
+CHECK_WORDS: dict[CheckState, str] = {
+    "passed": "passed its check",
+    "failed": "failed its check",
+    "stale": "was checked with other templates or settings",
+    "unchecked": "was not checked",
+}
+"""Words after a judge's name for each state of its check."""
+
+
+class CheckedJudge(msgspec.Struct, frozen=True, kw_only=True):
+    """A judge of a group, and its check."""
+
+    judge: str
+    state: CheckState
+    check: JudgeCheck | None = None
+    """The valid check; without one, the latest."""
+
+
+def accepted_at_lines(check: JudgeCheck) -> dict[str, Estimate]:
+    """Return the share of accepted cases of each borderline group of gold cases."""
+    return {
+        kind.kind: share_estimate(kind.accepted, kind.cases) for kind in check.kinds if kind.line
+    }
+
+
+def checked_judges(cohort: Cohort) -> list[CheckedJudge]:
+    """Return the judges of a cohort with the results of their checks; the source of imported grades
+    is left out.
+    """
+    judges = dict.fromkeys((*cohort.conditions.judges, cohort.conditions.mode_judge))
+    return [_checked(judge, cohort) for judge in judges if judge not in ("", IMPORTED_JUDGE)]
+
+
+def unchecked_judges(cohorts: Sequence[Cohort]) -> tuple[str, ...]:
+    """Return a caution about each judge of some cohorts that passed no check."""
+    cautions = (
+        f"{one_line(item.judge, 100)} {CHECK_WORDS[item.state]} (evaluate --check-judge): whether"
+        " it would see that a model became worse is not known"
+        for cohort in cohorts
+        for item in checked_judges(cohort)
+        if item.state != "passed"
+    )
+    return tuple(dict.fromkeys(cautions))
+
+
+def _checked(judge: str, cohort: Cohort) -> CheckedJudge:
+    checks = [
+        check
+        for manifest in cohort.manifests
+        for check in manifest.judge_checks
+        if check.judge == judge
+    ]
+    if not checks:
+        return CheckedJudge(judge=judge, state="unchecked")
+    holding = [check for check in checks if _holds(check, cohort.conditions, cohort.manifests)]
+    if not holding:
+        return CheckedJudge(judge=judge, state="stale", check=checks[-1])
+    return CheckedJudge(
+        judge=judge, state="passed" if holding[-1].passed else "failed", check=holding[-1]
+    )
+
+
+def _holds(check: JudgeCheck, conditions: Conditions, manifests: Sequence[Manifest]) -> bool:
+    """Tell whether a judge was checked as it was asked for the grades of a group, in every run of
+    it.
+    """
+    due: list[GradeName] = []
+    if check.judge in conditions.judges:
+        due += ["helpfulness", "harm_severity"]
+    if check.judge == conditions.mode_judge:
+        due.append("mode")
+    in_force = dict(conditions.templates)
+    templates: dict[Role, str] = {
+        role: check.setting.templates.get(role, "") for role in roles_of(due)
+    }
+    return (
+        set(due) <= set(check.grades)
+        and all(in_force.get(role) == digest for role, digest in templates.items())
+        and check.setting.parse == conditions.parse
+        and all(manifest.judges.get(check.judge) == check.identity for manifest in manifests)
+        and all(
+            manifest.sampling_of_judge(check.judge) == check.setting.sampling
+            for manifest in manifests
+        )
+    )
