@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opensafeintent.analysis.estimates import Reference, reference_values
+from opensafeintent.analysis.reference_models import Reference, reference_values
 from opensafeintent.metrics import METRICS
 
 

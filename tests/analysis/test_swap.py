@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 import pytest
 
 from opensafeintent.analysis.estimates import AVERAGE
-from opensafeintent.analysis.judges import Audit, audits_of, headline_audits
+from opensafeintent.analysis.request_swap import Audit, audits_of, headline_audits
 from opensafeintent.evaluation.regrade import COLUMNS, Swapped
 from opensafeintent.evaluation.responses import JudgeGrades
 from opensafeintent.taxonomy import CORE_VARIANTS

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.judges import GRADES, PANEL, SAFE, SHOWN, Ratings
+from opensafeintent.analysis.judge_agreement import GRADES, SAFE, Ratings
+from opensafeintent.analysis.judges import SHOWN
 from opensafeintent.evaluation.regrade import Regrade
-from opensafeintent.grades import GradeRow
+from opensafeintent.grades import PANEL, GradeRow
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.figures import all_figures
 from opensafeintent.report.metrics_json import judges_json

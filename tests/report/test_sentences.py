@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.judges import family_of
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
+from opensafeintent.calls.makers import family_of
 from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.grades import GradeRow
 from opensafeintent.report.sentences import Name, cautions, findings, listed

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.estimates import reference_values
+from opensafeintent.analysis.reference_models import reference_values
 from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS, STATED_POLICY
 from opensafeintent.report.figures import figure_of

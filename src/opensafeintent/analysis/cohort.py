@@ -10,20 +10,11 @@ from typing import NamedTuple
 import msgspec
 
 from opensafeintent.analysis.coverage import coverage_of
-from opensafeintent.analysis.estimates import (
-    MetricEstimates,
-    Wording,
-    wordings_of,
-)
-from opensafeintent.analysis.judges import (
-    Audit,
-    JudgeResults,
-    Ranking,
-    audits_of,
-    ranking_of,
-    shown_ratios,
-)
+from opensafeintent.analysis.estimates import MetricEstimates
+from opensafeintent.analysis.judges import JudgeResults, Ranking, ranking_of, shown_ratios
+from opensafeintent.analysis.request_swap import Audit, audits_of
 from opensafeintent.analysis.sensitivity import LEFT_OUT, Change, changes_without
+from opensafeintent.analysis.wordings import Wording, wordings_of
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.calls.records import Sampling
 from opensafeintent.equations import Grades

@@ -16,7 +16,7 @@ import msgspec
 from opensafeintent import __version__
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import MetricEstimate
-from opensafeintent.analysis.judges import family_of
+from opensafeintent.calls.makers import family_of
 from opensafeintent.calls.models import is_local
 from opensafeintent.calls.providers import is_in_process, provider_of
 from opensafeintent.errors import InputError, counted

@@ -14,9 +14,9 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.estimates import Reference, reference_values
 from opensafeintent.analysis.gates import Gate, GateResult, Gates
 from opensafeintent.analysis.judge_checks import CHECK_WORDS, checked_judges
+from opensafeintent.analysis.reference_models import Reference, reference_values
 from opensafeintent.analysis.versions import Transitions
 from opensafeintent.errors import about
 from opensafeintent.hostile import one_line

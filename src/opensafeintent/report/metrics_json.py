@@ -10,9 +10,11 @@ from itertools import combinations
 import msgspec
 
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.estimates import AVERAGE, EVERYWHERE, MetricEstimate, reference_values
+from opensafeintent.analysis.estimates import AVERAGE, EVERYWHERE, MetricEstimate
 from opensafeintent.analysis.judge_checks import CheckedJudge, accepted_at_lines, checked_judges
-from opensafeintent.analysis.judges import SHOWN, Audit, rank_changes_of
+from opensafeintent.analysis.judges import SHOWN, rank_changes_of
+from opensafeintent.analysis.reference_models import reference_values
+from opensafeintent.analysis.request_swap import Audit
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.formats import Column

@@ -8,8 +8,10 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from opensafeintent.analysis.coverage import Coverage
-from opensafeintent.analysis.estimates import Reference
-from opensafeintent.analysis.judges import Audit, JudgeAgreement, Noise, Swap
+from opensafeintent.analysis.judge_agreement import JudgeAgreement, Noise
+from opensafeintent.analysis.judges import Swap
+from opensafeintent.analysis.reference_models import Reference
+from opensafeintent.analysis.request_swap import Audit
 from opensafeintent.evaluation.judge_check import Borderline
 from opensafeintent.evaluation.manifest import StopQuestion
 from opensafeintent.statistics import Estimate

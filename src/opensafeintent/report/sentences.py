@@ -19,9 +19,10 @@ from markupsafe import Markup, escape
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import MetricEstimate
 from opensafeintent.analysis.judge_checks import checked_judges
-from opensafeintent.analysis.judges import headline_audits, same_maker
+from opensafeintent.analysis.request_swap import headline_audits
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, contenders
 from opensafeintent.calls.left_out import really_left_out
+from opensafeintent.calls.makers import same_maker
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.missing import MissingReason, missing_reason
 from opensafeintent.evaluation.run import IMPORTED_JUDGE

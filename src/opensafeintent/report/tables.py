@@ -13,8 +13,9 @@ import msgspec
 import numpy as np
 
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate, reference_values
+from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate
 from opensafeintent.analysis.paper import beside_paper, same_as_paper
+from opensafeintent.analysis.reference_models import reference_values
 from opensafeintent.analysis.sensitivity import SENSITIVE, Change
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.costs import ForecastLine, Prices, Spending, Spent
@@ -395,7 +396,7 @@ def metrics(cohorts: Sequence[Cohort]) -> Table:
         (
             (index, item)
             for index, cohort in enumerate(cohorts)
-            for item in cohort.estimates.every()
+            for item in cohort.estimates.overall_and_averages()
         ),
     )
 

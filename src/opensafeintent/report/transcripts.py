@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.judges import judges_differ
+from opensafeintent.analysis.judge_agreement import judges_differ
 from opensafeintent.evaluation.run import RunTexts
 from opensafeintent.grades import NOT_GRADED, GradeRow, worst_first
 from opensafeintent.metrics import METRICS

@@ -37,7 +37,7 @@ def metric_estimates(cohort: Cohort) -> list[MetricEstimate]:
         MetricEstimate.of(wording.excess, wording.model, "paraphrase_effect")
         for wording in cohort.wordings
     ]
-    return [*cohort.estimates.every(), *wordings]
+    return [*cohort.estimates.overall_and_averages(), *wordings]
 
 
 def stratum_estimates(cohort: Cohort) -> list[MetricEstimate]:

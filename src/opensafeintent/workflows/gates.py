@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun
-from opensafeintent.analysis.estimates import reference_values
 from opensafeintent.analysis.gates import (
     Gate,
     Gates,
@@ -20,6 +19,7 @@ from opensafeintent.analysis.gates import (
     most_sets,
     out_of_reach,
 )
+from opensafeintent.analysis.reference_models import reference_values
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.run import RunTexts

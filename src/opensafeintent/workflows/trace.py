@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from opensafeintent.analysis.cohort import GradedRun
-from opensafeintent.analysis.judges import judges_differ
+from opensafeintent.analysis.judge_agreement import judges_differ
 from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.construction.records import Rejection, Stage
 from opensafeintent.errors import InputError, nearest

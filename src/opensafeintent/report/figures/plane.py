@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from itertools import product
 
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.estimates import MetricEstimates, reference_values
+from opensafeintent.analysis.estimates import MetricEstimates
+from opensafeintent.analysis.reference_models import reference_values
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.metrics import METRICS, STATED_POLICY
 from opensafeintent.report.figures.kit import (
