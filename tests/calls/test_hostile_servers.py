@@ -28,7 +28,7 @@ from opensafeintent.calls.records import Answered, Replied
 from opensafeintent.errors import InputError
 from opensafeintent.files import sha256_hex
 from opensafeintent.promptsets import sources
-from opensafeintent.workflows.loop import run_async
+from opensafeintent.workflows.runtime import run_async
 
 LATE = 0.015
 """Seconds after a reply at which it is sent again."""

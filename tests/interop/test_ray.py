@@ -53,7 +53,7 @@ from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.interop import ray as module
 from opensafeintent.interop.ray import check_address, variables_of
 from opensafeintent.taxonomy import CORE_VARIANTS
-from opensafeintent.workflows.loop import run_async
+from opensafeintent.workflows.runtime import run_async
 from samples import json_lines
 
 SECOND = "openai-api/loop/second"

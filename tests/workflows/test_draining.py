@@ -38,7 +38,7 @@ from endtoend import (
 from loopback import HARM, Fault, LoopbackProcess, LoopbackServer, Match
 from opensafeintent import EvaluateSettings, evaluate as evaluate_here
 from opensafeintent.calls.shutdown import current_drain
-from opensafeintent.workflows.loop import run_async
+from opensafeintent.workflows.runtime import run_async
 from samples import json_lines
 
 CONNECTIONS = 16

@@ -44,7 +44,8 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.report.tables import Costs
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
 from opensafeintent.workflows.build_results import FINISHED, NAME, write_build_results
-from opensafeintent.workflows.loop import Limits, run_async, wait_or_refuse
+from opensafeintent.workflows.call_limits import Limits, wait_or_refuse
+from opensafeintent.workflows.runtime import run_async
 from opensafeintent.workflows.settings import BuildSettings
 
 _ITEM_TOKENS, _REPLY_TOKENS = 300, 200

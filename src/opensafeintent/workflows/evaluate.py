@@ -34,10 +34,11 @@ from opensafeintent.promptsets import Dataset, drawn, load_dataset
 from opensafeintent.promptsets.loading import dataset_name
 from opensafeintent.statistics.intervals import half_width
 from opensafeintent.templates import Templates
+from opensafeintent.workflows.call_limits import wait_or_refuse
 from opensafeintent.workflows.gates import gates_of
-from opensafeintent.workflows.loop import run_async, wait_or_refuse
 from opensafeintent.workflows.outcome import Outcome
-from opensafeintent.workflows.running import EvaluationPlan, carry_out, foretell, without_silent
+from opensafeintent.workflows.running import EvaluationPlan, dry_run, execute, without_silent
+from opensafeintent.workflows.runtime import run_async
 from opensafeintent.workflows.settings import EvaluateSettings, GradeSettings, Judging
 
 
@@ -83,12 +84,12 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
                 f" ± {min(100 * half_width(sets), 50):.0f} points or better (95 % CI)"
             )
             impossible = out_of_reach(gates, settings.confidence, settings.epochs)
-            outcome = foretell(evaluation.plan())
+            outcome = dry_run(evaluation.plan())
             outcome.notes[:0] = [precision, *impossible]
             outcome.exit_code = 5 if impossible else 0
             return outcome
         with evaluation.folder.lock(wait_or_refuse(settings, screen)):
-            return run_async(lambda: carry_out(evaluation.plan(), screen))
+            return run_async(lambda: execute(evaluation.plan(), screen))
 
 
 class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
@@ -260,9 +261,9 @@ def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
     folder.check()  # before the lock, which makes the folder
     with closing(display or Display()) as screen:
         if settings.dry_run:
-            return foretell(_to_grade(settings, folder, templates))
+            return dry_run(_to_grade(settings, folder, templates))
         with folder.lock(wait_or_refuse(settings, screen)):
-            return run_async(lambda: carry_out(_to_grade(settings, folder, templates), screen))
+            return run_async(lambda: execute(_to_grade(settings, folder, templates), screen))
 
 
 def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) -> EvaluationPlan:

@@ -30,8 +30,8 @@ from opensafeintent.workflows.frames import (
     stratum_estimates,
     table_frame,
 )
-from opensafeintent.workflows.loop import rare_collections
 from opensafeintent.workflows.reading import named_runs, read_graded_runs
+from opensafeintent.workflows.runtime import rare_collections
 
 if TYPE_CHECKING:
     import altair

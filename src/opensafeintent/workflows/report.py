@@ -47,9 +47,9 @@ from opensafeintent.report.tables import (
     write_tables,
 )
 from opensafeintent.workflows.gates import ANNEX, check_gating, find_gates, gates_of, write_verdict
-from opensafeintent.workflows.loop import rare_collections
 from opensafeintent.workflows.outcome import COVERAGE_LINES, Outcome, missing_line, unparsed_lines
 from opensafeintent.workflows.reading import named_runs, open_run, read_graded_runs
+from opensafeintent.workflows.runtime import rare_collections
 from opensafeintent.workflows.settings import (
     CompareSettings,
     ReportSettings,

@@ -47,11 +47,12 @@ from opensafeintent.hostile import one_line
 from opensafeintent.interop import open_models, unset_lines
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import Dataset
+from opensafeintent.workflows.call_limits import Limits, wait_or_refuse
 from opensafeintent.workflows.judge_check import checked, passed_line
-from opensafeintent.workflows.loop import Limits, run_async, wait_or_refuse
 from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.reading import graded_run_of, named_runs
 from opensafeintent.workflows.report import write_results
+from opensafeintent.workflows.runtime import run_async
 from opensafeintent.workflows.settings import EvaluateSettings, GradeSettings
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
         }
 
 
-def foretell(plan: EvaluationPlan) -> Outcome:
+def dry_run(plan: EvaluationPlan) -> Outcome:
     """Count the calls of a plan that the ledger does not hold, and make none."""
     manifest, dataset = plan.manifest, plan.dataset
     checks = check_work(plan.examination) if plan.examination else []
@@ -160,7 +161,7 @@ def foretell(plan: EvaluationPlan) -> Outcome:
     return Outcome.forecasting(expected, plan.settings, notes)
 
 
-async def carry_out(plan: EvaluationPlan, display: Display) -> Outcome:
+async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
     """Make the calls of a plan, and write the results into the run's folder, which this process
     holds.
 

@@ -1,6 +1,4 @@
-"""Run a coroutine to its end from any caller, with an orderly end on a signal; limits of calls;
-waiting for a file that another process holds.
-"""
+"""Run a coroutine to its end from any caller, with an orderly end on a signal."""
 
 from __future__ import annotations
 
@@ -8,18 +6,12 @@ import asyncio
 import contextlib
 import gc
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
-from opensafeintent.calls.budget import Budget, Tally
-from opensafeintent.calls.costs import Prices
-from opensafeintent.calls.progress import Display
-from opensafeintent.calls.providers import is_in_process
-from opensafeintent.calls.shutdown import Drain, handled, raise_if_interrupted
+from opensafeintent.calls.shutdown import Drain, handled
 from opensafeintent.errors import Interrupted
-from opensafeintent.files import Taken
-from opensafeintent.workflows.settings import Calling
 
 T = TypeVar("T")
 
@@ -64,7 +56,7 @@ class _Ending:
     def __init__(self) -> None:
         self._drain = Drain()
         self._draining = self._cancelled = False
-        self._on: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+        self._target: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
 
     @property
     def asked(self) -> bool:
@@ -77,7 +69,7 @@ class _Ending:
         Runs at any point of the main thread, on a signal.
         """
         self._drain.asked = True
-        if self._on is None:  # about to begin
+        if self._target is None:  # about to begin
             return
         if not self._draining and not self._cancelled and self._drain.busy:
             self._draining = True
@@ -96,19 +88,19 @@ class _Ending:
             self._draining, self._cancelled = True, False
             self._drain.begin()
         else:
-            assert self._on is not None
-            self._on[1].cancel()
+            assert self._target is not None
+            self._target[1].cancel()
 
     def _soon(self, do: Callable[[], object]) -> None:
-        assert self._on is not None
+        assert self._target is not None
         with contextlib.suppress(RuntimeError):  # the loop is closed: the work has ended
-            self._on[0].call_soon_threadsafe(do)
+            self._target[0].call_soon_threadsafe(do)
 
     async def work(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Do the work, with its drain in force."""
         task = asyncio.current_task()
         assert task is not None
-        self._on = (asyncio.get_running_loop(), task)
+        self._target = (asyncio.get_running_loop(), task)
         if self.asked:
             raise Interrupted
         with self._drain.in_force():
@@ -168,60 +160,3 @@ def _raise_file_limit() -> None:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             break
-
-
-# Limits of calls, and waiting for another process that holds a file
-# ------------------------------------------------------------------------------
-
-
-class Limits(Budget, frozen=True, kw_only=True):
-    """Limits of concurrent calls, of all calls, and of their cost."""
-
-    prices: Prices
-    max_connections: int | None = None
-    """Connections of one endpoint, exactly; adaptive by default."""
-
-    @classmethod
-    def of(cls, settings: Calling) -> Limits:
-        """Return the limits that settings name, with the prices read.
-
-        Raises:
-            InputError: the file of prices cannot be read.
-        """
-        return cls(
-            calls=settings.budget_calls,
-            tokens=settings.budget_tokens,
-            dollars=settings.budget_dollars,
-            prices=Prices(settings.prices),
-            max_connections=settings.max_connections,
-            max_retries=settings.max_retries,
-            retry_seconds=settings.retry_for * 60,
-        )
-
-    def check_prices(self, models: Iterable[str]) -> None:
-        """Check that every model that may be called has a price, if there is a budget in dollars.
-
-        Raises:
-            InputError: some have none.
-        """
-        if self.dollars is not None:
-            self.prices.need(models)
-
-    def spent(self, tally: Tally) -> float | None:
-        """Return the dollars spent so far; None if no model that was called has a price."""
-        known = any(self.prices.of(model) for model, _ in tally.tokens if not is_in_process(model))
-        return self.prices.cost(tally.tokens) if known else None
-
-
-def wait_or_refuse(settings: Calling, display: Display) -> Callable[[str], None]:
-    """Return a function to call with the name of a ledger's or folder's holder (`files.held`); it
-    shows the name, or raises `Taken`.
-    """
-
-    def held(line: str) -> None:
-        if not settings.wait:
-            raise Taken(f"{line}; wait for it, or add --wait")
-        raise_if_interrupted()
-        display.stage(f"waiting: {line}")
-
-    return held
