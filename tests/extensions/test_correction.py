@@ -17,14 +17,13 @@ from opensafeintent.analysis.cohort import GradedRun, into_cohorts
 from opensafeintent.annotation.labels import Answer, Label, text_hash, write_labels
 from opensafeintent.errors import InputError
 from opensafeintent.extensions.correction import (
-    Corrected,
     Correction,
-    HumanLabels,
     correct,
     corrected_json,
     correction_table,
-    read_human_labels,
 )
+from opensafeintent.extensions.human_labels import HumanLabels, read_human_labels
+from opensafeintent.extensions.prediction_powered import Corrected
 from opensafeintent.grades import GradeRow
 from opensafeintent.report.page import render_page
 from opensafeintent.report.tables import all_tables

@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opensafeintent.extensions.correction import Corrected, LabelledUnits, prediction_powered
+from opensafeintent.extensions.prediction_powered import (
+    Corrected,
+    LabelledUnits,
+    prediction_powered,
+)
 from opensafeintent.statistics import share_interval
 
 

@@ -158,7 +158,8 @@ Corrector = Callable[[Sequence[Cohort]], "tuple[list[Correction], list[str]]"]
 
 
 def _corrector(settings: ReportSettings, texts: Mapping[str, RunTexts]) -> Corrector:
-    from opensafeintent.extensions.correction import correct, read_human_labels
+    from opensafeintent.extensions.correction import correct
+    from opensafeintent.extensions.human_labels import read_human_labels
 
     labels = read_human_labels(settings.human_labels)
     return lambda cohorts: correct(labels, cohorts, texts)
