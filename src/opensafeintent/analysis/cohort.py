@@ -228,7 +228,8 @@ def into_cohorts(runs: Sequence[GradedRun]) -> list[Cohort]:
     """
     groups: dict[Conditions, list[tuple[GradedRun, str]]] = {}
     for run in runs:
-        for model in sorted(run.manifest.models):  # in an order that no manifest's writing changes
+        # in an order that no manifest's writing changes
+        for model in sorted(run.manifest.models):
             groups.setdefault(conditions_of(run, model), []).append((run, model))
     names = _shown_names([member for members in groups.values() for member in members])
     return [

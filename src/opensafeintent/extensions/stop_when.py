@@ -92,19 +92,9 @@ def read_question(text: str, models: Sequence[str]) -> StoppingRule:
             raise InputError(
                 f"{prefix}: {sign} cannot be asked; write >= (at least) or <= (at most)"
             )
-        low, high = metric.span
-        threshold = (
-            float(number) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", number) else nan
-        )
-        if not low < threshold < high:
-            raise InputError(f"{prefix}: {number} is no number above {low:g} and below {high:g}")
-        return StoppingRule(
-            text,
-            metric,
-            1 if sign == ">=" else -1,
-            threshold,
-            {model: (model,) for model in contenders(models)},
-        )
+        threshold = _threshold(number, metric, prefix)
+        subjects: dict[str, tuple[str, ...]] = {model: (model,) for model in contenders(models)}
+        return StoppingRule(text, metric, 1 if sign == ">=" else -1, threshold, subjects)
     if metric.neutral:
         raise InputError(f"{prefix}: neither more nor less of {name} is better")
     if better not in models:
@@ -118,6 +108,16 @@ def read_question(text: str, models: Sequence[str]) -> StoppingRule:
         0.0,
         {model: (better, model) for model in others},
     )
+
+
+def _threshold(text: str, metric: Metric, prefix: str) -> float:
+    """Return the number of a question; see `read_question`."""
+    low, high = metric.span
+    is_number = re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", text)
+    threshold = float(text) if is_number else nan
+    if not low < threshold < high:
+        raise InputError(f"{prefix}: {text} is no number above {low:g} and below {high:g}")
+    return threshold
 
 
 class _Value(NamedTuple):
@@ -242,8 +242,8 @@ class StopWhen:
         """
         self.manifest, self._save = manifest, save
         if self._asked.held is None:
-            held = Counter(model for (model, _), graded in self._graded.items() if graded)
-            self._asked = msgspec.structs.replace(self._asked, held=dict(held))
+            stored_sets = Counter(model for (model, _), graded in self._graded.items() if graded)
+            self._asked = msgspec.structs.replace(self._asked, held=dict(stored_sets))
         self.conclude()
         return [
             msgspec.structs.replace(
@@ -287,11 +287,11 @@ class StopWhen:
             test.missing += any(value.unknown for value in values)
             if not any(isnan(value.least) for value in values):
                 first, *others = values
-                ends = (
+                limits = (
                     first.least - sum(other.greatest for other in others),
                     first.greatest - sum(other.least for other in others),
                 )
-                least, greatest = sorted(self.question.scaled(end) for end in ends)
+                least, greatest = sorted(self.question.scaled(limit) for limit in limits)
                 test.values.append((least, greatest))
                 test.evidence.add(least, greatest)
             shown = test.evidence.verdict
@@ -305,8 +305,10 @@ class StopWhen:
             grade_row(graded, self.manifest.models[model].mode_judge)
             for graded in self._graded[model, set_id]
         )
-        one = Dataset(self._dataset.name, (self._dataset.by_id[set_id],), self._dataset.taxonomy)
-        array, name = to_array(rows, one, [model]), self.question.metric.name
+        dataset = Dataset(
+            self._dataset.name, (self._dataset.by_id[set_id],), self._dataset.taxonomy
+        )
+        array, name = to_array(rows, dataset, [model]), self.question.metric.name
         ratio = self.question.metric.of_sets(Grades(array))
         extremes = extreme_ratios(array, [name], {name: ratio})
         least, greatest = (float(end[0]) for end in missing_bounds(extremes)[name])
@@ -332,16 +334,17 @@ class StopWhen:
         """Store the answers, and limit the models that need no more to the prompt-sets that
         decided; return the manifest.
         """
-        if self._save is None:  # the ledger's content is still being read
+        # the ledger's content is still being read
+        if self._save is None:
             return self.manifest
         entries = dict(self.manifest.models)
         for model in {model for model, _ in self._due}:
             tests = self._tests_of(model)
-            ends = [test.answer.sets for test in tests if test.answer]
-            limit: int | None = max(*ends, (self._asked.held or {}).get(model, 0), 0)
+            answered = [test.answer.sets for test in tests if test.answer]
+            limit: int | None = max(*answered, (self._asked.held or {}).get(model, 0), 0)
             if self._old and model in self._old.models and all(test.stood for test in tests):
                 limit = self._old.models[model].limit
-            if len(ends) == len(tests):
+            if len(answered) == len(tests):
                 entries[model] = msgspec.structs.replace(entries[model], limit=limit)
         self._asked = msgspec.structs.replace(self._asked, answers=self.answers)
         self.manifest = msgspec.structs.replace(
