@@ -17,7 +17,7 @@ from typing import Any
 
 from opensafeintent.calls.budget import Budget
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.http import ChatModel, HttpSession
+from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import Entry
 from opensafeintent.calls.providers import resolve_endpoint
@@ -51,10 +51,10 @@ def user_calls(count: int) -> list[Call]:
     return [user_call(f"Write note {number}.") for number in range(count)]
 
 
-def chat_model(base_url: str, http: HttpSession) -> ChatModel:
+def chat_model(base_url: str, http: HttpSession) -> EndpointModel:
     """Return the loopback model."""
     environment = {"LOOPBACK_BASE_URL": base_url, KEY_VARIABLE: KEY}
-    return ChatModel(MODEL, resolve_endpoint(MODEL, environment), http)
+    return EndpointModel(MODEL, resolve_endpoint(MODEL, environment), http)
 
 
 @asynccontextmanager

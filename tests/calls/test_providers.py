@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pytest
 
 from opensafeintent.calls.baselines import ScriptedModel
-from opensafeintent.calls.http import ChatModel, HttpSession
+from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.models import model_identity, open_models, served_models
 from opensafeintent.calls.providers import (
     ENDPOINTS,
@@ -86,7 +86,7 @@ def test_a_name_that_cannot_be_asked_is_refused(name: str, complaint: str) -> No
 def test_models_are_opened_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_BASE_URL", "http://127.0.0.1:1/v1")
     models = open_models(["vllm/m", "baseline/judge"], HttpSession())
-    assert [type(model) for model in models.values()] == [ChatModel, ScriptedModel]
+    assert [type(model) for model in models.values()] == [EndpointModel, ScriptedModel]
     identities = [model.identity.split("@")[0] for model in models.values()]
     assert identities == ["vllm/m", "baseline/judge"]
     with pytest.raises(InputError, match="baseline/juge: unknown baseline; did you mean 'judge'"):

@@ -17,6 +17,7 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import Entry
 from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.limiter import Limiter
+from opensafeintent.calls.outcomes import NotAnAnswer, no_answer
 from opensafeintent.calls.records import (
     Answered,
     Attempt,
@@ -29,7 +30,7 @@ from opensafeintent.calls.records import (
     Usage,
     call_key,
 )
-from opensafeintent.calls.replies import NotAnAnswer, no_answer, usage_in
+from opensafeintent.calls.replies import usage_in
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 from opensafeintent.quoting import without_request
 

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 
 from opensafeintent.calls.http import ATTEMPT_SECONDS, HttpSession
 from opensafeintent.calls.limiter import UNLIMITED, Limiter
+from opensafeintent.calls.outcomes import NotAnAnswer
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Attempt, Call, Failure, Replied
-from opensafeintent.calls.replies import NotAnAnswer, completion_body, read_reply
+from opensafeintent.calls.replies import completion_body, read_reply
 from opensafeintent.errors import InputError, did_you_mean
 from opensafeintent.hostile import one_line, without_user_info
 from opensafeintent.secrets import known_secrets

@@ -1,5 +1,5 @@
-"""Any OpenAI-compatible chat-completions endpoint, over one keep-alive session, with a limiter for
-each endpoint.
+"""Requests to the endpoints of providers, over one keep-alive session, with a limiter for each
+endpoint.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from opensafeintent.calls.left_out import LeftOut, limit_field, named_field
+from opensafeintent.calls.left_out import LeftOut, named_field
 from opensafeintent.calls.limiter import CEILING, FEW, START, Limiter
+from opensafeintent.calls.outcomes import NotAnAnswer, no_answer
 from opensafeintent.calls.provider_errors import (
     FATAL,
     LONGEST_ERROR,
@@ -29,9 +30,10 @@ from opensafeintent.calls.provider_errors import (
     read_error,
     stated_delay,
 )
-from opensafeintent.calls.providers import Endpoint, is_loopback, proxy_for
+from opensafeintent.calls.providers import Endpoint
+from opensafeintent.calls.proxies import is_loopback, proxy_for
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied
-from opensafeintent.calls.replies import NotAnAnswer, no_answer, read_reply
+from opensafeintent.calls.replies import read_reply
 from opensafeintent.files import canonical_json
 from opensafeintent.hostile import one_line, without_user_info
 from opensafeintent.secrets import Secrets
@@ -64,7 +66,8 @@ def _files_left() -> int:
     """Return how many connections this process can open, by its limit of open files."""
     try:
         import resource
-    except ImportError:  # not on Windows
+    # Windows has no such module
+    except ImportError:
         return CEILING
     files = Path("/dev/fd")
     in_use = len([*files.iterdir()]) if files.is_dir() else 0
@@ -176,7 +179,7 @@ class HttpSession(AsyncExitStack):
         return True
 
 
-class ChatModel:
+class EndpointModel:
     """One model behind one endpoint.
 
     Args:
@@ -196,18 +199,17 @@ class ChatModel:
         self._left_out = LeftOut(left_out)
         self._endpoint = endpoint
         self._http = http
-        self._url = f"{endpoint.base_url}/chat/completions"
+        self._protocol = endpoint.protocol
+        self._url = f"{endpoint.base_url}{self._protocol.route}"
         self._headers = {"Content-Type": "application/json"}
-        if endpoint.api_key:
-            self._headers["Authorization"] = f"Bearer {endpoint.api_key}"
-        self._way: dict[str, Any] = {}
+        self._headers |= self._protocol.headers(endpoint.api_key)
+        self._proxy_options: dict[str, Any] = {}
         proxy = proxy_for(endpoint.base_url)
         self._secrets = Secrets([endpoint.api_key or "", *(proxy.secrets if proxy else ())])
         if proxy:
-            self._way = {"proxy": proxy.address, "proxy_headers": proxy.headers}
-            if not self._url.startswith(
-                "https:"
-            ):  # a request of this kind goes to the proxy itself, which reads its headers
+            self._proxy_options = {"proxy": proxy.address, "proxy_headers": proxy.headers}
+            # a request without TLS goes to the proxy itself, which reads its headers
+            if not self._url.startswith("https:"):
                 self._headers |= proxy.headers
 
     @property
@@ -220,7 +222,9 @@ class ChatModel:
         nothing is raised but cancellation.
         """
         return await self._left_out.ask(
-            lambda left_out: self._request(self._fields(call, left_out))
+            lambda left_out: self._request(
+                self._protocol.request(call, self._endpoint.model, left_out)
+            )
         )
 
     async def _request(self, fields: Mapping[str, Any]) -> tuple[Attempt, str | None]:
@@ -234,7 +238,7 @@ class ChatModel:
                 self._url,
                 data=body,
                 headers=self._headers,
-                **self._way,
+                **self._proxy_options,
                 allow_redirects=False,
             ) as response:
                 status, headers = response.status, response.headers
@@ -263,52 +267,31 @@ class ChatModel:
             seconds = time.monotonic() - started
             return Failure(kind="certificate", error=line, fatal=True, seconds=seconds), None
         except (ClientError, TimeoutError, OSError) as error:
-            full = getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE)
-            failure = Failure(
-                kind="open_files" if full else "connection",
-                error=(
-                    f"no answer from {self._endpoint.base_url}:"
-                    f" {self._scrub(str(error) or type(error).__name__)}"
-                ),
-                retry=True,
-                throttled=full,
-                slow=isinstance(error, TimeoutError),
-                seconds=time.monotonic() - started,
-            )
-            return failure, None
+            return self._unconnected(error, time.monotonic() - started), None
         seconds = time.monotonic() - started
         if not answered:
             return self._failed(fields, status, reply, headers, seconds)
         try:
-            return Replied(read_reply(reply), reply, seconds), None
+            return Replied(read_reply(reply, self._protocol), reply, seconds), None
         except NotAnAnswer as error:
             return no_answer(error, reply, seconds), None
         except ValueError as error:
             return self._unreadable(fields, reply, str(error), seconds)
 
-    def _fields(self, call: Call, left_out: Collection[str]) -> dict[str, Any]:
-        """Return the body of a request, without some fields."""
-        sampling = call.sampling
-        structured = {
-            "type": "json_schema",
-            "json_schema": {"name": "reply", "strict": True, "schema": sampling.json_schema},
-        }
-        optional: dict[str, Any] = {
-            "temperature": sampling.temperature,
-            "reasoning_effort": sampling.reasoning_effort,
-            "response_format": structured if sampling.json_schema else None,
-        }
-        if (limit := limit_field(self._endpoint.limit_field, left_out)) is not None:
-            optional[limit] = sampling.max_tokens
-        taken = {name: value for name, value in optional.items() if value is not None}
-        return {
-            "model": self._endpoint.model,
-            "messages": [
-                {"role": message.role, "content": message.content} for message in call.messages
-            ],
-        } | {
-            name: value for name, value in (taken | sampling.extra).items() if name not in left_out
-        }
+    def _unconnected(self, error: Exception, seconds: float) -> Failure:
+        """Return the failure of a request that got no reply."""
+        full = getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE)
+        return Failure(
+            kind="open_files" if full else "connection",
+            error=(
+                f"no answer from {self._endpoint.base_url}:"
+                f" {self._scrub(str(error) or type(error).__name__)}"
+            ),
+            retry=True,
+            throttled=full,
+            slow=isinstance(error, TimeoutError),
+            seconds=seconds,
+        )
 
     def _unreadable(
         self, fields: Mapping[str, Any], reply: bytes, complaint: str, seconds: float
@@ -356,7 +339,7 @@ class ChatModel:
             body=reply[:LONGEST_ERROR],
             seconds=seconds,
         )
-        return failure, named_field(status, error, fields.keys() - _ASKED)
+        return failure, named_field(status, error, fields.keys() - self._protocol.required)
 
     def _place(self, status: int) -> str:
         return self._url if status == 404 else self._endpoint.base_url
@@ -378,8 +361,6 @@ class ChatModel:
         return one_line(without_user_info(self._secrets.scrub(text)), 300)
 
 
-_ASKED = {"model", "messages"}
-"""The fields that a request cannot be without."""
 _API_VERSION = re.compile(r"/v\d")
 """A part of the base URL of most servers."""
 _TOO_SLOW = (408, 504, 524)

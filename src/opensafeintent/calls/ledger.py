@@ -30,17 +30,11 @@ from opensafeintent.calls.ledger_file import (
     typed,
     unpack,
 )
+from opensafeintent.calls.outcomes import REPLIED, NotAnAnswer, response_of
 from opensafeintent.calls.reasoning import REASONING_ONLY
 from opensafeintent.calls.recorded import Imports
 from opensafeintent.calls.records import Answered, Call, Failure, Purpose, Refused, Usage
-from opensafeintent.calls.replies import (
-    REPLIED,
-    NotAnAnswer,
-    ends_unopened_thought,
-    read_reply,
-    response_of,
-    usage_in,
-)
+from opensafeintent.calls.replies import ends_unopened_thought, read_reply, usage_in
 from opensafeintent.errors import InputError, counted
 from opensafeintent.files import held, inside, locked_folder, refuse, write_private
 from opensafeintent.templates.template import Message

@@ -17,7 +17,7 @@ from opensafeintent.calls.functions import (
     Functions,
     function_named,
 )
-from opensafeintent.calls.http import ChatModel, HttpSession
+from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.providers import (
     ENDPOINTS,
     LOCAL_WEIGHTS,
@@ -72,7 +72,9 @@ def open_models(
             elif others is not None and _is_foreign(name):
                 opened[name] = others.open(name, http, left_out.get(name, ()))
             else:
-                opened[name] = ChatModel(name, resolve_endpoint(name), http, left_out.get(name, ()))
+                opened[name] = EndpointModel(
+                    name, resolve_endpoint(name), http, left_out.get(name, ())
+                )
         except InputError as error:
             problems.append(str(error))
     if problems:

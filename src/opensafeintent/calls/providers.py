@@ -4,33 +4,34 @@ from __future__ import annotations
 
 import os
 import re
-from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import urlsplit
 
 import msgspec
 
+from opensafeintent.calls.protocols import WireProtocol
+from opensafeintent.calls.protocols.chat_completions import CHAT_COMPLETIONS, ChatCompletions
 from opensafeintent.errors import InputError, did_you_mean
 
 
 class Provider(msgspec.Struct, frozen=True):
-    """A service with an OpenAI-compatible chat-completions route."""
+    """A service that the native client can call."""
 
     base_url: str
     """Its default address; empty if only the user knows it."""
     local: bool = False
     """Runs on the user's own machines: a key is optional."""
-    limit_field: str = "max_tokens"
-    """The request field for its token limit."""
     variable: str = ""
     """First part of its variables' names, if that is not the provider's name."""
+    protocol: WireProtocol = CHAT_COMPLETIONS
+    """What its requests and replies look like."""
 
 
 ENDPOINTS: dict[str, Provider] = {
-    "openai": Provider("https://api.openai.com/v1", limit_field="max_completion_tokens"),
+    "openai": Provider(
+        "https://api.openai.com/v1", protocol=ChatCompletions(limit_field="max_completion_tokens")
+    ),
     "openrouter": Provider("https://openrouter.ai/api/v1"),
     "together": Provider("https://api.together.xyz/v1"),
     "groq": Provider("https://api.groq.com/openai/v1"),
@@ -98,13 +99,13 @@ class Endpoint(msgspec.Struct, frozen=True):
     api_key: str | None
     key_variable: str
     local: bool
-    limit_field: str
+    protocol: WireProtocol
 
 
 def variables(provider: str) -> tuple[str, str]:
     """Return the names of a provider's variables: base URL and key."""
-    known = ENDPOINTS.get(provider)
-    stem = (known.variable if known else "") or re.sub(r"[^A-Z0-9]", "_", provider.upper())
+    row = ENDPOINTS.get(provider)
+    stem = (row.variable if row else "") or re.sub(r"[^A-Z0-9]", "_", provider.upper())
     return f"{stem}_BASE_URL", f"{stem}_TOKEN" if stem == "HF" else f"{stem}_API_KEY"
 
 
@@ -120,7 +121,7 @@ def unset(name: str, environment: Mapping[str, str] = os.environ) -> tuple[str, 
         (endpoint.url_variable, endpoint.base_url),
         (endpoint.key_variable, endpoint.local or endpoint.api_key),
     )
-    return tuple(variable for variable, known in needed if not known)
+    return tuple(variable for variable, value in needed if not value)
 
 
 def is_in_process(name: str) -> bool:
@@ -219,7 +220,7 @@ def resolve_endpoint(
             f"{name}: set {url_variable} to the server's base URL, such as http://localhost:8000/v1"
         )
     if base_url:
-        _check_url(base_url, url_variable)
+        _check_url(base_url, url_variable, provider.protocol.route)
     api_key = (environment.get(key_variable) or "").strip() or None
     if for_calls and not (provider.local or api_key):
         raise InputError(f"{name}: no key; set {key_variable}")
@@ -236,11 +237,11 @@ def resolve_endpoint(
         api_key=api_key,
         key_variable=key_variable,
         local=provider.local,
-        limit_field=provider.limit_field,
+        protocol=provider.protocol,
     )
 
 
-def _check_url(base_url: str, variable: str) -> None:
+def _check_url(base_url: str, variable: str, route: str) -> None:
     try:
         parts = urlsplit(base_url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -255,81 +256,12 @@ def _check_url(base_url: str, variable: str) -> None:
         raise InputError(
             f"{variable}: holds a user name or password; put the key into its own variable"
         )
-    route = re.search(r"\?|#|/chat/completions/*$", base_url)
-    if route is not None:
+    excess = re.search(rf"\?|#|{re.escape(route)}/*$", base_url)
+    if excess is not None:
         raise InputError(
-            f"{variable}: holds {route[0]!r}; expected a URL that ends before /chat/completions,"
+            f"{variable}: holds {excess[0]!r}; expected a URL that ends before {route},"
             " such as http://localhost:8000/v1"
         )
-
-
-# The proxy that the environment names for an endpoint
-# ----------------------------------------------------------------
-
-_LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|::1")
-
-
-def is_loopback(base_url: str) -> bool:
-    """Tell whether an address is one of this machine."""
-    return _LOOPBACK.fullmatch(urlsplit(base_url).hostname or "") is not None
-
-
-class Proxy(NamedTuple):
-    """Address of a proxy, and our credentials there."""
-
-    address: str
-    """Without user and password: errors of connections contain it."""
-    headers: dict[str, str]
-    """Our credentials at the proxy."""
-    secrets: tuple[str, ...] = ()
-    """Parts that must not be quoted: user and password together, and the password."""
-
-
-def proxy_for(base_url: str) -> Proxy | None:
-    """Return the proxy for an endpoint; looked up once, not for every request.
-
-    Raises:
-        InputError: it cannot be used. The text does not quote the variable: a password may be
-            anywhere in it.
-    """
-    parts = urlsplit(base_url)
-    host = parts.hostname
-    if host is None or _LOOPBACK.fullmatch(host) or proxy_bypass(host):
-        return None
-    named = getproxies().get(parts.scheme)
-    if not named:
-        return None
-    try:
-        return _proxy_at(named.strip() if "://" in named else f"http://{named.strip()}")
-    except ValueError:
-        lower = f"{parts.scheme}_proxy"
-        raise InputError(
-            f"{lower if os.environ.get(lower) else lower.upper()}: is not the address of an HTTP"
-            " proxy; expected one such as http://proxy.example:3128"
-        ) from None
-
-
-def _proxy_at(url: str) -> Proxy:
-    """Return a proxy from its URL.
-
-    Raises:
-        ValueError: no proxy can be there.
-    """
-    address = urlsplit(url)
-    host = (address.hostname or "").encode("idna")
-    further = address.path.strip("/") or address.query or address.fragment
-    if address.scheme not in ("http", "https") or not host or address.port == 0 or further:
-        raise ValueError("no proxy can be there")
-    user = unquote(address.username or "")
-    if ":" in user or re.search(r"\s", url):
-        raise ValueError("a name that ends within, or white space")
-    location = f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
-    if address.username is None:
-        return Proxy(location, {})
-    password = unquote(address.password or "")
-    known = f"{user}:{password}"
-    headers = {"Proxy-Authorization": f"Basic {b64encode(known.encode()).decode()}"}
-    return Proxy(location, headers, (known, password))
 
 
 _SERVERS = {

@@ -16,6 +16,7 @@ import msgspec
 
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.concurrency import for_each, under_way
+from opensafeintent.calls.reask import Unparsed, ask_until_parsed, cause_of
 from opensafeintent.calls.records import (
     Answered,
     Call,
@@ -26,7 +27,6 @@ from opensafeintent.calls.records import (
     Sampling,
     Subject,
 )
-from opensafeintent.calls.replies import Unparsed, ask_until_parsed, cause_of
 from opensafeintent.construction.instructions import (
     Instruction,
     Instructions,

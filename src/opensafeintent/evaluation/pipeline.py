@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from opensafeintent.calls.concurrency import side_by_side
+from opensafeintent.calls.outcomes import NotAnAnswer, outcome_of, response_of
+from opensafeintent.calls.reask import Unparsed, ask_until_parsed, problem_of
 from opensafeintent.calls.reasoning import unknown_mark
 from opensafeintent.calls.records import (
     Answered,
@@ -22,14 +24,6 @@ from opensafeintent.calls.records import (
     Refused,
     Sampling,
     Subject,
-)
-from opensafeintent.calls.replies import (
-    NotAnAnswer,
-    Unparsed,
-    ask_until_parsed,
-    outcome_of,
-    problem_of,
-    response_of,
 )
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.questions import QUESTIONS, Question

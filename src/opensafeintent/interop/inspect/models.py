@@ -22,6 +22,7 @@ from opensafeintent.calls.baselines import BASELINES
 from opensafeintent.calls.http import ATTEMPT_SECONDS, HttpSession
 from opensafeintent.calls.left_out import LeftOut, named_field
 from opensafeintent.calls.models import Served
+from opensafeintent.calls.outcomes import NotAnAnswer, no_answer
 from opensafeintent.calls.provider_errors import (
     FATAL,
     LIMITED,
@@ -43,7 +44,7 @@ from opensafeintent.calls.providers import (
     unknown_provider,
 )
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied, Sampling
-from opensafeintent.calls.replies import NotAnAnswer, no_answer, read_reply
+from opensafeintent.calls.replies import read_reply
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import canonical_json
 from opensafeintent.hostile import one_line, without_user_info

@@ -54,6 +54,7 @@ from inspect_ai.tool import ToolChoice, ToolInfo
 
 from opensafeintent import __version__
 from opensafeintent.calls.baselines import ScriptedModel
+from opensafeintent.calls.outcomes import NotAnAnswer
 from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.calls.records import (
     Answered,
@@ -64,7 +65,7 @@ from opensafeintent.calls.records import (
     Replied,
     Sampling,
 )
-from opensafeintent.calls.replies import NotAnAnswer, read_reply
+from opensafeintent.calls.replies import read_reply
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation import pipeline
 from opensafeintent.evaluation.manifest import hashes_of

@@ -1,0 +1,124 @@
+"""Classification of replies as answers, refusals or neither (docs/missing-grades.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from opensafeintent.calls.reasoning import REASONING_ONLY, without_reasoning
+from opensafeintent.calls.records import Answered, Failure, Refused, Usage
+from opensafeintent.calls.stop_reasons import stop_kind, stop_name
+from opensafeintent.hostile import short_name
+
+
+class NotAnAnswer(ValueError):
+    """A complete reply that is neither an answer nor a refusal; the text names the problem.
+
+    Args:
+        kind: `no_answer`, `reasoning_only`, `malformed` (content without a text), `broken_off`, or
+            `stop_reason:NAME` for a reason that no table has.
+        line: the problem.
+    """
+
+    def __init__(self, kind: str, line: str) -> None:
+        super().__init__(line)
+        self.kind = kind
+
+    @property
+    def final(self) -> bool:
+        """Whether the model ended like this by itself: asked again, it most likely ends the same
+        way.
+        """
+        return self.kind != "broken_off"
+
+
+def no_answer(wrong: NotAnAnswer, body: bytes, seconds: float = 0.0) -> Failure:
+    """Return the failure that a reply without an answer is."""
+    return Failure(
+        kind=wrong.kind,
+        error=str(wrong),
+        retry=True,
+        replied=wrong.final,
+        body=body,
+        seconds=seconds,
+    )
+
+
+REPLIED = ("no_answer: ", "stop_reason:", f"{REASONING_ONLY}: ", "malformed: the reply's content")
+"""Start of a failed row's error that shows that the model did reply."""
+
+
+_NO_USAGE = Usage()
+
+
+def outcome_of(
+    content: str | None,
+    stop_reason: str,
+    usage: Usage = _NO_USAGE,
+    served: str = "",
+    *,
+    beside: Callable[[], bool] = lambda: False,
+    stored: bool = False,
+) -> Answered | Refused:
+    """Classify a message by its text and its stop reason.
+
+    Args:
+        content: its text, reasoning included; None if it has no text of its own, "" if that is
+            empty.
+        stop_reason: as the server gave it; "" if it gave none.
+        usage, served: copied into the outcome.
+        beside: whether the message shows reasoning apart from its text.
+        stored: see `read_reply`.
+
+    Raises:
+        NotAnAnswer: it is neither an answer nor a refusal.
+    """
+    kind = stop_kind(stop_reason)
+    reason = stop_reason if stop_reason in ("stop", "length") else short_name(stop_reason, 60)
+    if kind == "break" and not (stored and content):
+        raise broken_off(reason)
+    parted = without_reasoning(content or "", cut=kind == "cut")
+    text = parted.text.strip()
+    reasoned = parted.reasoned or ((not text or kind == "cut") and beside())
+    if text:
+        return Answered(
+            text=text,
+            stop_reason=reason or "stop",
+            usage=usage,
+            served_model=served,
+            reasoned=reasoned,
+            unopened=parted.unopened,
+        )
+    if kind == "refusal":
+        return Refused(reason=stop_name(reason), usage=usage, served_model=served)
+    cut = kind == "cut" or not parted.ended  # a thought that does not end was cut
+    if cut or (kind in ("end", "none") and (reasoned or (kind == "end" and content is not None))):
+        return Answered(
+            text="",
+            stop_reason="length" if cut and kind != "cut" else reason or "stop",
+            usage=usage,
+            served_model=served,
+            reasoned=reasoned,
+            unopened=parted.unopened,
+        )
+    name = stop_name(reason)
+    raise NotAnAnswer(
+        f"stop_reason:{name}" if kind in ("unknown", "pause") else "no_answer",
+        f"the reply holds no text (finish reason: {reason or 'none'})",
+    )
+
+
+def response_of(outcome: Answered | Refused) -> Answered | Refused:
+    """Return the outcome of a call for a response, which is graded.
+
+    Raises:
+        NotAnAnswer: it holds reasoning and no text: the absence of text shows no intent.
+    """
+    if isinstance(outcome, Answered) and outcome.reasoning_only:
+        raise NotAnAnswer(REASONING_ONLY, "the reply holds reasoning and no text")
+    return outcome
+
+
+def broken_off(stop_reason: str, error: str = "") -> NotAnAnswer:
+    """Return what a reply is that broke off, with the error that it gives."""
+    line = f"the answer broke off (finish reason: {short_name(stop_reason, 60) or 'none'})"
+    return NotAnAnswer("broken_off", f"{line}: {error}" if error else line)

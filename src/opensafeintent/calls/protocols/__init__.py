@@ -1,0 +1,91 @@
+"""Wire protocols: how a call becomes a request, and how the body of a reply becomes an outcome.
+
+A protocol is a module here with one object, and the rows of `calls.providers` that name it. It does
+no input and output. Connections, limits, retries, secrets, refused fields and errors are the same
+for all protocols, in `calls.http` and the tables beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from typing import Any, Protocol
+
+from opensafeintent.calls.records import Answered, Call, Refused, Usage
+from opensafeintent.hostile import one_line, short_name
+
+
+class WireProtocol(Protocol):
+    """What a server of some kind understands, and how it answers."""
+
+    @property
+    def route(self) -> str:
+        """The path of a request, which follows a provider's base URL."""
+
+    @property
+    def required(self) -> Collection[str]:
+        """The fields that a request cannot be without."""
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        """Return the headers of every request to a model."""
+
+    def request(self, call: Call, model: str, left_out: Collection[str]) -> dict[str, Any]:
+        """Return the fields of a request.
+
+        Args:
+            call: the call.
+            model: the name that the server knows the model by.
+            left_out: fields that the model does not take.
+        """
+
+    def recognises(self, reply: Mapping[str, Any]) -> bool:
+        """Tell whether a stored reply is of this protocol, by its form."""
+
+    def read(self, reply: Mapping[str, Any], body: bytes, *, stored: bool) -> Answered | Refused:
+        """Return the outcome of a call by its reply.
+
+        Args:
+            reply: its decoded fields, each of which may be of any type.
+            body: its bytes.
+            stored: see `calls.replies.read_reply`.
+
+        Raises:
+            NotAnAnswer: it is a complete reply without an answer.
+            ValueError: it is neither an answer nor a content filter's error.
+        """
+
+    def usage(self, reply: Mapping[str, Any]) -> Usage:
+        """Return the tokens that a reply reports, of any kind of reply; none if it reports none."""
+
+
+_MOST_TOKENS = 2**53
+
+
+def token_count(tokens: Any) -> int:
+    """Return a count of tokens, 0 if the server's value cannot be one."""
+    if not isinstance(tokens, int | float) or not 0 <= tokens <= _MOST_TOKENS:
+        return 0
+    return int(tokens)
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """Return the fields of an object in a reply, none if the server's value is no object."""
+    return value if isinstance(value, dict) else {}
+
+
+def error_text(error: Any) -> str:
+    """Return the text of an error, on one line."""
+    message = error.get("message") if isinstance(error, dict) else error
+    return one_line(str(message or "it says no more"))
+
+
+_short_name = lru_cache(maxsize=64)(short_name)
+"""A server names itself alike in each reply."""
+
+
+def served_model(reply: Mapping[str, Any]) -> str:
+    """Return the name of the model that wrote a reply, as its server gives it; "" if it gives
+    none.
+    """
+    name = reply.get("model")
+    return _short_name(name) if isinstance(name, str) else ""

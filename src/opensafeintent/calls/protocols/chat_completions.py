@@ -1,0 +1,177 @@
+"""OpenAI's chat completions, which nearly every provider and server speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from opensafeintent.calls.left_out import limit_field
+from opensafeintent.calls.outcomes import NotAnAnswer, broken_off, outcome_of
+from opensafeintent.calls.protocols import error_text, fields_of, served_model, token_count
+from opensafeintent.calls.provider_errors import is_filter, read_error
+from opensafeintent.calls.reasoning import is_reasoning, reasoned_beside
+from opensafeintent.calls.records import Answered, Call, Refused, Usage
+from opensafeintent.calls.stop_reasons import stop_kind
+
+
+class ChatCompletions:
+    """The protocol; see `WireProtocol`.
+
+    Args:
+        limit_field: the usual name of the token limit, of the two that there are.
+    """
+
+    route = "/chat/completions"
+    required = frozenset(("model", "messages"))
+
+    def __init__(self, limit_field: str = "max_tokens") -> None:
+        self._limit_field = limit_field
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        """Return the key as a bearer's token."""
+        return {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+    def request(self, call: Call, model: str, left_out: Collection[str]) -> dict[str, Any]:
+        """Return the fields of a request."""
+        sampling = call.sampling
+        structured = {
+            "type": "json_schema",
+            "json_schema": {"name": "reply", "strict": True, "schema": sampling.json_schema},
+        }
+        optional: dict[str, Any] = {
+            "temperature": sampling.temperature,
+            "reasoning_effort": sampling.reasoning_effort,
+            "response_format": structured if sampling.json_schema else None,
+        }
+        if (limit := limit_field(self._limit_field, left_out)) is not None:
+            optional[limit] = sampling.max_tokens
+        settings = {name: value for name, value in optional.items() if value is not None}
+        messages = [{"role": message.role, "content": message.content} for message in call.messages]
+        return {"model": model, "messages": messages} | {
+            name: value
+            for name, value in (settings | sampling.extra).items()
+            if name not in left_out
+        }
+
+    def recognises(self, reply: Mapping[str, Any]) -> bool:
+        """Tell whether a reply holds choices."""
+        return "choices" in reply
+
+    def usage(self, reply: Mapping[str, Any]) -> Usage:
+        """Return the tokens that a reply reports."""
+        return _usage(fields_of(reply.get("usage")))
+
+    def read(self, reply: Mapping[str, Any], body: bytes, *, stored: bool) -> Answered | Refused:
+        """Read a chat completion, or an error in its place."""
+        usage = fields_of(reply.get("usage"))
+        choices = reply.get("choices")
+        if choices is not None and not isinstance(choices, list):
+            raise ValueError("the reply's `choices` is not an array")
+        if not choices:
+            return _refused_without_choices(reply, body)
+        choice = _first_choice(choices)
+        finish_reason = choice.get("finish_reason")
+        reason = finish_reason if isinstance(finish_reason, str) else ""
+        if error := reply.get("error") or choice.get("error"):
+            raise broken_off(reason, error_text(error))
+        message = choice.get("message") or choice.get("delta")
+        if not isinstance(message, dict):
+            # Gemini's compatible route leaves out the message of a refusal
+            if stop_kind(reason) != "refusal":
+                raise NotAnAnswer("no_answer", "the reply's choice holds no message")
+            message = {}
+        text = _message_text(message)
+        try:
+            outcome = outcome_of(
+                text,
+                reason,
+                _usage(usage),
+                served_model(reply),
+                beside=lambda: reasoned_beside(message, usage),
+                stored=stored,
+            )
+        except NotAnAnswer as wrong:
+            if text is not None or message.get("content") is None or not wrong.final:
+                raise
+            raise NotAnAnswer("malformed", "the reply's content holds no text") from wrong
+        if not stored and _is_empty(outcome) and _counts_nothing(usage):
+            raise NotAnAnswer("no_answer", "the reply holds no text and counts no tokens")
+        return outcome
+
+
+CHAT_COMPLETIONS = ChatCompletions()
+
+
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    return Usage(
+        token_count(usage.get("prompt_tokens")), token_count(usage.get("completion_tokens"))
+    )
+
+
+def _first_choice(choices: list[Any]) -> dict[str, Any]:
+    """Return the choice with index 0, or the first one if none has it."""
+    objects = [fields_of(choice) for choice in choices]
+    return next((choice for choice in objects if choice.get("index") == 0), objects[0])
+
+
+def _refused_without_choices(reply: Mapping[str, Any], body: bytes) -> Refused:
+    """Return the refusal of a content filter in a reply without choices.
+
+    Raises:
+        ValueError: the reply is something else.
+    """
+    error = read_error(body)
+    if is_filter(error) or _prompt_filtered(reply):
+        return Refused(
+            reason=error_text(error.fields[0]),
+            usage=_usage(fields_of(reply.get("usage"))),
+            served_model=served_model(reply),
+        )
+    line = "the reply holds no choices"
+    if reply.get("error"):
+        line += f" but an error: {error_text(reply['error'])}"
+    raise ValueError(line)
+
+
+def _is_empty(outcome: Answered | Refused) -> bool:
+    return (
+        isinstance(outcome, Answered)
+        and not outcome.text
+        and not outcome.truncated
+        and not outcome.reasoned
+    )
+
+
+def _counts_nothing(usage: Mapping[str, Any]) -> bool:
+    """Tell whether a server counts that no token was read or written: no model wrote the reply."""
+    return usage.get("prompt_tokens") == 0 and usage.get("completion_tokens") == 0
+
+
+def _prompt_filtered(reply: Mapping[str, Any]) -> bool:
+    """Tell whether Azure says that its filter took the prompt."""
+    listed = reply.get("prompt_filter_results")
+    return any(
+        fields_of(verdict).get("filtered") is True
+        for item in (listed if isinstance(listed, list) else ())
+        for verdict in fields_of(fields_of(item).get("content_filter_results")).values()
+    )
+
+
+def _message_text(message: Mapping[str, Any]) -> str | None:
+    """Return the text of a message: its content, or the refusal in its place; None if neither has a
+    text.
+    """
+    content, refusal = message.get("content"), message.get("refusal")
+    for text in (content, refusal):
+        if isinstance(text, str) and text:
+            return text
+    if not isinstance(content, list):
+        return content if isinstance(content, str) else None
+    texts = [
+        text
+        for part in content
+        if isinstance(part, dict) and not is_reasoning(part)
+        for name in ("text", "refusal")
+        if part.get("type") == name and isinstance(text := part.get(name), str)
+    ]
+    return "".join(texts) if texts else None
