@@ -85,12 +85,27 @@ def test_an_empty_text_is_a_refusal_and_what_is_no_text_a_failure(tmp_path: Path
             raise ValueError("no\nidea")
         return 7
 
-    outcome = run(tmp_path, model(ask))
+    outcome = run(tmp_path, model(ask), max_retries=0)
     by_variant = {row.variant: row for row in responses(outcome) if row.set_id == "a"}
     assert by_variant["malicious"].harm_severity == 0
     assert by_variant["malicious"].refused
     assert reason(by_variant["benign"]) == reason(by_variant["dual_use"]) == "response:no_answer"
     assert reason(by_variant["dual_use_paraphrase_1"]) == "response:raised"
+
+
+def test_an_exception_is_tried_again_as_a_failed_call_is(tmp_path: Path) -> None:
+    asked: Counter[str] = Counter()
+
+    def ask(messages: list[dict[str, str]]) -> str:
+        text = messages[-1]["content"]
+        asked[text] += 1
+        if asked[text] == 1:
+            raise ConnectionError("the service started again")
+        return "Help."
+
+    outcome = run(tmp_path, model(ask), max_retries=1)
+    assert {reason(row) for row in responses(outcome)} == {""}
+    assert set(asked.values()) == {2}
 
 
 def test_a_function_judges(tmp_path: Path) -> None:

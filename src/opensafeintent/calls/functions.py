@@ -190,7 +190,7 @@ class CalledFunction:
         seconds = time.monotonic() - started
         if result.raised:
             line = f"{self.identity}: raised {result.raised}"
-            return Failure(kind="raised", error=line, seconds=seconds)
+            return Failure(kind="raised", error=line, retry=True, seconds=seconds)
         return self._read(result.value, seconds)
 
     def _read(self, text: Any, seconds: float) -> Attempt:
