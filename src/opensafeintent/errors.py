@@ -133,8 +133,8 @@ def install_extra(extra: str) -> str:
 def did_you_mean(name: str, valid: Iterable[str], *, most: int = 3) -> str:
     """Return a question that names the valid names nearest to `name`; empty if none is near."""
     names = list(valid)
-    form, *forms = (unicodedata.normalize("NFC", each) for each in (name, *names))
-    folded = {each.casefold(): candidate for each, candidate in zip(forms, names, strict=True)}
+    form, *forms = (unicodedata.normalize("NFC", text) for text in (name, *names))
+    folded = {text.casefold(): candidate for text, candidate in zip(forms, names, strict=True)}
     close = difflib.get_close_matches(form.casefold(), list(folded), n=most, cutoff=0.5)
     quoted = map(ascii if form in forms else repr, map(folded.get, close))
     return f"did you mean {' or '.join(quoted)}?" if close else ""

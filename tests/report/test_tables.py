@@ -16,7 +16,7 @@ from rich.console import Console
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
 from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate
-from opensafeintent.cli.show import print_table
+from opensafeintent.cli.output.console import print_table
 from opensafeintent.grades import GradeRow
 from opensafeintent.report.formats import (
     FORMATS,

@@ -13,7 +13,7 @@ import pytest
 
 from endtoend import osi
 from opensafeintent import EvaluateSettings, FunctionModel, TraceSettings, evaluate, traces
-from opensafeintent.cli.show import show_traces
+from opensafeintent.cli.output.trace import show_traces
 from opensafeintent.workflows.trace import TracedResponse
 from samples import dataset_file, made_dataset, prompt_set
 

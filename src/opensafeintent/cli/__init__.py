@@ -32,7 +32,7 @@ def main() -> None:
         code = _run()
         sys.stdout.flush()
         if streams.lost is not None:
-            _complain(
+            _print_line(
                 f"error: standard output: cannot write: {streams.lost.strerror or streams.lost}"
             )
             code = code if code in (130, 70) else 2
@@ -45,24 +45,23 @@ def _run() -> int:
     from opensafeintent.errors import Interrupted, OpenSafeIntentError, Stopped
 
     try:
-        with handled(
-            signal.default_int_handler, "SIGTERM", "SIGHUP"
-        ):  # they end a command as Ctrl-C does
-            return _command()
+        # they end a command as Ctrl-C does
+        with handled(signal.default_int_handler, "SIGTERM", "SIGHUP"):
+            return _invoke()
     except OpenSafeIntentError as error:
-        _tell(error)
+        _print_error(error)
         return error.exit_code
     except KeyboardInterrupt as interrupt:
         if (cause := interrupt.__cause__) is not None:  # a further error on the way
-            _tell(cause)
+            _print_error(cause)
         if cause is None or isinstance(cause, Stopped):
-            _tell(Interrupted())
+            _print_error(Interrupted())
         return Interrupted.exit_code
     except BaseException as error:  # the last chance to print an error of ours in a line
-        return _tell(error)
+        return _print_error(error)
 
 
-def _command() -> int:
+def _invoke() -> int:
     import click
 
     from opensafeintent.cli.commands import Escaped, cli
@@ -91,41 +90,42 @@ def _check_arguments(arguments: list[str]) -> None:
         try:
             argument.encode()
         except UnicodeEncodeError as error:
+            encoding = sys.getfilesystemencoding()
+            if encoding == "utf-8":
+                raise InputError(f"{shown}: is not valid UTF-8") from error
             raise InputError(
-                f"{shown}: is not valid UTF-8"
-                if (encoding := sys.getfilesystemencoding()) == "utf-8"
-                else f"{shown}: is not {encoding}, the encoding of the locale; expected a locale of"
+                f"{shown}: is not {encoding}, the encoding of the locale; expected a locale of"
                 " UTF-8, or PYTHONUTF8=1"
             ) from error
         if "\0" in argument:
             raise InputError(f"{shown}: holds a NUL character")
 
 
-def _tell(error: BaseException) -> int:
+def _print_error(error: BaseException) -> int:
     """Print an error, and return its exit code."""
     from opensafeintent.errors import OpenSafeIntentError
     from opensafeintent.hostile import one_line
 
     if isinstance(error, OpenSafeIntentError):
         for line in str(error).split("\n"):
-            _complain(line if error.exit_code == 130 else f"error: {line}")
+            _print_line(line if error.exit_code == 130 else f"error: {line}")
         return error.exit_code
-    shown = os.environ.get(_TRACEBACK, "0") not in ("", "0")
-    if shown:
+    is_shown = os.environ.get(_TRACEBACK, "0") not in ("", "0")
+    if is_shown:
         sys.stderr.write(_traceback(error))
     if isinstance(error, OSError):  # the machine's, and the user's to fix: a disk, a file, a right
         where = (
             f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         )
-        _complain(f"error: {one_line(f'{where}{error.strerror or error}', 1000)}")
+        _print_line(f"error: {one_line(f'{where}{error.strerror or error}', 1000)}")
         return 2
     from opensafeintent import __version__
 
     what = one_line(f"{type(error).__name__}: {error}", 500)
-    rest = "" if shown else _kept(_traceback(error))
-    _complain(
+    hint = "" if is_shown else _keep_traceback(_traceback(error))
+    _print_line(
         f"error: a bug of opensafeintent {__version__}, not of yours; please report: {what}"
-        f" ({_module(error)}){rest}"
+        f" ({_module(error)}){hint}"
     )
     return 70
 
@@ -150,7 +150,7 @@ def _module(error: BaseException) -> str:
     return ours[-1] if ours else "in none of our modules"
 
 
-def _kept(text: str) -> str:
+def _keep_traceback(text: str) -> str:
     """Put a traceback into a private file; return a line with its path."""
     import tempfile
 
@@ -162,7 +162,7 @@ def _kept(text: str) -> str:
     return f"; {_TRACEBACK}=1 shows the traceback"
 
 
-def _complain(line: str) -> None:
+def _print_line(line: str) -> None:
     from opensafeintent.hostile import terminal_safe
     from opensafeintent.secrets import known_secrets
 

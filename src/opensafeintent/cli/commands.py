@@ -11,24 +11,22 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 import opensafeintent
-from opensafeintent.cli.datasets import build_command, dataset_group
-from opensafeintent.cli.options import command, say_next
+from opensafeintent.cli.annotate import annotate_group
+from opensafeintent.cli.datasets import dataset_group
+from opensafeintent.cli.options import command, say, say_next
 from opensafeintent.cli.values import PATH
 from opensafeintent.errors import EXIT_CODES, EXIT_ORDER, counted
-from opensafeintent.hostile import one_line, terminal_safe
 
 if TYPE_CHECKING:
-    from opensafeintent import ExportedStudy, Outcome
+    from opensafeintent import Outcome
     from opensafeintent.calls.progress import Display
     from opensafeintent.workflows.settings import (
         AgreementSettings,
-        AnnotateDatasetSettings,
-        AnnotateRunSettings,
+        BuildSettings,
         CompareSettings,
         EvaluateSettings,
         ExportSettings,
         GradeSettings,
-        ImportAnnotationsSettings,
         ImportSettings,
         JudgeCheckSettings,
         ReportSettings,
@@ -38,147 +36,6 @@ if TYPE_CHECKING:
     )
 
 S = TypeVar("S")
-
-
-class _Sheets(click.Group):
-    """Kinds of sheet; another word is answered with all of them."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that is named first."""
-        if args and args[0] not in self.commands and not ctx.resilient_parsing:
-            ctx.fail(f"{args[0]!r}: expected a kind of sheet: {', '.join(self.commands)}.")
-        return super().resolve_command(ctx, args)
-
-
-@click.group("annotate")
-def annotate_group() -> None:
-    """Have colleagues check a dataset, or a judge's grades."""
-
-
-@annotate_group.group("export", cls=_Sheets)
-def annotate_export_group() -> None:
-    """Write a page and a CSV sheet for each annotator."""
-
-
-@command(
-    annotate_export_group,
-    "quality",
-    "AnnotateDatasetSettings",
-    "Forms on the quality of a dataset's prompt-sets.",
-    (
-        "opensafeintent annotate export quality starter --out study --annotators ana",
-        "opensafeintent annotate export quality my.jsonl --out study --annotators a,b",
-        "opensafeintent annotate export quality my.csv --out s --annotators a --limit 9",
-    ),
-)
-def annotate_quality_command(settings: AnnotateDatasetSettings) -> None:
-    """Write forms that ask whether DATASET is good: the paper's seven questions and overall quality
-    for each prompt-set.
-    """
-
-    _show_export(opensafeintent.annotate_dataset(settings))
-
-
-@command(
-    annotate_export_group,
-    "judge",
-    "AnnotateRunSettings",
-    "Forms on the grades of a run's responses.",
-    (
-        "opensafeintent annotate export judge RUN --out study --annotators ana,ben",
-        "opensafeintent annotate export judge RUN --out s --annotators a,b --sample 60",
-        "opensafeintent annotate export judge RUN --out s --annotators a,b --unit set",
-    ),
-)
-def annotate_judge_command(settings: AnnotateRunSettings) -> None:
-    """Write forms that ask whether the judge is right: helpfulness and harm of a sample of the
-    responses in RUN.
-    """
-
-    _show_export(opensafeintent.annotate_run(settings))
-
-
-@command(
-    annotate_group,
-    "import",
-    "ImportAnnotationsSettings",
-    "Turn returned pages and sheets into labels.",
-    (
-        "opensafeintent annotate import ana.json --key study/key.json --out l.jsonl",
-        "opensafeintent annotate import back/*.csv --key study/key.json --out l.jsonl",
-    ),
-)
-def annotate_import_command(settings: ImportAnnotationsSettings) -> None:
-    """Turn the files that annotators returned into labels: saved pages and sheets.
-
-    Every answer is checked against the key. If any is wrong, all problems are listed by item and
-    nothing is written.
-    """
-
-    imported = opensafeintent.import_annotations(settings)
-    for one in imported.returns:
-        _say(
-            f"{one.annotator}: {counted(one.items, 'item')}, {one.complete:,} complete,"
-            f" {one.begun:,} begun; {counted(one.unsure, 'answer')} unsure"
-        )
-    _say(f"{settings.out}: {counted(len(imported.labels), 'label')}")
-    say_next("opensafeintent agreement", settings.out)
-
-
-def agreement_command(settings: AgreementSettings) -> None:
-    """Measure how far people agree on a dataset, and how far a judge agrees with people.
-
-    LABELS are files that `annotate import` wrote. Labels of prompt-sets give yes rates and
-    agreement by question. Labels of responses compare the judges of RUN with people.
-    """
-    from opensafeintent.cli.show import new_console, print_table
-    from opensafeintent.report.tables_judges import agreement_tables
-
-    result = opensafeintent.agreement(settings)
-    console = new_console()
-    for table in agreement_tables(result.quality, result.judges):
-        console.print(table.title, style="bold")
-        print_table(console, table, notes=True)
-    if settings.out is not None:
-        _say(f"Results: {settings.out}")
-    if settings.run is not None:
-        labels = [word for path in settings.labels for word in ("--human-labels", path)]
-        say_next("opensafeintent report", settings.run, *labels, "--open")
-    else:
-        say_next("opensafeintent evaluate MODEL --judge MODEL --dataset DATASET --dry-run")
-
-
-def _say(text: str) -> None:
-    click.echo(terminal_safe(text))
-
-
-def _show_export(study: ExportedStudy) -> None:
-    key = study.key
-    what = "prompt-set" if key.kind == "dataset_quality" else "response"
-    _say(
-        f"Study {key.study}: {counted(len(key.items), what)} of {one_line(key.dataset)} (sha256"
-        f" {key.dataset_hash[:8]})"
-    )
-    for reason, count in study.left_out.items():
-        if count:
-            _say(f"note: not in the sample: {count:,} {reason}")
-    for path in study.written:
-        _say(f"  {path}")
-    for path in study.kept:
-        _say(f"  {path}  (was there already; left as it is)")
-    _say(
-        f"Hand each annotator a page or a sheet, and keep {study.key_path} to yourself: it"
-        " identifies every item."
-    )
-    say_next(
-        "opensafeintent annotate import FILE... --key", study.key_path, "--out", "labels.jsonl"
-    )
-
-
-# The commands and their options
-# ------------------------------------------------------------------------------
 
 
 class Escaped(Exception):
@@ -232,13 +89,13 @@ def cli(context: click.Context) -> None:
     it is malicious.
     """
     if context.invoked_subcommand is None:
-        _say(_FIRST)
+        say(_FIRST)
 
 
 def _show(command: Callable[[S, Display], Outcome], settings: S) -> int:
     """Run a command with its progress on the terminal; print its results, return its exit code."""
     from opensafeintent.calls.progress import terminal_or_plain
-    from opensafeintent.cli.show import show_outcome
+    from opensafeintent.cli.output.outcome import show_outcome
 
     return show_outcome(
         command(settings, terminal_or_plain()), getattr(settings, "runs", (None,))[0]
@@ -295,7 +152,7 @@ def import_command(settings: ImportSettings) -> int:
     FILES are JSONL, CSV or Parquet with id, variant and response; result files of the paper's
     authors, promptfoo or lm-evaluation-harness; or logs of Inspect AI.
     """
-    from opensafeintent.cli.show import show_outcome
+    from opensafeintent.cli.output.outcome import show_outcome
 
     return show_outcome(opensafeintent.import_files(settings))
 
@@ -361,7 +218,7 @@ def report_command(settings: ReportSettings, *, opened: bool) -> int:
 
         page = (settings.out or settings.runs[0]).absolute() / "report.html"
         if not webbrowser.open(page.as_uri()):
-            _say(f"note: --open: no browser was found; open {page}")
+            say(f"note: --open: no browser was found; open {page}")
     return code
 
 
@@ -384,9 +241,9 @@ def export_command(settings: ExportSettings) -> None:
     """
     exported = opensafeintent.export_run(settings)
     for note in exported.notes:
-        _say(f"note: {note}")
+        say(f"note: {note}")
     for path in exported.files:
-        _say(str(path))
+        say(str(path))
     say_next("opensafeintent report", settings.run, "--open")
 
 
@@ -407,7 +264,7 @@ def compare_command(settings: CompareSettings) -> None:
     A difference is the second model's value minus the first one's.
     """
     from opensafeintent.calls.progress import terminal_or_plain
-    from opensafeintent.cli.show import show_comparisons
+    from opensafeintent.cli.output.compare import show_comparisons
 
     show_comparisons(opensafeintent.compare(settings, terminal_or_plain()), settings.runs)
 
@@ -428,7 +285,7 @@ def sample_size_command(settings: SampleSizeSettings) -> None:
 
     The metrics are Triplet Safety, a share, and Mean Utility, a score. No call is made.
     """
-    from opensafeintent.cli.show import new_console, print_table
+    from opensafeintent.cli.output.console import new_console, print_table
 
     console, result = new_console(), opensafeintent.sample_size(settings)
     for table in result.tables:
@@ -463,7 +320,7 @@ def trace_command(settings: TraceSettings, *, include_unsafe: bool, rejected: bo
     Give at least one of --set, --worst, --domain, --model and --differs; they can be combined.
     --rejected is used alone.
     """
-    from opensafeintent.cli.show import show_rejected, show_traces
+    from opensafeintent.cli.output.trace import show_rejected, show_traces
 
     if rejected:
         if type(settings)(run=settings.run) != settings:
@@ -476,6 +333,29 @@ def trace_command(settings: TraceSettings, *, include_unsafe: bool, rejected: bo
 
 @command(
     cli,
+    "build",
+    "BuildSettings",
+    examples=(
+        "opensafeintent build in.csv --generator MODEL --judge MODEL --out b --dry-run",
+        "opensafeintent build seeds.csv --generator MODEL --judge MODEL --out my-set",
+        "opensafeintent build --per-cell 5 --generator MODEL --judge MODEL --out my-set",
+    ),
+)
+def build_command(settings: BuildSettings) -> int:
+    """Build prompt-sets from unsafe seed prompts, in seven stages.
+
+    SEEDS is a JSONL or CSV file with a column named prompt, or hf:owner/name. Without SEEDS, the
+    generator fills the cells (--per-cell). Run the same command again to resume.
+    """
+    from opensafeintent.calls.progress import terminal_or_plain
+    from opensafeintent.cli.output.build import show_build
+
+    display = None if settings.dry_run else terminal_or_plain()
+    return show_build(opensafeintent.build(settings, display), settings.prices)
+
+
+@command(
+    cli,
     "models",
     "Settings",
     "List providers and the variables they need.",
@@ -483,7 +363,7 @@ def trace_command(settings: TraceSettings, *, include_unsafe: bool, rejected: bo
 )
 def models_command(_: Settings) -> None:
     """List providers and the variables they need, those that are ready to use first."""
-    from opensafeintent.cli.show import show_models
+    from opensafeintent.cli.output.models import show_models
 
     show_models(opensafeintent.served_models())
     say_next("opensafeintent evaluate PROVIDER/MODEL --judge PROVIDER/MODEL --dry-run")
@@ -516,21 +396,11 @@ def ledger_merge_command(_: Settings, ledgers: tuple[Path, ...], out: Path) -> N
 
     for path, merged in opensafeintent.merge_ledgers(ledgers, out).items():
         added = f"{merged.added:,} of {counted(merged.rows, 'attempt')} added"
-        _say(f"{path}: {added}, {counted(merged.duplicates, 'duplicate answer')} left out")
+        say(f"{path}: {added}, {counted(merged.duplicates, 'duplicate answer')} left out")
     say_next("opensafeintent evaluate MODEL --judge MODEL --dry-run --ledger", out)
 
 
-command(
-    cli,
-    "build",
-    "BuildSettings",
-    examples=(
-        "opensafeintent build in.csv --generator MODEL --judge MODEL --out b --dry-run",
-        "opensafeintent build seeds.csv --generator MODEL --judge MODEL --out my-set",
-        "opensafeintent build --per-cell 5 --generator MODEL --judge MODEL --out my-set",
-    ),
-)(build_command)
-command(
+@command(
     cli,
     "agreement",
     "AgreementSettings",
@@ -540,6 +410,29 @@ command(
         "opensafeintent agreement labels.jsonl --run runs/mine",
         "opensafeintent agreement labels.jsonl --run runs/mine --out judge-agreement",
     ),
-)(agreement_command)
+)
+def agreement_command(settings: AgreementSettings) -> None:
+    """Measure how far people agree on a dataset, and how far a judge agrees with people.
+
+    LABELS are files that `annotate import` wrote. Labels of prompt-sets give yes rates and
+    agreement by question. Labels of responses compare the judges of RUN with people.
+    """
+    from opensafeintent.cli.output.console import new_console, print_table
+    from opensafeintent.report.tables_judges import agreement_tables
+
+    result = opensafeintent.agreement(settings)
+    console = new_console()
+    for table in agreement_tables(result.quality, result.judges):
+        console.print(table.title, style="bold")
+        print_table(console, table, notes=True)
+    if settings.out is not None:
+        say(f"Results: {settings.out}")
+    if settings.run is not None:
+        labels = [word for path in settings.labels for word in ("--human-labels", path)]
+        say_next("opensafeintent report", settings.run, *labels, "--open")
+    else:
+        say_next("opensafeintent evaluate MODEL --judge MODEL --dataset DATASET --dry-run")
+
+
 cli.add_command(dataset_group)
 cli.add_command(annotate_group)

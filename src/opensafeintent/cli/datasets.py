@@ -1,4 +1,4 @@
-"""The `build` and `dataset` commands, and their output."""
+"""The `dataset` commands."""
 
 from __future__ import annotations
 
@@ -7,75 +7,12 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from opensafeintent.cli.options import command, say_next
+from opensafeintent.cli.options import command, say, say_next
 from opensafeintent.cli.values import NAME, PATH
 from opensafeintent.errors import counted
-from opensafeintent.hostile import terminal_safe
 
 if TYPE_CHECKING:
-    from opensafeintent.workflows.settings import BuildSettings, Data
-
-
-def build_command(settings: BuildSettings) -> int:
-    """Build prompt-sets from unsafe seed prompts, in seven stages.
-
-    SEEDS is a JSONL or CSV file with a column named prompt, or hf:owner/name. Without SEEDS, the
-    generator fills the cells (--per-cell). Run the same command again to resume.
-    """
-    from opensafeintent.calls.progress import terminal_or_plain
-    from opensafeintent.cli.show import (
-        new_console,
-        print_notes,
-        print_table,
-        show_calls,
-        show_forecast,
-    )
-    from opensafeintent.files import near
-    from opensafeintent.report.dataset_findings import share_with_interval
-    from opensafeintent.report.datasets import funnel_table
-    from opensafeintent.report.formats import plain
-    from opensafeintent.workflows.build import build
-
-    outcome = build(settings, None if settings.dry_run else terminal_or_plain())
-    console = new_console()
-    if outcome.forecast is not None:
-        total = sum(line.calls for line in outcome.forecast.lines)
-        show_forecast(
-            console,
-            outcome.forecast,
-            settings.prices,
-            outcome.notes,
-            f"{counted(total, 'call')} to make, if every unknown item passes every stage without"
-            " repairs; ",
-        )
-        return outcome.exit_code
-    assert outcome.built is not None
-    print_table(console, funnel_table(outcome.built))
-    print_notes(console, outcome.notes)
-    show_calls(console, outcome.tally, outcome.costs)
-    out = near(outcome.out)
-    lines = [f"No dataset yet. Kept and dropped items of each stage: {out}/stages"]
-    if outcome.dataset:
-        sets = counted(len(outcome.dataset), "prompt-set")
-        lines = [f"{out}/dataset.jsonl: {sets} (sha256 {outcome.dataset.hash[:12]})"]
-    if outcome.check and outcome.check.lexical_leakage:
-        share = share_with_interval(outcome.check.lexical_leakage)
-        lines.append(
-            f"Lexical leakage: words alone distinguish benign from malicious in {share};"
-            " chance is 50 %."
-        )
-    lines.append(f"Funnel, coverage and costs: {out}/build.md")
-    for line in lines:
-        console.print(plain(line), soft_wrap=True)
-    if outcome.dataset:
-        say_next("opensafeintent dataset check", outcome.out / "dataset.jsonl")
-    else:
-        say_next("opensafeintent trace", outcome.out, "--rejected")
-    return outcome.exit_code
-
-
-# The `dataset` commands
-# ------------------------------------------------------------------------------
+    from opensafeintent.workflows.settings import Data
 
 
 @click.group("dataset")
@@ -100,7 +37,7 @@ def dataset_group() -> None:
 @click.argument("name", type=NAME)
 def dataset_info_command(data: Data, name: str) -> None:
     """Show counts per cell, lengths, and the dataset's hash."""
-    from opensafeintent.cli.show import show_dataset_info
+    from opensafeintent.cli.output.datasets import show_dataset_info
     from opensafeintent.workflows.datasets import dataset_info
 
     show_dataset_info(dataset_info(name, data.taxonomy, data.max_rows), name)
@@ -123,12 +60,8 @@ def dataset_validate_command(data: Data, name: str) -> None:
 
     dataset, remarks = validate_dataset(name, data.taxonomy, data.max_rows)
     for remark in remarks:
-        click.echo(terminal_safe(f"note: {remark}"))
-    click.echo(
-        terminal_safe(
-            f"{dataset.name}: {counted(len(dataset), 'prompt-set')}, valid (sha256 {dataset.hash})"
-        )
-    )
+        say(f"note: {remark}")
+    say(f"{dataset.name}: {counted(len(dataset), 'prompt-set')}, valid (sha256 {dataset.hash})")
     say_next("opensafeintent dataset check", name)
 
 
@@ -151,9 +84,7 @@ def dataset_convert_command(data: Data, name: str, out: Path) -> None:
     from opensafeintent.workflows.datasets import convert_dataset
 
     dataset = convert_dataset(name, out, data.taxonomy, data.max_rows)
-    click.echo(
-        terminal_safe(f"{out}: {counted(len(dataset), 'prompt-set')} (sha256 {dataset.hash})")
-    )
+    say(f"{out}: {counted(len(dataset), 'prompt-set')} (sha256 {dataset.hash})")
     say_next("opensafeintent dataset check", out)
 
 
@@ -172,7 +103,7 @@ def dataset_template_command(data: Data, out: Path) -> None:
     from opensafeintent.workflows.datasets import dataset_template
 
     dataset_template(out, data.taxonomy)
-    click.echo(terminal_safe(f"{out}: fill it in"))
+    say(f"{out}: fill it in")
     say_next("opensafeintent dataset validate", out)
 
 
@@ -239,14 +170,10 @@ def dataset_dedup_command(
     )
     kept, dropped = len(result.kept), len(result.dropped)
     of = counted(kept + dropped, "prompt-set")
-    click.echo(terminal_safe(f"{out}: {kept:,} of {of} kept (sha256 {result.kept.hash})"))
+    say(f"{out}: {kept:,} of {of} kept (sha256 {result.kept.hash})")
     highest = max((match.overlap.score for match in result.dropped.values()), default=None)
     score = "" if highest is None else f"; the highest score is {highest:.3f}"
-    click.echo(
-        terminal_safe(
-            f"{result.report}: {dropped:,} dropped as too similar to an earlier set{score}"
-        )
-    )
+    say(f"{result.report}: {dropped:,} dropped as too similar to an earlier set{score}")
     say_next("opensafeintent dataset check", out)
 
 
@@ -272,7 +199,7 @@ def dataset_dedup_command(
 )
 def dataset_check_command(data: Data, name: str, out: Path | None, seed: int | None) -> None:
     """Measure balance, lengths, predictive words and duplicates."""
-    from opensafeintent.cli.show import show_check
+    from opensafeintent.cli.output.datasets import show_check
     from opensafeintent.workflows.datasets import check_dataset
 
     show_check(check_dataset(name, data.taxonomy, out=out, seed=seed, max_rows=data.max_rows), out)
@@ -315,7 +242,7 @@ def dataset_export_command(
     folder: Path | None,
     out: Path | None,
     license_: str | None,
-    **said: str,
+    **texts: str,
 ) -> None:
     """Write a folder for the Hugging Face hub: Parquet and a card."""
     from opensafeintent.interop.hub import Publication
@@ -324,9 +251,9 @@ def dataset_export_command(
     named = [path for path in (folder, out) if path is not None]
     if len(named) != 1:
         raise click.UsageError("Name the folder once: as DIR or with --out DIR.")
-    publication = Publication(license=license_, **said)
+    publication = Publication(license=license_, **texts)
     dataset, files = export_dataset(name, named[0], publication, data.taxonomy, data.max_rows)
     for path in files:
-        click.echo(terminal_safe(str(path)))
-    click.echo(terminal_safe(f"{counted(len(dataset), 'prompt-set')} (sha256 {dataset.hash})"))
+        say(str(path))
+    say(f"{counted(len(dataset), 'prompt-set')} (sha256 {dataset.hash})")
     say_next("hf upload", publication.repo or "OWNER/NAME", named[0], "--repo-type", "dataset")

@@ -149,9 +149,14 @@ def command(
     return decorate
 
 
+def say(text: str) -> None:
+    """Print a line; it cannot command the terminal."""
+    click.echo(terminal_safe(text))
+
+
 def say_next(what: str, *named: object) -> None:
     """Print the next command with paths and names, or a phrase."""
     from opensafeintent.files import near
 
     words = shlex.join(str(near(word) if isinstance(word, Path) else word) for word in named)
-    click.echo(terminal_safe(f"Next: {what} {words}".rstrip()))
+    say(f"Next: {what} {words}".rstrip())

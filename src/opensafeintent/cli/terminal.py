@@ -100,9 +100,8 @@ class _Forgiving(io.FileIO):
 
     def write(self, data: bytes, /) -> int:  # type: ignore[override]
         try:
-            while (
-                written := super().write(data)
-            ) is None:  # a terminal that does not block, and is behind
+            # a terminal that does not block, and is behind
+            while (written := super().write(data)) is None:
                 select.select([], [self], [])
         except OSError as error:
             if self._streams and not (isinstance(error, ConnectionError) or self.isatty()):
@@ -140,11 +139,10 @@ def _safe(stream: TextIO | None, number: int, streams: Streams | None) -> TextIO
     """Return a stream in place of one of Python's own; None means a closed one."""
     if stream is None:
         return _Text(_buffered(number, streams), "utf-8", "opensafeintent", line_buffering=True)
-    below = getattr(stream, "buffer", None)
-    raw = getattr(below, "raw", below)  # with PYTHONUNBUFFERED there is no buffer between
-    if (
-        not isinstance(stream, io.TextIOWrapper) or type(raw) is not io.FileIO
-    ):  # a test's, or the console of Windows
+    buffer = getattr(stream, "buffer", None)
+    raw = getattr(buffer, "raw", buffer)  # with PYTHONUNBUFFERED there is no buffer between
+    # a test's, or the console of Windows
+    if not isinstance(stream, io.TextIOWrapper) or type(raw) is not io.FileIO:
         return stream
     stream.flush()
     return _Text(

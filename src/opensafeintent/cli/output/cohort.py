@@ -1,0 +1,76 @@
+"""Models that were evaluated on the same terms: headline metrics, and changed prompt-sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+
+from opensafeintent.analysis.cohort import Cohort, graders
+from opensafeintent.analysis.versions import Transition, Transitions
+from opensafeintent.cli.output.console import print_table, shown_name
+from opensafeintent.errors import counted
+from opensafeintent.hostile import one_line
+from opensafeintent.report.formats import plain
+from opensafeintent.report.tables import headline_table, stated_policy_brief
+
+_CHANGED = 20
+"""Prompt-sets that are named for each direction of a change."""
+
+
+def show_heading(console: Console, cohort: Cohort) -> None:
+    """Print the dataset of a cohort, its extent, and its judges."""
+    judges = graders(cohort.conditions.judges) or "no judge yet"
+    rubrics = f", by {' and '.join(cohort.other_rubrics)}" if cohort.other_rubrics else ""
+    console.print(
+        plain(
+            one_line(f"{cohort.dataset.name}: {cohort.extent}, judged by {judges}{rubrics}", 1000)
+        )
+    )
+
+
+def show_cohort(console: Console, cohort: Cohort) -> None:
+    """Print the headline metrics of a cohort, and the stated policies if they were asked for."""
+    show_heading(console, cohort)
+    headlines = headline_table(cohort)
+    print_table(console, headlines)
+    if any(column.heading == "Any grades" for _, column in headlines.shown):
+        console.print(plain(headlines.notes[-1]), style="dim")
+    if cohort.demonstration:
+        console.print(
+            plain(
+                "Triplet Safety: prompt-sets answered safely at all three intents. Mean Utility:"
+                " helpfulness from 0 to 1, and 0 if the response is unsafe. Over-refusal: benign"
+                " prompts that get little help or none. In brackets: 95 % intervals."
+            ),
+            style="dim",
+        )
+    if cohort.probed:
+        table = stated_policy_brief(cohort)
+        console.print(plain(f"\n{table.title}"))
+        print_table(console, table)
+        console.print(
+            plain("A tie counts half. The probe measures a stated policy, not knowledge."),
+            style="dim",
+        )
+
+
+def show_transitions(console: Console, transitions: Iterable[Transitions]) -> None:
+    """Print how many prompt-sets newly fail and newly pass, and the first of them."""
+    for change in transitions:
+        console.print(
+            plain(
+                f"\n{shown_name(change.model)} against {shown_name(change.against)},"
+                f" {counted(change.n, 'prompt-set')}:"
+            )
+        )
+        _show_changed(console, "failing", change.newly_failing)
+        _show_changed(console, "passing", change.newly_passing)
+
+
+def _show_changed(console: Console, what: str, sets: Sequence[Transition]) -> None:
+    names = [item.set_id for item in sets[:_CHANGED]]
+    if len(sets) > len(names):
+        names.append(f"and {len(sets) - len(names):,} more")
+    count = f"  {len(sets):,} newly {what}"
+    console.print(plain(f"{count}: {', '.join(names)}" if names else count))

@@ -1,0 +1,133 @@
+"""The results of `compare`: differences, verdicts, ranks and changed prompt-sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+
+from rich.console import Console
+
+from opensafeintent.analysis.cohort import Cohort
+from opensafeintent.cli.options import say_next
+from opensafeintent.cli.output.cohort import show_heading, show_transitions
+from opensafeintent.cli.output.console import new_console, print_table, shown_name
+from opensafeintent.grades import GradeRow
+from opensafeintent.metrics import METRICS, PRIMARY
+from opensafeintent.report.formats import plain
+from opensafeintent.report.tables import by_family, pairs_of, ranks_of, verdict_in_words
+from opensafeintent.statistics.comparisons import SECOND_LOOK, Difference
+from opensafeintent.workflows.outcome import Outcome
+
+_FEW_PAIRS = 3
+
+
+_MOST_PAIRS = 10
+"""Of many pairs, those that have a sentence."""
+
+
+_SECOND_LOOK = f"{SECOND_LOOK}: take new prompt-sets, and report those alone"
+
+
+_REVERSED = "; if harm 1 counts as safe, it is significantly the other way round"
+
+
+def show_comparisons(outcome: Outcome, runs: Sequence[Path]) -> None:
+    """Print the differences of every two models of runs in the primary metrics, and the ranks that
+    they leave open.
+    """
+    console = new_console()
+    for cohort in outcome.cohorts:
+        console.print()
+        show_heading(console, cohort)
+        if len(cohort.models) < 2:
+            console.print(
+                plain(
+                    f"{shown_name(cohort.models[0])}: nothing to compare it with on the same terms"
+                )
+            )
+            continue
+        for metric in PRIMARY:
+            for table in pairs_of(cohort, metric):
+                console.print(plain(table.title), style="italic")
+                print_table(console, table)
+                console.print()
+            print_table(console, ranks_of(cohort, metric))
+            console.print()
+        _show_identical(console, cohort)
+        for metric in (*PRIMARY, "mean_safety"):
+            console.print(plain(_verdicts(cohort, metric)))
+        if cohort.stopped_early:
+            names = ", ".join(map(shown_name, cohort.stopped_early))
+            console.print(
+                plain(
+                    f"{names} stopped early: these numbers are of the prompt-sets that answered"
+                    " --stop-when, and lean towards its answer."
+                )
+            )
+    show_transitions(console, outcome.transitions)
+    if outcome.out is not None:
+        console.print(plain(f"All metrics: {outcome.out}/comparisons.csv"), soft_wrap=True)
+    option = ("--out", "reports/compared") if len(runs) > 1 else ()
+    say_next("opensafeintent report", *runs, *option, "--open")
+
+
+def _show_identical(console: Console, cohort: Cohort) -> None:
+    """Name the pairs of models with the same grades."""
+    grades = [[_grades(row) for row in rows] for rows in cohort.rows.values()]
+    for (first, its_grades), (second, other_grades) in combinations(
+        zip(cohort.models, grades, strict=True), 2
+    ):
+        if its_grades == other_grades:
+            names = f"{shown_name(first)} and {shown_name(second)}"
+            console.print(plain(f"{names}: identical data, nothing tested"))
+
+
+def _grades(row: GradeRow) -> tuple[object, ...]:
+    return row.set_id, row.variant, row.epoch, row.helpfulness, row.harm_severity, row.mode
+
+
+def _verdicts(cohort: Cohort, metric: str) -> str:
+    """Say which models are better in a metric, pair by pair; of many pairs only those that are
+    decided. Pairs with a baseline come after the models under test.
+    """
+    texts = []
+    which = ""
+    for pairs in by_family(cohort, metric):
+        texts.append(_verdicts_on(cohort, metric, pairs, which))
+        which = "with a baseline "
+    return "\n".join(texts)
+
+
+def _verdicts_on(
+    cohort: Cohort, metric: str, pairs: Sequence[tuple[str, str, Difference]], which: str
+) -> str:
+    many = len(pairs) > _FEW_PAIRS
+    shown = [pair for pair in pairs if pair[2].leaves_out_zero] if many else list(pairs)
+    lines = [
+        verdict_in_words(metric, shown_name(first), shown_name(second), difference)
+        + (_REVERSED if _reverses(cohort, metric, first, second, difference) else "")
+        for first, second, difference in shown[:_MOST_PAIRS]
+    ]
+    if many:
+        decided = sum(difference.claimed for *_, difference in shown)
+        count = f"{decided:,} of {len(pairs):,} pairs {which}are decided"
+        colon = ":" if shown else ""
+        lines.insert(0, f"{METRICS[metric].label}: {count}{colon}")
+    if len(shown) > _MOST_PAIRS:
+        lines.append(f"… and {len(shown) - _MOST_PAIRS:,} more; --out DIR writes every pair")
+    if any(not difference.leaves_out_zero and difference.deciding for *_, difference in shown):
+        lines.append(_SECOND_LOOK)
+    return "\n".join(lines)
+
+
+def _reverses(cohort: Cohort, metric: str, first: str, second: str, difference: Difference) -> bool:
+    """Tell whether a difference that is shown is shown to have the other sign if harm 1 counts as
+    safe.
+    """
+    comparison = cohort.safe_up_to_1.comparisons.get(metric)
+    places = cohort.models.index(first), cohort.models.index(second)
+    other = comparison and comparison.pair(*places)
+    if not (other and other.claimed and difference.claimed):
+        return False
+    return (other.value or 0.0) * (difference.value or 0.0) < 0

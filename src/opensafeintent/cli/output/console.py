@@ -1,0 +1,55 @@
+"""A console as wide as the terminal; tables, notes and names on it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+
+from rich.console import Console
+
+from opensafeintent.hostile import one_line
+from opensafeintent.report.formats import Table, plain, to_terminal
+
+
+def new_console() -> Console:
+    """Return a console as wide as `COLUMNS` or the terminal; for other outputs, 120 columns."""
+    return Console(width=shutil.get_terminal_size((120, 40)).columns, highlight=False)
+
+
+_UNBOUNDED = 10_000
+"""Columns in which any table has room: a console measures within its own width."""
+
+
+WIDEST = 100
+"""Columns beyond which lines of text are hard to read."""
+
+
+def print_table(console: Console, table: Table, *, notes: bool = False) -> None:
+    """Print a table; if the terminal is too narrow for it, intervals are below their values, and
+    names on two lines.
+
+    Args:
+        console: the output.
+        table: the table.
+        notes: whether its notes are printed too.
+    """
+    options = console.options.update_width(_UNBOUNDED)
+    fitting = (
+        lines
+        for lines in (to_terminal(table, narrow=narrow) for narrow in (0, 1))
+        if console.measure(lines, options=options).maximum <= console.width
+    )
+    console.print(next(fitting, None) or to_terminal(table, narrow=2))
+    for note in table.notes if notes else ():
+        console.print(plain(note), style="dim")
+
+
+def print_notes(console: Console, notes: Iterable[str]) -> None:
+    """Print notes on a result, a note a line: a name in one of them cannot forge another."""
+    for note in notes:
+        console.print(plain(f"note: {one_line(note, 2000)}"))
+
+
+def shown_name(model: str) -> str:
+    """Return a model's name, on one line."""
+    return one_line(model, 300)

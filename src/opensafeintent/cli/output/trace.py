@@ -1,0 +1,225 @@
+"""The responses and calls behind prompt-sets, and the items that a build dropped."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from textwrap import wrap
+
+from rich.console import Console
+from rich.text import Text
+
+from opensafeintent.cli.options import say_next
+from opensafeintent.cli.output.console import new_console, shown_name
+from opensafeintent.construction.backfill import Proposal
+from opensafeintent.construction.records import REASONS, Draft, Rejection, Seed, Stage, Topic
+from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
+from opensafeintent.evaluation.run import TracedRow
+from opensafeintent.files import near
+from opensafeintent.grades import GradeRow
+from opensafeintent.hostile import one_line, terminal_safe
+from opensafeintent.quoting import Hidden, hidden_prompt, hidden_text, without_quoted
+from opensafeintent.report.formats import plain
+from opensafeintent.taxonomy import CORE_VARIANTS
+from opensafeintent.workflows.settings import TraceSettings
+from opensafeintent.workflows.trace import Trace
+
+_BARE_REPLY = 40
+"""Characters: a longer reply is more than a grade, and may quote a response that is not shown."""
+
+
+_SCREEN = 60
+"""Lines of a long answer that a terminal gets."""
+
+
+def show_traces(traces: Iterator[Trace], settings: TraceSettings, *, include_unsafe: bool) -> None:
+    """Print the responses to some prompt-sets, with their grades, the judges' replies and ledger
+    rows. The worst are at most a screenful on a terminal.
+    """
+    console = new_console()
+
+    def parts() -> Iterator[str]:
+        shown = None
+        for number, shown in enumerate(traces):
+            with console.capture() as part:
+                console.print("\n" if number else "", end="")
+                _show_trace(console, shown, settings, include_unsafe=include_unsafe)
+            yield part.get()
+        with console.capture() as part:
+            if shown is None:
+                console.print("No prompt-set of the run is like this.")
+            else:
+                console.print(plain(f"\nLedger: {shown.ledger}"), soft_wrap=True)
+        yield part.get()
+
+    if _print_parts(console, parts(), cut=settings.worst is not None):
+        say_next("opensafeintent report", settings.run, "--open")
+
+
+def _print_parts(console: Console, parts: Iterable[str], *, cut: bool) -> bool:
+    """Print parts of an answer and return whether they are whole; with `cut` a terminal gets the
+    first lines only.
+    """
+    room = _SCREEN - 2 if cut and sys.stdout.isatty() else None
+    for part in parts:
+        for line in part.splitlines():
+            if room is not None:
+                room -= max(1, -(-Text.from_ansi(line).cell_len // console.width))
+                if room < 0:
+                    console.print(
+                        f"… cut at {_SCREEN} lines. For all of it add: | less", style="bold"
+                    )
+                    return False
+            print(line)
+    return True
+
+
+def _show_trace(
+    console: Console, trace: Trace, settings: TraceSettings, *, include_unsafe: bool
+) -> None:
+    prompt_set = trace.prompt_set
+    hidden = hidden_prompt(prompt_set.wordings(), include_unsafe=include_unsafe)
+    about = (
+        f"{prompt_set.id}: {prompt_set.harm_domain}, {prompt_set.task_type}:"
+        f" {prompt_set.underlying_task}"
+    )
+    command = ["opensafeintent", "trace", str(near(settings.run)), "--set", prompt_set.id]
+    console.print(plain(one_line(without_quoted(about, hidden), 1000)))
+    for response in trace.responses:
+        grades = response.grades
+        console.print(
+            plain(f"\n{shown_name(grades.model)}, {grades.variant}, epoch {grades.epoch}"),
+            style="bold",
+        )
+        _show_grades(console, grades, trace.as_harmful)
+        unsafe = [*command, "--model", grades.model, "--include-unsafe"]
+        console.print("prompt:")
+        if not include_unsafe and grades.variant == "malicious":
+            _show_hidden(console, "the intent is malicious", unsafe)
+        else:
+            _show_lines(console, prompt_set.wordings()[grades.variant], hidden)
+        may_show = include_unsafe or grades.harm_severity == 0
+        console.print("response:")
+        if response.text is None:
+            none = f"(none: {'; '.join(map(str, grades.missing)) or grades.refused})"
+            _show_lines(console, none, hidden)
+        elif may_show:
+            _show_lines(console, response.text, hidden)
+        elif grades.harm_severity is None:
+            _show_hidden(console, "no grade of harm", unsafe)
+        else:
+            _show_hidden(console, "graded harmful", unsafe)
+        for row in response.rows:
+            _show_row(console, row, hidden, unsafe, may_show=may_show)
+    if settings.worst is not None:
+        _show_way(console, "All responses to this prompt-set: ", command)
+
+
+def _show_grades(console: Console, grades: GradeRow, as_harmful: int) -> None:
+    """Print the grades of a response; `as_harmful` responses of the run have its harm severity."""
+    labels = {
+        "helpfulness": grades.helpfulness,
+        "harm": grades.harm_severity,
+        "mode": grades.mode,
+        "strategy": grades.strategy,
+        "stop": grades.stop_reason,
+        "missing": "; ".join(map(str, grades.missing)),
+    }
+    line = " · ".join(
+        f"{name} {value}" for name, value in labels.items() if value not in (None, "")
+    )
+    if as_harmful > 1:
+        line += f" (one of {as_harmful:,} responses with this harm severity)"
+    console.print(plain(one_line(line, 1000)))
+    for judge, pair in grades.by_judge.items() if len(grades.by_judge) > 1 else ():
+        helpfulness, harm = ("missing" if grade is None else grade for grade in pair)
+        console.print(plain(f"  by {shown_name(judge)}: helpfulness {helpfulness} · harm {harm}"))
+
+
+def _show_row(
+    console: Console, row: TracedRow, hidden: Hidden, unsafe: Sequence[str], *, may_show: bool
+) -> None:
+    """Print a row of the ledger, and its reply if that may be shown."""
+    by = f"{row.purpose} by {shown_name(row.model)}{_asking(row.attempt)}"
+    line = f"  {row.table} row {row.row}: {by}, {row.status} {row.created[:19]}"
+    console.print(plain(line), style="dim")
+    if row.reply is None:
+        return
+    if not may_show and len(row.reply) > _BARE_REPLY:
+        _show_hidden(console, "it may quote the response", unsafe, indent=4)
+    else:
+        _show_lines(console, row.reply, hidden, indent=4)
+
+
+def show_rejected(
+    rejections: Iterable[tuple[Stage, Rejection]], build: Path, *, include_unsafe: bool
+) -> None:
+    """Print each item that a build dropped: its stage, the reason, and its texts."""
+    console = new_console()
+    unsafe = ["opensafeintent", "trace", str(near(build)), "--rejected", "--include-unsafe"]
+    number = 0
+    for number, (stage, rejection) in enumerate(rejections, start=1):
+        texts = list(_texts_of(rejection))
+        lead = "\n" if number > 1 else ""
+        about = f"{lead}{number}. {stage}: {rejection.reason} ({REASONS[rejection.reason]})"
+        console.print(plain(about), style="bold")
+        detail = rejection.detail or (f"as {rejection.duplicate}" if rejection.duplicate else "")
+        for _, text, why in () if include_unsafe else texts:
+            detail = without_quoted(detail, hidden_text(text if why else ""))
+        for name, text, why in (("detail", detail, ""), *texts):
+            if not text:
+                continue
+            console.print(plain(f"{one_line(name)}:"))
+            if why and not include_unsafe:
+                _show_hidden(console, why, unsafe)
+            else:
+                _show_lines(console, text, Hidden())
+    console.print(plain(f"\n{number} rejected" if number else "The build rejected nothing."))
+    say_next("opensafeintent build SEEDS --generator MODEL --judge MODEL --dry-run --out", build)
+
+
+def _texts_of(rejection: Rejection) -> Iterator[tuple[str, str, str]]:
+    """Yield the texts of a rejected item: name, text, and why it is hidden (empty if it is not)."""
+    match rejection.item:
+        case Proposal(harm_domain=domain, task_type=task_type):
+            yield "cell", f"{domain}, {task_type}", ""
+        case Seed(prompt=prompt):
+            yield "seed", prompt, "" if rejection.reason == "both_say_safe" else "it may be unsafe"
+        case Topic() as topic:
+            yield "cell", f"{topic.harm_domain}, {topic.task_type}", ""
+            yield "topic", topic.summary, ""
+        case Draft() as draft:
+            yield "cell", f"{draft.topic.harm_domain}, {draft.topic.task_type}", ""
+            yield "neutral task", draft.underlying_task, ""
+            for intent in CORE_VARIANTS:
+                read = draft.readings.get(intent)
+                malicious = "malicious" in (intent, read)
+                why = "the intent is malicious" if malicious else ""
+                reading = f" (read as {read})" if read else ""
+                yield f"{intent}{reading}", draft.prompts.of(intent), why
+
+
+def _show_hidden(console: Console, why: str, command: Sequence[str], indent: int = 2) -> None:
+    """Print in place of a text why it is hidden, and the command that shows it."""
+    _show_way(console, f"{' ' * indent}(hidden: {why}) show it with: ", command)
+
+
+def _show_way(console: Console, lead: str, command: Sequence[str]) -> None:
+    """Print a command on one line, to be copied."""
+    words = shlex.join(command).replace("\n", "\\n")
+    console.print(plain(f"{lead}{words}"), soft_wrap=True)
+
+
+def _asking(attempt: int) -> str:
+    """Say which asking of a call it was."""
+    again, asked_before = divmod(attempt, FIRST_ATTEMPT)
+    return (", again" if again else "") + (f", re-ask {asked_before}" if asked_before else "")
+
+
+def _show_lines(console: Console, text: str, hidden: Hidden, indent: int = 2) -> None:
+    """Print a text with a bar before each line: no text can look like a line of ours."""
+    for line in without_quoted(text, hidden).splitlines() or [""]:
+        for part in wrap(terminal_safe(line), max(console.width - indent - 2, 8)) or [""]:
+            console.print(Text(f"{' ' * indent}│ {part}"))
