@@ -65,7 +65,7 @@ def metrics_of(
     return compute(to_array(rows, dataset, models))
 
 
-def found(ratio: Ratio, place: int = 0) -> tuple[float | None, int]:
+def result(ratio: Ratio, place: int = 0) -> tuple[float | None, int]:
     """Return a metric's value, None where it is NaN, and its n."""
     value = float(ratio.value.values[place])
     return (None if isnan(value) else value), int(ratio.n.values[place])
@@ -211,23 +211,19 @@ def example() -> dict[str, Ratio]:
 @pytest.mark.parametrize("name", METRICS)
 def test_worked_example(name: str, example: dict[str, Ratio]) -> None:
     alpha, beta = EXPECTED[name]
-    assert found(example[name], 0) == same(alpha)
-    assert found(example[name], 1) == same(beta)
+    assert result(example[name], 0) == same(alpha)
+    assert result(example[name], 1) == same(beta)
     for part in example[name]:  # numerator and denominator
         assert part.dims == ("model", "prompt_set")
         assert part.values.shape == (2, 6)
         assert not np.isnan(part.values).any()  # a set that does not count is 0 over 0
 
 
-# Undefined
-# ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("responses_on_record", [True, False])
 def test_without_grades_every_metric_is_undefined(responses_on_record: bool) -> None:
     lines = {"s": Line("-- -- --", "-- --")}
     metrics = metrics_of(rows_of("m", lines) if responses_on_record else [], lines)
-    assert {name: found(metrics[name]) for name in METRICS} == dict.fromkeys(METRICS, UNDEFINED)
+    assert {name: result(metrics[name]) for name in METRICS} == dict.fromkeys(METRICS, UNDEFINED)
 
 
 TRIPLET_METRICS = (
@@ -263,11 +259,7 @@ def test_what_is_lacking_makes_a_metric_undefined_not_zero(
 ) -> None:
     for line in lines:
         metrics = metrics_of(rows_of("m", {"s": line}), {"s": line})
-        assert {name: found(metrics[name]) for name in names} == dict.fromkeys(names, UNDEFINED)
-
-
-# Epochs
-# ------------------------------------------------------------------------------
+        assert {name: result(metrics[name]) for name in names} == dict.fromkeys(names, UNDEFINED)
 
 
 def rows_of_epochs(epochs: list[dict[str, Line]]) -> list[GradeRow]:
@@ -311,7 +303,7 @@ def three_epochs() -> dict[str, Ratio]:
 def test_epochs_are_averaged_within_a_set(
     name: str, expected: tuple[float, int], three_epochs: dict[str, Ratio]
 ) -> None:
-    assert found(three_epochs[name]) == same(expected)
+    assert result(three_epochs[name]) == same(expected)
 
 
 @pytest.mark.parametrize(
@@ -331,12 +323,12 @@ def test_an_epoch_without_its_label_is_not_complete(name: str, expected: tuple[f
         for n, strategy in enumerate(("full", "refuse"), start=1)
     }
     epochs = [unsafe, {"s1": Line("40 41 10"), "s2": Line("40 40 10", mode="A4")}]
-    assert found(metrics_of(rows_of_epochs(epochs), epochs[0])[name]) == same(expected)
+    assert result(metrics_of(rows_of_epochs(epochs), epochs[0])[name]) == same(expected)
 
 
 def test_another_models_epochs_change_nothing(three_epochs: dict[str, Ratio]) -> None:
-    assert found(three_epochs["triplet_safety"], 1) == same((1.0, 1))
-    assert found(three_epochs["triplet_safety_all_epochs"], 1) == same((1.0, 1))
+    assert result(three_epochs["triplet_safety"], 1) == same((1.0, 1))
+    assert result(three_epochs["triplet_safety_all_epochs"], 1) == same((1.0, 1))
 
 
 def test_safe_in_all_epochs_needs_every_epoch() -> None:
@@ -346,8 +338,8 @@ def test_safe_in_all_epochs_needs_every_epoch() -> None:
         {"s1": Line("40 41 10"), "s2": Line("40 40 10"), "s3": Line("40 -- 10")},
     ]
     ratios = metrics_of(rows_of_epochs(epochs), epochs[0])
-    assert found(ratios["triplet_safety_all_epochs"]) == same((1 / 2, 2))
-    assert found(ratios["triplet_safety"]) == same(((1 / 2 + 1 + 1) / 3, 3))
+    assert result(ratios["triplet_safety_all_epochs"]) == same((1 / 2, 2))
+    assert result(ratios["triplet_safety"]) == same(((1 / 2 + 1 + 1) / 3, 3))
 
 
 # A second implementation
@@ -384,8 +376,8 @@ def random_grades(draw: st.DrawFn) -> Random:
     ]
     several = st.lists(GRADED, min_size=len(places), max_size=len(places))
     responses = {model: dict(zip(places, draw(several), strict=True)) for model in MODELS}
-    gone = draw(st.sets(st.tuples(st.sampled_from(MODELS), st.sampled_from(places)), max_size=3))
-    for model, place in gone:
+    missing = draw(st.sets(st.tuples(st.sampled_from(MODELS), st.sampled_from(places)), max_size=3))
+    for model, place in missing:
         del responses[model][place]
     return Random(paraphrases, responses)
 
@@ -415,4 +407,4 @@ def test_every_metric_agrees_with_plain_loops(case: Random) -> None:
     variants_of = {item.id: tuple(item.wordings()) for item in sets}
     for place, responses in enumerate(case.responses.values()):
         expected = {name: same(plain_metric(name, variants_of, responses)) for name in METRICS}
-        assert {name: found(metrics[name], place) for name in METRICS} == expected
+        assert {name: result(metrics[name], place) for name in METRICS} == expected

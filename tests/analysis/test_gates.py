@@ -17,10 +17,10 @@ DATASET = made_dataset(*(prompt_set(f"s{n:02}") for n in range(60)))
 def version(name: str, pair: str, *checks: JudgeCheck) -> GradedRun:
     """Make a run of 60 sets in which all responses have the same pair of grades."""
     grades = {item.id: " ".join([pair] * 3) for item in DATASET.prompt_sets}
-    made = run_with(rows_of("m", DATASET, grades), DATASET, judge=JUDGE, name=name)
+    built = run_with(rows_of("m", DATASET, grades), DATASET, judge=JUDGE, name=name)
     pattern = checked_run(*checks).manifest
     same = {"judges": pattern.judges, "judge_sampling": pattern.judge_sampling}
-    return changed(made, entry={"templates": HASHES}, judge_checks=checks, **same)
+    return changed(built, entry={"templates": HASHES}, judge_checks=checks, **same)
 
 
 def against(new: GradedRun, old: GradedRun, metric: str = "triplet_safety") -> Gates:
@@ -40,13 +40,13 @@ def against(new: GradedRun, old: GradedRun, metric: str = "triplet_safety") -> G
 def test_a_judge_that_may_not_see_it_is_a_caution(
     new: tuple[JudgeCheck, ...], old: tuple[JudgeCheck, ...], cautions: list[str]
 ) -> None:
-    found = against(version("new", "40", *new), version("old", "40", *old))
-    (result,) = found.results
+    gates = against(version("new", "40", *new), version("old", "40", *old))
+    (result,) = gates.results
     # no set differs, of 60: ± t · √(2 / 61) / 62 with two pseudo-observations
     assert result.verdict == "pass"
     assert result.estimate.high == pytest.approx(0.045984, abs=1e-6)
-    assert len(found.cautions) == len(cautions)
-    assert all(said in line for said, line in zip(cautions, found.cautions, strict=True))
+    assert len(gates.cautions) == len(cautions)
+    assert all(message in line for message, line in zip(cautions, gates.cautions, strict=True))
 
 
 def test_less_of_a_metric_may_be_better() -> None:

@@ -21,12 +21,12 @@ def run(name: str, judges: dict[str, str]) -> GradedRun:
     rows = [
         grade_line(model, "one", "benign", "40", stop_reason=f"{name} {model}") for model in judges
     ]
-    made = run_with(rows, DATASET, name=name)
+    built = run_with(rows, DATASET, name=name)
     entries = {
         model: replace(entry, judges=(judges[model],), mode_judge=judges[model])
-        for model, entry in made.manifest.models.items()
+        for model, entry in built.manifest.models.items()
     }
-    return changed(made, models=entries)
+    return changed(built, models=entries)
 
 
 def test_a_name_that_another_model_is_shown_by_gets_a_number_and_leads_to_its_own_run() -> None:
@@ -62,7 +62,7 @@ def test_intervals_do_not_hang_on_the_order_in_which_a_file_has_its_prompt_sets(
 
     def estimates(order: list[PromptSet]) -> list[object]:
         in_order = [row for item in order for row in rows[item.id]]
-        found = cohort_with(made_dataset(*order), in_order).estimates
-        return [found.overall, found.strata, found.macros, found.averages]
+        result = cohort_with(made_dataset(*order), in_order).estimates
+        return [result.overall, result.strata, result.macros, result.averages]
 
     assert estimates(sets) == estimates(draw.sample(sets, k=len(sets)))

@@ -15,7 +15,7 @@ REFUSE, COMPLY = "baseline/refuse-all", "baseline/comply-all"
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "pairs", "found"),
+    ("old", "new", "pairs", "result"),
     [
         ([REFUSE, "a", "b"], ["b", "a", "c", REFUSE], [], {"b": "b", "a": "a", REFUSE: REFUSE}),
         # the only model of each run is the same, whatever it is called
@@ -29,13 +29,13 @@ REFUSE, COMPLY = "baseline/refuse-all", "baseline/comply-all"
     ],
 )
 def test_earlier_versions(
-    old: list[str], new: list[str], pairs: list[str], found: dict[str, str]
+    old: list[str], new: list[str], pairs: list[str], result: dict[str, str]
 ) -> None:
-    assert list(earlier_versions(old, new, pairs).items()) == list(found.items())
+    assert list(earlier_versions(old, new, pairs).items()) == list(result.items())
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "pairs", "said"),
+    ("old", "new", "pairs", "message"),
     [
         (["a", "b"], ["c", "d"], [], "name them with --pair NEW=OLD"),
         ([REFUSE], ["a", REFUSE], [], "none of 'a' is known"),
@@ -48,11 +48,11 @@ def test_earlier_versions(
     ],
 )
 def test_what_cannot_be_paired_is_told(
-    old: list[str], new: list[str], pairs: list[str], said: str
+    old: list[str], new: list[str], pairs: list[str], message: str
 ) -> None:
     with pytest.raises(InputError) as caught:
         earlier_versions(old, new, pairs)
-    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 STUDY = changed(
@@ -65,7 +65,7 @@ SAMPLED = {"target_sampling": Sampling(temperature=0.5), "system": "be kind"}
 
 
 @pytest.mark.parametrize(
-    ("new", "said"),
+    ("new", "message"),
     [
         (STUDY, []),
         (changed(STUDY, entry={"limit": 5, "epochs": 3, "identity": "newer"}), []),
@@ -94,5 +94,7 @@ SAMPLED = {"target_sampling": Sampling(temperature=0.5), "system": "be kind"}
         ),
     ],
 )
-def test_what_else_changed_between_two_versions_is_named(new: GradedRun, said: list[str]) -> None:
-    assert what_changed(STUDY, new, "m", "m") == said
+def test_what_else_changed_between_two_versions_is_named(
+    new: GradedRun, message: list[str]
+) -> None:
+    assert what_changed(STUDY, new, "m", "m") == message

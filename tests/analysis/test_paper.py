@@ -28,12 +28,12 @@ def test_on_the_same_dataset_each_figure_has_its_own(monkeypatch: pytest.MonkeyP
     rubrics = dict(RUBRIC_HASHES)
     cohort = papers_cohort(monkeypatch, PAPER_JUDGE, parse="paper", templates=rubrics)
     assert same_as_paper(cohort) == {"dataset": True, "rubric": True, "judge": True}
-    found = {item.label: item for item in beside_paper(cohort)}
+    result = {item.label: item for item in beside_paper(cohort)}
     utilities = [cohort.estimates.overall[model, "mean_utility"].value or 0.0 for model in MODELS]
-    best = found["Mean Utility, best model"]
+    best = result["Mean Utility, best model"]
     assert best.here and (best.paper, best.here.value) == (0.56, max(utilities))
     parts = ("Stable-safe", "Stable-unsafe", "Safety flip")
-    assert sum(found[f"{name}, model average"].paper for name in parts) == 1.0
+    assert sum(result[f"{name}, model average"].paper for name in parts) == 1.0
     notes = table_of(cohort, "paper").notes
     assert any("✓ same dataset, ✓ same rubric, ✓ same judge" in note for note in notes)
 

@@ -31,9 +31,9 @@ from opensafeintent.metrics import METRICS
     ],
 )
 def test_values_of_made_grades(metric: str, oracle: float | None, refuse_all: float | None) -> None:
-    found = reference_values(metric)
+    result = reference_values(metric)
     expected = [None if value is None else pytest.approx(value) for value in (oracle, refuse_all)]
-    assert [found.oracle, found.refuse_all] == expected
+    assert [result.oracle, result.refuse_all] == expected
 
 
 def test_every_metric_has_one() -> None:

@@ -34,8 +34,8 @@ BY_HAND = {"s1": ("003", "033"), "s2": ("000", "000"), "s3": ("030", "300")}
 
 
 def entry(cohort: Cohort, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = metrics_json([cohort])["models"]["m"][name]
-    return found
+    result: dict[str, Any] = metrics_json([cohort])["models"]["m"][name]
+    return result
 
 
 def test_the_example_of_the_docs() -> None:
@@ -67,6 +67,6 @@ def test_where_nothing_can_be_known_it_says_why(
     epochs: Mapping[str, Sequence[str]], temperature: float | None, why: str
 ) -> None:
     cohort = graded(epochs, temperature)
-    found = entry(cohort, "paraphrase_effect")
-    assert (found["value"], found["n"], found["ci"], found["unknown"]) == (None, 0, None, why)
+    result = entry(cohort, "paraphrase_effect")
+    assert (result["value"], result["n"], result["ci"], result["unknown"]) == (None, 0, None, why)
     assert not any("owed to the wording for" in sentence.text for sentence in findings(cohort))

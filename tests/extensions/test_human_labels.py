@@ -39,10 +39,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def labels(folder: Path, text: str = TEXT) -> tuple[Path, Path]:
     """Write the labels of forty whole sets by two people, a file for each."""
-    made = true_labels(MODEL, 40, unit="set", weight=1.5, response_sha256=text_hash(text))
+    built = true_labels(MODEL, 40, unit="set", weight=1.5, response_sha256=text_hash(text))
     files = (folder / "ana.jsonl", folder / "ben.jsonl")
     for file in files:
-        write_labels([label for label in made if label.annotator == file.stem], file)
+        write_labels([label for label in built if label.annotator == file.stem], file)
     return files
 
 
@@ -67,8 +67,8 @@ def test_raw_numbers_stay_as_they_are_and_leave_with_the_labels(run: Path, tmp_p
 
 
 def test_a_gate_is_held_against_the_raw_number(run: Path, tmp_path: Path) -> None:
-    known = metrics(run)["models"][MODEL]["triplet_safety"]
-    low, high = exact_share_interval(round(known["value"] * known["n"]), known["n"])
+    complete = metrics(run)["models"][MODEL]["triplet_safety"]
+    low, high = exact_share_interval(round(complete["value"] * complete["n"]), complete["n"])
     for least, code in ((low - 0.001, 0), (low + 0.001, 5), (high + 0.001, 4)):
         gate = f"triplet_safety={least}"
         outcome = report(run, tmp_path / "report", *labels(tmp_path), fail_under=gate)

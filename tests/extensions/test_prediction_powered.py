@@ -22,8 +22,8 @@ def units(*kinds: tuple[int, float, float, float]) -> LabelledUnits:
     return LabelledUnits(judged, truth, weight, np.ones_like(judged))
 
 
-def width(found: Corrected) -> float:
-    return found.interval[1] - found.interval[0]
+def width(result: Corrected) -> float:
+    return result.interval[1] - result.interval[0]
 
 
 # PPI++
@@ -40,11 +40,11 @@ SIXTY = (
 def test_ppi_by_hand() -> None:
     # λ = Cov/Var over labels and everything: (12/30 − 15/30·18/30) / (42/60·18/60) = .1/.21 = 10/21
     # θ = 15/30 + 10/21 · (42/60 − 18/30) = 1/2 + 1/21 = 23/42
-    found = prediction_powered(units(*SIXTY))
-    assert found.power == pytest.approx(10 / 21)
-    assert found.value == pytest.approx(23 / 42)
-    assert (found.n, found.sets) == (30, 30)
-    assert found.interval[0] < found.value < found.interval[1]
+    result = prediction_powered(units(*SIXTY))
+    assert result.power == pytest.approx(10 / 21)
+    assert result.value == pytest.approx(23 / 42)
+    assert (result.n, result.sets) == (30, 30)
+    assert result.interval[0] < result.value < result.interval[1]
 
 
 def test_weights_undo_a_sample_stratified_by_grade() -> None:
@@ -61,9 +61,9 @@ def test_weights_undo_a_sample_stratified_by_grade() -> None:
 def test_a_judge_that_tells_nothing_is_not_relied_on() -> None:
     # truth and judgement are independent among the labels: the labels' mean is all there is
     labels = [(10, judged, truth, 1.0) for judged in (1.0, 0.0) for truth in (1.0, 0.0)]
-    found = prediction_powered(units(*labels, (40, 1.0, NAN, 1.0)))
-    assert found.power == pytest.approx(0.0, abs=1e-9)
-    assert found.value == pytest.approx(0.5)
+    result = prediction_powered(units(*labels, (40, 1.0, NAN, 1.0)))
+    assert result.power == pytest.approx(0.0, abs=1e-9)
+    assert result.value == pytest.approx(0.5)
 
 
 def test_scores_are_corrected_as_shares_are() -> None:
@@ -77,9 +77,9 @@ def test_scores_are_corrected_as_shares_are() -> None:
 def test_units_of_a_set_stand_and_fall_together() -> None:
     # 60 sets of three equal units each know no more than 60 sets of one: the interval is that of
     # one unit a set
-    one = units(*SIXTY)
-    three = LabelledUnits(*(np.repeat(part, 3, axis=1) for part in one))
-    alone, together = (prediction_powered(sample) for sample in (one, three))
+    single = units(*SIXTY)
+    three = LabelledUnits(*(np.repeat(part, 3, axis=1) for part in single))
+    alone, together = (prediction_powered(sample) for sample in (single, three))
     assert together.value == pytest.approx(alone.value)
     assert width(together) == pytest.approx(width(alone), rel=0.05)
 
@@ -89,16 +89,16 @@ def test_no_error_among_few_labels_is_not_no_error_ever() -> None:
     # mean alone
     labels = ((15, 1.0, 1.0, 1.0), (15, 0.0, 0.0, 1.0))
     sample = units(*labels, (485, 1.0, NAN, 1.0), (485, 0.0, NAN, 1.0))
-    found = prediction_powered(sample)
-    assert found.value == pytest.approx(0.5)
-    assert width(found) > 2 * 1.96 * (0.25 / 1000) ** 0.5 * 1.3
+    result = prediction_powered(sample)
+    assert result.value == pytest.approx(0.5)
+    assert width(result) > 2 * 1.96 * (0.25 / 1000) ** 0.5 * 1.3
 
 
 def test_safe_labels_say_what_so_many_sets_say_anywhere() -> None:
     # the judge says safe throughout, and is not relied on
-    found = prediction_powered(units((40, 1.0, 1.0, 1.0), (200, 1.0, NAN, 1.0)))
-    assert (found.value, found.power) == (1.0, 0.0)
-    assert found.interval == pytest.approx(share_interval(1.0, 40), abs=1e-6)
+    result = prediction_powered(units((40, 1.0, 1.0, 1.0), (200, 1.0, NAN, 1.0)))
+    assert (result.value, result.power) == (1.0, 0.0)
+    assert result.interval == pytest.approx(share_interval(1.0, 40), abs=1e-6)
 
 
 def test_what_does_not_count_plays_no_part() -> None:

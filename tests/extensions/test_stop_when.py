@@ -49,8 +49,8 @@ def ask(out: Path, question: str, *options: object, models: tuple[str, ...] = (G
 
 
 def manifest(run: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / "run.json").read_text())
-    return found
+    result: dict[str, Any] = json.loads((run / "run.json").read_text())
+    return result
 
 
 def answers_of(run: Path) -> dict[str, Any]:
@@ -69,8 +69,8 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_model_has_its_answer_and_the_prompt_sets_that_gave_it(answered: Path) -> None:
     answers = answers_of(answered)
     # of two models each may err at 1.25 %: 28 ones show more than .8, 4 zeros show less
-    given = {model: (answer["verdict"], answer["sets"]) for model, answer in answers.items()}
-    assert given == {GOOD: ("yes", 28), BAD: ("no", 4)}
+    expected = {model: (answer["verdict"], answer["sets"]) for model, answer in answers.items()}
+    assert expected == {GOOD: ("yes", 28), BAD: ("no", 4)}
     assert answers[GOOD]["ci"][0] > 0.8 > answers[BAD]["ci"][1]
     order = [item.id for item in drawn(load_dataset("starter").prompt_sets, None)]
     for model, count in ((GOOD, 28), (BAD, 4)):
@@ -125,11 +125,11 @@ def test_calls_under_way_are_kept_and_do_not_count(tmp_path: Path) -> None:
 
 def test_what_so_many_prompt_sets_cannot_show_is_said_before_the_first_call(tmp_path: Path) -> None:
     ran = ask(tmp_path / "run", "triplet_safety >= 0.95", "--dry-run", models=(GOOD,))
-    told = " ".join((ran.out + ran.err).split())
-    assert "42 prompt-sets cannot give the answer 'yes', at any result: 107 are needed" in told
+    output = " ".join((ran.out + ran.err).split())
+    assert "42 prompt-sets cannot give the answer 'yes', at any result: 107 are needed" in output
     assert (
         "with 42 prompt-sets, Triplet Safety is known within ± 15 points or better (95 % CI)"
-        in told
+        in output
     )
     assert ask(tmp_path / "run", "triplet_safety >= 0.95", models=(GOOD,)).code == 5
 
@@ -195,10 +195,6 @@ def test_grades_that_a_question_needs_and_the_run_does_not_ask_for(
     assert ask(tmp_path / "run", f"{metric} <= 0.5", "--dry-run", *option).code == 0
 
 
-# With functions as models: a set is safe or not, slow or not, answered or not, as a test says
-# --------------------------
-
-
 SETS = [f"s{n:03}" for n in range(120)]
 """In the order in which they count: of one cell, so by the hashes of their names."""
 SETS.sort(key=sha256_hex)
@@ -231,17 +227,17 @@ def judged(messages: list[dict[str, str]]) -> str:
     return '{"mode": "A4"}'
 
 
-def settings(tmp_path: Path, *models: FunctionModel, **more: Any) -> EvaluateSettings:
-    if "dataset" not in more:
-        more["dataset"] = dataset_file(tmp_path, made_dataset(*map(prompt_set, SETS)))
+def settings(tmp_path: Path, *models: FunctionModel, **others: Any) -> EvaluateSettings:
+    if "dataset" not in others:
+        others["dataset"] = dataset_file(tmp_path, made_dataset(*map(prompt_set, SETS)))
     judges = (FunctionModel(judged, name="j", version="1"),)
-    asked: dict[str, Any] = {"stop_when": ASKED, "probe": "none", "judges": judges} | more
+    asked: dict[str, Any] = {"stop_when": ASKED, "probe": "none", "judges": judges} | others
     return EvaluateSettings(models=models, out=tmp_path / "run", **asked)
 
 
-def asked(tmp_path: Path, *models: FunctionModel, **more: Any) -> tuple[Outcome, dict[str, Any]]:
+def asked(tmp_path: Path, *models: FunctionModel, **others: Any) -> tuple[Outcome, dict[str, Any]]:
     """Evaluate, and return the outcome with the first answer."""
-    outcome = run_evaluate(settings(tmp_path, *models, **more))
+    outcome = run_evaluate(settings(tmp_path, *models, **others))
     answer, *_ = answers_of(tmp_path / "run").values()
     return outcome, answer
 
@@ -263,9 +259,9 @@ def plainly(values: list[bool], threshold: float, error: float) -> tuple[str, in
     return "undecided", len(values)
 
 
-@pytest.mark.parametrize("every", [3, 10, 1000])
-def test_the_answer_of_a_run_is_the_one_of_the_definition(every: int, tmp_path: Path) -> None:
-    unsafe = set(SETS[1::every])
+@pytest.mark.parametrize("step", [3, 10, 1000])
+def test_the_answer_of_a_run_is_the_one_of_the_definition(step: int, tmp_path: Path) -> None:
+    unsafe = set(SETS[1::step])
     outcome, answer = asked(tmp_path, target(lambda name: name not in unsafe))
     verdict, sets = plainly([name not in unsafe for name in SETS], 0.8, 0.025)
     assert (answer["verdict"], answer["sets"], answer["missing"]) == (verdict, sets, 0)
@@ -345,7 +341,7 @@ def test_large_cells_do_not_come_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "more",
+    "others",
     [
         {"models": (target(lambda _: True), target(lambda _: True, name="two"))},
         {"epochs": 2},
@@ -354,12 +350,12 @@ def test_large_cells_do_not_come_first(tmp_path: Path) -> None:
     ],
 )
 def test_a_run_has_one_question_of_the_same_models_and_judges(
-    more: dict[str, Any], tmp_path: Path
+    others: dict[str, Any], tmp_path: Path
 ) -> None:
-    one = target(lambda _: True)
-    asked(tmp_path, one)
+    single = target(lambda _: True)
+    asked(tmp_path, single)
     with pytest.raises(InputError, match="one question, of the same models, judges and epochs"):
-        asked(tmp_path, *more.pop("models", (one,)), **more)
+        asked(tmp_path, *others.pop("models", (single,)), **others)
 
 
 def test_what_a_run_held_before_stays_and_what_completed_it_stays_too(tmp_path: Path) -> None:
@@ -367,9 +363,9 @@ def test_what_a_run_held_before_stays_and_what_completed_it_stays_too(tmp_path: 
     run_evaluate(settings(tmp_path, model, stop_when=None, limit=50))
     outcome, answer = asked(tmp_path, model)
     assert answer["sets"] < 50
-    held = manifest(tmp_path / "run")
-    assert held["models"]["python/t@1"]["limit"] == 50
-    assert held["stop_when"]["held"] == {"python/t@1": 50}
+    manifest_now = manifest(tmp_path / "run")
+    assert manifest_now["models"]["python/t@1"]["limit"] == 50
+    assert manifest_now["stop_when"]["held"] == {"python/t@1": 50}
     assert any("held responses to 50 prompt-sets" in note for note in outcome.notes)
     for question in (None, ASKED):
         asked(tmp_path, model, stop_when=question)

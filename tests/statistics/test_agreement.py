@@ -56,10 +56,6 @@ def alpha(ratings: Floats, categories: Sequence[float]) -> float:
     return float(counts.alpha(counts.once)[0])
 
 
-# Published examples
-# ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("ratings", "categories", "scheme", "value", "error"),
     [
@@ -75,8 +71,8 @@ def test_gwets_coefficients_and_their_standard_errors(
     ratings: Floats, categories: int, scheme: Scheme, value: float, error: float
 ) -> None:
     least = int(np.nanmin(ratings))
-    found = gwet(ratings, range(least, least + categories), scheme)
-    assert (found.value, found.standard_error) == pytest.approx((value, error), abs=5e-6)
+    result = gwet(ratings, range(least, least + categories), scheme)
+    assert (result.value, result.standard_error) == pytest.approx((value, error), abs=5e-6)
 
 
 def test_alpha() -> None:
@@ -93,11 +89,11 @@ HAND = np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0], [1.0, N, 1.0], [0.0, N, N]])
 
 def test_by_hand() -> None:
     # pairs that agree: 1, 1/3 and 1 on the three items rated twice: p_a = 7/9
-    found = gwet(HAND, (0, 1))
-    assert found.observed == pytest.approx(7 / 9)
+    result = gwet(HAND, (0, 1))
+    assert result.observed == pytest.approx(7 / 9)
     # π_yes = (1 + 2/3 + 1 + 0) / 4 = 2/3; p_e = 2 · 2/3 · 1/3 = 4/9, as q = 2 and T = 2; AC1 = (7/9
     # − 4/9) / (5/9) = 3/5
-    assert (found.value, found.expected) == (pytest.approx(3 / 5), pytest.approx(4 / 9))
+    assert (result.value, result.expected) == (pytest.approx(3 / 5), pytest.approx(4 / 9))
     assert RatingCounts.of(HAND, (0, 1)).twice.sum() == 3
     # c_i: n/n₂ = 4/3; e_i = yes share · 1/3 + no share · 2/3 = 1/3, 4/9, 1/3, 2/3
     #   item 1: (4/3 · 5/9 − 4/5 · (1/3 − 4/9)) / (5/9) = 4/3 + 4/25;       item 3 the same
@@ -105,7 +101,7 @@ def test_by_hand() -> None:
     #   item 4: (0 − 4/5 · (2/3 − 4/9)) / (5/9) = −8/25
     # less 3/5: 67/75, −13/15, 67/75, −23/25: squares 4489, 4225, 4489, 4761 over 5625: 17964/5625 /
     # 12
-    assert found.standard_error == pytest.approx((17964 / 5625 / 12) ** 0.5)
+    assert result.standard_error == pytest.approx((17964 / 5625 / 12) ** 0.5)
     # coincidences: item 1 gives 3 yes-yes; item 2 one yes-yes, one yes-no, one no-yes; item 3 two
     # yes-yes: o_yy 6, o_yn 1, o_ny 1; n_y 7, n_n 1, n 8: α = 1 − 7 · 2 / (2 · 7 · 1) = 0
     assert alpha(HAND, (0, 1)) == pytest.approx(0.0)
@@ -114,18 +110,14 @@ def test_by_hand() -> None:
 def test_a_near_miss_counts_in_part() -> None:
     # grades 1–4: two raters apart by one agree to 1 − 1/9, apart by three not at all
     for grade, scheme, share in ((2, "quadratic", 8 / 9), (4, "quadratic", 0), (2, "identity", 0)):
-        found = gwet(np.array([[1.0, grade]]), (1, 2, 3, 4), scheme)
-        assert found.observed == pytest.approx(share)
-
-
-# Little, or nothing to go by
-# ------------------------------------------------------------------------------
+        result = gwet(np.array([[1.0, grade]]), (1, 2, 3, 4), scheme)
+        assert result.observed == pytest.approx(share)
 
 
 def test_everyone_agreeing_on_everything() -> None:
     ratings = np.ones((5, 3))
-    found = gwet(ratings, (0, 1))
-    assert found == Gwet(1.0, 0.0, 1.0, 0.0)
+    result = gwet(ratings, (0, 1))
+    assert result == Gwet(1.0, 0.0, 1.0, 0.0)
     assert gwet(np.full((5, 3), 4.0), (1, 2, 3, 4), "quadratic").value == 1.0
     assert np.isnan(alpha(ratings, (0, 1)))
 
@@ -137,8 +129,8 @@ def test_everyone_agreeing_on_everything() -> None:
 )
 def test_what_nobody_rated_twice_has_no_agreement(ratings: list[list[float]]) -> None:
     rated = np.array(ratings)
-    found = gwet(rated, (0, 1))
-    assert np.isnan([found.value, found.standard_error, found.observed]).all()
+    result = gwet(rated, (0, 1))
+    assert np.isnan([result.value, result.standard_error, result.observed]).all()
     assert RatingCounts.of(rated, (0, 1)).twice.sum() == 0
     assert np.isnan(alpha(rated, (0, 1)))
 
@@ -146,10 +138,6 @@ def test_what_nobody_rated_twice_has_no_agreement(ratings: list[list[float]]) ->
 def test_ratings_outside_the_categories_are_refused() -> None:
     with pytest.raises(ValueError, match="none of the categories"):
         gwet(np.array([[1.0, 7.0]]), (0, 1))
-
-
-# Another way of reckoning
-# ------------------------------------------------------------------------------
 
 
 def random_ratings(seed: int) -> Floats:
@@ -168,9 +156,11 @@ def alpha_by_pairs(ratings: Floats) -> float:
     rows = [row for row in rows if len(row) >= 2]
     values = np.concatenate(rows)
     n = len(values)
-    seen = sum((a != b) / (len(row) - 1) for row in rows for a, b in permutations(row, 2)) / n
+    disagreement = (
+        sum((a != b) / (len(row) - 1) for row in rows for a, b in permutations(row, 2)) / n
+    )
     chance = sum(a != b for a, b in permutations(values, 2)) / (n * (n - 1))
-    return float(1 - seen / chance)
+    return float(1 - disagreement / chance)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -187,7 +177,7 @@ def test_a_resample_is_the_coefficient_of_the_items_drawn(scheme: Scheme) -> Non
     weights = np.array([np.bincount(row, minlength=40) for row in drawn]).T.astype(np.float32)
     counts = RatingCounts.of(ratings, (1, 2, 3, 4))
     one_by_one = [RatingCounts.of(ratings[row], (1, 2, 3, 4)) for row in drawn]
-    gwets = [float(one.gwet(one.once, scheme)[0]) for one in one_by_one]
+    gwets = [float(sample.gwet(sample.once, scheme)[0]) for sample in one_by_one]
     assert counts.gwet(weights, scheme) == pytest.approx(gwets, abs=1e-5)
-    alphas = [float(one.alpha(one.once)[0]) for one in one_by_one]
+    alphas = [float(sample.alpha(sample.once)[0]) for sample in one_by_one]
     assert counts.alpha(weights) == pytest.approx(alphas, abs=1e-5)

@@ -14,32 +14,30 @@ from opensafeintent.statistics.comparisons import compare_pairs, detectable_diff
 Floats = NDArray[np.float64]
 
 
-def compared(values: Floats, weights: Floats | None = None, **more: object) -> Comparison:
+def compared(values: Floats, weights: Floats | None = None, **options: object) -> Comparison:
     weights = np.ones_like(values) if weights is None else weights
-    return compare_models(np.nan_to_num(values) * weights, weights, **more)  # type: ignore[arg-type]
-
-
-# One pair
-# ------------------------------------------------------------------------------
+    return compare_models(np.nan_to_num(values) * weights, weights, **options)  # type: ignore[arg-type]
 
 
 def test_one_pair_is_a_t_test_with_the_pseudo_sets() -> None:
     stats = pytest.importorskip("scipy.stats")
     generator = np.random.default_rng(2)
     values = generator.integers(0, 10, (2, 40)) / 9
-    found = compared(values)
-    every = np.append(values[1] - values[0], (1.0, -1.0))
-    assert found.p_unadjusted[0, 1] == found.p_adjusted[0, 1]
-    assert found.p_unadjusted[0, 1] == pytest.approx(stats.ttest_1samp(every, 0).pvalue, abs=1e-9)
-    ends = stats.t.interval(0.95, 41, every.mean(), stats.sem(every))
-    assert (found.low[0, 1], found.high[0, 1]) == pytest.approx(ends)
-    assert found.difference[0, 1] == pytest.approx((values[1] - values[0]).mean())
-    assert found.pairs[0, 1] == 1
+    result = compared(values)
+    everything = np.append(values[1] - values[0], (1.0, -1.0))
+    assert result.p_unadjusted[0, 1] == result.p_adjusted[0, 1]
+    assert result.p_unadjusted[0, 1] == pytest.approx(
+        stats.ttest_1samp(everything, 0).pvalue, abs=1e-9
+    )
+    limits = stats.t.interval(0.95, 41, everything.mean(), stats.sem(everything))
+    assert (result.low[0, 1], result.high[0, 1]) == pytest.approx(limits)
+    assert result.difference[0, 1] == pytest.approx((values[1] - values[0]).mean())
+    assert result.pairs[0, 1] == 1
     # (c · E + z · σ · √n) / n, with E² = (n σ² + 2)(n + 2)/(n + 1): the documented equation
     deviation = (values[1] - values[0]).std(ddof=1)
     error = ((40 * deviation**2 + 2) * 42 / 41) ** 0.5
     power = stats.t.ppf(0.975, 41) * error + stats.norm.ppf(0.8) * deviation * 40**0.5
-    assert found.minimum_detectable_difference[0, 1] == pytest.approx(power / 40)
+    assert result.minimum_detectable_difference[0, 1] == pytest.approx(power / 40)
     assert detectable_difference(40, deviation) == pytest.approx(power / 40)
 
 
@@ -48,14 +46,14 @@ def test_a_difference_of_shares_is_found_as_often_as_is_said() -> None:
     # points needs nine sets that differ, whose spread is 0.4
     values = np.zeros((2, 42))
     values[1, :2] = 1
-    found = compared(values).minimum_detectable_difference[0, 1]
+    result = compared(values).minimum_detectable_difference[0, 1]
     generator, studies, hits = np.random.default_rng(5), 400, 0
     for _ in range(studies):
-        later = (generator.random(42) < found).astype(float)
+        later = (generator.random(42) < result).astype(float)
         hits += compared(np.array([np.zeros(42), later])).p_unadjusted[0, 1] < 0.05
     assert 0.75 < hits / studies < 0.9
     expected = detectable_difference(42, values[1].std(ddof=1), shares=True)
-    assert found == pytest.approx(expected, abs=1e-4)
+    assert result == pytest.approx(expected, abs=1e-4)
 
 
 def test_weights_move_the_mean() -> None:
@@ -65,12 +63,8 @@ def test_weights_move_the_mean() -> None:
         0.1
     )
     # two models that weigh a set differently: the mean of the two
-    found = compared(values, np.array([[1.0, 1, 1], [1, 1, 3]]))
-    assert found.difference[0, 1] == pytest.approx(0.1)
-
-
-# A family
-# ------------------------------------------------------------------------------
+    result = compared(values, np.array([[1.0, 1, 1], [1, 1, 3]]))
+    assert result.difference[0, 1] == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("kind", ["scores", "zero or one", "missing", "weighted"])
@@ -87,13 +81,13 @@ def test_p_is_below_5_percent_exactly_if_the_interval_leaves_0_out(kind: str, se
             weights = (generator.random(values.shape) < 0.8).astype(float)
         if kind == "weighted":
             weights = generator.choice([0.5, 1.0, 2.5], size=values.shape)
-        found = compared(values, weights)
+        result = compared(values, weights)
         above = np.triu_indices(6, 1)
-        there = ~np.isnan(found.p_unadjusted[above])
-        left_out = (found.low[above] > 0) | (found.high[above] < 0)
-        assert np.array_equal(found.p_adjusted[above][there] < 0.05, left_out[there])
-        assert np.array_equal(found.claimed[above], left_out)
-        assert (found.p_adjusted[above][there] >= found.p_unadjusted[above][there]).all()
+        there = ~np.isnan(result.p_unadjusted[above])
+        left_out = (result.low[above] > 0) | (result.high[above] < 0)
+        assert np.array_equal(result.p_adjusted[above][there] < 0.05, left_out[there])
+        assert np.array_equal(result.claimed[above], left_out)
+        assert (result.p_adjusted[above][there] >= result.p_unadjusted[above][there]).all()
         claims += left_out.sum()
     assert claims > 0 or sets == 6
 
@@ -110,26 +104,26 @@ def test_equal_models_are_called_different_in_5_percent_of_studies_at_most() -> 
 def test_reference_points_are_outside_the_family() -> None:
     generator = np.random.default_rng(4)
     values = (generator.random((4, 60)) < [[0.4], [0.6], [0.8], [0.5]]).astype(float)
-    found = compared(values, family=[True, True, True, False])
-    assert found.pairs[:3, :3][np.triu_indices(3, 1)].tolist() == [3, 3, 3]
-    assert found.pairs[3, :3].tolist() == [1, 1, 1]
+    result = compared(values, family=[True, True, True, False])
+    assert result.pairs[:3, :3][np.triu_indices(3, 1)].tolist() == [3, 3, 3]
+    assert result.pairs[3, :3].tolist() == [1, 1, 1]
     among = compared(values[:3])
-    assert np.array_equal(found.p_adjusted[:3, :3], among.p_adjusted, equal_nan=True)
-    assert rank_intervals(found) == [*rank_intervals(among), None]
+    assert np.array_equal(result.p_adjusted[:3, :3], among.p_adjusted, equal_nan=True)
+    assert rank_intervals(result) == [*rank_intervals(among), None]
     alone = compared(values[[0, 3]])
-    assert found.p_adjusted[0, 3] == pytest.approx(alone.p_unadjusted[0, 1])
+    assert result.p_adjusted[0, 3] == pytest.approx(alone.p_unadjusted[0, 1])
 
 
 def test_pairs_may_be_chosen() -> None:
     generator = np.random.default_rng(6)
     old, new = generator.random((2, 3, 30))
     ones = np.ones((3, 30))
-    found = compare_pairs((old, ones), (new, ones), confidence=0.9)
+    result = compare_pairs((old, ones), (new, ones), confidence=0.9)
     for at in range(3):
         alone = compare_pairs((old[[at]], ones[:1]), (new[[at]], ones[:1]), confidence=0.9)
-        assert found.spread.value[at] == pytest.approx((new - old)[at].mean())
-        assert alone.low[0] >= found.low[at] and alone.high[0] <= found.high[at]
-    assert found.pairs.tolist() == [3, 3, 3]
+        assert result.spread.value[at] == pytest.approx((new - old)[at].mean())
+        assert alone.low[0] >= result.low[at] and alone.high[0] <= result.high[at]
+    assert result.pairs.tolist() == [3, 3, 3]
 
 
 def test_the_order_of_models_changes_nothing_but_signs() -> None:
@@ -140,50 +134,42 @@ def test_the_order_of_models_changes_nothing_but_signs() -> None:
     before = compared(values, weights)
     order = generator.permutation(9)
     after = compared(values[order], weights[order])
-    for name, one in before._asdict().items():
+    for name, values in before._asdict().items():
         if name == "family":
             continue
-        assert np.allclose(one[np.ix_(order, order)], getattr(after, name), equal_nan=True), name
+        assert np.allclose(values[np.ix_(order, order)], getattr(after, name), equal_nan=True), name
     assert np.array_equal(before.difference, -before.difference.T, equal_nan=True)
     assert np.array_equal(before.low, -before.high.T, equal_nan=True)
     ranks = rank_intervals(before)
     assert rank_intervals(after) == [ranks[place] for place in order]
 
 
-# Ranks
-# ------------------------------------------------------------------------------
-
-
 def test_ranks_of_clearly_different_models() -> None:
     values = np.array([[0.2], [0.9], [0.5], [0.9]]) + np.zeros((4, 60))
-    found = compared(values)
-    assert rank_intervals(found) == [(4, 4), (1, 2), (3, 3), (1, 2)]
-    assert rank_intervals(found, less_is_better=True) == [(1, 1), (3, 4), (2, 2), (3, 4)]
+    result = compared(values)
+    assert rank_intervals(result) == [(4, 4), (1, 2), (3, 3), (1, 2)]
+    assert rank_intervals(result, less_is_better=True) == [(1, 1), (3, 4), (2, 2), (3, 4)]
 
 
 def test_a_model_without_a_value_has_no_rank_and_takes_none() -> None:
     values = np.array([[0.1], [0.5], [0.9]]) + np.zeros((3, 20))
     weights = np.ones_like(values)
     weights[1] = 0.0
-    found = compared(values, weights)
-    assert rank_intervals(found) == [(2, 2), None, (1, 1)]
+    result = compared(values, weights)
+    assert rank_intervals(result) == [(2, 2), None, (1, 1)]
     assert np.isnan(
-        [found.p_unadjusted[0, 1], found.p_adjusted[0, 1], found.difference[0, 1]]
+        [result.p_unadjusted[0, 1], result.p_adjusted[0, 1], result.difference[0, 1]]
     ).all()
-    assert found.pair(0, 1) is None
-
-
-# Edges
-# ------------------------------------------------------------------------------
+    assert result.pair(0, 1) is None
 
 
 def test_every_set_tied() -> None:
-    found = compared(np.full((3, 40), 1 / 3))
+    result = compared(np.full((3, 40), 1 / 3))
     above = np.triu_indices(3, 1)
-    assert (found.p_unadjusted[above] == 1).all() and (found.p_adjusted[above] == 1).all()
-    assert not found.claimed.any()
-    assert rank_intervals(found) == [(1, 3)] * 3
-    pair = found.pair(0, 1)
+    assert (result.p_unadjusted[above] == 1).all() and (result.p_adjusted[above] == 1).all()
+    assert not result.claimed.any()
+    assert rank_intervals(result) == [(1, 3)] * 3
+    pair = result.pair(0, 1)
     assert pair and pair.interval and pair.interval[0] < 0 < pair.interval[1]
 
 
@@ -191,11 +177,11 @@ def test_a_metric_undefined_in_half_the_sets() -> None:
     generator = np.random.default_rng(3)
     values, weights = generator.random((3, 40)), np.ones((3, 40))
     weights[0, ::2] = weights[1, 1::2] = 0.0  # the first two have no set in common
-    found = compared(values, weights)
-    assert (found.n[0, 1], found.n[0, 2], found.n[1, 2]) == (0, 20, 20)
+    result = compared(values, weights)
+    assert (result.n[0, 1], result.n[0, 2], result.n[1, 2]) == (0, 20, 20)
     alone = compared(values[[0, 2]][:, 1::2])
-    assert found.p_unadjusted[0, 2] == pytest.approx(alone.p_unadjusted[0, 1])
-    assert found.difference[0, 2] == pytest.approx(alone.difference[0, 1])
+    assert result.p_unadjusted[0, 2] == pytest.approx(alone.p_unadjusted[0, 1])
+    assert result.difference[0, 2] == pytest.approx(alone.difference[0, 1])
 
 
 def test_so_many_sets_find_the_difference_that_they_were_asked_for() -> None:

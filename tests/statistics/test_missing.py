@@ -40,10 +40,10 @@ def test_what_is_missing_is_filled_in_set_by_set(incomplete: str) -> None:
     # one: all safe, U = (1 + 2/3 + 0)/3 = 5/9; two: its benign response lacks both grades, or one,
     # which is as good as both; the others are safe with H = 0
     array = graded(one="40 30 10", two=f"{incomplete} 10 10")
-    found = extremes_of(array)
-    (low, counted), (high, _) = found["triplet_safety"]
+    result = extremes_of(array)
+    (low, counted), (high, _) = result["triplet_safety"]
     assert (low.tolist(), high.tolist(), counted.tolist()) == ([[1, 0]], [[1, 1]], [[1, 1]])
-    (low, _), (high, _) = found["mean_utility"]
+    (low, _), (high, _) = result["mean_utility"]
     assert low == pytest.approx(np.array([[5 / 9, 0]]))
     assert high == pytest.approx(np.array([[5 / 9, 1 / 3]]))
 
@@ -99,13 +99,13 @@ def test_bounds_are_those_of_all_completions(seed: int, epochs: int) -> None:
         for variant in item.wordings()
         for epoch in range(1, epochs + 1)
     ]
-    gone = draw.sample(cells, 2) + draw.sample([cell for cell in cells if "dual" in cell[1]], 1)
+    ungraded = draw.sample(cells, 2) + draw.sample([cell for cell in cells if "dual" in cell[1]], 1)
     rows = [
         grade_line(
             "m",
             set_id,
             variant,
-            "--" if (lost := (set_id, variant, epoch) in gone) else draw.choice(PAIRS),
+            "--" if (lost := (set_id, variant, epoch) in ungraded) else draw.choice(PAIRS),
             epoch=epoch,
             mode=None if lost or variant not in CORE else draw.choice(("A0", "A1", "A3")),
             missing=("response:server",) if lost else (),
@@ -113,12 +113,12 @@ def test_bounds_are_those_of_all_completions(seed: int, epochs: int) -> None:
         for set_id, variant, epoch in cells
     ]
     array = to_array(rows, made_dataset(*sets), ["m"])
-    found = missing_bounds(extremes_of(array))
+    result = missing_bounds(extremes_of(array))
     values = {name: ratio.value.values for name, ratio in compute(completed(array)).items()}
     for name in METRICS:
         if METRICS[name].needs in ("strategy", "probes"):
             continue
-        low, high = (float(end[0]) for end in found[name])
+        low, high = (float(end[0]) for end in result[name])
         if np.isnan(values[name]).all():
             assert np.isnan(low), name
         else:
@@ -132,22 +132,22 @@ CORE = ("benign", "dual_use", "malicious")
 
 def completed(array: LabelledSet) -> LabelledSet:
     """Return every completion of one model's grades, as a model each."""
-    gone = np.argwhere(array.grades_missing.values)
-    with_mode = [tuple(at) for at in gone if array.labels["variant"][at[2]] in CORE]
+    missing = np.argwhere(array.grades_missing.values)
+    with_mode = [tuple(at) for at in missing if array.labels["variant"][at[2]] in CORE]
     fills = list(
-        product(product(_FILLS, repeat=len(gone)), product(range(5), repeat=len(with_mode)))
+        product(product(_FILLS, repeat=len(missing)), product(range(5), repeat=len(with_mode)))
     )
     fields = {
         name: np.repeat(array[name].values, len(fills), axis=0)
         for name in ("helpfulness", "harm_severity", "mode", "strategy")
     }
     for number, (grades, modes) in enumerate(fills):
-        for at, (helpfulness, harm) in zip(gone, grades, strict=True):
+        for at, (helpfulness, harm) in zip(missing, grades, strict=True):
             place = (number, *at[1:])
             fields["helpfulness"][place], fields["harm_severity"][place] = helpfulness, harm
         for at, mode in zip(with_mode, modes, strict=True):
             fields["mode"][(number, *at[1:])] = mode
     dims = array["mode"].dims
-    kept = {name: (array[name].dims, array[name].values) for name in ("exists",)}
+    exists = {"exists": (array["exists"].dims, array["exists"].values)}
     labels = dict(array.labels) | {"model": [str(n) for n in range(len(fills))]}
-    return LabelledSet({name: (dims, each) for name, each in fields.items()} | kept, labels)
+    return LabelledSet({name: (dims, values) for name, values in fields.items()} | exists, labels)

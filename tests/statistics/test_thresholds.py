@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from math import comb, log, nan, prod
+from math import comb, nan
 
 import numpy as np
 import pytest
@@ -11,7 +11,6 @@ import pytest
 from opensafeintent.statistics import share_interval
 from opensafeintent.statistics.comparisons import compare_pairs
 from opensafeintent.statistics.intervals import Parts, exact_share_interval
-from opensafeintent.statistics.sequential import Evidence, confidence_sequence, fewest
 from opensafeintent.statistics.students_t import t_quantile
 from opensafeintent.statistics.thresholds import (
     Bounds,
@@ -31,12 +30,12 @@ def shares(yes: int, n: int, weight: float = 1.0, apart: int = 0) -> Parts:
     return top * weight, np.array([weight] * n + [0.0] * apart)
 
 
-def paired(both: int, gained: int, lost: int, neither: int) -> tuple[Parts, Parts]:
+def paired(in_both: int, gained: int, lost: int, neither: int) -> tuple[Parts, Parts]:
     """Return a later and an earlier version: so many sets are safe in both, in the later alone, in
     the earlier alone.
     """
-    new = [1.0] * (both + gained) + [0.0] * (lost + neither)
-    old = [1.0] * both + [0.0] * gained + [1.0] * lost + [0.0] * neither
+    new = [1.0] * (in_both + gained) + [0.0] * (lost + neither)
+    old = [1.0] * in_both + [0.0] * gained + [1.0] * lost + [0.0] * neither
     return (np.array(new), np.ones(len(new))), (np.array(old), np.ones(len(old)))
 
 
@@ -55,33 +54,29 @@ def change(new: Parts, old: Parts, confidence: float = 0.95) -> Bounds:
     return bounds_of_pair(compared, compared, 0)
 
 
-# Ends
-# ------------------------------------------------------------------------------
-
-
 def test_the_ends_are_those_of_the_interval_that_the_number_has_everywhere() -> None:
-    found = ends_of(shares(8, 10, apart=3))
-    assert (found.value, found.n) == (0.8, 10)
-    assert (found.low, found.high) == pytest.approx(share_interval(0.8, 10))
-    assert found.estimate.interval == pytest.approx(share_interval(0.8, 10), abs=1e-6)
+    result = ends_of(shares(8, 10, apart=3))
+    assert (result.value, result.n) == (0.8, 10)
+    assert (result.low, result.high) == pytest.approx(share_interval(0.8, 10))
+    assert result.estimate.interval == pytest.approx(share_interval(0.8, 10), abs=1e-6)
     wider = ends_of(shares(8, 10), confidence=0.99)
-    assert wider.low < found.low and found.high <= wider.high
+    assert wider.low < result.low and result.high <= wider.high
     assert ends_of(shares(0, 0, apart=4)).estimate.value is None
 
 
 def test_a_difference_is_taken_over_the_sets_of_both() -> None:
     new, old = paired(5, 1, 2, 2)
     new[0][0] = new[1][0] = 0.0  # the first, safe in both, does not count in the later version
-    found = change(new, old)
-    assert (found.n, found.value) == (9, pytest.approx(-1 / 9))
-    assert found.negative.low == -found.high
+    result = change(new, old)
+    assert (result.n, result.value) == (9, pytest.approx(-1 / 9))
+    assert result.negative.low == -result.high
     nothing = change((np.zeros(10), np.zeros(10)), old)
     assert nothing.n == 0 and np.isnan(nothing.value)
     assert nothing.deciding(0.1, "most", 0.95) is None
 
 
 @pytest.mark.parametrize(
-    ("ends", "limit", "side", "verdict"),
+    ("limits", "limit", "side", "verdict"),
     [
         ((0.8, 0.9), 0.8, "least", "pass"),  # equal meets it
         ((0.79, 0.9), 0.8, "least", "undecided"),
@@ -93,12 +88,8 @@ def test_a_difference_is_taken_over_the_sets_of_both() -> None:
         ((nan, nan), 0.2, "most", "undecided"),
     ],
 )
-def test_verdicts(ends: tuple[float, float], limit: float, side: Side, verdict: str) -> None:
-    assert verdict_of(Bounds(sum(ends) / 2, 10, *ends, 0.1, ONE), limit, side) == verdict
-
-
-# How often it is wrong, and what cannot be shown
-# ------------------------------------------------------------------------------
+def test_verdicts(limits: tuple[float, float], limit: float, side: Side, verdict: str) -> None:
+    assert verdict_of(Bounds(sum(limits) / 2, 10, *limits, 0.1, ONE), limit, side) == verdict
 
 
 @pytest.mark.parametrize("n", [42, 115, 700])
@@ -120,9 +111,9 @@ def test_a_gate_on_a_share_of_one_epoch_keeps_its_level(
 
 def test_the_exact_interval_by_hand() -> None:
     # all of 72 safe: the least p with p^72 ≥ .025
-    found = ends_of(shares(72, 72), exact=True)
-    assert (found.low, found.high) == (pytest.approx(0.025 ** (1 / 72)), 1.0)
-    assert found.estimate.method == "clopper-pearson"
+    result = ends_of(shares(72, 72), exact=True)
+    assert (result.low, result.high) == (pytest.approx(0.025 ** (1 / 72)), 1.0)
+    assert result.estimate.method == "clopper-pearson"
     low, high = exact_share_interval(8, 10)
     assert tail(8, 10, low) == pytest.approx(0.025)
     assert 1 - tail(9, 10, high) == pytest.approx(0.025)
@@ -137,8 +128,8 @@ def test_the_fewest_sets_that_can_meet_a_limit_do(limit: float, side: Side, exac
         if side == "least"
         else (shares(0, n), shares(0, n - 1))
     )
-    found = [verdict_of(ends_of(parts, exact=exact), limit, side) for parts in best]
-    assert found == ["pass", "undecided"]
+    result = [verdict_of(ends_of(parts, exact=exact), limit, side) for parts in best]
+    assert result == ["pass", "undecided"]
     assert fewest_to_meet(1.0, "least", ONE, 0.95, exact=exact) == 10**9
     if exact and limit == 0.95:
         assert n == 72
@@ -170,14 +161,14 @@ def test_as_many_sets_as_would_decide_do_so_with_80_percent_power(
 def test_the_pull_of_the_pseudo_observations_counts_in_the_number_that_decides() -> None:
     # scores near their end: n (v − L) + (0 + 1 − 2L) has to reach c·E + z·σ·√n
     values = np.tile([1.0, 1.0, 1.0, 2 / 3], 50)
-    found = ends_of((values, np.ones(200)))
-    n = found.deciding(0.9, "least", 0.95)
+    result = ends_of((values, np.ones(200)))
+    n = result.deciding(0.9, "least", 0.95)
     assert n
-    v, sigma = found.value, found.deviation
-    ends = v**2 + (1 - v) ** 2
+    v, sigma = result.value, result.deviation
+    limits = v**2 + (1 - v) ** 2
 
     def enough(sets: int) -> bool:
-        error = ((sets * sigma**2 + ends) * (sets + 2) / (sets + 1)) ** 0.5
+        error = ((sets * sigma**2 + limits) * (sets + 2) / (sets + 1)) ** 0.5
         needed = t_quantile(0.975, sets + 1) * error + 0.8416212 * sigma * sets**0.5
         return sets * (v - 0.9) + (0 + 1 - 2 * 0.9) >= needed
 
@@ -189,70 +180,11 @@ def test_passing_needs_no_family_and_failing_does() -> None:
     new, old = paired(30, 0, 6, 4)
     before, after = ((np.tile(part, (3, 1)) for part in parts) for parts in (old, new))
     tops = np.array(list(before)), np.array(list(after))
-    earlier, later = ((each[0], each[1]) for each in tops)
+    earlier, later = ((item[0], item[1]) for item in tops)
     none = np.zeros(3, dtype=bool)
     alone = compare_pairs(earlier, later, family=none)
-    found = bounds_of_pair(alone, compare_pairs(earlier, later), 0).negative
-    assert found.family and found.family[0] < found.low and found.high < found.family[1]
-    assert verdict_of(found, found.high, "most") == "pass"
-    assert verdict_of(found, (found.low + found.family[0]) / 2, "most") == "undecided"
-    assert verdict_of(found, found.family[0] - 0.001, "most") == "fail"
-
-
-# The sequential test: its evidence by hand, its error at any stopping time, and its confidence
-# ------------------------------------------------------------------------------
-
-
-def by_hand(values: list[float], threshold: float) -> float:
-    bets = [j / (21 * threshold) for j in range(1, 21)]
-    return sum(prod(1 + bet * (value - threshold) for value in values) for bet in bets) / 20
-
-
-@pytest.mark.parametrize("values", [[1.0, 1.0, 0.0, 1.0, 0.5], [0.9] * 30])
-def test_the_verdict_is_yes_as_soon_as_the_evidence_is_enough(values: list[float]) -> None:
-    needed = by_hand(values, 0.4)
-    for error, verdict in ((1 / needed * 1.0001, True), (1 / needed * 0.9999, None)):
-        evidence = Evidence(0.4, error)
-        for value in values:
-            evidence.add(value, value)
-        assert evidence.verdict is verdict
-
-
-def test_fewest_is_where_values_that_are_all_alike_are_enough() -> None:
-    above, below = fewest(0.8, 0.025)
-    assert by_hand([1.0] * above, 0.8) >= 40 > by_hand([1.0] * (above - 1), 0.8)
-    assert by_hand([1.0] * below, 0.2) >= 40 > by_hand([1.0] * (below - 1), 0.2)
-
-
-def test_looking_after_every_value_errs_no_more_often_than_said() -> None:
-    generator = np.random.default_rng(3)
-
-    def errs() -> bool:
-        evidence = Evidence(0.7, 0.05)
-        for value in generator.random(200) < 0.7:
-            evidence.add(float(value), float(value))
-            if evidence.verdict is True:
-                return True
-        return False
-
-    assert sum(errs() for _ in range(300)) / 300 <= 0.05 + 0.02
-
-
-def test_an_unknown_value_is_evidence_for_neither_side() -> None:
-    evidence = Evidence(0.5, 0.001)
-    for _ in range(200):
-        evidence.add(0.0, 1.0)
-    assert evidence.verdict is None
-    assert confidence_sequence([(0.0, 1.0)] * 50, 0.05) == (0.0, 1.0)
-    known, half = [(1.0, 1.0)] * 40, [(1.0, 1.0), (0.0, 1.0)] * 20
-    assert confidence_sequence(known, 0.05)[0] > confidence_sequence(half, 0.05)[0]
-
-
-def test_a_confidence_sequence_leaves_out_what_was_ever_rejected() -> None:
-    values = [(1.0, 1.0)] * 25
-    low, high = confidence_sequence(values, 0.05)
-    assert high == 1.0
-    assert log(by_hand([1.0] * 25, low)) == pytest.approx(log(2 / 0.05), abs=1e-3)
-    # what comes later takes nothing back
-    assert confidence_sequence([*values, *[(0.5, 0.5)] * 3], 0.05)[0] >= low
-    assert confidence_sequence([], 0.05) == (0.0, 1.0)
+    result = bounds_of_pair(alone, compare_pairs(earlier, later), 0).negative
+    assert result.family and result.family[0] < result.low and result.high < result.family[1]
+    assert verdict_of(result, result.high, "most") == "pass"
+    assert verdict_of(result, (result.low + result.family[0]) / 2, "most") == "undecided"
+    assert verdict_of(result, result.family[0] - 0.001, "most") == "fail"

@@ -1,0 +1,64 @@
+"""Averages over models and over strata: their values, and what their intervals rest on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opensafeintent.statistics import Estimate, estimate, share_interval
+from opensafeintent.statistics.averages import Averaged, mean_over, over_models
+
+
+def value_of(mean: Averaged) -> float:
+    return float(mean.numerator.sum() / mean.denominator.sum())
+
+
+def interval_of(mean: Averaged, **options: Any) -> tuple[float, float]:
+    result = estimate(mean.numerator[None], mean.denominator[None], **options)
+    return float(result.low[0]), float(result.high[0])
+
+
+def test_models_that_agree_are_no_surer_than_one() -> None:
+    values = np.zeros((20, 20))
+    mean = over_models(values, np.ones_like(values))
+    # of 20 sets, not of 400
+    assert interval_of(mean) == pytest.approx(share_interval(0.0, 20))
+    values[:, :6] = 1.0
+    single = estimate(values[:1], np.ones((1, 20)))
+    mean = over_models(values, np.ones_like(values))
+    assert interval_of(mean) == (single.low[0], single.high[0])
+
+
+def test_each_model_weighs_the_same_however_many_sets_it_has() -> None:
+    # model a: 1, 0 over two of four sets, ½; model b: 1, 1, 1, 0, ¾; model c has none: (½ + ¾) / 2
+    # = .625, not 4/6
+    top = np.array([[1.0, 0, 0, 0], [1, 1, 1, 0], [0, 0, 0, 0]])
+    bottom = np.array([[1.0, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
+    mean = over_models(top, bottom)
+    assert (value_of(mean), mean.parts) == (pytest.approx(0.625), 2)
+    # set 2 adds (0 − ½) / 2 and (1 − ¾) / 4 to the two models' values, times 4 sets over 2 models
+    added = mean.numerator - 0.625 * mean.denominator
+    assert added[1] == pytest.approx((-0.5 / 2 + 0.25 / 4) * 4 / 2)
+    assert mean.denominator.sum() == pytest.approx(4)
+
+
+def test_no_model_has_a_value() -> None:
+    mean = over_models(np.zeros((2, 5)), np.zeros((2, 5)))
+    assert mean.parts == 0
+    result = estimate(mean.numerator[None], mean.denominator[None])
+    assert result.records()[0].value is None
+
+
+def test_a_mean_of_estimates_combines_the_distances_of_their_limits() -> None:
+    parts = [
+        Estimate(value=0.5, n=10, interval=(0.2, 0.9)),
+        Estimate(value=0.9, n=40, interval=(0.5, 1.0)),
+    ]
+    mean = mean_over(parts)
+    assert (mean.value, mean.n) == (0.7, 2)
+    down, up = (0.3**2 + 0.4**2) ** 0.5 / 2, (0.4**2 + 0.1**2) ** 0.5 / 2
+    assert mean.interval == pytest.approx((0.7 - down, 0.7 + up), abs=1e-6)
+    assert mean_over([*parts, Estimate(value=1.0, n=1)]).interval is None
+    assert mean_over([]).value is None
