@@ -388,6 +388,7 @@ def test_a_long_response_is_read(tmp_path: Path) -> None:
     [
         ("prompt", "Hello", [":2, field prompt: is no prompt of made", "in 6 more records"]),
         ("helpfulness", "5", [":2, field helpfulness: is 5; expected", "in 6 more records"]),
+        ("helpfulness", "３", ["is '３'; expected a whole number from 1 to 4", "6 more"]),
         ("helpfulness", "high", ["is 'high'; expected a whole number from 1 to 4", "6 more"]),
         ("epoch", "1", [":9: boats, benign, epoch 1 is there already, at"]),
     ],

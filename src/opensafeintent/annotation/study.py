@@ -75,7 +75,7 @@ class FormQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
         Case, surrounding white space and the decimal of 3.0 do not count. Nothing else is guessed.
         """
-        whole = whole_number(value) if isinstance(value, str) and value.isascii() else None
+        whole = whole_number(value) if isinstance(value, str) else None
         text = str(value if whole is None else whole).strip().casefold()
         for choice in self.choices:
             if type(value) in (str, int) and text in (choice.value, choice.label.casefold()):

@@ -223,12 +223,13 @@ def read_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, dict
         ) from error
 
 
-_WHOLE = re.compile(r"\s*(-?\d{1,9})(?:\.0+)?\s*")
+_WHOLE = re.compile(r"\s*(-?[0-9]{1,9})(?:\.0+)?\s*")
 
 
 def whole_number(cell: object) -> int | None:
     """Return the whole number that a cell of a table holds; None if it holds none. Data frames and
-    spreadsheet programs write 3 as 3.0 if another cell of its column is empty.
+    spreadsheet programs write 3 as 3.0 if another cell of its column is empty. Digits of other
+    scripts make no number.
     """
     match = _WHOLE.fullmatch(str(cell))
     return int(match[1]) if match else None
