@@ -133,10 +133,11 @@ DEEP = "[" * 100_000
         (f'{{"a": {DEEP}'.encode(), "not a thing: nested too deeply"),
         (f'{{"a": {"[" * 900}{"]" * 900}}}'.encode(), "not a thing: nested too deeply"),
         (b'{"schema": 2}', "schema 2; this program reads 1"),
+        (b'{"a": 1, "a": 2}', "not a thing: the key 'a' appears twice in one object"),
         (b"", "not a thing"),
         (b"[]", "not a thing: Expected `object`, got `array`"),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_unusable_json_is_one_line(tmp_path: Path, content: bytes, complaint: str) -> None:
     path = tmp_path / "x.json"

@@ -163,17 +163,17 @@ def parse_json(
     """Read JSON; see `read_json`.
 
     Raises:
-        InputError: it is something else than `kind`, or of another schema; the text names the
-            location.
+        InputError: it is something else than `kind`, or of another schema, or has a key twice; the
+            text names the location.
     """
     text = as_text(raw, location)
     try:
+        value: Any = msgspec.json.decode(text, type=Any if schema is not None else kind)
+        any_json(text)  # of a key that is there twice, the decoder takes the last value
         if schema is None:
-            return msgspec.json.decode(text, type=kind)
-        value: Any = msgspec.json.decode(text)
+            return value  # type: ignore[no-any-return]
         if isinstance(value, dict) and value.get("schema", schema) != schema:
             raise InputError(f"{location}: schema {value['schema']}; this program reads {schema}")
-        _check_depth(value)
         return msgspec.convert(value, kind)
     except (ValueError, OverflowError, RecursionError) as error:
         raise _other(location, what, error) from error

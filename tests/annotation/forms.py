@@ -122,6 +122,11 @@ class Sheet:
     def set(self, code: str, name: str, value: object) -> None:
         self.row(code)[self.column(name)] = str(value)
 
+    def add(self, heading: str) -> None:
+        """Add a column of ones."""
+        self.headings.append(heading)
+        self.rows = [[*row, "1"] for row in self.rows]
+
     def fill(self, showings: Sequence[Showing], meant: Callable[[Showing], Meant]) -> Sheet:
         """Answer every item; `dual_use` is typed as the heading has it."""
         for showing in showings:

@@ -110,7 +110,8 @@ def test_a_saved_page_is_imported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["5", "3 or 4", "3.5", "5.0", "TRUE", "=3", "dual use", "0\x1b[31m", "٣", "x" * 5_000]
+    "value",
+    ["5", "3 or 4", "3.5", "5.0", "TRUE", "=3", "dual use", "0\x1b[31m", "٣", "３", "x" * 5_000],
 )
 def test_what_is_no_answer_is_named_with_its_item(value: str, tmp_path: Path) -> None:
     sheet = STUDY.sheet()
@@ -129,6 +130,8 @@ def test_what_is_no_answer_is_named_with_its_item(value: str, tmp_path: Path) ->
         (lambda sheet: sheet.rows.pop(0), "lacks 1 item, such as"),
         (lambda sheet: sheet.set(CODE, "annotator", "ben"), "the rows of one annotator"),
         (lambda sheet: sheet.headings.__setitem__(5, "harm"), "a sheet of this task"),
+        (lambda sheet: sheet.add("helpfulness"), "two columns are called 'helpfulness'"),
+        (lambda sheet: sheet.add("note"), "the column 'note' is there twice"),
         (lambda sheet: sheet.rows[1].append("more"), "has 9 cells, and the header names 8"),
         (lambda sheet: sheet.set(CODE, "note", "a\0b"), "holds a NUL character"),
     ],
@@ -151,7 +154,8 @@ def answering(raw: str) -> Callable[[dict[str, Any]], object]:
         (answering('"3 or 4"'), f"item {CODE}, helpfulness: '3 or 4' is not an answer"),
         (answering('[3, {"a": 1}]'), "is not an answer; valid: 1, 2, 3, 4"),
         (answering("3.0"), "is not an answer; valid: 1, 2, 3, 4"),
-        (answering("99999999999999999999"), "helpfulness: '"),
+        (answering('"３"'), "is not an answer; valid: 1, 2, 3, 4"),
+        (answering("99999999999999999999"), "number 99999999999999999999 is out of range"),
         (first_item(answers={"kindness": 3}), "is not a question"),
         (first_item(words="0" * 16), "its texts were changed"),
         (first_item(code="XX\x1bXX"), "is none of ana's"),
@@ -168,6 +172,23 @@ def test_a_page_that_was_edited_is_refused(
     change: Callable[[dict[str, Any]], object], said: str, tmp_path: Path
 ) -> None:
     assert any(said in line for line in refused(page_file(STUDY, tmp_path / "ana.json", change)))
+
+
+@pytest.mark.parametrize(
+    ("once", "twice", "key"),
+    [
+        ('"helpfulness": 3', '"helpfulness": 3, "helpfulness": 1', "helpfulness"),
+        ('"annotator": "ana"', '"annotator": "ben", "annotator": "ana"', "annotator"),
+        ('"answers": {', '"answers": {}, "answers": {', "answers"),
+    ],
+)
+def test_a_page_with_a_key_twice_is_refused(
+    once: str, twice: str, key: str, tmp_path: Path
+) -> None:
+    path = page_file(STUDY, tmp_path / "ana.json", first_item(answers={"helpfulness": 3}))
+    path.write_text(path.read_text().replace(once, twice, 1))
+    (line,) = refused(path)
+    assert f"the key '{key}' appears twice in one object" in line
 
 
 @pytest.mark.parametrize(

@@ -143,8 +143,11 @@ def _read_sheet(path: Path, key: AnnotationKey) -> _Saved:
     items: list[_SavedItem] = []
     try:
         for _, row in read_csv(path, str(path), RowLimit()):
-            cells = {heading.partition(":")[0].strip(): cell for heading, cell in row.items()}
-            if sorted(cells) != sorted(columns) or len(cells) < len(row):
+            names = [heading.partition(":")[0].strip() for heading in row]
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                raise InputError(f"{path}: two columns are called {one_line(twice, 40)!r}")
+            cells = dict(zip(names, row.values(), strict=True))
+            if sorted(cells) != sorted(columns):
                 raise InputError(
                     f"{path}: is neither a page's .json nor a sheet of this task; expected CSV with"
                     f" commas and the columns {', '.join(columns)}"
