@@ -94,7 +94,12 @@ def read_question(text: str, models: Sequence[str]) -> StoppingRule:
             )
         threshold = _threshold(number, metric, prefix)
         subjects: dict[str, tuple[str, ...]] = {model: (model,) for model in contenders(models)}
-        return StoppingRule(text, metric, 1 if sign == ">=" else -1, threshold, subjects)
+        rule = StoppingRule(text, metric, 1 if sign == ">=" else -1, threshold, subjects)
+        # it was rounded to an end of the scale
+        if not 0 < rule.scaled(threshold) < 1:
+            nearest_end = min(metric.span, key=lambda limit: abs(threshold - limit))
+            raise InputError(f"{prefix}: {number} is too close to {nearest_end:g} to tell them apart")
+        return rule
     if metric.neutral:
         raise InputError(f"{prefix}: neither more nor less of {name} is better")
     if better not in models:
