@@ -30,11 +30,11 @@ class Texts:
         return Text(self._write(model, set_id, variant), len(self.asked))
 
 
-def page_of(*runs: GradedRun, texts: Texts | None = None, include_unsafe: bool = False) -> bytes:
+def page_of(*runs: GradedRun, texts: Texts | None = None, **options: Any) -> bytes:
     cohorts = into_cohorts(runs)
     sources = {run.name: texts for run in runs} if texts else {}
     parts = (cohorts, runs, all_tables(cohorts), all_figures(cohorts), sources)
-    return render_page(*parts, include_unsafe=include_unsafe)
+    return render_page(*parts, **({"include_unsafe": False} | options))
 
 
 def saved(folder: Path, page: bytes) -> Path:

@@ -322,6 +322,26 @@ def test_the_command_behind_a_set_works_from_where_the_page_lies(
         assert (ran.code, f"\n{model}, benign" in ran.out) == (0, True), ran.err
 
 
+@pytest.mark.parametrize("address", ["#%", "#%E2%9C", "#set=%&model=%zz"])
+def test_an_address_that_is_none_leads_nowhere(
+    chromium: Any, page_file: Path, address: str
+) -> None:
+    with Opened(chromium, page_file, address) as opened:
+        assert opened.count().startswith("18 of 18 entries")
+
+
+def test_a_page_in_a_folder_with_a_percent_sign_that_is_not_encoded(
+    chromium: Any, page_file: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "100% done"
+    folder.mkdir()
+    page = page_of(hostile_run(), places={"run": "."})
+    with Opened(chromium, saved(folder, page), "#set=set-2") as opened:
+        opened.page.goto(opened.path.as_uri().replace("100%25", "100%") + "#set=set-2")
+        opened.page.wait_for_selector("html[data-ready]")
+        assert opened.part("view").locator(".command").is_visible()
+
+
 def test_an_address_leads_to_a_set_under_a_model(chromium: Any, page_file: Path) -> None:
     address = "#model=%7B%7B+7*7+%7D%7D%2F%E2%80%AElivE&kind=unsafe_triplet&set=set-3"
     with Opened(chromium, page_file, address) as opened:

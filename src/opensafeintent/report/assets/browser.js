@@ -407,7 +407,7 @@ class SetBrowser {
 function runFolder({ run, place }) {
   if (!place || location.protocol !== "file:") return run.replace(/^-/, "./-");
   const way = place.split("/").map(encodeURIComponent).join("/");
-  const path = decodeURIComponent(new URL(`${way}/`, location.href).pathname);
+  const path = decoded(new URL(`${way}/`, location.href).pathname);
   return path.replace(/(?<=.)\/$/, "").replace(/^\/(?=[A-Za-z]:)/, "");
 }
 

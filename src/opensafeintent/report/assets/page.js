@@ -51,7 +51,7 @@ async function goTo(target) {
 
 /** Links to sections, and an address that names one. */
 function followLinks() {
-  const named = () => document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const named = () => document.getElementById(decoded(location.hash.slice(1)));
   const follow = () => location.hash && named() && goTo(named());
   window.addEventListener("hashchange", follow);
   document.addEventListener("click", (event) => {

@@ -18,6 +18,15 @@ function shown(text) {
   return holder;
 }
 
+/** The text that a part of an address stands for: the part itself, if it is not encoded. */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 /** A model's name without how all begin. */
 function shortOf(model) {
   const { common } = document.getElementById("main").dataset;
