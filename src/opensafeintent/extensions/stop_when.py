@@ -98,7 +98,9 @@ def read_question(text: str, models: Sequence[str]) -> StoppingRule:
         # it was rounded to an end of the scale
         if not 0 < rule.scaled(threshold) < 1:
             nearest_end = min(metric.span, key=lambda limit: abs(threshold - limit))
-            raise InputError(f"{prefix}: {number} is too close to {nearest_end:g} to tell them apart")
+            raise InputError(
+                f"{prefix}: {number} is too close to {nearest_end:g} to tell them apart"
+            )
         return rule
     if metric.neutral:
         raise InputError(f"{prefix}: neither more nor less of {name} is better")
@@ -118,7 +120,7 @@ def read_question(text: str, models: Sequence[str]) -> StoppingRule:
 def _threshold(text: str, metric: Metric, prefix: str) -> float:
     """Return the number of a question; see `read_question`."""
     low, high = metric.span
-    is_number = re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", text)
+    is_number = re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", text, re.ASCII)
     threshold = float(text) if is_number else nan
     if not low < threshold < high:
         raise InputError(f"{prefix}: {text} is no number above {low:g} and below {high:g}")
