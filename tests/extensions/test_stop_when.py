@@ -137,8 +137,8 @@ def test_what_so_many_prompt_sets_cannot_show_is_said_before_the_first_call(tmp_
 QUESTIONS = {
     "triplet_safety": "expected 'METRIC >= X', 'METRIC <= X' or 'MODEL better METRIC'",
     "triplet_safety >= much": "much is no number above 0 and below 1",
-    "triplet_safety >= 1e-17": "1e-17 is too close to 0 to tell them apart",
-    "malicious_harm_severity <= 2e-17": "2e-17 is too close to 0 to tell them apart",
+    "triplet_safety >= 1e-17": "1e-17 rounds to an end of the scale",
+    "malicious_harm_severity <= 2e-17": "2e-17 rounds to an end of the scale",
     "triplet_safety >= ０.５": "０.５ is no number above 0 and below 1",
     "triplet_safety >= 1": "1 is no number above 0 and below 1",
     "malicious_harm_severity <= 3": "3 is no number above 0 and below 3",

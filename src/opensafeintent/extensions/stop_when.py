@@ -97,9 +97,10 @@ def read_question(text: str, models: Sequence[str]) -> StoppingRule:
         rule = StoppingRule(text, metric, 1 if sign == ">=" else -1, threshold, subjects)
         # it was rounded to an end of the scale
         if not 0 < rule.scaled(threshold) < 1:
-            nearest_end = min(metric.span, key=lambda limit: abs(threshold - limit))
+            low, high = metric.span
             raise InputError(
-                f"{prefix}: {number} is too close to {nearest_end:g} to tell them apart"
+                f"{prefix}: {number} rounds to an end of the scale; expected a number above {low:g}"
+                f" and below {high:g}"
             )
         return rule
     if metric.neutral:
