@@ -288,7 +288,7 @@ def test_a_name_that_nobody_serves_is_told(found: str | None, name: str, told: s
 def version_of(found: str | None) -> Any:
     missing = metadata.PackageNotFoundError()
     version = mock.Mock(return_value=found, side_effect=None if found else missing)
-    return mock.patch("opensafeintent.interop.inspect.models.version", version)
+    return mock.patch("opensafeintent.interop.inspect.providers.version", version)
 
 
 def test_every_missing_package_and_variable_is_told_before_anything_is_asked() -> None:

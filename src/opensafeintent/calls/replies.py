@@ -82,7 +82,8 @@ def read_reply(
     try:
         reply = _decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise ValueError(f"the reply is not a chat completion: {error}") from error
+        expected = (protocol or CHAT_COMPLETIONS).reply_name
+        raise ValueError(f"the reply is not a {expected}: {error}") from error
     return (protocol or _protocol_of(reply)).read(reply, body, stored=stored)
 
 

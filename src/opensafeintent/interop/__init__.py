@@ -67,7 +67,7 @@ def served_models() -> list[Served]:
     """List the names of models, and the variables that each needs."""
     from opensafeintent.calls import models
 
-    inspect = optional("inspect.models")
+    inspect = optional("inspect.providers")
     return [*models.served_models(), *(inspect.served_through_inspect() if inspect else ())]
 
 
@@ -77,7 +77,7 @@ def unset_lines(names: Iterable[str]) -> list[str]:
     """
     from opensafeintent.calls import providers
 
-    inspect = optional("inspect.models")
+    inspect = optional("inspect.providers")
     needed: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         if providers.is_in_process(name):

@@ -110,7 +110,7 @@ def variables_of(
         elif is_native(name):
             wanted = set(variables(provider))
         else:
-            from opensafeintent.interop.inspect.models import PROVIDERS
+            from opensafeintent.interop.inspect.providers import PROVIDERS
 
             wanted = set(PROVIDERS[provider].needs) if provider in INSPECT_PROVIDERS else set()
             stems = (f"{provider.upper().replace('-', '_')}_", *_FURTHER.get(provider, ()))

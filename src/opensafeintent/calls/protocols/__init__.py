@@ -23,6 +23,10 @@ class WireProtocol(Protocol):
         """The path of a request, which follows a provider's base URL."""
 
     @property
+    def reply_name(self) -> str:
+        """What a reply is called, for errors: "chat completion"."""
+
+    @property
     def required(self) -> Collection[str]:
         """The fields that a request cannot be without."""
 

@@ -22,6 +22,7 @@ class ChatCompletions:
     """
 
     route = "/chat/completions"
+    reply_name = "chat completion"
     required = frozenset(("model", "messages"))
 
     def __init__(self, limit_field: str = "max_tokens") -> None:

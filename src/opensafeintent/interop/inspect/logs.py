@@ -19,13 +19,8 @@ from opensafeintent.calls.recorded import MissingGrade, RecordedResponse
 from opensafeintent.errors import InputError
 from opensafeintent.grades import row_of
 from opensafeintent.hostile import one_line, short_name
-from opensafeintent.interop.inspect.models import (
-    STOP_REASONS,
-    complaint_in,
-    from_inspect,
-    only_reasons,
-    require_inspect,
-)
+from opensafeintent.interop.inspect.outputs import STOP_REASONS, complaint_in, only_reasons
+from opensafeintent.interop.inspect.providers import from_inspect, require_inspect
 from opensafeintent.taxonomy import CORE_VARIANTS, ParseRule
 from opensafeintent.templates import Role
 

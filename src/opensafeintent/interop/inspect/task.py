@@ -72,7 +72,7 @@ from opensafeintent.evaluation.manifest import hashes_of
 from opensafeintent.evaluation.pipeline import JudgePlan
 from opensafeintent.files import MOST_ROWS
 from opensafeintent.grades import GradeRow, grade_row, record_of, row_of, to_array
-from opensafeintent.interop.inspect.models import (
+from opensafeintent.interop.inspect.outputs import (
     chat_messages,
     complaint_in,
     completion_of,

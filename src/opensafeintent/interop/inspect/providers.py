@@ -1,0 +1,142 @@
+"""The extra [inspect], and the providers that it brings."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import PackageNotFoundError, version
+
+import msgspec
+
+from opensafeintent.calls.baselines import BASELINES
+from opensafeintent.calls.models import Served
+from opensafeintent.calls.providers import FOREIGN
+from opensafeintent.errors import InputError, install_extra
+
+_OLDEST = (0, 3, 285)
+"""The oldest Inspect AI whose metrics can see every epoch, and whose unscored samples carry a
+reason.
+"""
+
+
+def installed_version() -> tuple[int, ...] | None:
+    """Return the installed version of Inspect AI, without importing it; None if there is none."""
+    try:
+        installed = version("inspect_ai")
+    except PackageNotFoundError:
+        return None
+    return tuple(int(part) for part in re.findall(r"\d+", installed)[:3])
+
+
+def require_inspect(what: str) -> None:
+    """Refuse an operation that needs the extra.
+
+    Args:
+        what: the operation; begins the line of the error.
+
+    Raises:
+        InputError: Inspect AI is not installed, or too old.
+    """
+    installed = installed_version()
+    if installed is None:
+        raise InputError(f"{what} needs an extra: {install_extra('inspect')}")
+    if installed < _OLDEST:
+        names = [".".join(map(str, parts)) for parts in (installed, _OLDEST)]
+        raise InputError(
+            f"{what} needs inspect-ai {names[1]} or newer, {names[0]} is installed: "
+            "pip install --upgrade inspect-ai"
+        )
+
+
+class ForeignProvider(msgspec.Struct, frozen=True):
+    """A provider by the name that Inspect AI gives it."""
+
+    about: str
+    needs: tuple[str, ...] = ()
+    """Variables without which it cannot be used."""
+    package: str = ""
+    """A package to install besides the extra."""
+
+
+PROVIDERS: dict[str, ForeignProvider] = {
+    "anthropic": ForeignProvider(
+        "Claude; anthropic/bedrock/…, anthropic/vertex/… and anthropic/azure/… are its other"
+        " houses",
+        ("ANTHROPIC_API_KEY",),
+        "anthropic",
+    ),
+    "google": ForeignProvider(
+        "Gemini; google/vertex/… takes the credentials of Google Cloud",
+        ("GOOGLE_API_KEY",),
+        "google-genai",
+    ),
+    "azureai": ForeignProvider(
+        "Azure AI Foundry", ("AZUREAI_API_KEY", "AZUREAI_BASE_URL"), "azure-ai-inference"
+    ),
+    "openai/azure": ForeignProvider(
+        "Azure OpenAI", ("AZUREAI_OPENAI_API_KEY", "AZUREAI_OPENAI_BASE_URL"), "openai"
+    ),
+    "openai/bedrock": ForeignProvider(
+        "models of OpenAI on Amazon Bedrock; the credentials of AWS", (), "openai"
+    ),
+    "mistral/azure": ForeignProvider(
+        "Mistral on Azure", ("AZUREAI_MISTRAL_API_KEY", "AZUREAI_MISTRAL_BASE_URL"), "mistralai"
+    ),
+    "bedrock": ForeignProvider(
+        "Amazon Bedrock; the credentials of AWS as its own tools take them", (), "aioboto3"
+    ),
+    "sagemaker": ForeignProvider("Amazon SageMaker; the credentials of AWS", (), "aioboto3"),
+    "cloudflare": ForeignProvider(
+        "Workers AI", ("CLOUDFLARE_ACCOUNT_ID", "CLOUDFLARE_API_TOKEN"), "openai"
+    ),
+    "meta": ForeignProvider("Meta's own service", ("META_API_KEY",), "openai"),
+    "moonshot": ForeignProvider("Kimi", ("MOONSHOT_API_KEY",), "openai"),
+    "litellm-proxy": ForeignProvider("a LiteLLM gateway", ("LITELLM_PROXY_BASE_URL",), "openai"),
+    "hf": ForeignProvider(
+        "weights by name or path, in this process; -M model_path=DIR",
+        (),
+        "torch transformers accelerate",
+    ),
+    "nnterp": ForeignProvider("weights, in this process", (), "nnterp"),
+    "transformer_lens": ForeignProvider("weights, in this process", (), "transformer_lens"),
+}
+"""Those that Inspect AI has and the native client has not.
+
+A provider that a package registers with it works as well.
+"""
+
+
+def served_through_inspect() -> list[Served]:
+    """List the models that the extra serves, and the variables that each needs."""
+    lines = [
+        Served(
+            f"{name}/MODEL",
+            f"{provider.about}; through Inspect AI",
+            provider.needs,
+            ("inspect-ai", *provider.package.split()),
+        )
+        for name, provider in PROVIDERS.items()
+    ]
+    about = "any provider P of Inspect AI: inspect/vllm/NAME"
+    return [*lines, Served("inspect/P/MODEL", about, (), ("inspect-ai",))]
+
+
+_OTHER_HOUSES = ("anthropic/bedrock/", "anthropic/vertex/", "anthropic/azure/", "google/vertex/")
+"""Services whose credentials are not a variable of the provider's own."""
+
+
+def unset(name: str) -> tuple[str, ...]:
+    """Return the variables that a model served through the extra needs and that are not set; none
+    if they are unknown.
+    """
+    plain = name.removeprefix(FOREIGN)
+    provider, _, model = plain.partition("/")
+    row = PROVIDERS.get(f"{provider}/{model.partition('/')[0]}") or PROVIDERS.get(provider)
+    if row is None or plain.startswith(_OTHER_HOUSES):
+        return ()
+    return Served(name, "", row.needs).unset
+
+
+def from_inspect(model: str) -> str:
+    """Return a model's name in a run of ours: `opensafeintent/judge` is `baseline/judge`."""
+    provider, _, script = model.partition("/")
+    return f"baseline/{script}" if provider == "opensafeintent" and script in BASELINES else model
