@@ -12,8 +12,8 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from opensafeintent.calls.provider_errors import FATAL_CODES, FILTER_CODES, WAITING_CODES
-from opensafeintent.calls.reasoning import ANSWER_MARKS, CHANNELS, MARKS
+from opensafeintent.calls.error_codes import FATAL_CODES, FILTER_CODES, WAITING_CODES
+from opensafeintent.calls.reasoning_marks import ANSWER_MARKS, CHANNELS, MARKS
 from opensafeintent.calls.stop_reasons import STOP_REASONS
 from opensafeintent.evaluation.missing import MISSING_REASONS
 

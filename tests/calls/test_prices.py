@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from opensafeintent.calls.costs import Price, Prices, read_prices
+from opensafeintent.calls.prices import Price, Prices, read_prices
 from opensafeintent.errors import InputError
 from samples import json_file
 

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from opensafeintent.calls.reasoning import MARKS, Marks, unknown_mark, without_reasoning
+from opensafeintent.calls.reasoning import without_reasoning
+from opensafeintent.calls.reasoning_marks import MARKS, Marks, unknown_mark
 
 GOOD = "A good note."
 FORMS = [marks for marks in MARKS if "…" not in marks.opening]

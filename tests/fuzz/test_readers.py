@@ -24,8 +24,8 @@ from opensafeintent import ImportSettings, import_files
 from opensafeintent.annotation.importing import import_returns
 from opensafeintent.annotation.labels import read_key, read_labels
 from opensafeintent.annotation.study import render_sheet
-from opensafeintent.calls.costs import read_prices
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.prices import read_prices
 from opensafeintent.calls.recorded import read_recorded
 from opensafeintent.calls.suites import load_suite
 from opensafeintent.construction.folder import read_seeds

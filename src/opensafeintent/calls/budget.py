@@ -7,7 +7,7 @@ from collections import Counter
 
 import msgspec
 
-from opensafeintent.calls.costs import Prices
+from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.records import Answered, Call, Refused, Usage
 
 

@@ -18,22 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from opensafeintent.calls.error_codes import FATAL, REFUSING, is_filter, kind_of_error
 from opensafeintent.calls.left_out import LeftOut, named_field
 from opensafeintent.calls.limiter import CEILING, FEW, START, Limiter
 from opensafeintent.calls.outcomes import NotAnAnswer, no_answer
-from opensafeintent.calls.provider_errors import (
-    FATAL,
-    LONGEST_ERROR,
-    REFUSING,
-    is_filter,
-    kind_of_error,
-    read_error,
-    stated_delay,
-)
+from opensafeintent.calls.provider_errors import LONGEST_ERROR, read_error
 from opensafeintent.calls.providers import Endpoint
 from opensafeintent.calls.proxies import is_loopback, proxy_for
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied
 from opensafeintent.calls.replies import read_reply
+from opensafeintent.calls.stated_wait import stated_delay
 from opensafeintent.files import canonical_json
 from opensafeintent.hostile import one_line, without_user_info
 from opensafeintent.secrets import Secrets

@@ -31,7 +31,7 @@ from opensafeintent.calls.ledger_file import (
     unpack,
 )
 from opensafeintent.calls.outcomes import REPLIED, NotAnAnswer, response_of
-from opensafeintent.calls.reasoning import REASONING_ONLY
+from opensafeintent.calls.reasoning_signs import REASONING_ONLY
 from opensafeintent.calls.recorded import Imports
 from opensafeintent.calls.records import Answered, Call, Failure, Purpose, Refused, Usage
 from opensafeintent.calls.replies import ends_unopened_thought, read_reply, usage_in

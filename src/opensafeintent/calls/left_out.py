@@ -48,11 +48,11 @@ class LeftOut:
     """The fields that one model does not take.
 
     Args:
-        known: fields that an earlier run found out about.
+        fields: fields that an earlier run found out about.
     """
 
-    def __init__(self, known: Collection[str] = ()) -> None:
-        self.fields = set(known)
+    def __init__(self, fields: Collection[str] = ()) -> None:
+        self.fields = set(fields)
         self._trials = 0
         """Calls that are made without a field on trial."""
         self._news = asyncio.Event()

@@ -63,9 +63,8 @@ class Limiter:
         try:
             await slot
         except asyncio.CancelledError:
-            if (
-                slot.done() and not slot.cancelled()
-            ):  # the slot was handed over just as the waiter was cancelled
+            # the slot was handed over just as the waiter was cancelled
+            if slot.done() and not slot.cancelled():
                 self.release()
             raise
 
@@ -113,12 +112,12 @@ class Limiter:
             return
         self._done += 1
         self._was_full = self._was_full and bool(self._urgent or self._waiting)
-        if (
-            self._done == self.limit
-        ):  # requests under the old limit have ended by now: measure from here
+        # requests under the old limit have ended by now: measure from here
+        if self._done == self.limit:
             self._started = time.monotonic()
         elif self._done >= 2 * self.limit:
-            if self._was_full:  # slots were the bottleneck: the rate shows the effect of this limit
+            # slots were the bottleneck: the rate shows the effect of this limit
+            if self._was_full:
                 self._adapt(self.limit / max(time.monotonic() - self._started, 1e-9))
             self._begin_window()
             self._hand_out()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from opensafeintent.calls.reasoning import REASONING_ONLY, without_reasoning
+from opensafeintent.calls.reasoning import without_reasoning
+from opensafeintent.calls.reasoning_signs import REASONING_ONLY
 from opensafeintent.calls.records import Answered, Failure, Refused, Usage
 from opensafeintent.calls.stop_reasons import stop_kind, stop_name
 from opensafeintent.hostile import short_name

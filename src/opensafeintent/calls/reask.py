@@ -7,7 +7,8 @@ from typing import TypeVar
 
 import msgspec
 
-from opensafeintent.calls.reasoning import REASONING_ONLY, unknown_mark
+from opensafeintent.calls.reasoning_marks import unknown_mark
+from opensafeintent.calls.reasoning_signs import REASONING_ONLY
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused
 from opensafeintent.templates.template import Message
 

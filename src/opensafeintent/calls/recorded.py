@@ -24,7 +24,7 @@ from opensafeintent.calls.ledger_file import (
     typed,
     unpack,
 )
-from opensafeintent.calls.reasoning import REASONING_FIELDS, REASONING_ONLY, reasoned_beside
+from opensafeintent.calls.reasoning_signs import REASONING_FIELDS, REASONING_ONLY, reasoned_beside
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.hostile import one_line, short_name
 from opensafeintent.promptsets.loading import Record

@@ -53,7 +53,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """JSON schema requested for the reply, if the provider has structured output."""
 
     def __post_init__(self) -> None:
-        if self.temperature is not None:  # 0 and 0.0 are one temperature, and one key
+        # 0 and 0.0 are one temperature, and one key
+        if self.temperature is not None:
             msgspec.structs.force_setattr(self, "temperature", float(self.temperature))
 
 
@@ -96,9 +97,8 @@ def call_key(call: Call, identity: str) -> bytes:
         identity: the model's identity: its name, and for a scripted model its version.
     """
     first, *others = call.messages
-    head = (
-        first.parts[0] if len(first.parts) > 1 else ""
-    )  # one part alone is a prompt; several are a template's, filled
+    # one part alone is a prompt; several are a template's, filled
+    head = first.parts[0] if len(first.parts) > 1 else ""
     digest = _begun(call.attempt, call.epoch, head).copy()
     digest.update(
         b'%b","role":"%b"}' % (_inside("".join(first.parts[bool(head) :])), first.role.encode())

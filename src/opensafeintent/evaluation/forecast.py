@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from opensafeintent.calls.costs import ForecastLine, by_experience, seen_in
+from opensafeintent.calls.costs import ForecastLine, by_experience, experience_in
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import JudgePlan, ModelWork, Task
@@ -184,7 +184,7 @@ class CallCounter:
         If a ledger has such calls, tokens are their means; otherwise they are estimated from the
         lengths.
         """
-        seen = seen_in(ledger) if self.calls else {}
+        seen = experience_in(ledger) if self.calls else {}
         first = {model: index for index, (model, *_) in reversed(list(enumerate(self.calls)))}
         in_turn = sorted(
             self.calls.items(),

@@ -14,7 +14,7 @@ import msgspec
 from opensafeintent.calls.concurrency import side_by_side
 from opensafeintent.calls.outcomes import NotAnAnswer, outcome_of, response_of
 from opensafeintent.calls.reask import Unparsed, ask_until_parsed, problem_of
-from opensafeintent.calls.reasoning import unknown_mark
+from opensafeintent.calls.reasoning_marks import unknown_mark
 from opensafeintent.calls.records import (
     Answered,
     Call,

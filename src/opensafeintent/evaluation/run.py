@@ -17,7 +17,8 @@ import msgspec
 from opensafeintent.calls.client import Asked, Client, ModelStopped, not_on_record
 from opensafeintent.calls.concurrency import for_each, side_by_side
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.reasoning import unknown_mark, without_reasoning
+from opensafeintent.calls.reasoning import without_reasoning
+from opensafeintent.calls.reasoning_marks import unknown_mark
 from opensafeintent.calls.recorded import ImportedResponse, RecordedResponse
 from opensafeintent.calls.records import (
     Answered,

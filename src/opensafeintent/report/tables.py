@@ -18,7 +18,8 @@ from opensafeintent.analysis.paper import beside_paper, same_as_paper
 from opensafeintent.analysis.reference_models import reference_values
 from opensafeintent.analysis.sensitivity import SENSITIVE, Change
 from opensafeintent.calls.baselines import contenders
-from opensafeintent.calls.costs import ForecastLine, Prices, Spending, Spent
+from opensafeintent.calls.costs import ForecastLine, Spending, Spent
+from opensafeintent.calls.prices import Prices
 from opensafeintent.errors import about, counted
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.metrics import HEADLINES, METRICS, PRIMARY, STATED_POLICY

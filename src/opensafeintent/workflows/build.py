@@ -16,7 +16,7 @@ from opensafeintent.annotation.labels import Label, read_labels
 from opensafeintent.calls.budget import Tally
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.concurrency import under_way
-from opensafeintent.calls.costs import ForecastLine, Seen, by_experience, seen_in
+from opensafeintent.calls.costs import Experience, ForecastLine, by_experience, experience_in
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger, ledger_name
 from opensafeintent.calls.progress import Display, progress_line, refreshed
@@ -191,7 +191,9 @@ class _BuildRun:
             context = manifest.context(Client(ledger, identities))
             rounds = self.folder.rounds(manifest, readonly=True)
             built = await build_sets(context, self._seeds, self._plan, Watcher(), rounds)
-            lines = self._lines(forecast_build(built, self._plan, self._taxonomy), seen_in(ledger))
+            lines = self._lines(
+                forecast_build(built, self._plan, self._taxonomy), experience_in(ledger)
+            )
         return BuildOutcome(
             exit_code=0,
             out=settings.out,
@@ -200,7 +202,7 @@ class _BuildRun:
         )
 
     def _lines(
-        self, expected: Mapping[Asked, int], seen: Mapping[tuple[str, str], Seen]
+        self, expected: Mapping[Asked, int], seen: Mapping[tuple[str, str], Experience]
     ) -> tuple[ForecastLine, ...]:
         """Return the calls to come with their tokens: those of such calls in the ledger, else a
         guess.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from opensafeintent.calls.budget import Budget, Tally
-from opensafeintent.calls.costs import Prices
+from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.shutdown import raise_if_interrupted

@@ -15,7 +15,7 @@ from opensafeintent.analysis.gates import Gates
 from opensafeintent.analysis.versions import Transitions
 from opensafeintent.calls.budget import Tally
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.reasoning import unknown_mark
+from opensafeintent.calls.reasoning_marks import unknown_mark
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.forecast import Forecast

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from opensafeintent.calls.costs import ForecastLine, Prices, expected_minutes
+from opensafeintent.calls.costs import ForecastLine, expected_minutes
 from opensafeintent.calls.limiter import START
+from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.cli.options import say_next
 from opensafeintent.cli.output.console import print_notes, print_table

@@ -7,18 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from opensafeintent.calls.provider_errors import (
-    FATAL,
-    LIMITED,
-    REFUSING,
-    ProviderError,
-    bounded_wait,
-    error_of,
-    is_filter,
-    kind_of_error,
-    stated_delay,
-)
+from opensafeintent.calls.error_codes import FATAL, LIMITED, REFUSING, is_filter, kind_of_error
+from opensafeintent.calls.provider_errors import ProviderError, error_of
 from opensafeintent.calls.records import Attempt, Failure, Refused, Replied
+from opensafeintent.calls.stated_wait import bounded_wait, stated_delay
 from opensafeintent.hostile import one_line, without_user_info
 from opensafeintent.secrets import Secrets
 

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
-from opensafeintent.calls.reasoning import REASONING_ONLY
+from opensafeintent.calls.reasoning_signs import REASONING_ONLY
 from opensafeintent.calls.recorded import MissingGrade, RecordedResponse
 from opensafeintent.errors import InputError
 from opensafeintent.grades import row_of

@@ -1,0 +1,49 @@
+"""Signs of reasoning beside a text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+REASONING_ONLY = "reasoning_only"
+"""Why a response is missing that holds reasoning and no text."""
+
+REASONING_FIELDS = (
+    "reasoning_content",
+    "reasoning",
+    "reasoning_details",
+    "reasoning_items",
+    "thinking",
+    "thinking_blocks",
+)
+"""Fields of a message that hold reasoning: DeepSeek, vLLM, SGLang, Ollama, OpenRouter, LiteLLM."""
+
+REASONING_BLOCKS = ("thinking", "redacted_thinking", "reasoning", "reasoning_content")
+"""Types of blocks that hold reasoning: Anthropic, Mistral, Cohere, Bedrock."""
+
+TOKEN_FIELDS = ("completion_tokens_details", "output_tokens_details")
+"""Fields of a usage with `reasoning_tokens`; SGLang has it in the usage itself."""
+
+
+def reasoned_beside(message: Mapping[str, Any], usage: Mapping[str, Any]) -> bool:
+    """Tell whether a reply shows reasoning apart from its text: in a field, a block or a count of
+    tokens.
+    """
+    inner = message.get("provider_specific_fields")
+    messages = (message, inner) if isinstance(inner, Mapping) else (message,)
+    if any(holder.get(name) for holder in messages for name in REASONING_FIELDS):
+        return True
+    blocks = message.get("content")
+    if isinstance(blocks, list) and any(map(is_reasoning, blocks)):
+        return True
+    details = (usage.get(name) for name in TOKEN_FIELDS)
+    holders = (holder for holder in (usage, *details) if isinstance(holder, Mapping))
+    counts = (holder.get("reasoning_tokens") for holder in holders)
+    return any(isinstance(count, int | float) and count > 0 for count in counts)
+
+
+def is_reasoning(block: object) -> bool:
+    """Tell whether a block of a message's content holds reasoning."""
+    return isinstance(block, Mapping) and (
+        block.get("type") in REASONING_BLOCKS or block.get("thought") is True
+    )
