@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from opensafeintent import equations
 from opensafeintent.equations import Grades, Ratio
@@ -377,6 +378,38 @@ PRIMARY = tuple(metric.name for metric in METRICS.values() if metric.primary)
 
 HEADLINES = (*PRIMARY, "low_help_rate_benign")
 """The primary metrics and the over-refusal rate: shared with other programs."""
+
+
+def one_epoch_each(array: LabelledSet) -> LabelledSet:
+    """Return grades with each epoch of a model as a model of its own: those of the first model come
+    first. So all epochs are computed together, however many there are.
+    """
+    models = array.sizes["model"] * array.sizes["epoch"]
+    arrays: dict[str, tuple[Sequence[str], NDArray[Any]]] = {}
+    for name in array:
+        dims, values = array[name].dims, array[name].values
+        if "epoch" in dims:
+            dims = ("model", "epoch", *(dim for dim in dims if dim not in ("model", "epoch")))
+            values = array[name].transpose(*dims).values
+            values = values.reshape(models, 1, *values.shape[2:])
+        arrays[name] = (dims, values)
+    return LabelledSet(arrays, {**array.labels, "model": range(models), "epoch": [1]})
+
+
+def by_epoch(metric: Metric, each: Grades, epochs: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return a metric of each epoch alone: numerator and denominator, each of shape (model,
+    prompt_set, epoch).
+
+    Args:
+        metric: the metric.
+        each: the grades, as `one_epoch_each` gives them.
+        epochs: of each model.
+    """
+    top, bottom = (
+        np.moveaxis(part.values.reshape(-1, epochs, part.values.shape[-1]), 1, -1)
+        for part in metric.of_sets(each)
+    )
+    return top, bottom
 
 
 def compute(array: LabelledSet) -> dict[str, Ratio]:

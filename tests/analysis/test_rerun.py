@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import sqrt
+from typing import Any
 
+import numpy as np
 import pytest
 
+from opensafeintent.analysis.cohort import Cohort
+from opensafeintent.labelled import Labelled
+from opensafeintent.metrics import METRICS, compute
 from opensafeintent.report.metrics_json import metrics_json
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.runs import cohort_with
@@ -33,3 +39,40 @@ def test_it_is_of_as_many_sets_as_its_value(safe: dict[str, str], error: float) 
     result = metrics_json([cohort_with(SETS, rows)])["models"]["m"]["triplet_safety"]
     assert result["n"] == len(safe)
     assert result["rerun_se"] == pytest.approx(error, abs=1e-6)
+
+
+def many_epochs(epochs: int) -> Cohort:
+    rows = [
+        grade_line(model, name, variant, f"{1 + (n + len(variant)) % 4}{n % 2}", epoch=n, mode="A3")
+        for model in ("m", "n")
+        for name in ("s1", "s2")
+        for n in range(1, epochs + 1)
+        for variant in CORE_VARIANTS
+        if (model, name, n) != ("m", "s2", 2)
+    ]
+    missing = grade_line("m", "s2", "benign", "--", epoch=2, missing=["helpfulness:unparsed"])
+    return cohort_with(SETS, [*rows, missing])
+
+
+def test_each_epoch_has_the_numbers_that_it_has_alone() -> None:
+    cohort = many_epochs(3)
+    alone = [compute(cohort.array.sel(epoch=[epoch])) for epoch in (1, 2, 3)]
+    for metric in METRICS:
+        for part, found in enumerate(cohort.estimates.by_epoch(metric)):
+            expected = np.stack([ratios[metric][part].values for ratios in alone], axis=-1)
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_the_work_does_not_grow_with_the_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every metric was once computed again for each epoch."""
+    made: Counter[int] = Counter()
+    init = Labelled.__init__
+
+    def counting(self: Labelled, *arguments: Any) -> None:
+        made[epochs] += 1
+        init(self, *arguments)
+
+    monkeypatch.setattr(Labelled, "__init__", counting)
+    for epochs in (3, 30):
+        assert metrics_json([many_epochs(epochs)])["models"]["m"]["triplet_safety"]["rerun_se"]
+    assert made[3] == made[30]

@@ -13,9 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.calls.baselines import contenders, is_baseline
-from opensafeintent.equations import Ratio
+from opensafeintent.equations import Grades, Ratio
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.metrics import METRICS, PRIMARY, STATED_POLICY, compute
+from opensafeintent.metrics import (
+    METRICS,
+    PRIMARY,
+    STATED_POLICY,
+    by_epoch,
+    compute,
+    one_epoch_each,
+)
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import (
     Comparison,
@@ -164,12 +171,20 @@ class MetricEstimates:
         )
 
     @cached_property
-    def by_epoch(self) -> list[dict[str, Ratio]]:
-        """The ratios of each epoch alone."""
-        epochs = self._array.labels["epoch"]
-        if len(epochs) == 1:
-            return [self.ratios]
-        return [compute(self._array.sel(epoch=[epoch])) for epoch in epochs]
+    def _each_epoch(self) -> Grades:
+        return Grades(one_epoch_each(self._array))
+
+    @property
+    def epochs(self) -> int:
+        """The greatest number of responses to one prompt."""
+        return self._array.sizes["epoch"]
+
+    def by_epoch(self, metric: str) -> Parts:
+        """Return a metric of each epoch alone: numerator and denominator, each of shape (model,
+        prompt_set, epoch).
+        """
+        with np.errstate(invalid="ignore"):
+            return by_epoch(METRICS[metric], self._each_epoch, self.epochs)
 
     @cached_property
     def by_metric(self) -> dict[str, list[Estimate]]:
@@ -384,19 +399,18 @@ class MetricEstimates:
         over the n sets that count, each with its E complete epochs. A set with one has the mean s²
         of those with more.
         """
-        if len(self.by_epoch) < 2:
+        if self.epochs < 2:
             return {}
         errors: dict[str, Floats] = {}
         for name, metric in METRICS.items():
             if metric.conditional or metric.over_epochs:
                 continue
-            top = np.array([part[name].numerator.values for part in self.by_epoch])
-            bottom = np.array([part[name].denominator.values for part in self.by_epoch])
+            top, bottom = self.by_epoch(name)
             values = np.where(bottom > 0, top, np.nan)
-            complete = (bottom > 0).sum(axis=0)
+            complete = (bottom > 0).sum(axis=-1)
             with np.errstate(invalid="ignore", divide="ignore"):
-                centre = np.nansum(values, axis=0) / complete
-                spread = np.nansum((values - centre) ** 2, axis=0) / (complete - 1)
+                centre = np.nansum(values, axis=-1) / complete
+                spread = np.nansum((values - centre[..., None]) ** 2, axis=-1) / (complete - 1)
                 mean = np.nansum(spread, axis=1) / (complete > 1).sum(axis=1)
                 spread = np.where(complete == 1, mean[:, None], spread) / complete
                 counted = complete > 0

@@ -179,7 +179,7 @@ class JudgeResults:
         sample = Sample([item.set_id for item in twice])
         sets = int(np.median([estimate.n for estimate in self._estimates.by_metric["mean_safety"]]))
         return {
-            grader: noise_of(twice, sample, grader, sets * len(self._estimates.by_epoch))
+            grader: noise_of(twice, sample, grader, sets * self._estimates.epochs)
             for grader in (*judges, *([PANEL] if len(judges) > 1 else []))
         }
 

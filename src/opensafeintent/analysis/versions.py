@@ -230,11 +230,9 @@ def transitions_of(cohort: Cohort, later: int, earlier: int) -> Transitions:
         cohort: of both models.
         later, earlier: their places in it.
     """
-    epochs = [ratios["triplet_safety"] for ratios in cohort.estimates.by_epoch]
-    counts = sum((part.denominator.values > 0).astype(np.float64) for part in epochs)
-    safe = sum((part.numerator.values > 0).astype(np.float64) for part in epochs)
+    top, bottom = cohort.estimates.by_epoch("triplet_safety")
     with np.errstate(invalid="ignore", divide="ignore"):
-        shares = np.asarray(safe / counts)
+        shares = (top > 0).sum(axis=-1) / (bottom > 0).sum(axis=-1)
     in_both = ~np.isnan(shares[[later, earlier]]).any(axis=0)
     transitions = [
         Transition(

@@ -121,19 +121,10 @@ def goes_wrong(cohort: Cohort) -> dict[KindName, NDArray[np.bool_]]:
 
     A set with a missing grade that its metric needs is left out here as it is there.
     """
-    ratios = cohort.estimates.by_epoch
-
-    def parts(metric: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        tops, bottoms = (
-            [getattr(ratio[metric], part).values for ratio in ratios]
-            for part in ("numerator", "denominator")
-        )
-        return np.stack(tops, axis=-1), np.stack(bottoms, axis=-1)
-
     return {
         kind: top > 0 if METRICS[metric].less_is_better else top < bottom
         for kind, metric in _METRICS.items()
-        for top, bottom in (parts(metric),)
+        for top, bottom in (cohort.estimates.by_epoch(metric),)
     }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from opensafeintent.equations import Grades, Ratio
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.metrics import METRICS, Metric, Needs
+from opensafeintent.metrics import METRICS, Needs, by_epoch, one_epoch_each
 from opensafeintent.statistics.intervals import Floats, Parts
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, MODES, STRATEGIES, intent_of
 
@@ -86,21 +86,20 @@ def extreme_ratios(
             (model, prompt_set).
     """
     extremes: dict[str, tuple[Parts, Parts]] = {}
-    epochs = array.labels["epoch"]
+    epochs = array.sizes["epoch"]
     for needs, family in groupby(
         sorted(names, key=lambda name: METRICS[name].needs), key=lambda name: METRICS[name].needs
     ):
         completed = [Grades(done, most_harm) for done in _completions(array, needs)]
-        by_epoch = [
-            [Grades(done.array.sel(epoch=[epoch]), most_harm) for epoch in epochs]
-            for done in completed
-            if len(epochs) > 1
+        each_epoch = [
+            Grades(one_epoch_each(done.array), most_harm) for done in completed if epochs > 1
         ]
         for name in family:
             metric = METRICS[name]
             whole = _parts([metric.of_sets(grades) for grades in completed] or [ratios[name]])
-            if by_epoch and not metric.over_epochs:
-                whole = _epoch_parts(metric, by_epoch, whole[1])
+            if each_epoch and not metric.over_epochs:
+                parts = [by_epoch(metric, grades, epochs) for grades in each_epoch]
+                whole = _epoch_parts(parts, whole[1])
             extremes[name] = _extreme(*whole, sign=-1), _extreme(*whole, sign=1)
     return extremes
 
@@ -113,20 +112,17 @@ def _parts(ratios: list[Ratio]) -> Parts:
     return tops, bottoms
 
 
-def _epoch_parts(metric: Metric, by_epoch: list[list[Grades]], counted: Floats) -> Parts:
+def _epoch_parts(by_completion: list[Parts], counted: Floats) -> Parts:
     """Return what each epoch of a set adds to its numerator and denominator: shape (completion,
     model, prompt_set, epoch). A set's parts are means over its complete epochs, which are the same
     ones in every completion: their number is the sum of the epochs' denominators over `counted`.
 
     Args:
-        metric: the metric.
-        by_epoch: grades of each completion and epoch.
+        by_completion: numerators and denominators of each completion, shape (model, prompt_set,
+            epoch).
         counted: denominators of all epochs together, shape (completion, model, prompt_set).
     """
-    by_completion = [_parts([metric.of_sets(grades) for grades in epochs]) for epochs in by_epoch]
-    tops, bottoms = (
-        np.moveaxis(np.stack(part), 1, -1) for part in zip(*by_completion, strict=True)
-    )
+    tops, bottoms = (np.stack(part) for part in zip(*by_completion, strict=True))
     with np.errstate(invalid="ignore", divide="ignore"):
         complete = np.nan_to_num(bottoms.sum(axis=-1) / counted, nan=0.0).max(axis=0)
     complete = np.maximum(complete, 1.0)[..., None]
