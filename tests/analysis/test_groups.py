@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
+import pytest
 from msgspec.structs import replace
 
 from opensafeintent.analysis.cohort import GradedRun, ModelOrigin, into_cohorts
+from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import PromptSet
 from report.runs import changed, cohort_with, run_with
 from samples import grade_line, made_dataset, prompt_set
@@ -66,3 +69,23 @@ def test_intervals_do_not_hang_on_the_order_in_which_a_file_has_its_prompt_sets(
         return [result.overall, result.strata, result.macros, result.averages]
 
     assert estimates(sets) == estimates(draw.sample(sets, k=len(sets)))
+
+
+class Counted(list[GradeRow]):
+    """Rows that count how often they are gone through."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[GradeRow]:
+        self.times += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("models", [2, 40])
+def test_the_rows_of_a_run_are_gone_through_once_whatever_the_number_of_models(models: int) -> None:
+    """Each model was once looked for in the rows of all."""
+    names = [f"m{n}" for n in range(models)]
+    rows = Counted(grade_line(name, "one", "benign", "40") for name in names)
+    (cohort,) = into_cohorts([run_with(rows, DATASET, names)])
+    assert sorted(cohort.models) == sorted(names)
+    assert rows.times == 1

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -21,12 +21,15 @@ from opensafeintent.equations import Grades
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.regrade import Regrade, Swapped
+from opensafeintent.evaluation.responses import AboutResponse
 from opensafeintent.evaluation.run import IMPORTED_JUDGE
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.grades import GradeRow, to_array
 from opensafeintent.metrics import STATED_POLICY
 from opensafeintent.promptsets import Dataset
 from opensafeintent.templates import load_templates
+
+_Record = TypeVar("_Record", bound=AboutResponse)
 
 
 class GradedRun(NamedTuple):
@@ -80,6 +83,12 @@ def graders(judges: Sequence[str]) -> str:
 class Cohort:
     """Models that were evaluated under the same conditions: one section of a report.
 
+    Args:
+        conditions: the conditions.
+        dataset: of all of them.
+        members: by the name that a report shows, a run with the responses of one of its models
+            alone, and that model.
+
     Attributes:
         models: names as the report shows them, in the order in which the runs were named, and by
             name within a run. A difference is the later one's value minus the earlier one's.
@@ -103,27 +112,19 @@ class Cohort:
             shown: ModelOrigin(run.name, model) for shown, (run, model) in members.items()
         }
         self.manifests = list({run.name: run.manifest for run, _ in members.values()}.values())
+        stopped = {run.name: run.manifest.stopped_early() for run, _ in members.values()}
         self.stopped_early = [
-            shown
-            for shown, (run, model) in members.items()
-            if model in run.manifest.stopped_early()
+            shown for shown, (run, model) in members.items() if model in stopped[run.name]
         ]
         self.rows = {
             shown: [
                 row if shown == model else msgspec.structs.replace(row, model=shown)
                 for row in run.rows
-                if row.model == model
             ]
             for shown, (run, model) in members.items()
         }
-        self.regrades = {
-            shown: [item for item in run.regrades if item.model == model]
-            for shown, (run, model) in members.items()
-        }
-        self._swaps = {
-            shown: [item for item in run.swaps if item.model == model]
-            for shown, (run, model) in members.items()
-        }
+        self.regrades = {shown: list(run.regrades) for shown, (run, _) in members.items()}
+        self._swaps = {shown: list(run.swaps) for shown, (run, _) in members.items()}
         self.coverage = {
             shown: coverage_of(model, run.manifest, dataset, self.rows[shown])
             for shown, (run, model) in members.items()
@@ -228,9 +229,8 @@ def into_cohorts(runs: Sequence[GradedRun]) -> list[Cohort]:
     """
     groups: dict[Conditions, list[tuple[GradedRun, str]]] = {}
     for run in runs:
-        # in an order that no manifest's writing changes
-        for model in sorted(run.manifest.models):
-            groups.setdefault(conditions_of(run, model), []).append((run, model))
+        for model, part in _runs_by_model(run).items():
+            groups.setdefault(conditions_of(part, model), []).append((part, model))
     names = _shown_names([member for members in groups.values() for member in members])
     return [
         Cohort(
@@ -240,6 +240,26 @@ def into_cohorts(runs: Sequence[GradedRun]) -> list[Cohort]:
         )
         for conditions, members in groups.items()
     ]
+
+
+def _runs_by_model(run: GradedRun) -> dict[str, GradedRun]:
+    """Return the run with the responses of each model alone, by model, in an order that no
+    manifest's writing changes.
+    """
+    rows, regrades, swaps = _by_model(run.rows), _by_model(run.regrades), _by_model(run.swaps)
+    return {
+        model: run._replace(
+            rows=rows.get(model, []), regrades=regrades.get(model, []), swaps=swaps.get(model, [])
+        )
+        for model in sorted(run.manifest.models)
+    }
+
+
+def _by_model(records: Iterable[_Record]) -> dict[str, list[_Record]]:
+    by_model: dict[str, list[_Record]] = {}
+    for record in records:
+        by_model.setdefault(record.model, []).append(record)
+    return by_model
 
 
 def conditions_of(run: GradedRun, model: str) -> Conditions:
