@@ -49,7 +49,7 @@ WORDINGS = 7
 """Prompts of a shipped set: three intents, four paraphrases."""
 
 
-_PROGRESS = re.compile(r" calls · |^(reading .*|estimating|drawing)$")
+_PROGRESS = re.compile(r" calls · |^(reading .*|storing.*|estimating|drawing)$")
 
 
 class Served(Protocol):

@@ -8,6 +8,7 @@ import contextlib
 import json
 import random
 import sqlite3
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,14 @@ from opensafeintent import (
     import_files,
     write_report,
 )
+from opensafeintent.calls import recorded
+from opensafeintent.calls.client import Display
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import pack, unpack
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
+from opensafeintent.workflows import imports
 from plain_metrics import Response, plain_metric
 from samples import (
     contents,
@@ -638,3 +642,97 @@ def test_a_stored_value_off_its_scale_is_left_out_and_named(tmp_path: Path) -> N
     assert ran.code == 0, ran.err
     assert "was left out: helpfulness: expected `int` <= 4" in " ".join((ran.out + ran.err).split())
     assert sum(row["helpfulness"] == "3" for row in grades(run)) == 5
+
+
+# Large files
+# ------------------------------------------------------------------------------
+
+
+class Stages(Display):
+    """What a display is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def stage(self, line: str) -> None:
+        self.told.append(line)
+
+
+def test_a_long_import_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opensafeintent.workflows.imports._STEP", 4)
+    texts = DATASET.prompt_sets[0].wordings() | DATASET.prompt_sets[1].wordings()
+    file = json_lines(
+        tmp_path / "l.jsonl", [{"prompt": text, "response": "Yes."} for text in texts.values()]
+    )
+    settings = ImportSettings(
+        files=(file,), out=tmp_path / "run", dataset=dataset_file(tmp_path, DATASET)
+    )
+    import_files(settings, screen := Stages())
+    assert screen.told[:6] == [
+        "reading l.jsonl",
+        "reading l.jsonl: 4 rows",
+        "reading l.jsonl",
+        "reading l.jsonl: 4 responses",
+        "storing",
+        "storing: 4 responses",
+    ]
+    ran = osi("import", file, "--dataset", settings.dataset, "--out", tmp_path / "again")
+    assert "reading l.jsonl" in ran.err and ran.errors == []
+
+
+@pytest.mark.parametrize("models", [2, 30])
+def test_a_file_is_read_once_whatever_the_number_of_its_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, models: int
+) -> None:
+    """For each model the file's hash was once taken, and the dataset's texts gone through."""
+    work: Counter[str] = Counter()
+
+    def counting(name: str) -> None:
+        function = getattr(imports, name)
+
+        def counted(*arguments: Any) -> Any:
+            work[name] += 1
+            return function(*arguments)
+
+        monkeypatch.setattr(imports, name, counted)
+
+    counting("sha256_hex")
+    counting("_without_ends")
+    file = json_lines(
+        tmp_path / "l.jsonl",
+        [
+            {"model": f"m{n % models}", "prompt": "boats, kindly", "response": f"Yes, {n}."}
+            for n in range(60)
+        ],
+    )
+    take_in(tmp_path / "run", file, dataset=dataset_file(tmp_path, DATASET))
+    assert work == {"sha256_hex": 1, "_without_ends": 7 + 60}
+
+
+def test_the_rows_that_were_stored_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of a run's were once decoded three times."""
+    decoded: Counter[str] = Counter()
+    content = recorded._content
+
+    def counted(*arguments: Any) -> Any:
+        decoded["rows"] += 1
+        return content(*arguments)
+
+    monkeypatch.setattr(recorded, "_content", counted)
+    take_lines(tmp_path, graded_lines())
+    assert decoded["rows"] == 7
+
+
+def test_more_responses_to_a_prompt_than_epochs_are_allowed_are_refused(tmp_path: Path) -> None:
+    file = json_lines(
+        tmp_path / "l.jsonl", [{"prompt": "boats, kindly", "response": "Yes."}] * 10_003
+    )
+    ran = osi(
+        "import", file, "--dataset", dataset_file(tmp_path, DATASET), "--out", tmp_path / "run"
+    )
+    assert ran.refusal == (
+        f"error: {file}:10001, field prompt: is answered more than 10,000 times (and in 2 more records)"
+    )
+    assert not (tmp_path / "run").exists()

@@ -250,7 +250,7 @@ def parse_recorded(record: Record) -> RecordedResponse:
     return RecordedResponse(
         set_id=record.text("id"),
         variant=variant,
-        epoch=check_score(record, "epoch", record.data.get("epoch", 1), 0, 1_000_000),
+        epoch=check_score(record, "epoch", record.data.get("epoch", 1), 0, MOST_EPOCHS),
         stop_reason=short_name(record.optional_text("stop_reason") or "stop", 60),
         missing=missing,
         **given,
@@ -366,8 +366,11 @@ class Imports:
         try:
             with contextlib.closing(connect(self._path)) as connection, connection:
                 connection.execute("BEGIN IMMEDIATE")
+                sources: dict[str, int] = {}
                 for row in rows:
-                    self._insert(connection, dataset, row)
+                    if row.source_sha256 not in sources:
+                        sources[row.source_sha256] = _source(connection, row)
+                    self._insert(connection, dataset, row, sources[row.source_sha256])
         except sqlite3.Error as error:
             raise InputError(f"{self._path}: cannot write the ledger: {reason(error)}") from error
         finally:
@@ -417,18 +420,9 @@ class Imports:
                     next((row[0] for row in same if not row[-1]), same[0][0]),
                 )
 
-    def _insert(self, connection: sqlite3.Connection, dataset: str, row: ImportedRow) -> None:
-        connection.execute(
-            "INSERT OR IGNORE INTO sources (sha256, name, created) VALUES (?, ?, ?)",
-            (
-                row.source_sha256,
-                str(row.source),
-                datetime.now(UTC).isoformat(timespec="milliseconds"),
-            ),
-        )
-        source = connection.execute(
-            "SELECT id FROM sources WHERE sha256 = ?", (row.source_sha256,)
-        ).fetchone()[0]
+    def _insert(
+        self, connection: sqlite3.Connection, dataset: str, row: ImportedRow, source: int
+    ) -> None:
         recorded = row.recorded
         key = (dataset, row.model, recorded.set_id, recorded.variant, recorded.epoch)
         known = next(self._read(connection, _OF_ONE, key), None)
@@ -449,6 +443,18 @@ class Imports:
             " record) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (source, *key, response, pack(msgspec.json.encode((row.model, kept)))),
         )
+
+
+def _source(connection: sqlite3.Connection, row: ImportedRow) -> int:
+    """Return the id of a row's file, which is added if it is not there."""
+    connection.execute(
+        "INSERT OR IGNORE INTO sources (sha256, name, created) VALUES (?, ?, ?)",
+        (row.source_sha256, str(row.source), datetime.now(UTC).isoformat(timespec="milliseconds")),
+    )
+    identity: int = connection.execute(
+        "SELECT id FROM sources WHERE sha256 = ?", (row.source_sha256,)
+    ).fetchone()[0]
+    return identity
 
 
 def _content(

@@ -152,9 +152,7 @@ def import_command(settings: ImportSettings) -> int:
     FILES are JSONL, CSV or Parquet with id, variant and response; result files of the paper's
     authors, promptfoo or lm-evaluation-harness; or logs of Inspect AI.
     """
-    from opensafeintent.cli.output.outcome import show_outcome
-
-    return show_outcome(opensafeintent.import_files(settings))
+    return _show(opensafeintent.import_files, settings)
 
 
 @command(

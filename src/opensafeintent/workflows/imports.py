@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from opensafeintent.calls.client import Display
 from opensafeintent.calls.ledger import Ledger, ledger_name
 from opensafeintent.calls.models import check_model_name
 from opensafeintent.calls.recorded import (
@@ -47,14 +50,17 @@ from opensafeintent.promptsets.reading import (
     whole_number,
 )
 from opensafeintent.quoting import WITHHELD_WORDS
-from opensafeintent.taxonomy import SCALES, Taxonomy, default_taxonomy, load_taxonomy
+from opensafeintent.taxonomy import MOST_EPOCHS, SCALES, Taxonomy, default_taxonomy, load_taxonomy
 from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.reading import read_graded_run
 from opensafeintent.workflows.report import write_results
+from opensafeintent.workflows.runtime import rare_collections
 from opensafeintent.workflows.settings import ImportSettings
 
 if TYPE_CHECKING:
     from opensafeintent.interop.inspect.logs import InspectLog
+
+T = TypeVar("T")
 
 _BLANK = {"", "na", "n/a", "nan", "none", "null"}
 """What programs write in place of a number that is missing, without case."""
@@ -113,7 +119,7 @@ class _Read(msgspec.Struct, kw_only=True):
         return self.log.model if self.log else self.named or self.path.stem
 
 
-def import_files(settings: ImportSettings) -> Outcome:
+def import_files(settings: ImportSettings, display: Display | None = None) -> Outcome:
     """Import files of responses, with or without grades, into a run, and report on it.
 
     The authors' scored and response-only files and those of promptfoo and lm-evaluation-harness are
@@ -124,15 +130,22 @@ def import_files(settings: ImportSettings) -> Outcome:
     Raises:
         InputError: a file, or a record in it, is not usable; nothing is imported then.
     """
+    with closing(display or Display()) as screen, rare_collections():
+        return _import(settings, screen)
+
+
+def _import(settings: ImportSettings, screen: Display) -> Outcome:
     taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else None
     folder = RunFolder(settings.out)
     of_run = folder.load()[1] if folder.exists() else None
     labels = taxonomy or (of_run.taxonomy if of_run else default_taxonomy())
-    read, failed = _read_all(settings, labels)
+    read, failed = _read_all(settings, labels, screen)
+    by_model = _by_model(settings, read)
     dataset = _dataset(settings, labels, of_run, read)
+    of_text = _texts_of(dataset)
     for item in read:
         if item.prompted:
-            item.responses = _by_prompt(item, dataset)
+            item.responses = _by_prompt(item, dataset, of_text, screen)
     with folder.lock():
         begins = not folder.exists()
         manifest = (
@@ -141,7 +154,6 @@ def import_files(settings: ImportSettings) -> Outcome:
             else folder.load()[0]
         )
         ledger_path = folder.ledger_to_write(manifest, settings.ledger)
-        by_model = _by_model(settings, read)
         for model in by_model:
             if model in manifest.models and not manifest.models[model].imported:
                 raise InputError(
@@ -155,22 +167,24 @@ def import_files(settings: ImportSettings) -> Outcome:
         if begins:
             folder.begin(dataset)
         with Ledger(ledger_path) as ledger:
-            _check_graded(ledger, dataset, manifest, by_model)
-            files = ((model, item) for model, items in by_model.items() for item in items)
-            ledger.imports.add(dataset.hash, (row for file in files for row in _rows(*file)))
-            halves = _halves(imported_rows(ledger, dataset))
+            there = imported_rows(ledger, dataset)
+            _check_graded(ledger.path, dataset, manifest, by_model, there)
+            rows = list(_rows(by_model))
+            stored = _counted_off(rows, screen, "storing", "responses")
+            ledger.imports.add(dataset.hash, stored)
+            halves = _halves((*chain.from_iterable(there.values()), *rows))
         folder.save(manifest)
-    outcome = write_results(
-        read_graded_run(folder, settings.out.name), folder, settings.max_missing
-    )
+    run = read_graded_run(folder, settings.out.name, screen)
+    screen.stage("estimating")
+    outcome = write_results(run, folder, settings.max_missing)
     if failed:
         outcome.exit_code = first_exit_code(outcome.exit_code, 1)
         outcome.stopped += failed
     outcome.notes += [note for item in read for note in item.notes]
     outcome.notes += [
-        f"{model}: {counted(len(places), 'response')} with one of the two grades, which counts for"
+        f"{model}: {counted(number, 'response')} with one of the two grades, which counts for"
         " nothing alone; import the other, or have judges give both: opensafeintent grade RUN"
-        for model, places in halves.items()
+        for model, number in halves.items()
     ]
     if zeros := sum(item.zero_helpfulness for item in read):
         outcome.notes.append(
@@ -179,25 +193,35 @@ def import_files(settings: ImportSettings) -> Outcome:
     return outcome
 
 
-def _halves(rows: Mapping[str, Sequence[ImportedResponse]]) -> dict[str, set[ResponsePlace]]:
-    """Return the responses that came with one of the two grades, by model."""
-    halves: dict[str, set[ResponsePlace]] = {}
-    for model, responses in rows.items():
-        for one in (response.recorded for response in responses):
-            if (one.helpfulness is None) != (one.harm_severity is None):
-                halves.setdefault(model, set()).add((model, *_place(one)))
-    return halves
+def _halves(rows: Iterable[ImportedResponse | ImportedRow]) -> Counter[str]:
+    """Return how many responses came with one of the two grades alone, by model; the two may have
+    come from two files.
+    """
+    known: dict[ResponsePlace, tuple[bool, bool]] = {}
+    for row in rows:
+        one = row.recorded
+        place = (row.model, *_place(one))
+        helpful, harm = known.get(place, (False, False))
+        known[place] = (
+            helpful or one.helpfulness is not None,
+            harm or one.harm_severity is not None,
+        )
+    return Counter(model for (model, *_), (helpful, harm) in known.items() if helpful != harm)
 
 
 def _check_graded(
-    ledger: Ledger, dataset: Dataset, manifest: Manifest, by_model: Mapping[str, Sequence[_Read]]
+    ledger: Path,
+    dataset: Dataset,
+    manifest: Manifest,
+    by_model: Mapping[str, Sequence[_Read]],
+    there: Mapping[str, Sequence[ImportedResponse]],
 ) -> None:
     """Refuse grades that would take the place of a judge's.
 
     Raises:
         InputError: a judge has graded a response, and a file brings grades of it.
     """
-    for model, rows in imported_rows(ledger, dataset).items():
+    for model, rows in there.items():
         if model not in by_model or not manifest.models[model].judges:
             continue
         judged = {task.key for task in given_tasks(rows, dataset)}
@@ -210,7 +234,7 @@ def _check_graded(
                 for what in SCALES
             ):
                 raise InputError(
-                    f"{ledger.path.parent}: a judge has graded {model}, set {one.set_id},"
+                    f"{ledger.parent}: a judge has graded {model}, set {one.set_id},"
                     f" {one.variant}; expected responses without judges' grades, or a new --out"
                 )
 
@@ -221,10 +245,11 @@ def _place(one: RecordedResponse) -> tuple[str, str, int]:
 
 def _by_model(settings: ImportSettings, read: Sequence[_Read]) -> dict[str, list[_Read]]:
     by_model: dict[str, list[_Read]] = {}
+    named: dict[Path, str] = {}
     for item in read:
         model = settings.model or item.model
         check_model_name(model, "--model" if settings.model else f"{item.path}: model")
-        if settings.model and len({other.named for other in read if other.path == item.path}) > 1:
+        if settings.model and item.named != named.setdefault(item.path, item.named):
             raise InputError(f"--model {model}: {item.path} names several models; leave it out")
         by_model.setdefault(model, []).append(item)
     return by_model
@@ -266,7 +291,22 @@ def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
     )
 
 
-def _read_all(settings: ImportSettings, taxonomy: Taxonomy) -> tuple[list[_Read], list[str]]:
+_STEP = 1000
+"""Records from one line of progress to the next."""
+
+
+def _counted_off(records: Iterable[T], screen: Display, stage: str, what: str) -> Iterator[T]:
+    """Yield records, and show how many there were."""
+    screen.stage(stage)
+    for number, record in enumerate(records, start=1):
+        if number % _STEP == 0:
+            screen.stage(f"{stage}: {number:,} {what}")
+        yield record
+
+
+def _read_all(
+    settings: ImportSettings, taxonomy: Taxonomy, screen: Display
+) -> tuple[list[_Read], list[str]]:
     """Read every file; returned beside are the complaints about logs that cannot be used.
 
     Raises:
@@ -278,8 +318,9 @@ def _read_all(settings: ImportSettings, taxonomy: Taxonomy) -> tuple[list[_Read]
     failed: list[InputError] = []
     for path in settings.files:
         if not inspect or not inspect.is_inspect_log(path):
-            read += _read(path, taxonomy, settings.max_rows)
+            read += _read(path, taxonomy, settings.max_rows, screen)
             continue
+        screen.stage(f"reading {one_line(path.name, 60)}")
         try:
             logs.append(inspect.read_inspect_log(path))
         except InputError as error:
@@ -294,9 +335,11 @@ def _read_all(settings: ImportSettings, taxonomy: Taxonomy) -> tuple[list[_Read]
     return read, [f"not imported: {line}" for line in lines]
 
 
-def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None) -> list[_Read]:
+def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None, screen: Display) -> list[_Read]:
+    stage = f"reading {one_line(path.name, 60)}"
     try:
-        records = list(read_records(path, limit=RowLimit(max_rows)))
+        rows = read_records(path, limit=RowLimit(max_rows))
+        records = list(_counted_off(rows, screen, stage, "rows"))
         if of_tool := records_of_tool(records, path):
             return _of_each_model(of_tool, path, repeats=True)
         if not records:
@@ -391,7 +434,21 @@ def _of_table(row: Any) -> dict[str, object]:
     return cells if found else cells | {"missing": _NOT_RECORDED}
 
 
-def _by_prompt(item: _Read, dataset: Dataset) -> list[RecordedResponse]:
+def _texts_of(dataset: Dataset) -> dict[str, list[tuple[str, str]]]:
+    """Return set and variant of every prompt by its text, mostly one."""
+    of_text: dict[str, list[tuple[str, str]]] = {}
+    for prompt_set in dataset.prompt_sets:
+        for variant, text in prompt_set.wordings().items():
+            of_text.setdefault(_without_ends(text), []).append((prompt_set.id, variant))
+    return of_text
+
+
+def _by_prompt(
+    item: _Read,
+    dataset: Dataset,
+    of_text: Mapping[str, Sequence[tuple[str, str]]],
+    screen: Display,
+) -> list[RecordedResponse]:
     """Find set and variant of each record, if it does not name them, by its prompt's text, spaces
     and line breaks at its ends left out; a prompt's later records are later epochs. A record whose
     model got another text is left out, and counted.
@@ -400,24 +457,23 @@ def _by_prompt(item: _Read, dataset: Dataset) -> list[RecordedResponse]:
         InputError: a text is no prompt of the dataset, or of several sets, or a record is no
             response.
     """
-    of_text: dict[str, list[tuple[str, str]]] = {}
-    for prompt_set in dataset.prompt_sets:
-        for variant, text in prompt_set.wordings().items():
-            of_text.setdefault(_without_ends(text), []).append((prompt_set.id, variant))
     epochs: Counter[tuple[str, str]] = Counter()
     placed: list[tuple[str, object]] = []
     problems: list[Problem] = []
-    for location, data in item.prompted:
+    stage = f"reading {one_line(item.path.name, 60)}"
+    for location, data in _counted_off(item.prompted, screen, stage, "responses"):
         try:
             record = Record(data, location)
             if "sent" in record and not _is_prompt(record, of_text):
                 item.sent_another += 1
                 continue
             place = _place_of(record, of_text, dataset)
+            epochs[place] += 1
+            if epochs[place] > MOST_EPOCHS and "epoch" not in record:
+                record.fail("prompt", f"is answered more than {MOST_EPOCHS:,} times")
         except Problem as problem:
             problems.append(problem)
             continue
-        epochs[place] += 1
         fields = {
             key: value for key, value in record.data.items() if key not in ("prompt", "completion")
         }
@@ -527,14 +583,16 @@ def _variants(dataset: Dataset, set_id: str) -> Collection[str]:
     return dataset.by_id[set_id].wordings() if set_id in dataset.by_id else ()
 
 
-def _rows(model: str, item: _Read) -> list[ImportedRow]:
-    digest = sha256_hex(item.path.read_bytes())
-    return [
-        ImportedRow(
-            model=model,
-            recorded=response,
-            source=item.path,
-            source_sha256=digest,
-        )
-        for response in item.responses
-    ]
+def _rows(by_model: Mapping[str, Sequence[_Read]]) -> Iterator[ImportedRow]:
+    digests: dict[Path, str] = {}  # one file may hold many models
+    for model, items in by_model.items():
+        for item in items:
+            if item.path not in digests:
+                digests[item.path] = sha256_hex(item.path.read_bytes())
+            for response in item.responses:
+                yield ImportedRow(
+                    model=model,
+                    recorded=response,
+                    source=item.path,
+                    source_sha256=digests[item.path],
+                )
