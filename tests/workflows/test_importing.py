@@ -29,9 +29,9 @@ from opensafeintent import (
     write_report,
 )
 from opensafeintent.calls import recorded
-from opensafeintent.calls.client import Display
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import pack, unpack
+from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset

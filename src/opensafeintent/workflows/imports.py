@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from opensafeintent.calls.client import Display
 from opensafeintent.calls.ledger import Ledger, ledger_name
 from opensafeintent.calls.models import check_model_name
+from opensafeintent.calls.progress import Display
 from opensafeintent.calls.recorded import (
     ANSWERS,
     READ,
