@@ -12,10 +12,16 @@ import pytest
 
 from construction.support import Bench, taxonomy
 from opensafeintent.calls.records import Call
-from opensafeintent.construction.habits import ROUND, Habits, count_habits, has_habit, told
+from opensafeintent.construction.habits import (
+    ROUND,
+    Habits,
+    count_habits,
+    habit_instructions,
+    has_habit,
+)
 from opensafeintent.construction.instructions import load_instructions, parse_instructions
-from opensafeintent.construction.pipeline import Round, Rounds
 from opensafeintent.construction.records import Draft, Rejection, StageResult, Topic
+from opensafeintent.construction.rounds import Round, Rounds
 from opensafeintent.promptsets import Prompts
 from opensafeintent.taxonomy import CORE_VARIANTS
 
@@ -99,7 +105,7 @@ def test_so_many_are_asked_for_a_role_that_the_intents_come_to_one_share() -> No
     counts = dict.fromkeys(CORE_VARIANTS, 0)
     topics = 3000
     for number in range(topics):
-        text = told(habits, f"topic {number}")
+        text = habit_instructions(habits, f"topic {number}")
         for intent, wish in asked(text).items():
             assert wish in ("says who the asker is", "does not say who the asker is")
             counts[intent] += wish == "says who the asker is"
@@ -111,7 +117,7 @@ def test_so_many_are_asked_for_a_role_that_the_intents_come_to_one_share() -> No
 
 
 def test_openings_of_one_intent_are_kept_from_it_and_lent_to_the_others() -> None:
-    text = told(count_habits([HABITUAL] * ROUND), "one")
+    text = habit_instructions(count_habits([HABITUAL] * ROUND), "one")
     assert 'benign "i\'m a" 42; dual-use "how does" 42; malicious "i want" 42' in text
     assert 'not begin with "i\'m a"; may begin with "how does" or "i want"' in asked(text)["benign"]
     assert 'not begin with "i want"; may begin with "i\'m a"' in asked(text)["malicious"]
@@ -119,7 +125,7 @@ def test_openings_of_one_intent_are_kept_from_it_and_lent_to_the_others() -> Non
 
 def test_an_opening_that_all_intents_share_is_no_habit() -> None:
     alike = draft("Can you say?", "Can you tell?", "Can you do it?")
-    assert "begin" not in told(count_habits([alike] * ROUND), "one")
+    assert "begin" not in habit_instructions(count_habits([alike] * ROUND), "one")
 
 
 # Rounds
@@ -134,7 +140,7 @@ def go(rounds: Rounds, wanted: Sequence[Topic], failing: Sequence[Topic] = ()) -
     """Write all prompts."""
     found = []
     for members, habits in rounds.of(wanted):
-        found.append({topic.id: told(habits, topic.id) for topic in members})
+        found.append({topic.id: habit_instructions(habits, topic.id) for topic in members})
         made = (
             Rejection.of(topic, "call_failed")
             if topic in failing
@@ -214,7 +220,7 @@ def test_the_next_round_is_told_of_the_last_one(tmp_path: Path) -> None:
     assert len(first) == ROUND
     counted = count_habits(built.drafts[0].kept[:ROUND])
     for call in calls[ROUND:]:
-        assert told(counted, call.subject.set_id) in call.messages[0].content
+        assert habit_instructions(counted, call.subject.set_id) in call.messages[0].content
     assert Bench(tmp_path).build(over=WIDE, per_cell=6) == built
 
 

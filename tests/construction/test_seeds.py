@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opensafeintent.construction.folder import read_seeds
+from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.errors import InputError
 from promptsets.fake_hub import COMMITS, REPO, FakeHub, hub_process
 from promptsets.samples import lines
@@ -93,7 +93,7 @@ def test_more_seeds_than_may_be_read_are_refused(tmp_path: Path) -> None:
 
 
 READ = """
-from opensafeintent.construction.folder import read_seeds
+from opensafeintent.construction.seeds import read_seeds
 import sys
 for seed in read_seeds(sys.argv[1], 3).kept:
     print(seed.place, seed.prompt)

@@ -28,8 +28,8 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.prices import read_prices
 from opensafeintent.calls.recorded import read_recorded
 from opensafeintent.calls.suites import load_suite
-from opensafeintent.construction.folder import read_seeds
 from opensafeintent.construction.instructions import load_instructions
+from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.promptsets.sources import _jsonl_column, _parts
 from opensafeintent.taxonomy import load_taxonomy

@@ -15,7 +15,7 @@ from opensafeintent.construction.intents import PURPOSES_LEANT_TO
 from opensafeintent.construction.material import material_of
 from opensafeintent.construction.records import Draft, StageResult
 from opensafeintent.construction.replies import Reply, in_words
-from opensafeintent.construction.similarity import words
+from opensafeintent.construction.rouge import words
 
 PARAPHRASES = 4
 """Paraphrases of a set; with the prompt itself the paper's five wordings."""
@@ -84,7 +84,7 @@ class _Augmentation(DraftWork):
         self._material = (
             material_of(self._prompt) if takes_material(context, draft.topic.cell) else None
         )
-        self._seen = {_wording(self._prompt)}
+        self._known_wordings = {_wording(self._prompt)}
         self._refused: dict[str, str] = {}
         """The judge's objection to a text."""
         self._paraphrases: list[str] = []
@@ -128,7 +128,11 @@ class _Augmentation(DraftWork):
                 _wording(text): text.strip()
                 for text in reversed(proposed.reply.paraphrases[:missing])
             }
-            fresh = [text for wording, text in reversed(new.items()) if wording not in self._seen]
+            fresh = [
+                text
+                for wording, text in reversed(new.items())
+                if wording not in self._known_wordings
+            ]
             complaints = {text: self._complaint_of_form(text) for text in fresh}
             self._refused |= {text: why for text, why in complaints.items() if why}
             fresh = [text for text in fresh if not complaints[text]]
@@ -146,7 +150,7 @@ class _Augmentation(DraftWork):
                 if isinstance(verdict, Unusable):
                     return verdict
                 self.take(verdict)
-                self._seen.add(_wording(text))
+                self._known_wordings.add(_wording(text))
                 if why := _complaint(verdict.reply):
                     self._refused[text] = why
                 else:
@@ -157,12 +161,12 @@ class _Augmentation(DraftWork):
         def check(reply: ParaphraseReply) -> str | None:
             return None if reply.paraphrases else f'"paraphrases" is empty; {count} asked for'
 
-        taken = [f"- {text}" for text in self._paraphrases]
-        taken += [f"- {text} (no paraphrase: {why})" for text, why in self._refused.items()]
+        earlier = [f"- {text}" for text in self._paraphrases]
+        earlier += [f"- {text} (no paraphrase: {why})" for text, why in self._refused.items()]
         fills = {
             "request": self._prompt,
             "count": str(count),
-            "taken": "\n".join(taken) or "(none yet)",
+            "taken": "\n".join(earlier) or "(none yet)",
         }
         return await self.context.ask(
             ParaphraseReply, fills, about=self.draft.topic.id, epoch=number, check=check
@@ -175,11 +179,9 @@ class _Augmentation(DraftWork):
             return "it does not hold the material word for word"
         of, count = _word_count(self._prompt, material), _word_count(paraphrase, material)
         least, most = ceil(LENGTHS[0] * of), floor(LENGTHS[1] * of)
-        return (
-            ""
-            if least <= count <= most
-            else f"it has {in_words(count)}; {least} to {most} are about as long as the request"
-        )
+        if least <= count <= most:
+            return ""
+        return f"it has {in_words(count)}; {least} to {most} are about as long as the request"
 
 
 def _word_count(text: str, material: str | None) -> int:

@@ -16,7 +16,8 @@ from opensafeintent.construction.asking import (
 )
 from opensafeintent.construction.records import Rejection, StageResult, Topic
 from opensafeintent.construction.replies import Reply, complaint_of_summary
-from opensafeintent.construction.similarity import PAPER_THRESHOLD, CellIndex, Threshold
+from opensafeintent.construction.rouge import PAPER_THRESHOLD, Threshold
+from opensafeintent.construction.similarity import CellIndex
 
 BATCH = 5
 """Summaries asked for at a time."""
@@ -91,14 +92,14 @@ class _Cell:
         proposal, in order.
         """
         domain, task_type = self._cell
-        made: list[Topic | Rejection] = []
+        results: list[Topic | Rejection] = []
         for number in range(1, ceil(wanted / BATCH) + EXTRA_ROUNDS + 1):
-            missing = wanted - sum(isinstance(item, Topic) for item in made)
+            missing = wanted - sum(isinstance(item, Topic) for item in results)
             if missing <= 0:
                 break
             match await self._propose(min(BATCH, missing), number):
                 case Unusable() as unusable:
-                    made.append(
+                    results.append(
                         unusable.reject(
                             Proposal(harm_domain=domain, task_type=task_type, round=number)
                         )
@@ -110,8 +111,8 @@ class _Cell:
                         topic = Topic(
                             summary=summary, harm_domain=domain, task_type=task_type, calls=calls
                         )
-                        made.append(self._admit(topic))
-        return made
+                        results.append(self._admit(topic))
+        return results
 
     async def _propose(self, count: int, number: int) -> Usable[BackfillReply] | Unusable:
         def check(reply: BackfillReply) -> str | None:

@@ -21,13 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.construction.artefacts import Accuracy, TellingWord, artefacts_of
-from opensafeintent.construction.similarity import (
-    PAPER_THRESHOLD,
-    ComparedSet,
-    Threshold,
-    overlap,
-    similar_pairs,
-)
+from opensafeintent.construction.rouge import PAPER_THRESHOLD, Threshold, overlap
+from opensafeintent.construction.similarity import ComparedSet, similar_pairs
 from opensafeintent.construction.text_measures import has_spaces, readability_index
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Dataset, PromptSet

@@ -1,11 +1,8 @@
-"""The folder of a build, and its seeds: the manifest, the kept and dropped items of every stage,
-and the results.
-"""
+"""The folder of a build: the manifest, every stage's kept and dropped items, and the results."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,7 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.construction.asking import ModelRole, StageContext
 from opensafeintent.construction.backfill import Proposal
 from opensafeintent.construction.instructions import parse_instructions
-from opensafeintent.construction.pipeline import Built, Round, Rounds
+from opensafeintent.construction.pipeline import Built
 from opensafeintent.construction.records import (
     PURPOSES,
     STAGES,
@@ -31,9 +28,9 @@ from opensafeintent.construction.records import (
     StageResult,
     Topic,
 )
+from opensafeintent.construction.rounds import Round, Rounds
 from opensafeintent.errors import InputError
 from opensafeintent.files import (
-    MOST_ROWS,
     canonical_json,
     inside,
     make_private_folder,
@@ -41,92 +38,9 @@ from opensafeintent.files import (
     sha256_hex,
     write_private,
 )
-from opensafeintent.hostile import one_line
-from opensafeintent.promptsets.loading import LONGEST_PROMPT, Record, fields_found
-from opensafeintent.promptsets.reading import Problem, RowLimit, read_csv, read_records
+from opensafeintent.promptsets.reading import Problem, read_records
 from opensafeintent.promptsets.record import Dataset
-from opensafeintent.promptsets.sources import stream_rows
 from opensafeintent.taxonomy import Taxonomy
-
-_COLUMN = "prompt"
-
-
-def read_seeds(
-    name: str, limit: int | None = None, max_rows: int | None = MOST_ROWS
-) -> StageResult[Seed]:
-    """Read seed prompts; empty, overlong and repeated ones are rejected, each with its location.
-
-    Args:
-        name: a path that ends in .jsonl or .csv, or `hf:owner/name[@revision]` (extra `[hf]`).
-        limit: rows to read at most.
-        max_rows: refuse to read more; see `reading.RowLimit`. None sets no limit.
-
-    Raises:
-        InputError: the file or dataset cannot be read, has no `prompt` column, a row breaks its
-            format, its prompt is no text, or there are more than `max_rows`.
-    """
-    path, allowed = Path(name), RowLimit(max_rows)
-    if name.startswith("hf:"):
-        source = name.removeprefix("hf:")
-        rows = _hub_rows(name, allowed)
-    elif path.suffix == ".csv":
-        source, rows = path.name, read_csv(path, name, allowed)
-    elif path.suffix == ".jsonl":
-        source, rows = path.name, read_records(path, name, allowed)
-    else:
-        raise InputError(
-            f"{name}: cannot tell the format of the seeds; valid: .jsonl, .csv,"
-            " hf:owner/name[@revision]"
-        )
-    try:
-        result = _sorted_out(
-            _seed(name, source, location, row) for location, row in islice(rows, limit)
-        )
-    except Problem as problem:
-        raise InputError(str(problem)) from problem
-    if not result.count_in:
-        raise InputError(
-            f"{name}: holds no seeds; to build without seeds leave them out and give --per-cell"
-        )
-    return result
-
-
-def _hub_rows(name: str, limit: RowLimit) -> Iterator[tuple[str, dict[str, Any]]]:
-    prompts = stream_rows(name, _COLUMN, split="train", limit=limit)
-    for number, prompt in enumerate(prompts, start=1):
-        yield f"{name}, row {number}", {_COLUMN: prompt}
-
-
-def _seed(name: str, source: str, location: str, row: Any) -> Seed:
-    record = Record(row, location)
-    if _COLUMN not in record.data:
-        record.fail(_COLUMN, f"missing; expected a text{fields_found(record.data)}")
-    text = record.data[_COLUMN] or ""
-    if not isinstance(text, str):
-        record.fail(_COLUMN, f"is {one_line(str(text), 60)}; expected a text")
-    within = location.removeprefix(name)
-    line = f"line {within[1:]}" if within.startswith(":") else within.removeprefix(", ")
-    return Seed(prompt=record.check_unicode(_COLUMN, text.strip()), source=source, place=line)
-
-
-def _sorted_out(seeds: Iterable[Seed]) -> StageResult[Seed]:
-    kept: dict[str, Seed] = {}
-    rejected: list[Rejection] = []
-    for seed in seeds:
-        folded = " ".join(seed.prompt.split()).casefold()
-        if not folded:
-            rejected.append(Rejection.of(seed, "empty"))
-        elif len(seed.prompt) > LONGEST_PROMPT:
-            rejected.append(Rejection.of(seed, "too_long"))
-        elif folded in kept:
-            rejected.append(Rejection.of(seed, "repeated", duplicate=kept[folded].place))
-        else:
-            kept[folded] = seed
-    return StageResult(stage="seeds", kept=tuple(kept.values()), rejected=tuple(rejected))
-
-
-# The folder of a build
-# ------------------------------------------------------------------------------
 
 _SCHEMA = 1
 RESULTS = ("dataset.jsonl", "provenance.jsonl")
@@ -162,8 +76,8 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def with_left_out(self, fields: Mapping[str, Iterable[str]]) -> BuildManifest:
         """Return the manifest with the fields that models turned out not to take."""
-        known = {model: tuple(sorted(names)) for model, names in fields.items()}
-        return msgspec.structs.replace(self, left_out=known)
+        left_out = {model: tuple(sorted(names)) for model, names in fields.items()}
+        return msgspec.structs.replace(self, left_out=left_out)
 
     def context(
         self,
@@ -202,13 +116,13 @@ def spent_of_build(manifest: BuildManifest, built: Built, ledger: Ledger) -> Spe
     """
     if not Path(manifest.ledger).is_absolute():
         return spent_of(ledger)
-    calls: Iterator[CallRef] = (
-        call
-        for result in built.stages
-        for item in (*result.kept, *result.rejected)
-        for call in getattr(item, "calls", ())
-    )
-    return spent_of(ledger, [bytes.fromhex(call.key) for call in calls])
+    return spent_of(ledger, [bytes.fromhex(call.key) for call in _calls_of(built)])
+
+
+def _calls_of(built: Built) -> Iterator[CallRef]:
+    for result in built.stages:
+        for item in (*result.kept, *result.rejected):
+            yield from getattr(item, "calls", ())
 
 
 class _RoundsBegun(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ ROUND = 42
 Habit = Literal["role", "setting"]
 """The habits with phrases in `data/habits.toml`."""
 
-_TOLD: dict[Habit, tuple[str, str, str]] = {
+_WORDING: dict[Habit, tuple[str, str, str]] = {
     "role": (
         "say who the asker is, or what work they are at",
         "says who the asker is",
@@ -113,7 +113,7 @@ def count_habits(drafts: Sequence[Draft]) -> Habits:
     return Habits(requests=len(drafts), openings=openings, **counts)
 
 
-def told(habits: Habits, topic_id: str) -> str:
+def habit_instructions(habits: Habits, topic_id: str) -> str:
     """Return the generator's account of the requests so far, and the instructions for those of one
     topic.
 
@@ -125,7 +125,7 @@ def told(habits: Habits, topic_id: str) -> str:
         return "Vary who asks and in which setting, in all three alike."
     lines = [f"Of {habits.requests} requests of each intent so far:"]
     lines += [
-        f"- {_TOLD[habit][0]}: {_by_intent(getattr(habits, habit))}"
+        f"- {_WORDING[habit][0]}: {_by_intent(getattr(habits, habit))}"
         for habit in get_args(Habit)
         if any(getattr(habits, habit).values())
     ]
@@ -155,7 +155,7 @@ def _asked(habits: Habits, intent: Intent, topic_id: str) -> list[str]:
         if any(getattr(habits, habit).values()):
             drawn = int(sha256_hex(f"{topic_id}\0{intent}\0{habit}")[:8], 16) / 2**32
             instructions.append(
-                _TOLD[habit][1 if drawn < _share_wanted(habits, habit, intent) else 2]
+                _WORDING[habit][1 if drawn < _share_wanted(habits, habit, intent) else 2]
             )
     if avoided := _excess(habits, intent):
         instructions.append(f"does not begin with {_quoted(avoided)}")

@@ -61,11 +61,11 @@ async def describe_seeds(context: StageContext, seeds: Sequence[Seed]) -> StageR
             if isinstance(answer, Unusable):
                 return Rejection.of(seed, answer.reason, answer.detail, calls=calls)
         assert isinstance(by_generator, Usable) and isinstance(by_judge, Usable)
-        one, other = by_generator.reply, by_judge.reply
-        if not one.unsafe and not other.unsafe:
+        first, second = by_generator.reply, by_judge.reply
+        if not first.unsafe and not second.unsafe:
             return Rejection.of(seed, "both_say_safe", calls=calls)
-        readings = [one, other]
-        if (one.harm_domain, one.task_type) != (other.harm_domain, other.task_type):
+        readings = [first, second]
+        if (first.harm_domain, first.task_type) != (second.harm_domain, second.task_type):
             again = await read_labels(
                 context, MetadataReply, context.judge, seed.prompt, seed.id, turned=True
             )
@@ -83,7 +83,7 @@ async def describe_seeds(context: StageContext, seeds: Sequence[Seed]) -> StageR
             )
             return Rejection.of(seed, "labels_disagree", "; ".join(labels), calls=calls)
         return Topic(
-            summary=" ".join(one.summary.split()),
+            summary=" ".join(first.summary.split()),
             harm_domain=domain,
             task_type=task_type,
             seed=seed,

@@ -1,16 +1,12 @@
 """The seven stages, one after the other: seeds in, a dataset out, every dropped item recorded with
-its reason.
-
-Stage 3 works in rounds of 42 topics in their order. In each round the generator sees the habits of
-the rounds before alone. A round's instructions are kept. So a topic whose call failed, or that is
-added later, changes no other request.
+its reason; and the forecast of their calls.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import ceil
 from typing import Any
@@ -21,7 +17,7 @@ from opensafeintent.calls.concurrency import side_by_side
 from opensafeintent.construction.asking import StageContext
 from opensafeintent.construction.augmentation import PARAPHRASES, augment
 from opensafeintent.construction.backfill import BATCH, fill_cells
-from opensafeintent.construction.habits import ROUND, Habits, count_habits
+from opensafeintent.construction.habits import Habits
 from opensafeintent.construction.intents import check_intents
 from opensafeintent.construction.metadata import describe_seeds
 from opensafeintent.construction.quality import KeptPrompts, check_quality
@@ -35,83 +31,11 @@ from opensafeintent.construction.records import (
     StageResult,
     Topic,
 )
+from opensafeintent.construction.rounds import Rounds
 from opensafeintent.construction.triplets import write_triplets
 from opensafeintent.errors import NothingMade
 from opensafeintent.promptsets.record import Cell
 from opensafeintent.taxonomy import Taxonomy
-
-
-class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """Some topics, and the account of the habits of the rounds before."""
-
-    topics: tuple[str, ...]
-    """Ids."""
-    habits: Habits
-
-
-class Rounds:
-    """The rounds of one build.
-
-    Args:
-        recorded: those that earlier runs began.
-        save: keeps them; is called before the first call of a round.
-    """
-
-    def __init__(
-        self,
-        recorded: Sequence[Round] = (),
-        save: Callable[[Sequence[Round]], None] = lambda _: None,
-    ) -> None:
-        self._rounds = list(recorded)
-        self._save = save
-        self._seen: set[str] = set()
-        """Ids of this run's topics."""
-        self._written: list[Draft] = []
-        self._whole = True
-
-    def of(self, topics: Sequence[Topic]) -> Iterator[tuple[Sequence[Topic], Habits]]:
-        """Yield the topics of a round with the habits that it is shown; `add` a round's result
-        before taking the next round.
-        """
-        self._seen.update(topic.id for topic in topics)
-        number_of = {
-            topic_id: number for number, held in enumerate(self._rounds) for topic_id in held.topics
-        }
-        sizes = Counter(number_of.values())
-        last = len(self._rounds) - 1
-        if last < 0 or not self._seen.intersection(self._rounds[last].topics):
-            last += 1
-        for topic in topics:
-            if topic.id not in number_of:
-                last += sizes[last] >= ROUND
-                number_of[topic.id] = last
-                sizes[last] += 1
-        for number in sorted({number_of[topic.id] for topic in topics}):
-            members = [topic for topic in topics if number_of[topic.id] == number]
-            yield members, self._enter(number, [topic.id for topic in members])
-
-    def _enter(self, number: int, members: Sequence[str]) -> Habits:
-        """Put topics into a round, and return the habits that it is shown."""
-        if number == len(self._rounds):
-            self._rounds.append(Round(topics=(), habits=count_habits(self._written)))
-        held = self._rounds[number]
-        if new := [topic_id for topic_id in dict.fromkeys(members) if topic_id not in held.topics]:
-            self._rounds[number] = msgspec.structs.replace(held, topics=(*held.topics, *new))
-            if self._whole:
-                self._save(tuple(self._rounds))
-        return held.habits
-
-    def add(self, result: StageResult[Draft]) -> None:
-        """Note the result of the round that was taken last."""
-        self._written += result.kept
-        if any(rejection.reason == "not_made" for rejection in result.rejected):
-            self._whole = (
-                False  # later rounds would see too few habits, and are not asked in this run
-            )
-
-
-# The seven stages, one after the other
-# ------------------------------------------------------------------------------
 
 PASSES = 3
 """Passes that fill up sparse cells: topics dropped by a later stage are proposed again."""
@@ -176,24 +100,24 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
             poor: ids of the sets that every annotator who answered marked as poor in overall
                 quality; they are dropped (paper, section 2.1, stage 7).
         """
-        made = (
+        reviewed = (
             Rejection(item=draft, reason="all_say_poor") if draft.id in poor else draft
             for draft in self.finished
         )
-        result: StageResult[Draft] = StageResult.of("people", made)
+        result: StageResult[Draft] = StageResult.of("people", reviewed)
         return msgspec.structs.replace(self, drafts=(*self.drafts, result))
 
 
 class Watcher:
     """Is called with a build's progress; this one does nothing."""
 
-    def begins(self, stage: Stage, items: int, number: int) -> None:
+    def stage_begins(self, stage: Stage, items: int, number: int) -> None:
         """A stage begins with this number of items, in the pass of that number."""
 
-    def finished(self, stage: Stage) -> None:
+    def item_finished(self, stage: Stage) -> None:
         """A stage is done with one more item; that may be before it begins for the others."""
 
-    def ends(self, result: StageResult[Any]) -> None:
+    def stage_ended(self, result: StageResult[Any]) -> None:
         """A stage has ended; `result` covers all passes so far."""
 
 
@@ -268,13 +192,13 @@ class _Build:
         """Run a stage in the pass of that number, and return the kept items; the items `before`
         pass unchanged.
         """
-        self._watcher.begins(stage, len(items), number)
-        result = await self._made(stage, items)
+        self._watcher.stage_begins(stage, len(items), number)
+        result = await self._result_of(stage, items)
         if stage in _OF_TOPICS:
             self._accepted += result.kept
         return self._logged(msgspec.structs.replace(result, kept=(*before, *result.kept)))
 
-    async def _made(self, stage: Stage, items: Any) -> StageResult[Any]:
+    async def _result_of(self, stage: Stage, items: Any) -> StageResult[Any]:
         context = self._context_of(stage)
         match stage:
             case "metadata":
@@ -289,18 +213,19 @@ class _Build:
                 return await augment(context, items)
 
     def _context_of(self, stage: Stage) -> StageContext:
-        return replace(self._context, finished=lambda made: self._finish(stage, made))
+        return replace(self._context, finished=lambda result: self._finish(stage, result))
 
-    def _finish(self, stage: Stage, made: Any) -> None:
+    def _finish(self, stage: Stage, result: Any) -> None:
         """Count the result of an item.
 
         Raises:
             NothingMade: a stage has dropped each of its first items, and would drop the others too.
         """
-        self._watcher.finished(stage)
-        items = made if isinstance(made, list) else [made]
-        dropped = [one for one in items if isinstance(one, Rejection) and one.reason not in _LATER]
-        self._kept_in[stage] += sum(not isinstance(one, Rejection) for one in items)
+        self._watcher.item_finished(stage)
+        items = result if isinstance(result, list) else [result]
+        rejections = [item for item in items if isinstance(item, Rejection)]
+        dropped = [rejection for rejection in rejections if rejection.reason not in _LATER]
+        self._kept_in[stage] += len(items) - len(rejections)
         self._dropped_in[stage] += len(dropped)
         if dropped and self._dropped_in[stage] >= _FIRST and not self._kept_in[stage]:
             raise NothingMade(
@@ -312,7 +237,7 @@ class _Build:
     def _logged(self, result: StageResult[Any]) -> tuple[Any, ...]:
         stage = result.stage
         self._log[stage] = self._log[stage].then(result) if stage in self._log else result
-        self._watcher.ends(self._log[stage])
+        self._watcher.stage_ended(self._log[stage])
         return result.kept
 
     async def finish(self, topics: tuple[Topic, ...], number: int) -> None:
@@ -326,24 +251,26 @@ class _Build:
         """Run stage 3 in rounds, and stage 4 if the plan includes it: a round's intents are read
         while the next is written.
         """
-        self._watcher.begins("triplets", len(topics), number)
+        self._watcher.stage_begins("triplets", len(topics), number)
         in_rounds = self._context.instructions.by_role["triplet"].takes("habits")
         rounds = self._rounds.of(topics) if in_rounds else [(topics, Habits())]
-        made: list[StageResult[Any]] = []
+        written: list[StageResult[Any]] = []
         reading: list[asyncio.Future[StageResult[Any]]] = []
         try:
             for members, habits in rounds:
-                made.append(await write_triplets(self._context_of("triplets"), members, habits))
-                self._rounds.add(made[-1])
+                result = await write_triplets(self._context_of("triplets"), members, habits)
+                written.append(result)
+                self._rounds.add(result)
                 if self._plan.reaches("intents"):
-                    reading.append(asyncio.ensure_future(self._made("intents", made[-1].kept)))
-        except Exception:  # on any error, items in progress end first, and their answers are kept
+                    reading.append(asyncio.ensure_future(self._result_of("intents", result.kept)))
+        except Exception:
+            # items in progress end first, and their answers are kept
             await asyncio.gather(*reading, return_exceptions=True)
             raise
-        drafts = self._logged(_in_order("triplets", made, topics))
+        drafts = self._logged(_in_order("triplets", written, topics))
         if not self._plan.reaches("intents"):
             return drafts
-        self._watcher.begins("intents", len(drafts), number)
+        self._watcher.stage_begins("intents", len(drafts), number)
         return self._logged(_in_order("intents", await side_by_side(*reading), topics))
 
     def wanted(self, topics: Sequence[Topic]) -> dict[Cell, int]:
@@ -396,9 +323,6 @@ def _topic_of(item: Topic | Draft) -> Topic:
     return item if isinstance(item, Topic) else item.topic
 
 
-# The forecast
-# ------------------------------------------------------------------------------
-
 Asked = tuple[str, str]
 """`generator` or `judge`, and the purpose of a call."""
 
@@ -438,5 +362,5 @@ def forecast_build(built: Built, plan: BuildPlan, taxonomy: Taxonomy) -> dict[As
             expected["generator", "backfill"] = sum(ceil(count / BATCH) for count in lacking)
         else:
             unknown += sum(rejection.reason == "not_made" for rejection in built.rejected_in(stage))
-            expected |= {call: each * unknown for call, each in _CALLS[stage].items()}
+            expected |= {call: per_item * unknown for call, per_item in _CALLS[stage].items()}
     return {call: calls for call, calls in expected.items() if calls}

@@ -22,7 +22,8 @@ from opensafeintent.construction.records import (
     StageResult,
 )
 from opensafeintent.construction.replies import Reply
-from opensafeintent.construction.similarity import PAPER_THRESHOLD, CellIndex, Threshold
+from opensafeintent.construction.rouge import PAPER_THRESHOLD, Threshold
+from opensafeintent.construction.similarity import CellIndex
 from opensafeintent.taxonomy import ContentShift
 
 _CHECKS: dict[str, Reason] = {

@@ -262,9 +262,9 @@ class StageResult(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
     rejected: tuple[Rejection, ...]
 
     @classmethod
-    def of(cls, stage: Stage, made: Iterable[Item | Rejection]) -> StageResult[Item]:
+    def of(cls, stage: Stage, results: Iterable[Item | Rejection]) -> StageResult[Item]:
         """Sort the results of the items, in their order."""
-        items = list(made)
+        items = list(results)
         return cls(
             stage=stage,
             kept=tuple(item for item in items if not isinstance(item, Rejection)),

@@ -1,10 +1,19 @@
-"""Which prompts are too similar: exact ROUGE-L, an index of one cell's prompts, and the join of
-different prompt-sets (paper, section 3, stages 2, 5).
+"""Which prompts are too similar: an index of one cell's prompts, and the join of different
+prompt-sets (paper, section 3, stages 2, 5).
+
+The result of the index is exact, though most pairs are excluded without their words. Each text has
+a signature of 1,024 bits. The words of a text are numbered among their equals (the first "the", the
+second "the"). Each word with its number flips one bit, the same in every text.
+
+Two texts with LCS words in common, in order, share at least LCS numbered words. So at most
+n + m − 2·LCS are in one text only, and the signatures differ in no more bits than that.
+Signatures that differ in more bits than the threshold allows exclude the pair; all other pairs
+are compared exactly. A signature folded in half (the XOR of its halves) is a shorter one with the
+same property; short texts are scanned with short ones.
 """
 
 from __future__ import annotations
 
-import string
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from fractions import Fraction
@@ -17,110 +26,8 @@ from numpy.typing import NDArray
 from rapidfuzz.distance import LCSseq
 from rapidfuzz.process import cpdist
 
-from opensafeintent.errors import InputError
-from opensafeintent.hostile import one_line
+from opensafeintent.construction.rouge import PAPER_THRESHOLD, Overlap, Threshold, words
 from opensafeintent.taxonomy import CORE_VARIANTS
-
-# ROUGE-L F1 of two texts on their words, and the decision "too similar", both exact
-# ------------------------------------------------------------------------------
-
-PAPER_THRESHOLD = Fraction(7, 10)
-"""Prompts with a higher score are dropped (paper, section 3, stage 5)."""
-
-_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-
-def words(text: str) -> list[str]:
-    """Return the tokens that are compared: lower-cased, ASCII punctuation deleted, split on white
-    space.
-    """
-    return text.lower().translate(_NO_PUNCTUATION).split()
-
-
-class Overlap(msgspec.Struct, frozen=True):
-    """How far the words of two texts agree in the same order."""
-
-    lcs: int
-    """Words in a longest common subsequence."""
-    words: int
-    """Words of the one text."""
-    other_words: int
-    """Words of the other."""
-
-    @property
-    def score(self) -> float:
-        """ROUGE-L F1, 2·LCS/(n + m): the harmonic mean of LCS/n and LCS/m.
-
-        It is 0 if neither text has a word.
-        """
-        total = self.words + self.other_words
-        return 2 * self.lcs / total if total else 0.0
-
-
-def overlap(text: str, other: str) -> Overlap:
-    """Compare two texts exactly."""
-    ids: dict[str, int] = {}  # a word's hash may collide
-    one, two = ([ids.setdefault(word, len(ids)) for word in words(part)] for part in (text, other))
-    return Overlap(LCSseq.similarity(one, two), len(one), len(two))
-
-
-class Threshold(msgspec.Struct, frozen=True):
-    """From which score on two texts are too similar; decided in integers, so that a tie is a
-    tie.
-    """
-
-    limit: Fraction
-    inclusive: bool = False
-    """Whether a score at the limit counts too (≥ in place of >)."""
-
-    @classmethod
-    def of(cls, limit: Fraction | float | str, *, inclusive: bool = False) -> Threshold:
-        """Return the threshold that is written as `limit`: the float 0.7 and the text "0.7" are
-        both 7/10 exactly.
-
-        Raises:
-            InputError: not a number above 0 and below 1; 1 itself is valid if `inclusive`.
-        """
-        exact = limit if isinstance(limit, Fraction) else _exact(str(limit))
-        if exact is None or not 0 < exact <= 1 or (exact == 1 and not inclusive):
-            raise InputError(
-                f"threshold {one_line(str(limit), 60)}: expected a number above 0 and below 1, such"
-                " as 0.7"
-            )
-        return cls(exact, inclusive)
-
-    def needed(self, total: int) -> int:
-        """Return the least LCS that counts, for two texts of `total` words together; 1 or more.
-
-        With the limit p/q, F1 > p/q is 2q·LCS > p·(n + m): 20·LCS > 7·(n + m) for 0.7.
-        """
-        product, divisor = self.limit.numerator * total, 2 * self.limit.denominator
-        return max(1, -(-product // divisor) if self.inclusive else product // divisor + 1)
-
-    def met(self, pair: Overlap) -> bool:
-        """Tell whether two texts are too similar."""
-        return pair.lcs >= self.needed(pair.words + pair.other_words)
-
-
-def _exact(text: str) -> Fraction | None:
-    try:
-        # a fraction would write out all digits of 1e999999999 or 1e-999999999
-        return Fraction(text) if 0 < float(text) <= 1 else None
-    except ValueError:
-        return None
-
-
-# The prompts of one cell, to which others are compared
-# ------------------------------------------------------------------------------
-# The result is exact, though most pairs are excluded without their words. Each text has a signature
-# of 1,024 bits. The words of a text are numbered among their equals (the first "the", the second
-# "the"). Each word with its number flips one bit, the same in every text.
-#
-# Two texts with LCS words in common, in order, share at least LCS numbered words. So at most
-# n + m − 2·LCS are in one text only, and the signatures differ in no more bits than that.
-# Signatures that differ in more bits than the threshold allows exclude the pair; all other pairs
-# are compared exactly. A signature folded in half (the XOR of its halves) is a shorter one with the
-# same property; short texts are scanned with short ones.
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -280,13 +187,13 @@ class SignatureIndex:
         self, texts: Encoded, rows: NDArray[np.intp], columns: NDArray[np.intp]
     ) -> NDArray[np.bool_]:
         """Tell which pairs may be too similar by their lengths and whole signatures."""
-        one, other = texts.lengths[rows], self._lengths[columns]
-        needed = self._needed[one + other]
+        row_lengths, column_lengths = texts.lengths[rows], self._lengths[columns]
+        needed = self._needed[row_lengths + column_lengths]
         differing = np.bitwise_count(texts.signatures[:, rows] ^ self._folds[-1][:, columns]).sum(
             axis=0, dtype=np.int64
         )
-        possible: NDArray[np.bool_] = (needed <= np.minimum(one, other)) & (
-            differing <= one + other - 2 * needed
+        possible: NDArray[np.bool_] = (needed <= np.minimum(row_lengths, column_lengths)) & (
+            differing <= row_lengths + column_lengths - 2 * needed
         )
         return possible
 
@@ -392,9 +299,6 @@ class CellIndex:
         return Match.between(variant, text, self._entries[column], overlap)
 
 
-# Prompts of different prompt-sets of one cell against each other
-# ------------------------------------------------------------------------------
-
 Rule = Literal["paper", "authors"]
 """`paper`: every prompt against every prompt, above the threshold. `authors`: the three core
 prompts joined by line ends against those of the other set, at the threshold or above, as the
@@ -435,7 +339,8 @@ def duplicates(
     """
     limit = Threshold.of(threshold, inclusive=rule == "authors")
     dropped: dict[str, Match] = {}
-    for members in _by_cell(items).values():  # so that one index is in memory at a time
+    # so that one index is in memory at a time
+    for members in _by_cell(items).values():
         index = CellIndex(limit)
         for item in members:
             texts = item.texts

@@ -7,7 +7,7 @@ from functools import partial
 
 from opensafeintent.construction.asking import StageContext, Unusable, Usable, process_items
 from opensafeintent.construction.drafts import takes_material
-from opensafeintent.construction.habits import Habits, told
+from opensafeintent.construction.habits import Habits, habit_instructions
 from opensafeintent.construction.material import complaint_of_material
 from opensafeintent.construction.records import Draft, Rejection, StageResult, Topic
 from opensafeintent.construction.replies import Reply
@@ -48,7 +48,7 @@ async def write_triplets(
     async def write(topic: Topic) -> Draft | Rejection:
         fills = {"summary": topic.summary, **context.labels(topic.cell)}
         if context.instructions.by_role["triplet"].takes("habits"):
-            fills["habits"] = told(habits, topic.id)
+            fills["habits"] = habit_instructions(habits, topic.id)
         material = takes_material(context, topic.cell)
         match await context.ask(
             TripletReply, fills, about=topic.id, check=partial(_check, material=material)

@@ -21,12 +21,7 @@ from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger, ledger_name
 from opensafeintent.calls.progress import Display, progress_line, refreshed
 from opensafeintent.construction.controls import DatasetCheck
-from opensafeintent.construction.folder import (
-    BuildFolder,
-    BuildManifest,
-    read_seeds,
-    spent_of_build,
-)
+from opensafeintent.construction.folder import BuildFolder, BuildManifest, spent_of_build
 from opensafeintent.construction.instructions import load_instructions
 from opensafeintent.construction.pipeline import (
     Asked,
@@ -37,6 +32,7 @@ from opensafeintent.construction.pipeline import (
     forecast_build,
 )
 from opensafeintent.construction.records import STAGES, Seed, Stage, StageResult
+from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.errors import InputError, Stopped, counted
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.interop import model_identity, open_models, unset_lines
@@ -155,7 +151,7 @@ class _BuildRun:
             ) as ledger:
                 client = Client(ledger, opened, self._limits)
                 progress = _Progress(folder, display, client.tally, self._limits)
-                progress.ends(self._seeds)
+                progress.stage_ended(self._seeds)
                 context = manifest.context(
                     client,
                     at_once=under_way(self._limits.max_connections),
@@ -179,7 +175,7 @@ class _BuildRun:
                 ]
                 if settings.labels:
                     built = built.reviewed(_poor(judged, built))
-                    progress.ends(built.drafts[-1])
+                    progress.stage_ended(built.drafts[-1])
         return manifest, built, judged, client, renewed
 
     async def forecast(self) -> BuildOutcome:
@@ -347,15 +343,15 @@ class _Progress(Watcher):
         self._done: Counter[Stage] = Counter()
         self._pass = 1
 
-    def begins(self, stage: Stage, items: int, number: int) -> None:
+    def stage_begins(self, stage: Stage, items: int, number: int) -> None:
         if number != self._pass:
             self._done.clear()
         self._stage, self._items, self._pass = stage, items, number
 
-    def finished(self, stage: Stage) -> None:
+    def item_finished(self, stage: Stage) -> None:
         self._done[stage] += 1
 
-    def ends(self, result: StageResult[Any]) -> None:
+    def stage_ended(self, result: StageResult[Any]) -> None:
         self._folder.write_stage(result)
         if result.count_in:
             again = f" after pass {self._pass}" if self._pass > 1 else ""

@@ -1,0 +1,98 @@
+"""Read the seeds of a build: unsafe prompts of a file or of a dataset on the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from opensafeintent.construction.records import (
+    Rejection,
+    Seed,
+    StageResult,
+)
+from opensafeintent.errors import InputError
+from opensafeintent.files import (
+    MOST_ROWS,
+)
+from opensafeintent.hostile import one_line
+from opensafeintent.promptsets.loading import LONGEST_PROMPT, Record, fields_found
+from opensafeintent.promptsets.reading import Problem, RowLimit, read_csv, read_records
+from opensafeintent.promptsets.sources import stream_rows
+
+_COLUMN = "prompt"
+
+
+def read_seeds(
+    name: str, limit: int | None = None, max_rows: int | None = MOST_ROWS
+) -> StageResult[Seed]:
+    """Read seed prompts; empty, overlong and repeated ones are rejected, each with its location.
+
+    Args:
+        name: a path that ends in .jsonl or .csv, or `hf:owner/name[@revision]` (extra `[hf]`).
+        limit: rows to read at most.
+        max_rows: refuse to read more; see `reading.RowLimit`. None sets no limit.
+
+    Raises:
+        InputError: the file or dataset cannot be read, has no `prompt` column, a row breaks its
+            format, its prompt is no text, or there are more than `max_rows`.
+    """
+    path, allowed = Path(name), RowLimit(max_rows)
+    if name.startswith("hf:"):
+        source = name.removeprefix("hf:")
+        rows = _hub_rows(name, allowed)
+    elif path.suffix == ".csv":
+        source, rows = path.name, read_csv(path, name, allowed)
+    elif path.suffix == ".jsonl":
+        source, rows = path.name, read_records(path, name, allowed)
+    else:
+        raise InputError(
+            f"{name}: cannot tell the format of the seeds; valid: .jsonl, .csv,"
+            " hf:owner/name[@revision]"
+        )
+    try:
+        result = _sorted_out(
+            _seed(name, source, location, row) for location, row in islice(rows, limit)
+        )
+    except Problem as problem:
+        raise InputError(str(problem)) from problem
+    if not result.count_in:
+        raise InputError(
+            f"{name}: holds no seeds; to build without seeds leave them out and give --per-cell"
+        )
+    return result
+
+
+def _hub_rows(name: str, limit: RowLimit) -> Iterator[tuple[str, dict[str, Any]]]:
+    prompts = stream_rows(name, _COLUMN, split="train", limit=limit)
+    for number, prompt in enumerate(prompts, start=1):
+        yield f"{name}, row {number}", {_COLUMN: prompt}
+
+
+def _seed(name: str, source: str, location: str, row: Any) -> Seed:
+    record = Record(row, location)
+    if _COLUMN not in record.data:
+        record.fail(_COLUMN, f"missing; expected a text{fields_found(record.data)}")
+    text = record.data[_COLUMN] or ""
+    if not isinstance(text, str):
+        record.fail(_COLUMN, f"is {one_line(str(text), 60)}; expected a text")
+    within = location.removeprefix(name)
+    line = f"line {within[1:]}" if within.startswith(":") else within.removeprefix(", ")
+    return Seed(prompt=record.check_unicode(_COLUMN, text.strip()), source=source, place=line)
+
+
+def _sorted_out(seeds: Iterable[Seed]) -> StageResult[Seed]:
+    kept: dict[str, Seed] = {}
+    rejected: list[Rejection] = []
+    for seed in seeds:
+        folded = " ".join(seed.prompt.split()).casefold()
+        if not folded:
+            rejected.append(Rejection.of(seed, "empty"))
+        elif len(seed.prompt) > LONGEST_PROMPT:
+            rejected.append(Rejection.of(seed, "too_long"))
+        elif folded in kept:
+            rejected.append(Rejection.of(seed, "repeated", duplicate=kept[folded].place))
+        else:
+            kept[folded] = seed
+    return StageResult(stage="seeds", kept=tuple(kept.values()), rejected=tuple(rejected))
