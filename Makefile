@@ -1,5 +1,5 @@
 # make demo   set everything up and evaluate the baselines on the starter set
-# make test   set everything up, then lint, type-check and test; what takes long is left out
+# make test   set up what that needs, then lint, type-check and test; what takes long is left out
 # make test-all   the same with what takes long: documentation, browsers, Ray, Inspect's evaluation sets
 # make coverage   test-all, and which lines no test reaches: 95 % have to be reached
 # make test-engine   run what needs torch and transformers
@@ -25,7 +25,7 @@ test: lint
 	@echo "About three minutes on two cores."
 	$(BIN)/python -m pytest -n auto -m "not slow"
 
-test-all: lint
+test-all: lint $(VENV)/.dev
 	@echo "About eight minutes on two cores."
 	$(BIN)/python -m pytest -n auto
 
@@ -64,7 +64,7 @@ $(EXCHANGE)/.ready: requirements-exchange.txt $(VENV)/.dev
 	$(UV) pip install --quiet --python $(EXCHANGE)/bin/python --requirement requirements-exchange.txt
 	touch $@
 
-lint: $(VENV)/.dev
+lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -98,16 +98,23 @@ $(VENV)/.base: requirements.lock pyproject.toml | $(BIN)/uv
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
 	touch $@
 
-$(VENV)/.dev: requirements-dev.lock $(VENV)/.base
+$(VENV)/.test: requirements-test.lock $(VENV)/.base
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes --requirement requirements-test.lock
+	touch $@
+
+$(VENV)/.dev: requirements-dev.lock $(VENV)/.test
 	$(UV) pip install --quiet --python $(BIN)/python --require-hashes --requirement requirements-dev.lock
 	touch $@
 
-# The development lock comes first: what the base pins has to suit every extra.
+# The development lock comes first: what the others pin has to suit every extra. The fast tests need all extras but Ray.
+TESTED := parquet hf check frames inspect prices
 COMPILE := $(PYTHON) -m uv pip compile --upgrade --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock"
 lock:
 	$(PYTHON) -m pip install --quiet uv
 	$(COMPILE) --output-file requirements-dev.lock --group dev --all-extras pyproject.toml
+	$(COMPILE) --output-file requirements-test.lock --constraint requirements-dev.lock --group test \
+		$(addprefix --extra ,$(TESTED)) pyproject.toml
 	$(COMPILE) --output-file requirements.lock --constraint requirements-dev.lock pyproject.toml
 
 clean:
