@@ -10,6 +10,7 @@ import random
 import sqlite3
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import pack, unpack
 from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError, Stopped
+from opensafeintent.imports import matching
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.workflows import imports
@@ -687,17 +689,17 @@ def test_a_file_is_read_once_whatever_the_number_of_its_models(
     """For each model the file's hash was once taken, and the dataset's texts gone through."""
     work: Counter[str] = Counter()
 
-    def counting(name: str) -> None:
-        function = getattr(imports, name)
+    def counting(module: ModuleType, name: str) -> None:
+        function = getattr(module, name)
 
         def counted(*arguments: Any) -> Any:
             work[name] += 1
             return function(*arguments)
 
-        monkeypatch.setattr(imports, name, counted)
+        monkeypatch.setattr(module, name, counted)
 
-    counting("sha256_hex")
-    counting("_without_ends")
+    counting(imports, "sha256_hex")
+    counting(matching, "_without_ends")
     file = json_lines(
         tmp_path / "l.jsonl",
         [

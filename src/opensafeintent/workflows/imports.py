@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -16,41 +15,24 @@ from opensafeintent.calls.ledger import Ledger, ledger_name
 from opensafeintent.calls.models import check_model_name
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.recorded import (
-    ANSWERS,
-    READ,
     ImportedResponse,
     ImportedRow,
     RecordedResponse,
     ResponsePlace,
     check_recorded,
-    is_withheld,
-    recorded_responses,
 )
 from opensafeintent.errors import InputError, counted, first_exit_code, nearest
 from opensafeintent.evaluation.manifest import Manifest, ModelEntry, RunFolder
 from opensafeintent.evaluation.run import given_tasks, imported_rows
 from opensafeintent.files import sha256_hex
-from opensafeintent.grades import COLUMNS, is_scored, read_authors_record
 from opensafeintent.hostile import one_line
+from opensafeintent.imports.content import FileContent
+from opensafeintent.imports.formats import read_file
+from opensafeintent.imports.matching import by_prompt, texts_of
+from opensafeintent.imports.progress import with_progress
 from opensafeintent.interop import optional
-from opensafeintent.interop.tools import records_of_tool
-from opensafeintent.promptsets import Dataset, PromptSet, load_dataset
-from opensafeintent.promptsets.loading import (
-    Record,
-    fields_found,
-    fields_named,
-    parse_prompt_set,
-)
-from opensafeintent.promptsets.reading import (
-    MOST_TOLD,
-    Problem,
-    RowLimit,
-    read_records,
-    told_once,
-    whole_number,
-)
-from opensafeintent.quoting import WITHHELD_WORDS
-from opensafeintent.taxonomy import MOST_EPOCHS, SCALES, Taxonomy, default_taxonomy, load_taxonomy
+from opensafeintent.promptsets import Dataset, load_dataset
+from opensafeintent.taxonomy import SCALES, Taxonomy, default_taxonomy, load_taxonomy
 from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.reading import read_graded_run
 from opensafeintent.workflows.report import write_results
@@ -60,63 +42,8 @@ from opensafeintent.workflows.settings import ImportSettings
 if TYPE_CHECKING:
     from opensafeintent.interop.inspect.logs import InspectLog
 
+
 T = TypeVar("T")
-
-_BLANK = {"", "na", "n/a", "nan", "none", "null"}
-"""What programs write in place of a number that is missing, without case."""
-_NOT_RECORDED = "response:not_recorded"
-_BY_JUDGE = re.compile(rf"(?:{'|'.join(SCALES)})\[.*\]")
-"""A column of our own grades."""
-
-
-class _Read(msgspec.Struct, kw_only=True):
-    """The content of one file."""
-
-    path: Path
-    responses: list[RecordedResponse]
-    prompted: list[tuple[str, object]] = []
-    """Records that may have the prompt's text in place of its set and variant, each with its
-    location.
-    """
-    prompt_sets: tuple[PromptSet, ...] = ()
-    zero_helpfulness: int = 0
-    log: InspectLog | None = None
-    """Its log, if it is one of Inspect AI."""
-    named: str = ""
-    """The model that its lines name; empty if they name none."""
-    unread: tuple[str, ...] = ()
-    """Its columns that are of no use here."""
-    sent_another: int = 0
-    """Responses that are left out, since the model got another text than the prompt."""
-
-    @property
-    def notes(self) -> list[str]:
-        """Notes for a reader, a line each."""
-        gone = Counter(
-            gone.reason for one in self.responses for gone in one.missing if gone.what == "response"
-        )
-        notes = [f"{counted(n, 'response')} missing ({why})" for why, n in gone.items()]
-        if self.sent_another:
-            notes.append(
-                f"{counted(self.sent_another, 'response')} left out: the model got another text"
-                " than the prompt, as from a strategy of a red team"
-            )
-        if marked := sum(WITHHELD_WORDS in (one.response or "") for one in self.responses):
-            notes.append(
-                f"{counted(marked, 'response')} with a mark in place of words of the malicious"
-                " prompt; an export with --include-unsafe has the words of the model"
-            )
-        if self.unread:
-            notes.append(f"not read: {fields_named(self.unread)}")
-        return [
-            *(self.log.notes if self.log else ()),
-            *(f"{self.path}: {note}" for note in notes),
-        ]
-
-    @property
-    def model(self) -> str:
-        """The model name of its responses, unless the user gives another."""
-        return self.log.model if self.log else self.named or self.path.stem
 
 
 def import_files(settings: ImportSettings, display: Display | None = None) -> Outcome:
@@ -142,10 +69,10 @@ def _import(settings: ImportSettings, screen: Display) -> Outcome:
     read, failed = _read_all(settings, labels, screen)
     by_model = _by_model(settings, read)
     dataset = _dataset(settings, labels, of_run, read)
-    of_text = _texts_of(dataset)
+    of_text = texts_of(dataset)
     for item in read:
         if item.prompted:
-            item.responses = _by_prompt(item, dataset, of_text, screen)
+            item.responses = by_prompt(item, dataset, of_text, screen)
     with folder.lock():
         begins = not folder.exists()
         manifest = (
@@ -170,7 +97,7 @@ def _import(settings: ImportSettings, screen: Display) -> Outcome:
             there = imported_rows(ledger, dataset)
             _check_graded(ledger.path, dataset, manifest, by_model, there)
             rows = list(_rows(by_model))
-            stored = _counted_off(rows, screen, "storing", "responses")
+            stored = with_progress(rows, screen, "storing", "responses")
             ledger.imports.add(dataset.hash, stored)
             halves = _halves((*chain.from_iterable(there.values()), *rows))
         folder.save(manifest)
@@ -213,7 +140,7 @@ def _check_graded(
     ledger: Path,
     dataset: Dataset,
     manifest: Manifest,
-    by_model: Mapping[str, Sequence[_Read]],
+    by_model: Mapping[str, Sequence[FileContent]],
     there: Mapping[str, Sequence[ImportedResponse]],
 ) -> None:
     """Refuse grades that would take the place of a judge's.
@@ -243,8 +170,10 @@ def _place(one: RecordedResponse) -> tuple[str, str, int]:
     return one.set_id, one.variant, one.epoch
 
 
-def _by_model(settings: ImportSettings, read: Sequence[_Read]) -> dict[str, list[_Read]]:
-    by_model: dict[str, list[_Read]] = {}
+def _by_model(
+    settings: ImportSettings, read: Sequence[FileContent]
+) -> dict[str, list[FileContent]]:
+    by_model: dict[str, list[FileContent]] = {}
     named: dict[Path, str] = {}
     for item in read:
         model = settings.model or item.model
@@ -255,7 +184,7 @@ def _by_model(settings: ImportSettings, read: Sequence[_Read]) -> dict[str, list
     return by_model
 
 
-def _with_models(manifest: Manifest, by_model: dict[str, list[_Read]]) -> Manifest:
+def _with_models(manifest: Manifest, by_model: dict[str, list[FileContent]]) -> Manifest:
     models = dict(manifest.models)
     for model, files in by_model.items():
         entry = models.get(model) or ModelEntry(identity=f"imported/{model}", imported=True)
@@ -291,34 +220,21 @@ def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
     )
 
 
-_STEP = 1000
-"""Records from one line of progress to the next."""
-
-
-def _counted_off(records: Iterable[T], screen: Display, stage: str, what: str) -> Iterator[T]:
-    """Yield records, and show how many there were."""
-    screen.stage(stage)
-    for number, record in enumerate(records, start=1):
-        if number % _STEP == 0:
-            screen.stage(f"{stage}: {number:,} {what}")
-        yield record
-
-
 def _read_all(
     settings: ImportSettings, taxonomy: Taxonomy, screen: Display
-) -> tuple[list[_Read], list[str]]:
-    """Read every file; returned beside are the complaints about logs that cannot be used.
+) -> tuple[list[FileContent], list[str]]:
+    """FileContent every file; returned beside are the complaints about logs that cannot be used.
 
     Raises:
         InputError: a file cannot be used, or none of the logs.
     """
     inspect = optional("inspect.logs")
-    read: list[_Read] = []
+    read: list[FileContent] = []
     logs: list[InspectLog] = []
     failed: list[InputError] = []
     for path in settings.files:
         if not inspect or not inspect.is_inspect_log(path):
-            read += _read(path, taxonomy, settings.max_rows, screen)
+            read += read_file(path, taxonomy, settings.max_rows, screen)
             continue
         screen.stage(f"reading {one_line(path.name, 60)}")
         try:
@@ -329,199 +245,17 @@ def _read_all(
     if failed and not logs:
         raise InputError(*lines)
     read += [
-        _Read(path=log.path, responses=log.responses, log=log)
+        FileContent(path=log.path, responses=log.responses, log=log)
         for log in (inspect.sorted_out(logs) if inspect and logs else ())
     ]
     return read, [f"not imported: {line}" for line in lines]
 
 
-def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None, screen: Display) -> list[_Read]:
-    stage = f"reading {one_line(path.name, 60)}"
-    try:
-        rows = read_records(path, limit=RowLimit(max_rows))
-        records = list(_counted_off(rows, screen, stage, "rows"))
-        if of_tool := records_of_tool(records, path):
-            return _of_each_model(of_tool, path, repeats=True)
-        if not records:
-            raise InputError(f"{path}: no responses in it")
-        if not any(is_scored(data) for _, data in records):
-            first = records[0][1]
-            if not isinstance(first, dict) or "variant" in first or "prompt" in first:
-                return _of_lines(records, path)
-            raise InputError(
-                f"{path}: neither responses of ours (id, variant, response on each line; or prompt,"
-                " response) nor an authors' file (model_responses or response_scores_… in each"
-                " record), nor one of promptfoo or lm-evaluation-harness" + fields_found(first)
-            )
-        responses: list[RecordedResponse] = []
-        prompt_sets: dict[str, PromptSet] = {}
-        zeros = 0
-        for location, data in records:
-            record = Record(data, location)
-            prompt_set = parse_prompt_set(record, taxonomy)
-            if prompt_set.id in prompt_sets:
-                raise InputError(f"{location}: the prompt-set {prompt_set.id} is there twice")
-            prompt_sets[prompt_set.id] = prompt_set
-            of_record, zeros_of_record = read_authors_record(record, prompt_set)
-            responses += of_record
-            zeros += zeros_of_record
-    except Problem as problem:
-        raise InputError(str(problem)) from problem
-    if not responses:
-        raise InputError(f"{path}: no responses in it")
-    return [
-        _Read(
-            path=path,
-            responses=responses,
-            prompt_sets=tuple(prompt_sets.values()),
-            zero_helpfulness=zeros,
-        )
-    ]
-
-
-def _of_lines(records: Sequence[tuple[str, object]], path: Path) -> list[_Read]:
-    fields = {field: None for _, data in records if isinstance(data, dict) for field in data}
-    if fields and not fields.keys() & set(ANSWERS):
-        raise InputError(
-            f"{path}: no response in it; expected a field or column response, both grades, or why"
-            f" there is none in missing{fields_found(fields)}"
-        )
-    if path.suffix.lower() in (".csv", ".parquet"):
-        records = [(location, _of_table(row)) for location, row in records]
-    read = _of_each_model(records, path)
-    known = READ.union(COLUMNS)
-    read[0].unread = tuple(
-        field for field in fields if field not in known and not _BY_JUDGE.fullmatch(field)
-    )
-    return read
-
-
-def _of_each_model(
-    records: Iterable[tuple[str, object]], path: Path, *, repeats: bool = False
-) -> list[_Read]:
-    """Read lines of responses, each model's apart if they name their models.
-
-    Args:
-        records: the lines.
-        path: of their file.
-        repeats: later records of one prompt are later epochs, whether or not set and variant are
-            named.
-    """
-    by_model: dict[str, list[tuple[str, object]]] = {}
-    for location, data in records:
-        named = data.get("model") if isinstance(data, dict) else None
-        by_model.setdefault(named if isinstance(named, str) else "", []).append((location, data))
-    return [
-        _Read(path=path, responses=[], prompted=some, named=named)
-        if repeats or any(isinstance(data, dict) and "variant" not in data for _, data in some)
-        else _Read(path=path, responses=recorded_responses(some, path), named=named)
-        for named, some in by_model.items()
-    ]
-
-
-def _of_table(row: Any) -> dict[str, object]:
-    """Return a row of a table with its numbers; a response is missing if its cell is empty, and
-    there is neither grade nor reason.
-    """
-    cells = {name: cell for name, cell in row.items() if cell is not None}
-    for name in cells.keys() & {"epoch", *SCALES}:
-        if (number := whole_number(cells[name])) is not None:
-            cells[name] = number
-        elif str(cells[name]).strip().lower() in _BLANK:
-            del cells[name]
-    known = {"response", "completion", "missing", *SCALES}
-    found = known & cells.keys() or is_withheld(cells)
-    return cells if found else cells | {"missing": _NOT_RECORDED}
-
-
-def _texts_of(dataset: Dataset) -> dict[str, list[tuple[str, str]]]:
-    """Return set and variant of every prompt by its text, mostly one."""
-    of_text: dict[str, list[tuple[str, str]]] = {}
-    for prompt_set in dataset.prompt_sets:
-        for variant, text in prompt_set.wordings().items():
-            of_text.setdefault(_without_ends(text), []).append((prompt_set.id, variant))
-    return of_text
-
-
-def _by_prompt(
-    item: _Read,
-    dataset: Dataset,
-    of_text: Mapping[str, Sequence[tuple[str, str]]],
-    screen: Display,
-) -> list[RecordedResponse]:
-    """Find set and variant of each record, if it does not name them, by its prompt's text, spaces
-    and line breaks at its ends left out; a prompt's later records are later epochs. A record whose
-    model got another text is left out, and counted.
-
-    Raises:
-        InputError: a text is no prompt of the dataset, or of several sets, or a record is no
-            response.
-    """
-    epochs: Counter[tuple[str, str]] = Counter()
-    placed: list[tuple[str, object]] = []
-    problems: list[Problem] = []
-    stage = f"reading {one_line(item.path.name, 60)}"
-    for location, data in _counted_off(item.prompted, screen, stage, "responses"):
-        try:
-            record = Record(data, location)
-            if "sent" in record and not _is_prompt(record, of_text):
-                item.sent_another += 1
-                continue
-            place = _place_of(record, of_text, dataset)
-            epochs[place] += 1
-            if epochs[place] > MOST_EPOCHS and "epoch" not in record:
-                record.fail("prompt", f"is answered more than {MOST_EPOCHS:,} times")
-        except Problem as problem:
-            problems.append(problem)
-            continue
-        fields = {
-            key: value for key, value in record.data.items() if key not in ("prompt", "completion")
-        }
-        known = {  # an id of theirs is another's
-            "id": place[0],
-            "variant": place[1],
-            "response": record.data.get("completion", record.data.get("response")),
-        }
-        placed.append((location, {"epoch": epochs[place]} | fields | known))
-    if problems:
-        raise InputError(*told_once(problems, MOST_TOLD))
-    if not placed and item.sent_another:
-        raise InputError(
-            f"{item.path}: a strategy of a red team sent another text for every prompt; expected"
-            f" responses to the prompts of {dataset.name} as they are"
-        )
-    return recorded_responses(placed, item.path)
-
-
-def _without_ends(text: str) -> str:
-    return text.replace("\r\n", "\n").strip()
-
-
-def _is_prompt(record: Record, of_text: Mapping[str, Sequence[tuple[str, str]]]) -> bool:
-    """Tell whether the text that a model got is a prompt, and the one that its record names."""
-    places = of_text.get(_without_ends(record.text("sent")), [])
-    named = record.data.get("id"), record.data.get("variant")
-    return named in places if "variant" in record else bool(places)
-
-
-def _place_of(
-    record: Record, of_text: Mapping[str, Sequence[tuple[str, str]]], dataset: Dataset
-) -> tuple[str, str]:
-    """Return the set and variant that a record names, or that its prompt is of."""
-    if "variant" in record:
-        return record.text("id"), record.text("variant")
-    text = record.text("sent" if "sent" in record else "prompt")
-    locations = of_text.get(_without_ends(text), [])
-    if not locations:
-        record.fail("prompt", f"is no prompt of {dataset.name}, to the letter")
-    if len(locations) > 1:
-        named = " and ".join(f"{set_id}, {variant}" for set_id, variant in locations[:3])
-        record.fail("prompt", f"is that of {named}; name id and variant in its place")
-    return locations[0]
-
-
 def _dataset(
-    settings: ImportSettings, taxonomy: Taxonomy, of_run: Dataset | None, read: Sequence[_Read]
+    settings: ImportSettings,
+    taxonomy: Taxonomy,
+    of_run: Dataset | None,
+    read: Sequence[FileContent],
 ) -> Dataset:
     """Find the responses' dataset: `--dataset`, the run's dataset, or the prompt-sets of the
     authors' files.
@@ -558,7 +292,7 @@ def _dataset(
     return datasets[0]
 
 
-def _check_prompts(item: _Read, dataset: Dataset) -> None:
+def _check_prompts(item: FileContent, dataset: Dataset) -> None:
     if item.log is not None and item.log.dataset_hash != dataset.hash:
         raise InputError(
             f"{item.path}: its responses are to {one_line(item.log.dataset, 60)}"
@@ -583,7 +317,7 @@ def _variants(dataset: Dataset, set_id: str) -> Collection[str]:
     return dataset.by_id[set_id].wordings() if set_id in dataset.by_id else ()
 
 
-def _rows(by_model: Mapping[str, Sequence[_Read]]) -> Iterator[ImportedRow]:
+def _rows(by_model: Mapping[str, Sequence[FileContent]]) -> Iterator[ImportedRow]:
     digests: dict[Path, str] = {}  # one file may hold many models
     for model, items in by_model.items():
         for item in items:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from opensafeintent.calls.recorded import RecordedResponse
-from opensafeintent.grades import is_scored, read_authors_record
+from opensafeintent.imports.authors import is_scored, read_authors_record
 from opensafeintent.promptsets.loading import Record, parse_prompt_set
 from opensafeintent.promptsets.reading import Problem
 from opensafeintent.taxonomy import default_taxonomy

@@ -1,0 +1,1 @@
+"""Files of responses that were made elsewhere, a module a format."""

@@ -1,0 +1,83 @@
+"""The content of one file of responses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from opensafeintent.calls.recorded import (
+    RecordedResponse,
+)
+from opensafeintent.errors import counted
+from opensafeintent.promptsets import PromptSet
+from opensafeintent.promptsets.loading import (
+    fields_named,
+)
+from opensafeintent.quoting import WITHHELD_WORDS
+
+if TYPE_CHECKING:
+    from opensafeintent.interop.inspect.logs import InspectLog
+
+Located = tuple[str, Any]
+"""A record with its location."""
+
+
+class FileContent(msgspec.Struct, kw_only=True):
+    """The content of one file."""
+
+    path: Path
+    responses: list[RecordedResponse]
+    prompted: list[Located] = []
+    """Records that may have the prompt's text in place of its set and variant, each with its
+    location.
+    """
+    prompt_sets: tuple[PromptSet, ...] = ()
+    zero_helpfulness: int = 0
+    log: InspectLog | None = None
+    """Its log, if it is one of Inspect AI."""
+    named: str = ""
+    """The model that its lines name; empty if they name none."""
+    unread: tuple[str, ...] = ()
+    """Its columns that are of no use here."""
+    sent_another: int = 0
+    """Responses that are left out, since the model got another text than the prompt."""
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes for a reader, a line each."""
+        reasons = Counter(
+            missing.reason
+            for response in self.responses
+            for missing in response.missing
+            if missing.what == "response"
+        )
+        notes = [f"{counted(n, 'response')} missing ({reason})" for reason, n in reasons.items()]
+        if self.sent_another:
+            notes.append(
+                f"{counted(self.sent_another, 'response')} left out: the model got another text"
+                " than the prompt, as from a strategy of a red team"
+            )
+        if marked := self._marked:
+            notes.append(
+                f"{counted(marked, 'response')} with a mark in place of words of the malicious"
+                " prompt; an export with --include-unsafe has the words of the model"
+            )
+        if self.unread:
+            notes.append(f"not read: {fields_named(self.unread)}")
+        return [
+            *(self.log.notes if self.log else ()),
+            *(f"{self.path}: {note}" for note in notes),
+        ]
+
+    @property
+    def _marked(self) -> int:
+        """Responses in which an export put a mark in place of words."""
+        return sum(WITHHELD_WORDS in (response.response or "") for response in self.responses)
+
+    @property
+    def model(self) -> str:
+        """The model name of its responses, unless the user gives another."""
+        return self.log.model if self.log else self.named or self.path.stem

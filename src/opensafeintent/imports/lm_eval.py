@@ -1,0 +1,75 @@
+"""Files of samples of lm-evaluation-harness."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+from opensafeintent.errors import InputError
+from opensafeintent.files import any_json, read_text
+from opensafeintent.imports.content import FileContent, Located
+from opensafeintent.imports.other_tools import named_place, prompt_text, response_fields
+from opensafeintent.imports.tables import of_each_model
+from opensafeintent.promptsets.loading import Record
+from opensafeintent.taxonomy import Taxonomy
+
+_SAMPLES = re.compile(r"samples_.+_(\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl")
+
+
+def recognises(records: Sequence[Located]) -> bool:
+    """Tell whether records are samples of the harness."""
+    first = records[0][1]
+    return isinstance(first, dict) and "resps" in first and "arguments" in first
+
+
+def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileContent]:
+    """Read a file of samples; each repeat of a sample is an epoch.
+
+    Raises:
+        Problem: a record is not of the harness's form.
+        InputError: the results beside the file cannot be read.
+    """
+    model = _model_of(path)
+    # each filter repeats the same responses
+    first_filter = records[0][1].get("filter")
+    lines = [
+        line
+        for location, row in records
+        if not isinstance(row, dict) or row.get("filter") == first_filter
+        for line in _records_of(Record(row, location), model)
+    ]
+    return of_each_model(lines, path, repeats=True)
+
+
+def _records_of(row: Record, model: str) -> Iterator[Located]:
+    """Yield a record for each repeat of one sample."""
+    arguments = row.record("arguments").record("gen_args_0").data.get("arg_0")
+    if isinstance(arguments, list) and len(arguments) == 1:
+        (arguments,) = arguments
+    prompt = prompt_text(row.check_text("arguments", arguments))
+    responses = row.data["resps"]
+    while isinstance(responses, list) and responses and isinstance(responses[0], list):
+        responses = list(chain.from_iterable(responses))
+    if not isinstance(responses, list) or not all(
+        isinstance(text, str | None) for text in responses
+    ):
+        row.fail("resps", "expected texts, as tasks of the type generate_until have them")
+    for text in responses:
+        record = {"model": model, "prompt": prompt, **named_place(row.data.get("doc"))}
+        yield row.location, record | response_fields(text, "")
+
+
+def _model_of(path: Path) -> str:
+    """Return the model that the results beside a file of samples name; empty if there are none."""
+    match = _SAMPLES.fullmatch(path.name)
+    results = path.with_name(f"results_{match[1]}.json") if match else None
+    if results is None or not results.is_file():
+        return ""
+    try:
+        data = any_json(read_text(results, str(results)))
+    except ValueError as error:
+        raise InputError(f"{results}: not valid JSON: {error}") from error
+    name = data.get("model_name") if isinstance(data, dict) else None
+    return name if isinstance(name, str) else ""

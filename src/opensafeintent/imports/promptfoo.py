@@ -1,0 +1,120 @@
+"""Result files of promptfoo."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from opensafeintent.imports.content import FileContent, Located
+from opensafeintent.imports.other_tools import (
+    missing_fields,
+    named_place,
+    prompt_text,
+    response_fields,
+)
+from opensafeintent.imports.tables import of_each_model
+from opensafeintent.promptsets.loading import Record
+from opensafeintent.taxonomy import Taxonomy
+
+
+def recognises(records: Sequence[Located]) -> bool:
+    """Tell whether records are a file of promptfoo: one object, or one result a line."""
+    first = records[0][1]
+    return isinstance(first, dict) and (
+        isinstance(first.get("results"), dict) or "promptIdx" in first
+    )
+
+
+def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileContent]:
+    """Read the results; later results of one prompt are later epochs.
+
+    Raises:
+        Problem: a record is not of promptfoo's form.
+    """
+    first = records[0][1]
+    if isinstance(first.get("results"), dict):
+        inner = Record(first["results"], f"{path}, field results")
+        results = inner.data.get("results")
+        if not isinstance(results, list):
+            inner.fail("results", "expected a list, as promptfoo 0.100 or later writes it")
+        records = [(f"{path}, result {n}", row) for n, row in enumerate(results, start=1)]
+    rows = [Record(row, location) for location, row in records]
+    # of version 2 with one provider, no row names one
+    named = any("provider" in row for row in rows)
+    lines = [(row.location, _result(row, _provider(row) if named else "")) for row in rows]
+    return of_each_model(lines, path, repeats=True)
+
+
+def _provider(row: Record) -> str:
+    provider = row.data.get("provider")
+    named = Record(provider if isinstance(provider, dict) else {"id": provider}, row.location)
+    return named.optional_text("label") or named.text("id")
+
+
+def _result(row: Record, model: str) -> dict[str, Any]:
+    given = Record(row.data.get("response") or {}, f"{row.location}, field response")
+    prompt = prompt_text(row.record("prompt").text("raw"))
+    sent = _sent(row.data, given.data)
+    record = {"model": model, "prompt": prompt, **named_place(row.data.get("vars"))}
+    if sent not in ("", prompt):
+        record["sent"] = sent
+    stop = given.optional_text("finishReason") or ""
+    if row.data.get("failureReason") == 2 or "error" in given:
+        return record | missing_fields("failed")
+    output = given.data.get("output")
+    reasoned = bool(given.data.get("reasoning")) or _counts_reasoning(given.data)
+    if isinstance(output, str):
+        try:
+            output, thought = _without_thought(output)
+        except ValueError:
+            return record | missing_fields("reasoning_mixed")
+        reasoned = reasoned or thought
+    return record | response_fields(output, stop, reasoned=reasoned)
+
+
+def _sent(row: Mapping[str, Any], response: Mapping[str, Any]) -> str:
+    """Return the text that a strategy of a red team sent in place of the prompt; "" if none is
+    reported.
+    """
+    holders = (response.get("metadata"), row.get("metadata"))
+    finals = (holder.get("redteamFinalPrompt") for holder in holders if isinstance(holder, Mapping))
+    sent = next(filter(None, (response.get("prompt"), *finals)), "")
+    return prompt_text(sent if isinstance(sent, str) else json.dumps(sent))
+
+
+def _counts_reasoning(response: Mapping[str, Any]) -> bool:
+    match response:
+        case {"tokenUsage": {"completionDetails": {"reasoning": int(tokens)}}}:
+            return tokens > 0
+    return False
+
+
+_SIGNED = re.compile(
+    r"(?:(?:Thinking: (?:(?!\nSignature: ).)*\nSignature: [^\s]*|Redacted Thinking: [^\s]*)"
+    r"(?:\n\n|\Z))+",
+    re.DOTALL,
+)
+"""What promptfoo writes before an answer of Anthropic's models."""
+
+_THOUGHT = "Thinking: "
+"""What it writes before the thought of others; a blank line follows it."""
+
+
+def _without_thought(output: str) -> tuple[str, bool]:
+    """Return an output without the thought that promptfoo writes before it, unless told
+    `showThinking: false`; and whether there was one.
+
+    Raises:
+        ValueError: nothing shows where the thought ends.
+    """
+    if (match := _SIGNED.match(output)) is not None:
+        return output[match.end() :], True
+    if not output.startswith(_THOUGHT):
+        return output, False
+    _, *parts = output.split("\n\n")
+    if len(parts) > 1:
+        raise ValueError("the thought may end at any of several blank lines")
+    return "".join(parts), True

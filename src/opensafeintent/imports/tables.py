@@ -1,0 +1,98 @@
+"""Our own records of responses: lines of JSON, and tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from opensafeintent.calls.recorded import (
+    ANSWERS,
+    READ,
+    is_withheld,
+    recorded_responses,
+)
+from opensafeintent.errors import InputError
+from opensafeintent.grades import COLUMNS
+from opensafeintent.imports.content import FileContent, Located
+from opensafeintent.promptsets.loading import (
+    fields_found,
+)
+from opensafeintent.promptsets.reading import (
+    whole_number,
+)
+from opensafeintent.taxonomy import SCALES, Taxonomy
+
+_BLANK = {"", "na", "n/a", "nan", "none", "null"}
+"""What programs write in place of a number that is missing, without case."""
+
+_NOT_RECORDED = "response:not_recorded"
+
+_BY_JUDGE = re.compile(rf"(?:{'|'.join(SCALES)})\[.*\]")
+"""A column of our own grades."""
+
+
+def recognises(records: Sequence[Located]) -> bool:
+    """Tell whether records are ours: whatever is no object, is refused by place."""
+    first = records[0][1]
+    return not isinstance(first, dict) or "variant" in first or "prompt" in first
+
+
+def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileContent]:
+    """Read our records, each model's apart.
+
+    Raises:
+        InputError: a record is not one of a response.
+    """
+    fields = {field: None for _, data in records if isinstance(data, dict) for field in data}
+    if fields and not fields.keys() & set(ANSWERS):
+        raise InputError(
+            f"{path}: no response in it; expected a field or column response, both grades, or why"
+            f" there is none in missing{fields_found(fields)}"
+        )
+    if path.suffix.lower() in (".csv", ".parquet"):
+        records = [(location, _of_table(row)) for location, row in records]
+    contents = of_each_model(records, path)
+    known = READ.union(COLUMNS)
+    contents[0].unread = tuple(
+        field for field in fields if field not in known and not _BY_JUDGE.fullmatch(field)
+    )
+    return contents
+
+
+def of_each_model(
+    records: Iterable[Located], path: Path, *, repeats: bool = False
+) -> list[FileContent]:
+    """Read lines of responses, each model's apart if they name their models.
+
+    Args:
+        records: the lines.
+        path: of their file.
+        repeats: later records of one prompt are later epochs, whether or not set and variant are
+            named.
+    """
+    by_model: dict[str, list[Located]] = {}
+    for location, data in records:
+        named = data.get("model") if isinstance(data, dict) else None
+        by_model.setdefault(named if isinstance(named, str) else "", []).append((location, data))
+    return [
+        FileContent(path=path, responses=[], prompted=lines, named=named)
+        if repeats or any(isinstance(data, dict) and "variant" not in data for _, data in lines)
+        else FileContent(path=path, responses=recorded_responses(lines, path), named=named)
+        for named, lines in by_model.items()
+    ]
+
+
+def _of_table(row: Any) -> dict[str, object]:
+    """Return a row of a table with its numbers; a response is missing if its cell is empty, and
+    there is neither grade nor reason.
+    """
+    cells = {name: cell for name, cell in row.items() if cell is not None}
+    for name in cells.keys() & {"epoch", *SCALES}:
+        if (number := whole_number(cells[name])) is not None:
+            cells[name] = number
+        elif str(cells[name]).strip().lower() in _BLANK:
+            del cells[name]
+    told = {"response", "completion", "missing", *SCALES} & cells.keys() or is_withheld(cells)
+    return cells if told else cells | {"missing": _NOT_RECORDED}
