@@ -59,9 +59,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """Which response a call is about; for replayed responses and for tracing, never part of a
-    key.
-    """
+    """Which response a call is about; never part of a key."""
 
     set_id: str
     variant: str
