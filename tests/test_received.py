@@ -81,7 +81,7 @@ def test_no_python_is_started_that_looks_into_the_current_folder() -> None:
 def test_a_page_is_made_with_no_code_of_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from opensafeintent.report.page import vega_script
+    from opensafeintent.report.bundle import vega_script
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "vl_convert.py").write_text(

@@ -17,7 +17,7 @@ from opensafeintent import EvaluateSettings, ImportSettings, evaluate as evaluat
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report import figures
-from opensafeintent.report.figures.kit import Format
+from opensafeintent.report.figures.files import Format
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 ONE = made_dataset(prompt_set("one", 1))

@@ -13,7 +13,7 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.manifest import DatasetEntry, Manifest, ModelEntry
 from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import Dataset
-from opensafeintent.report.formats import Table
+from opensafeintent.report.columns import Table
 from opensafeintent.report.tables import all_tables
 from opensafeintent.taxonomy import MODES, STRATEGIES, default_taxonomy
 from samples import grade_line, made_dataset, prompt_set

@@ -16,8 +16,8 @@ import vl_convert
 from opensafeintent.analysis.cohort import Cohort, into_cohorts
 from opensafeintent.analysis.estimates import AVERAGE
 from opensafeintent.report.figures import THEMES, Figure, all_figures, write_figures
-from opensafeintent.report.figures.kit import labels_of
 from opensafeintent.report.figures.plane import frontier
+from opensafeintent.report.figures.points import labels_of
 from report.runs import MODELS, random_run
 from report.test_tables import GRADES, HOSTILE, cohorts_of
 

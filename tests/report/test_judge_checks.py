@@ -24,8 +24,8 @@ from opensafeintent.evaluation.judge_check import (
     KindCount,
     WrongGrade,
 )
+from opensafeintent.report.limitations import cautions
 from opensafeintent.report.metrics_json import metrics_json
-from opensafeintent.report.sentences import cautions
 from opensafeintent.report.tables import all_tables
 from opensafeintent.statistics import share_interval
 from opensafeintent.templates import Templates, load_templates

@@ -16,8 +16,9 @@ from opensafeintent.evaluation.regrade import Regrade
 from opensafeintent.grades import PANEL, GradeRow
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.figures import all_figures
+from opensafeintent.report.findings import findings
+from opensafeintent.report.limitations import cautions
 from opensafeintent.report.metrics_json import judges_json
-from opensafeintent.report.sentences import cautions, findings
 from opensafeintent.report.tables import all_tables
 from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.samples import Sample

@@ -13,7 +13,9 @@ from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.calls.makers import family_of
 from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.grades import GradeRow
-from opensafeintent.report.sentences import Name, cautions, findings, listed
+from opensafeintent.report.findings import findings
+from opensafeintent.report.limitations import cautions
+from opensafeintent.report.sentences import Name, listed
 from report.runs import cohort_with, many_sets, rows_of
 from samples import made_dataset, prompt_set
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from analysis.test_swap import Judge, of_prompt, of_response, swaps
 from opensafeintent.analysis.cohort import GradedRun
+from opensafeintent.report.limitations import cautions
 from opensafeintent.report.metrics_json import metrics_json
-from opensafeintent.report.sentences import cautions
 from opensafeintent.report.tables import all_tables
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.judge_studies import judged_by, panel_row

@@ -17,25 +17,20 @@ from rich.console import Console
 from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
 from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate
 from opensafeintent.cli.output.console import print_table
+from opensafeintent.cli.output.tables import to_terminal
 from opensafeintent.grades import GradeRow
+from opensafeintent.report.columns import Column, Table, estimate_columns
 from opensafeintent.report.formats import (
     FORMATS,
-    Column,
-    Share,
-    Table,
     compact,
-    estimate_columns,
-    in_unit,
-    interval,
     markdown_text,
-    text,
     to_csv,
     to_latex,
     to_markdown,
-    to_terminal,
 )
 from opensafeintent.report.metrics_json import metrics_json
 from opensafeintent.report.tables import all_tables, write_tables
+from opensafeintent.report.values import Share, in_unit, interval, text
 from opensafeintent.statistics import Estimate
 from report.runs import (
     cohort_of,

@@ -23,7 +23,7 @@ from opensafeintent import (
 )
 from opensafeintent.errors import InputError
 from opensafeintent.quoting import WITHHELD_WORDS
-from opensafeintent.report.sentences import cautions
+from opensafeintent.report.limitations import cautions
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")

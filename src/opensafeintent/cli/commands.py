@@ -416,7 +416,7 @@ def agreement_command(settings: AgreementSettings) -> None:
     agreement by question. Labels of responses compare the judges of RUN with people.
     """
     from opensafeintent.cli.output.console import new_console, print_table
-    from opensafeintent.report.tables_judges import agreement_tables
+    from opensafeintent.report.tables_labels import agreement_tables
 
     result = opensafeintent.agreement(settings)
     console = new_console()

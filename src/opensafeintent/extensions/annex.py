@@ -20,12 +20,15 @@ from opensafeintent.hostile import terminal_safe
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets.record import Plain, render_card
 from opensafeintent.quoting import hidden_prompt, without_quoted
-from opensafeintent.report.formats import Table, to_markdown
+from opensafeintent.report.bundle import asset
+from opensafeintent.report.cohort_columns import cohort_notes
+from opensafeintent.report.columns import Table
+from opensafeintent.report.conditions import facts_of
+from opensafeintent.report.formats import to_markdown
 from opensafeintent.report.gates import gate_tables
-from opensafeintent.report.metrics_json import cohort_notes
-from opensafeintent.report.page import asset, facts_of
-from opensafeintent.report.sentences import cautions
-from opensafeintent.report.tables import coverage, headline_table, safe_up_to_1, utility
+from opensafeintent.report.limitations import cautions
+from opensafeintent.report.tables import coverage, headline_table
+from opensafeintent.report.tables_metrics import safe_up_to_1, utility
 
 SAMPLES = 5
 """Of each model: the least that the code of practice asks for."""

@@ -25,8 +25,9 @@ from opensafeintent.extensions.prediction_powered import (
 )
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS
-from opensafeintent.report.formats import Column, Table, estimate_columns
-from opensafeintent.report.metrics_json import UNDEFINED, Json, cohort_notes, lead, lead_of
+from opensafeintent.report.cohort_columns import UNDEFINED, cohort_notes, lead, lead_of
+from opensafeintent.report.columns import Column, Table, estimate_columns
+from opensafeintent.report.metrics_json import Json
 from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.intervals import Floats
 from opensafeintent.taxonomy import CORE_VARIANTS

@@ -27,7 +27,7 @@ from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import HEADLINES, METRICS
 from opensafeintent.promptsets.record import yaml_text
-from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE, judges_of
+from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE, judges_of
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.taxonomy import CORE_VARIANTS, SCALES
 from opensafeintent.templates import Role

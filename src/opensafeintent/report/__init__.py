@@ -1,1 +1,1 @@
-"""Outputs for readers: `metrics.json`, tables, the terminal summary."""
+"""Outputs for readers: `metrics.json`, tables, figures and the page."""

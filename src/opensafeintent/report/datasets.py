@@ -25,9 +25,10 @@ from opensafeintent.promptsets.record import (
     size_category,
     yaml_text,
 )
-from opensafeintent.report.formats import Column, Table, to_markdown
-from opensafeintent.report.page import asset
-from opensafeintent.report.tables import Costs, cost_tables
+from opensafeintent.report.bundle import asset
+from opensafeintent.report.columns import Column, Table
+from opensafeintent.report.costs import Costs, cost_tables
+from opensafeintent.report.formats import to_markdown
 from opensafeintent.taxonomy import default_taxonomy
 
 _ESCAPED = str.maketrans({char: f"\\{char}" for char in string.punctuation})

@@ -1,40 +1,29 @@
-"""Results of gates: in tables, in a line, for a pull request (Markdown) and for a CI service
-(JUnit).
-"""
+"""Results of gates: in tables, in a line, and as JSON."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from math import isnan
-from pathlib import Path
-from xml.etree import ElementTree
 
 import msgspec
 
-from opensafeintent import __version__
-from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.gates import Gate, GateResult, Gates
-from opensafeintent.analysis.judge_checks import CHECK_WORDS, checked_judges
 from opensafeintent.analysis.reference_models import Reference, reference_values
 from opensafeintent.analysis.versions import Transitions
 from opensafeintent.errors import about
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS
-from opensafeintent.report.formats import (
-    Column,
-    Table,
-    estimate_columns,
-    markdown_text,
-    to_markdown,
-)
-from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE, Json, cohort_line
-from opensafeintent.report.tables import headline_table
+from opensafeintent.report.columns import Column, Table, estimate_columns
+from opensafeintent.report.metrics_json import Json
 from opensafeintent.statistics.thresholds import EXACT, Bounds, Verdict
 
 _WORDS: dict[Verdict, str] = {"fail": "failed", "undecided": "undecided", "pass": "passed"}
 """In the order in which results are shown."""
+
+
 _VERSIONS: dict[Verdict, str] = {"fail": "worse", "undecided": "undecided", "pass": "not worse"}
+
 
 ABOUT = (
     "The numbers rest on the judges' grades; no interval includes a judge's consistent errors. An"
@@ -55,6 +44,8 @@ def verdict_word(result: GateResult) -> str:
 
 
 _NO_GRADES = "no prompt-set has the grades that it needs"
+
+
 _LACKING = {
     "benign_mode": "it needs the modes of benign responses (--modes core)",
     "probes": "it needs the strategies of all prompts (--probe all)",
@@ -327,113 +318,3 @@ def _result_json(result: GateResult) -> Json:
         "refuse_all": reference.refuse_all,
         "reason": reason(result),
     }
-
-
-# The verdict of a report for a pull request and for a CI service
-# ------------------------------------------------------------------------------
-# Markdown, and JUnit's XML. Models' names are hostile input: in Markdown they are escaped, in XML
-# as well, and characters that XML cannot hold are shown as code points.
-
-
-def summary(cohorts: Sequence[Cohort], gates: Gates | None, page: Path) -> str:
-    """Return the verdict in Markdown: first the verdict itself, then each gate, then the
-    conditions.
-
-    Without a gate the headline metrics take the place of the gates.
-
-    Args:
-        cohorts: of the report.
-        gates: their results.
-        page: address of the report's page.
-    """
-    title = f"## Release gate {headline(gates)}" if gates else "## No release gate was asked for"
-    tables = gate_tables(gates) if gates else [headline_table(cohort) for cohort in cohorts]
-    behind = [
-        f"- {markdown_text(line)}"
-        for number in range(len(cohorts))
-        for line in _behind(cohorts, number)
-    ]
-    parts = [
-        title,
-        *(to_markdown(table).rstrip() for table in tables),
-        "**Conditions**",
-        "\n".join(behind),
-        f"The page with figures and responses: {markdown_text(one_line(str(page), 1000))}",
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _behind(cohorts: Sequence[Cohort], number: int) -> list[str]:
-    """Describe the conditions of a cohort's numbers: prompt-sets, judges and their checks, and
-    missing grades.
-    """
-    cohort = cohorts[number]
-    checks = [
-        f"{one_line(item.judge, 80)} {CHECK_WORDS[item.state]}" for item in checked_judges(cohort)
-    ]
-    missing = [
-        f"{one_line(model, 80)} {coverage.missing_core:.1%} of core,"
-        f" {coverage.missing_paraphrase:.1%} of paraphrase grades"
-        for model, coverage in cohort.coverage.items()
-        if coverage.missing_core or coverage.missing_paraphrase
-    ]
-    return [
-        f"{cohort_line(cohorts, number)} Its hash is {cohort.dataset.hash[:16]}.",
-        *([f"Judges: {'; '.join(checks)}."] if checks else []),
-        f"Missing grades: {'; '.join(missing) or 'none'}.",
-        *([DEMONSTRATION_NOTE] if cohort.demonstration else []),
-    ]
-
-
-# JUnit
-# ------------------------------------------------------------------------------
-
-_LONGEST = 2000
-"""Characters of a text, which `one_line` rids of those that XML cannot hold."""
-
-
-def junit(cohorts: Sequence[Cohort], gates: Gates) -> str:
-    """Return the verdict as JUnit's XML: a suite for each group of the report, a test for each gate
-    and model.
-
-    A gate that is undecided is a failure, of the type `undecided`: a test that does not pass must
-    not look as if it did.
-    """
-    root = ElementTree.Element("testsuites", _counts("opensafeintent", gates.results))
-    for number, cohort in enumerate(cohorts):
-        results = [result for result in gates.results if result.group == number]
-        if not results:
-            continue
-        counts = _counts(one_line(cohort_line(cohorts, number), _LONGEST), results)
-        suite = ElementTree.SubElement(root, "testsuite", counts)
-        properties = ElementTree.SubElement(suite, "properties")
-        conditions = {"opensafeintent": __version__, "dataset": cohort.dataset.hash}
-        for name, value in conditions.items():
-            ElementTree.SubElement(properties, "property", {"name": name, "value": value})
-        for result in results:
-            _add_test(suite, result)
-    ElementTree.indent(root)
-    text = ElementTree.tostring(root, encoding="unicode")
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
-
-
-def _counts(name: str, results: Sequence[GateResult]) -> dict[str, str]:
-    failures = sum(result.verdict != "pass" for result in results)
-    counts = {"tests": len(results), "failures": failures, "errors": 0, "skipped": 0}
-    return {"name": name} | {key: str(count) for key, count in counts.items()} | {"time": "0"}
-
-
-def _add_test(suite: ElementTree.Element, result: GateResult) -> None:
-    attributes = {
-        "classname": one_line(result.model, _LONGEST),
-        "name": f"{result.gate.option} {result.gate.text}",
-        "time": "0",
-    }
-    test = ElementTree.SubElement(suite, "testcase", attributes)
-    why = one_line(f"{result.gate.metric} {reason(result)}", _LONGEST)
-    if result.verdict == "pass":
-        ElementTree.SubElement(test, "system-out").text = why
-        return
-    kind = "failed" if result.verdict == "fail" else "undecided"
-    message = f"{verdict_word(result)}: {why}"
-    ElementTree.SubElement(test, "failure", {"type": kind, "message": message})

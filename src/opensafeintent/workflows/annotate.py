@@ -48,7 +48,7 @@ from opensafeintent.hostile import name_safe
 from opensafeintent.promptsets import Dataset, load_dataset, sampled
 from opensafeintent.report.metrics_json import to_json
 from opensafeintent.report.tables import write_tables
-from opensafeintent.report.tables_judges import agreement_tables
+from opensafeintent.report.tables_labels import agreement_tables
 from opensafeintent.statistics.intervals import SEED
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.workflows.reading import read_graded_run

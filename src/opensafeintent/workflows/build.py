@@ -37,7 +37,7 @@ from opensafeintent.errors import InputError, Stopped, counted
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.promptsets import Dataset
-from opensafeintent.report.tables import Costs
+from opensafeintent.report.costs import Costs
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
 from opensafeintent.workflows.build_results import FINISHED, NAME, write_build_results
 from opensafeintent.workflows.call_limits import Limits, wait_or_refuse

@@ -19,10 +19,10 @@ from opensafeintent.construction.pipeline import (
 )
 from opensafeintent.files import replaced_together, write_private
 from opensafeintent.promptsets import Dataset
+from opensafeintent.report.costs import Costs, cost_json
 from opensafeintent.report.dataset_findings import check
 from opensafeintent.report.datasets import build_card, build_page, coverage_of, marked_source
 from opensafeintent.report.formats import FORMATS
-from opensafeintent.report.tables import Costs, cost_json
 from opensafeintent.workflows.datasets import write_check
 
 NAME = "dataset.jsonl"

@@ -9,7 +9,7 @@ from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import EVERYWHERE, MetricEstimate
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.errors import InputError, install_extra
-from opensafeintent.report.formats import Table
+from opensafeintent.report.columns import Table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -29,10 +29,7 @@ from opensafeintent.files import (
 )
 from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS
-from opensafeintent.report.gates import (
-    junit,
-    summary,
-)
+from opensafeintent.report.ci import junit, summary
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.comparisons import SECOND_LOOK
 from opensafeintent.workflows.settings import (

@@ -32,7 +32,7 @@ from opensafeintent.evaluation.responses import GradedResponse
 from opensafeintent.evaluation.run import replay, run_work
 from opensafeintent.files import locked_folder, replaced_together, write_private
 from opensafeintent.interop import model_identity, open_models, unset_lines
-from opensafeintent.report.tables import Costs, cost_json
+from opensafeintent.report.costs import Costs, cost_json
 from opensafeintent.workflows.call_limits import Limits, wait_or_refuse
 from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.runtime import run_async

@@ -18,11 +18,11 @@ from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.run import RunTexts
 from opensafeintent.grades import GradeRow, grade_table
 from opensafeintent.quoting import hidden_prompt, without_quoted
-from opensafeintent.report import tables as long
-from opensafeintent.report.formats import Column
-from opensafeintent.report.metrics_json import UNDEFINED, cohort_line, cohort_notes, measured_of
-from opensafeintent.report.page import html_table
-from opensafeintent.report.tables import utility
+from opensafeintent.report.cohort_columns import UNDEFINED, cohort_line, cohort_notes, measured_of
+from opensafeintent.report.columns import Column
+from opensafeintent.report.html_tables import html_table
+from opensafeintent.report.tables_comparisons import comparisons
+from opensafeintent.report.tables_metrics import numbers_table, utility
 from opensafeintent.workflows.frames import (
     data_frame,
     metric_estimates,
@@ -128,9 +128,7 @@ class Run:
             for index, cohort in enumerate(self.cohorts)
             for number in estimates(cohort)
         ]
-        table = long.numbers_table(
-            self.cohorts, "metrics", "", "numbers", numbers, by_stratum=strata
-        )
+        table = numbers_table(self.cohorts, "metrics", "", "numbers", numbers, by_stratum=strata)
         cohort, model, *others = table.columns
         columns = (cohort, model, Column("kind"), *others, Column("rerun_se", part="rerun_se"))
         rows = [
@@ -158,7 +156,7 @@ class Run:
         Raises:
             InputError: pandas is missing.
         """
-        return table_frame(long.comparisons(self.cohorts))
+        return table_frame(comparisons(self.cohorts))
 
     def grades(self) -> pd.DataFrame:
         """Return a line for each response, with the columns of `grades.csv.gz`; `model` is as the

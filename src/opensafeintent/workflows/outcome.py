@@ -28,9 +28,7 @@ from opensafeintent.files import (
 )
 from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line
-from opensafeintent.report.tables import (
-    Costs,
-)
+from opensafeintent.report.costs import Costs
 from opensafeintent.taxonomy import SCALES
 from opensafeintent.workflows.settings import (
     Calling,

@@ -29,23 +29,12 @@ from opensafeintent.files import (
 )
 from opensafeintent.grades import write_grades_of_runs
 from opensafeintent.hostile import one_line
-from opensafeintent.report.formats import Table
-from opensafeintent.report.gates import (
-    gate_tables,
-    gates_json,
-    not_met,
-    transitions_table,
-)
+from opensafeintent.report.columns import Table
+from opensafeintent.report.costs import Costs, cost_json, cost_tables
+from opensafeintent.report.gates import gate_tables, gates_json, not_met, transitions_table
 from opensafeintent.report.metrics_json import metrics_json, to_json
-from opensafeintent.report.tables import (
-    Costs,
-    all_tables,
-    comparisons,
-    cost_json,
-    cost_tables,
-    tables_in,
-    write_tables,
-)
+from opensafeintent.report.tables import all_tables, tables_in, write_tables
+from opensafeintent.report.tables_comparisons import comparisons
 from opensafeintent.workflows.gates import ANNEX, check_gating, find_gates, gates_of, write_verdict
 from opensafeintent.workflows.outcome import COVERAGE_LINES, Outcome, missing_line, unparsed_lines
 from opensafeintent.workflows.reading import named_runs, open_run, read_graded_runs

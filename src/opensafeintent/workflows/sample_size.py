@@ -25,7 +25,8 @@ from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import load_dataset
-from opensafeintent.report.formats import Column, Table, number
+from opensafeintent.report.columns import Column, Table
+from opensafeintent.report.values import number
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.comparisons import (
     detectable_difference,

@@ -8,11 +8,11 @@ from opensafeintent.cli.options import say_next
 from opensafeintent.cli.output.console import new_console, print_notes, print_table
 from opensafeintent.cli.output.forecast import show_forecast
 from opensafeintent.cli.output.outcome import show_calls
+from opensafeintent.cli.output.tables import plain
 from opensafeintent.errors import counted
 from opensafeintent.files import near
 from opensafeintent.report.dataset_findings import share_with_interval
 from opensafeintent.report.datasets import funnel_table
-from opensafeintent.report.formats import plain
 from opensafeintent.workflows.build import BuildOutcome
 
 

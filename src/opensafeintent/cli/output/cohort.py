@@ -9,10 +9,10 @@ from rich.console import Console
 from opensafeintent.analysis.cohort import Cohort, graders
 from opensafeintent.analysis.versions import Transition, Transitions
 from opensafeintent.cli.output.console import print_table, shown_name
+from opensafeintent.cli.output.tables import plain, stated_policy_brief
 from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
-from opensafeintent.report.formats import plain
-from opensafeintent.report.tables import headline_table, stated_policy_brief
+from opensafeintent.report.tables import headline_table
 
 _CHANGED = 20
 """Prompt-sets that are named for each direction of a change."""

@@ -12,10 +12,10 @@ from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.cli.options import say_next
 from opensafeintent.cli.output.cohort import show_heading, show_transitions
 from opensafeintent.cli.output.console import new_console, print_table, shown_name
+from opensafeintent.cli.output.tables import pairs_of, plain, ranks_of
 from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS, PRIMARY
-from opensafeintent.report.formats import plain
-from opensafeintent.report.tables import by_family, pairs_of, ranks_of, verdict_in_words
+from opensafeintent.report.tables_comparisons import by_family, verdict_in_words
 from opensafeintent.statistics.comparisons import SECOND_LOOK, Difference
 from opensafeintent.workflows.outcome import Outcome
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
+from opensafeintent.cli.output.tables import plain, to_terminal
 from opensafeintent.hostile import one_line
-from opensafeintent.report.formats import Table, plain, to_terminal
+from opensafeintent.report.columns import Table
 
 
 def new_console() -> Console:

@@ -7,12 +7,11 @@ from textwrap import wrap
 
 from opensafeintent.cli.options import say_next
 from opensafeintent.cli.output.console import WIDEST, new_console, print_table
+from opensafeintent.cli.output.tables import cells, lengths, plain
 from opensafeintent.construction.controls import DatasetCheck
 from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
 from opensafeintent.report.datasets import check_tables
-from opensafeintent.report.formats import plain
-from opensafeintent.report.tables import cells, lengths
 from opensafeintent.workflows.datasets import DatasetInfo
 
 _LONG = "words"

@@ -15,10 +15,9 @@ from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.cli.options import say_next
 from opensafeintent.cli.output.console import print_notes, print_table
+from opensafeintent.cli.output.tables import expected, plain
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.forecast import Forecast
-from opensafeintent.report.formats import plain
-from opensafeintent.report.tables import expected
 
 
 def show_forecast(

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from opensafeintent.cli.output.console import print_table
+from opensafeintent.cli.output.tables import plain
 from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck
 from opensafeintent.hostile import one_line
-from opensafeintent.report.formats import DASH, Column, Table, plain, share_of
+from opensafeintent.report.columns import Column, Table
+from opensafeintent.report.values import DASH, share_of
 
 
 def show_judge_check(console: Console, check: JudgeCheck) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from opensafeintent.calls.models import Served
 from opensafeintent.cli.output.console import new_console, print_table
-from opensafeintent.report.formats import Column, Table
+from opensafeintent.report.columns import Column, Table
 
 
 def show_models(models: Sequence[Served]) -> None:

@@ -15,17 +15,13 @@ from opensafeintent.cli.output.cohort import show_cohort, show_transitions
 from opensafeintent.cli.output.console import WIDEST, new_console, print_notes, print_table
 from opensafeintent.cli.output.forecast import show_forecast
 from opensafeintent.cli.output.judge_check import show_judge_check
+from opensafeintent.cli.output.tables import plain
 from opensafeintent.errors import Stopped
 from opensafeintent.files import near
 from opensafeintent.hostile import terminal_safe
-from opensafeintent.report.formats import plain
+from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE
+from opensafeintent.report.costs import Costs, cost_table, other_model_notes
 from opensafeintent.report.gates import gate_tables, headline
-from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
-from opensafeintent.report.tables import (
-    Costs,
-    cost_table,
-    other_model_notes,
-)
 from opensafeintent.workflows.outcome import Outcome
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from opensafeintent.cli.options import say_next
 from opensafeintent.cli.output.console import new_console, shown_name
+from opensafeintent.cli.output.tables import plain
 from opensafeintent.construction.backfill import Proposal
 from opensafeintent.construction.records import REASONS, Draft, Rejection, Seed, Stage, Topic
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
@@ -21,7 +22,6 @@ from opensafeintent.files import near
 from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.quoting import Hidden, hidden_prompt, hidden_text, without_quoted
-from opensafeintent.report.formats import plain
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.workflows.settings import TraceSettings
 from opensafeintent.workflows.trace import Trace

@@ -16,22 +16,12 @@ from opensafeintent.analysis.estimates import MetricEstimate, MetricEstimates
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.metrics import METRICS, PRIMARY, STATED_POLICY
 from opensafeintent.report import tables_judges as by_judge
+from opensafeintent.report.cohort_columns import cohort_line, cohort_notes
+from opensafeintent.report.columns import Section, Table
 from opensafeintent.report.figures import models, plane
-from opensafeintent.report.figures.kit import (
-    APART,
-    FORMATS,
-    THEMES,
-    Figure,
-    Spec,
-    down,
-    finished,
-    titled,
-    to_svg,
-    write_figures,
-)
-from opensafeintent.report.formats import Section, Table
-from opensafeintent.report.metrics_json import cohort_line, cohort_notes
-from opensafeintent.report.tables import numbers_table
+from opensafeintent.report.figures.files import FORMATS, Figure, titled, to_svg, write_figures
+from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
+from opensafeintent.report.tables_metrics import numbers_table
 from opensafeintent.statistics import FEWEST_SETS
 
 __all__ = [

@@ -22,24 +22,26 @@ from opensafeintent.report.figures.kit import (
     SKY,
     VERMILION,
     Datum,
-    Series,
     Spec,
     across,
-    band,
-    counts,
-    dots,
     down,
     empty,
-    labels_of,
     layer,
-    line_axis,
     mark,
     nominal,
     pixels,
     quantity,
+    whole,
+)
+from opensafeintent.report.figures.points import (
+    Series,
+    band,
+    counts,
+    dots,
+    labels_of,
+    line_axis,
     row_of,
     tooltip,
-    whole,
 )
 from opensafeintent.statistics import FEWEST_SETS
 

@@ -20,15 +20,14 @@ from opensafeintent.report.figures.kit import (
     Spec,
     across,
     empty,
-    labels_of,
     layer,
     mark,
     nominal,
     pixels,
     quantity,
-    row_of,
 )
-from opensafeintent.report.formats import in_unit, interval
+from opensafeintent.report.figures.points import labels_of, row_of
+from opensafeintent.report.values import in_unit, interval
 
 _SIDE = 440
 _NAMED = 8

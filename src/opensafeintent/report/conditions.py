@@ -1,0 +1,151 @@
+"""The conditions of a cohort's numbers, in words: dataset, judges, sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opensafeintent.analysis.cohort import Cohort, GradedRun, graders
+from opensafeintent.analysis.judge_checks import CheckedJudge, checked_judges
+from opensafeintent.calls.providers import is_in_process
+from opensafeintent.evaluation.run import IMPORTED_JUDGE
+from opensafeintent.hostile import one_line
+from opensafeintent.report.values import share_of, shortened
+
+
+def measured(cohort: Cohort) -> str:
+    """Return the sample of a cohort, in one line."""
+    return f"{one_line(cohort.dataset.name, 60)}: {cohort.extent}, {graded(cohort)}."
+
+
+def page_title(cohorts: Sequence[Cohort]) -> str:
+    """Return the page's title."""
+    models = [model for cohort in cohorts for model in cohort.models]
+    what = shortened(one_line(models[0], 200), 100) if len(models) == 1 else f"{len(models)} models"
+    return f"Intent calibration of {what}"
+
+
+def graded(cohort: Cohort) -> str:
+    """Return who graded a cohort's responses, in a few words."""
+    judges = cohort.conditions.judges
+    if judges == (IMPORTED_JUDGE,):
+        return "grades as imported"
+    return f"graded by {_named(judges)}" if judges else "not graded"
+
+
+def differences_from(cohort: Cohort, other: Cohort) -> str:
+    """Return the conditions in which another cohort differs from the first one, so that the two are
+    not mixed.
+    """
+    first, own = cohort.conditions, other.conditions
+    reasons = []
+    if own.dataset != first.dataset:
+        reasons.append(f"other prompt-sets ({own.dataset[:8]}, not {first.dataset[:8]})")
+    if own.judges != first.judges:
+        reasons.append(f"other judges ({_named(own.judges)}, not {_named(first.judges)})")
+    elif own.mode_judge != first.mode_judge:
+        reasons.append(
+            f"another judge of modes ({_named([own.mode_judge])}, not {_named([first.mode_judge])})"
+        )
+    if own.parse != first.parse:
+        reasons.append(f"grades read in another way ({own.parse}, not {first.parse})")
+    if own.arguments != first.arguments and own.judges == first.judges:
+        reasons.append(
+            f"other arguments of the judges ({_given(own.arguments)}, not"
+            f" {_given(first.arguments)})"
+        )
+    if own.templates and first.templates and own.templates != first.templates:
+        roles = sorted(role for role, _ in set(own.templates) - set(first.templates))
+        reasons.append(f"other judge templates ({', '.join(roles)})")
+    elif bool(own.templates) != bool(first.templates):
+        reasons.append("judge templates that are not stored")
+    return "; ".join(reasons)
+
+
+def _named(judges: Sequence[str]) -> str:
+    return one_line(graders(judges), 80) or "none"
+
+
+def _given(arguments: Sequence[tuple[str, str]]) -> str:
+    return one_line("; ".join(f"{judge} {fields}" for judge, fields in arguments), 300) or "none"
+
+
+def facts_of(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]:
+    """Return the conditions of a cohort, as (term, text)."""
+    dataset, conditions = cohort.dataset, cohort.conditions
+    domains = {item.harm_domain for item in dataset.prompt_sets}
+    types = {item.task_type for item in dataset.prompt_sets}
+    responses = sum(coverage.responses for coverage in cohort.coverage.values())
+    counted = sum(coverage.counted for coverage in cohort.coverage.values())
+    facts = [
+        ("Dataset", f"{one_line(dataset.name, 60)} · sha256 {dataset.hash}"),
+        ("Size", f"{cohort.extent}; {len(domains)} harm domains, {len(types)} task types"),
+        ("Models", f"{len(cohort.models)}"),
+        ("Responses", f"{responses:,}, of which {counted:,} have both grades"),
+        ("Judge" if len(conditions.judges) == 1 else "Judges", _named(conditions.judges)),
+    ]
+    if conditions.mode_judge and conditions.mode_judge not in conditions.judges:
+        facts.append(("Judge of modes", one_line(conditions.mode_judge, 80)))
+    if checked := checked_judges(cohort):
+        facts.append(("Judge check", _checks(checked)))
+    if conditions.templates:
+        facts.append(("Judge templates", _templates(conditions.templates, runs)))
+    if conditions.arguments:
+        facts.append(("Judge arguments", _given(conditions.arguments)))
+    if conditions.parse != "strict":
+        facts.append(("Grades read as", conditions.parse))
+    if cohort.array.sizes["epoch"] > 1:
+        facts.append(("Repeats", f"{cohort.array.sizes['epoch']} of each prompt"))
+    return [*facts, *_sampling(cohort, runs)]
+
+
+def _checks(checked: Sequence[CheckedJudge]) -> str:
+    """Return each judge's result on the gold cases; a judge is named if there are several."""
+    texts = []
+    for item in checked:
+        text = {"unchecked": "not checked", "stale": "not with these templates and settings"}.get(
+            item.state, item.state
+        )
+        if item.check is not None and item.state != "stale":
+            accepted, cases = item.check.accepted, item.check.cases
+            text += f", {accepted} of {cases} gold cases, {share_of(accepted, cases)}"
+        texts.append(f"{one_line(item.judge, 80)}: {text}" if len(checked) > 1 else text)
+    return "; ".join(texts)
+
+
+def _templates(templates: Sequence[tuple[str, str]], runs: Sequence[GradedRun]) -> str:
+    names = {
+        digest: f"{item.id} v{item.version}"
+        for run in runs
+        for digest, item in run.manifest.templates.items()
+    }
+    texts = (f"{names.get(digest, role)} ({digest})" for role, digest in templates)
+    return one_line(", ".join(texts), 2000)
+
+
+def _sampling(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]:
+    """Return the sampling of the targets, if all runs of the cohort agree on it."""
+    names = {origin.run for origin in cohort.origins.values()}
+    settings = {
+        (
+            sampling.temperature,
+            sampling.max_tokens,
+            run.manifest.system is not None,
+            run.manifest.preset,
+        )
+        for run in runs
+        if run.name in names and (sampling := run.manifest.target_sampling) is not None
+    }
+    if len(settings) != 1:
+        return [("Sampling", "differs between runs")] if settings else []
+    temperature, tokens, system, preset = settings.pop()
+    facts = (
+        ""
+        if all(map(is_in_process, cohort.models))
+        else "provider’s temperature"
+        if temperature is None
+        else f"temperature {temperature:g}",
+        f"at most {tokens:,} tokens" if tokens else "",
+        "with a system prompt" if system else "",
+        f"preset {preset}" if preset else "",
+    )
+    return [("Sampling", ", ".join(filter(None, facts)))]

@@ -1,0 +1,192 @@
+"""Costs of runs and builds, as a table and as `cost.json`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from opensafeintent.calls.costs import Spending, Spent
+from opensafeintent.calls.prices import Prices
+from opensafeintent.report.columns import Column, Table
+
+ALL = "All"
+"""Name of a line of sums."""
+
+
+class Costs:
+    """Costs of some runs, and their prices.
+
+    Args:
+        runs: by name.
+        file: the user's prices; without it the package is asked for those of the last call's day,
+            so that the same ledger and package always give the same sum.
+    """
+
+    def __init__(self, runs: Mapping[str, Spent], file: Path | None) -> None:
+        self.runs = runs
+        self.prices = Prices(
+            file, max((spent.day for spent in runs.values() if spent.day), default=None)
+        )
+
+    @property
+    def dollars(self) -> float | None:
+        """The sum over all of them, as far as prices are known."""
+        known = [
+            dollars
+            for spent in self.runs.values()
+            if (dollars := spent.dollars(self.prices)) is not None
+        ]
+        return sum(known) if known else None
+
+    @property
+    def paid(self) -> bool:
+        """Whether any model was called that is paid for."""
+        return any(spent.paid for spent in self.runs.values())
+
+    @property
+    def other_models(self) -> list[dict[str, object]]:
+        """The replies that name another model than the one asked, for `metrics.json`."""
+        others = sum((spent.others for spent in self.runs.values()), Counter[tuple[str, str]]())
+        return [
+            {"model": model, "served": served, "replies": count}
+            for (model, served), count in sorted(others.items())
+        ]
+
+    @cached_property
+    def models(self) -> list[str]:
+        """Every model that was called, each once."""
+        return list(dict.fromkeys(model for spent in self.runs.values() for model in spent.models))
+
+
+def dollars_text(dollars: float | None) -> str | None:
+    """Return dollars for people: two decimals, and more below ten cents."""
+    if dollars is None:
+        return None
+    return f"{dollars:,.{2 if dollars >= 0.1 or not dollars else 4 if dollars >= 0.001 else 6}f}"
+
+
+def _cost_lines(costs: Costs) -> Iterator[tuple[str, Spending, float | None]]:
+    """Yield each run's calls by model and purpose, its sum last, and their costs."""
+    for run, spent in costs.runs.items():
+        for line in spent.lines:
+            yield run, line, line.dollars(costs.prices)
+        if spent.lines:
+            yield run, _sum(spent), spent.dollars(costs.prices)
+
+
+def _sum(spent: Spent) -> Spending:
+    fields = ("calls", "failed", "without_usage", "input_tokens", "output_tokens")
+    return Spending(
+        model=ALL,
+        purpose="",
+        **{name: sum(getattr(line, name) for line in spent.lines) for name in fields},
+    )
+
+
+def other_model_notes(costs: Costs) -> Iterator[str]:
+    """Yield how many replies name another model than the one asked, by run and model."""
+    for run, spent in costs.runs.items():
+        of = f" of {run}" if len(costs.runs) > 1 else ""
+        for (model, other), count in sorted(spent.others.items()):
+            replies = sum(line.calls for line in spent.lines if line.model == model)
+            yield f"{model}{of}: {count:,} of {replies:,} replies name another model, {other}."
+
+
+def cost_notes(costs: Costs) -> Iterator[str]:
+    """Yield notes on the sums: the source of prices, and calls without a price."""
+    if costs.prices.tells(costs.models):
+        yield costs.prices.basis
+    yield "Equal requests are sent once: there can be fewer calls than responses."
+    if costs.prices and (lacking := costs.prices.lacking(costs.models)):
+        yield f"No price is given for {', '.join(lacking)}: the sum is without it."
+    yield from other_model_notes(costs)
+    for run, spent in costs.runs.items():
+        of = f" of {run}" if len(costs.runs) > 1 else ""
+        for model, count in spent.silent().items():
+            yield (
+                f"{model}{of}: {count:,} replies do not say how many tokens they took, and are not"
+                " in the sum."
+            )
+        if spent.shared:
+            yield (
+                f"The ledger{of} is shared: these are the calls that the results{of} rest on,"
+                " whichever run made them."
+            )
+
+
+def cost_table(costs: Costs) -> Table:
+    """Return the costs of runs by model and purpose, with sums."""
+    lines = list(_cost_lines(costs))
+    priced = costs.prices.tells(costs.models)
+    return Table(
+        name="cost",
+        title="Calls by model and purpose, from the ledger",
+        section="method",
+        columns=(
+            Column("run", "Run" if len(costs.runs) > 1 else None),
+            Column("model", "Model", "name"),
+            Column("purpose", "Purpose"),
+            Column("calls", "Calls", "count"),
+            Column(
+                "failed",
+                "Failed\nattempts" if any(line.failed for _, line, _ in lines) else None,
+                "count",
+            ),
+            Column("input_tokens", "Tokens in", "count"),
+            Column("output_tokens", "Tokens out", "count"),
+            Column("dollars", None, "number"),
+            Column("shown", "Dollars" if priced else None, "number"),
+        ),
+        rows=[
+            (
+                run,
+                line.model,
+                line.purpose,
+                line.calls,
+                line.failed,
+                *((line.input_tokens, line.output_tokens) if line.has_usage else (None, None)),
+                dollars,
+                dollars_text(dollars),
+            )
+            for run, line, dollars in lines
+        ],
+        bold=frozenset(index for index, (_, line, _) in enumerate(lines) if line.model == ALL),
+        notes=tuple(cost_notes(costs)),
+    )
+
+
+def cost_tables(costs: Costs | None) -> list[Table]:
+    """Return that table, if any call was made."""
+    return [cost_table(costs)] if costs is not None and costs.models else []
+
+
+def cost_json(costs: Costs) -> bytes:
+    """Return `cost.json` (docs/run-folder.md)."""
+
+    def line_json(line: Spending, dollars: float | None) -> dict[str, object]:
+        return {
+            **msgspec.to_builtins(line),
+            "dollars": None if dollars is None else round(dollars, 9),
+        }
+
+    runs = [
+        {
+            "run": run,
+            "ledger": "shared" if spent.shared else "own",
+            "lines": [line_json(line, line.dollars(costs.prices)) for line in spent.lines],
+            "total": {
+                name: value
+                for name, value in line_json(_sum(spent), spent.dollars(costs.prices)).items()
+                if name not in ("model", "purpose")
+            },
+            "without_price": costs.prices.lacking(spent.models),
+            "without_usage": spent.silent(),
+        }
+        for run, spent in costs.runs.items()
+    ]
+    content = {"schema": 1, "prices": costs.prices.about, "runs": runs}
+    return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"

@@ -1,0 +1,213 @@
+"""Figures, and figures as files and on the page."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from textwrap import wrap
+from typing import Literal, cast, get_args
+from xml.etree import ElementTree
+
+import msgspec
+
+from opensafeintent.errors import InputError
+from opensafeintent.files import make_private_folder, write_private
+from opensafeintent.hostile import visible
+from opensafeintent.report.columns import Section, Table
+from opensafeintent.report.figures.kit import THEMES, Spec
+from opensafeintent.report.formats import to_csv
+
+Format = Literal["svg", "pdf", "png"]
+
+
+FORMATS: tuple[Format, ...] = get_args(Format)
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """A named figure."""
+
+    name: str
+    """Of its files."""
+    title: str
+    """Its content, as a heading."""
+    section: Section
+    """Of the page."""
+    caption: str
+    """How to read it: the kind of intervals, and limitations."""
+    notes: tuple[str, ...] = ()
+    """Text above the drawing in a file: the sample, and the most important cautions."""
+    table: Table
+    """The numbers that are drawn."""
+    spec: Spec
+    """Vega-Lite, data inlined, no title.
+
+    Neither background nor text has a colour: a theme gives them (`kit.THEMES`).
+    """
+
+
+_SCALE = 2
+
+
+_ADDRESSES = 80 * 2**30
+"""Bytes of address space, hardly any of which are ever used."""
+
+
+_LINE = 100
+"""Characters of a line under a title."""
+
+
+_NUMBERED = re.compile(r'(?<=[#"])(clip|gradient_)(\d+)(?=[)"])')
+
+
+def write_figures(
+    figures: Sequence[Figure],
+    folder: Path,
+    formats: Collection[Format] = FORMATS,
+    *,
+    earlier: Path | None = None,
+) -> None:
+    """Write each figure into a folder in some formats, its numbers as `NAME.csv`, and all captions
+    as `captions.md`.
+
+    The same figure gives the same SVG, byte for byte. A PDF beside the same SVG is kept, because
+    the converter writes its parts in a different order each time. A drawing in a format that is not
+    requested is removed, because it would show other numbers.
+
+    Args:
+        figures: to draw.
+        folder: for the files.
+        formats: of the drawings.
+        earlier: the folder of drawings that may be kept, if it is another.
+    """
+    make_private_folder(folder)
+    for figure in figures:
+        write_private(folder / f"{figure.name}.csv", to_csv(figure.table))
+        for form in FORMATS:
+            if form not in formats:
+                (folder / f"{figure.name}.{form}").unlink(missing_ok=True)
+        if formats:
+            _draw(figure, folder, formats, earlier or folder)
+    captions = (f"## {figure.name}\n\n**{figure.title}.** {figure.caption}\n" for figure in figures)
+    write_private(folder / "captions.md", "\n".join(captions))
+
+
+def _draw(figure: Figure, folder: Path, formats: Collection[Format], earlier: Path) -> None:
+    import vl_convert
+
+    svg = to_svg(figure)
+    draw: dict[Format, Callable[[str], str | bytes]] = {
+        "pdf": vl_convert.svg_to_pdf,
+        "png": lambda svg: vl_convert.svg_to_png(svg, scale=_SCALE),
+        "svg": lambda svg: svg,  # last: it vouches for the others
+    }
+    known = {form: earlier / f"{figure.name}.{form}" for form in draw}
+    drawn = known["svg"].is_file() and known["svg"].read_bytes() == svg.encode()
+    for form in (form for form in draw if form in formats):
+        kept = drawn and known[form].is_file()
+        if not kept or earlier != folder:
+            write_private(
+                folder / known[form].name, known[form].read_bytes() if kept else draw[form](svg)
+            )
+
+
+def to_svg(figure: Figure, prefix: str = "") -> str:
+    """Return the drawing in its light theme; ids in it begin with a prefix, so that several
+    drawings fit into one page.
+    """
+    import vl_convert
+
+    if sys.platform != "win32":
+        from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
+
+        # V8 ends the process if it is refused the addresses that it reserves
+        if RLIM_INFINITY != (given := getrlimit(RLIMIT_AS)[0]) < _ADDRESSES:
+            raise InputError(
+                f"ulimit -v {given // 1024}: leaves too few addresses to draw figures; expected"
+                f" {_ADDRESSES // 1024} or unlimited"
+            )
+    return _renumbered(vl_convert.vegalite_to_svg(titled(figure), config=THEMES["light"]), prefix)
+
+
+def titled(figure: Figure) -> Spec:
+    """Return the specification with its title and the most important cautions above it; every text
+    in it can be drawn.
+    """
+    title = {
+        "text": figure.title,
+        "subtitle": [line for note in figure.notes for line in wrap(note, _LINE)],
+        "anchor": "start",
+        "fontSize": 14,
+        "subtitlePadding": 4,
+        "offset": 14,
+    }
+    look = {"title": title, "padding": 12, "background": THEMES["light"]["background"]}
+    return cast("Spec", _visible(figure.spec | look))
+
+
+def _visible(spec: object) -> object:
+    """Return a specification whose texts can be drawn: the converter ends the process over some
+    characters.
+    """
+    match spec:
+        case str():
+            return visible(spec)
+        case dict():
+            return {key: _visible(value) for key, value in spec.items()}
+        case list() | tuple():
+            return [_visible(value) for value in spec]
+        case _:
+            return spec
+
+
+def _renumbered(svg: str, prefix: str) -> str:
+    """Number clips and gradients from 1: the renderer counts on from one drawing to the next."""
+    seen: dict[str, str] = {}
+    return _NUMBERED.sub(
+        lambda found: prefix + found[1] + seen.setdefault(found[2], str(len(seen) + 1)), svg
+    )
+
+
+_SVG = "http://www.w3.org/2000/svg"
+
+
+_KNOWN = frozenset(
+    f"{{{_SVG}}}{tag}"
+    for tag in ("svg", "g", "path", "rect", "line", "circle", "text", "tspan", "defs", "clipPath")
+)
+
+
+_REFERENCE = re.compile(r"url\(#([^)]*)\)")
+
+
+def drawing(name: str, folder: Path) -> str:
+    """Return the SVG of a figure that was written into a folder, for embedding in a page, without
+    its background.
+
+    A drawing is text and shapes: any other element, and any active attribute, is left out. Ids are
+    the figure's own, so that several drawings fit into one page.
+    """
+    root = ElementTree.fromstring((folder / f"{name}.svg").read_text("utf-8"))
+    background = root.find(f"{{{_SVG}}}rect")
+    if background is not None:
+        root.remove(background)
+    _clean(root, name)
+    root.attrib |= {"role": "group", "aria-roledescription": "figure"}
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _clean(element: ElementTree.Element, name: str) -> None:
+    element.tag = element.tag.rpartition("}")[2]  # within HTML no namespace is said
+    for child in list(element):
+        if child.tag in _KNOWN:
+            _clean(child, name)
+        else:
+            element.remove(child)
+    for key, value in list(element.attrib.items()):
+        if key.startswith(("on", "{")) or key in ("href", "style"):
+            del element.attrib[key]
+        elif key == "id":
+            element.set(key, f"{name}-{value}")
+        else:
+            element.set(key, _REFERENCE.sub(lambda found: f"url(#{name}-{found[1]})", value))

@@ -1,0 +1,204 @@
+"""Key findings, in sentences for a reader who has to decide.
+
+This module has the facts; the words are in `assets/sentences.jinja`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+
+import msgspec
+import numpy as np
+
+from opensafeintent.analysis.cohort import Cohort
+from opensafeintent.calls.baselines import contenders
+from opensafeintent.metrics import METRICS
+from opensafeintent.report.sentences import Sentence, percent, points, say
+from opensafeintent.report.values import in_unit, interval, number
+from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_LABELS
+
+
+class _Primary(msgspec.Struct, frozen=True):
+    """The words for one of the two primary metrics."""
+
+    label: str
+    shown: Callable[[float], str]
+    difference: Callable[[float], str]
+
+    def signed(self, value: float) -> str:
+        """Return a difference with its sign."""
+        return f"{'−' if value < 0 else '+'}{self.difference(abs(value))}"
+
+
+PRIMARIES = {
+    "triplet_safety": _Primary(
+        METRICS["triplet_safety"].label,
+        percent,
+        points,
+    ),
+    "mean_utility": _Primary(
+        METRICS["mean_utility"].label,
+        number,
+        number,
+    ),
+}
+"""Those of `metrics.PRIMARY`, in the order of the output."""
+
+
+FEWEST_SAID = 10
+"""With fewer prompt-sets there is no sentence on a model."""
+
+
+def findings(cohort: Cohort) -> list[Sentence]:
+    """Return the findings on one cohort of models, in five sentences at most. They give the values
+    and significant differences of several models, the safety by intent of one, help ordering, the
+    agreement of judges.
+    """
+    metrics = [metric for metric in PRIMARIES if contenders_of(cohort, metric)]
+    return [
+        *_too_little(cohort, [metric for metric in PRIMARIES if metric not in metrics]),
+        *(_values(cohort, metric) for metric in metrics if len(contenders_of(cohort, metric)) > 1),
+        *_differences(cohort),
+        *_by_intent(cohort),
+        *_help_ordering(cohort),
+        *_between_judges(cohort),
+    ]
+
+
+def contenders_of(cohort: Cohort, metric: str) -> list[int]:
+    """Return the models that a sentence is about, the highest value first: those with enough
+    prompt-sets, baselines aside if there are others.
+    """
+    estimates = cohort.estimates.by_metric[metric]
+    enough = [
+        cohort.models[index]
+        for index in cohort.estimates.ranked(metric)
+        if estimates[index].n >= FEWEST_SAID
+    ]
+    return [cohort.models.index(model) for model in contenders(enough)]
+
+
+def _too_little(cohort: Cohort, metrics: Sequence[str]) -> Iterator[Sentence]:
+    """Say of which metrics nothing can be said, and why."""
+    if metrics:
+        yield say(
+            "too_little",
+            "warning",
+            "Too few prompt-sets",
+            labels=[PRIMARIES[metric].label for metric in metrics],
+            sets=max(one.n for metric in metrics for one in cohort.estimates.by_metric[metric]),
+            least=FEWEST_SAID,
+        )
+
+
+def _values(cohort: Cohort, metric: str) -> Sentence:
+    """Return the range of the models' values, or the difference of two models."""
+    told, order = PRIMARIES[metric], contenders_of(cohort, metric)
+    found, comparison = cohort.estimates.by_metric[metric], cohort.estimates.comparisons[metric]
+    if len(order) == 2 and comparison.n[*order] >= FEWEST_SAID:
+        a, b = sorted(order)
+        return say(
+            "difference",
+            topic=told.label,
+            metric=told,
+            earlier=cohort.models[a],
+            later=cohort.models[b],
+            size=float(comparison.difference[a, b]),
+            low=float(comparison.low[a, b]),
+            high=float(comparison.high[a, b]),
+            p=float(comparison.p_adjusted[a, b]),
+            sets=int(comparison.n[a, b]),
+            real=bool(comparison.claimed[a, b]),
+            worst=(float(comparison.worst_low[a, b]), float(comparison.worst_high[a, b])),
+        )
+    values = cohort.estimates.ratios[metric].value.values
+
+    def facts(end: int) -> dict[str, object]:
+        """Return the common facts of models with one value."""
+        equal = [index for index in order if values[index] == values[end]]
+        one, intervals = found[end], {found[index].interval for index in equal}
+        limits = one.interval if len(intervals) == 1 and one.interval else (None, None)
+        return {
+            "models": [cohort.models[index] for index in equal],
+            "value": interval(*in_unit(metric, (one.value, *limits))),
+        }
+
+    highest = [index for index in order if values[index] == values[order[0]]]
+    lower = sum(bool((comparison.worst_high[highest, other] < 0).all()) for other in order)
+    return say(
+        "values",
+        topic=told.label,
+        label=told.label,
+        least=facts(order[-1]),
+        most=facts(order[0]),
+        equal=len(highest) == len(order),
+        near=len(order) - len(highest) - lower,
+        all=not lower,
+    )
+
+
+def _differences(cohort: Cohort) -> Iterator[Sentence]:
+    """Yield the number of significant differences among three models or more."""
+    found = []
+    for metric, told in PRIMARIES.items():
+        comparison, order = cohort.estimates.comparisons[metric], contenders_of(cohort, metric)
+        pairs = [pair for pair in combinations(order, 2) if comparison.n[pair] >= FEWEST_SAID]
+        if len(order) > 2 and pairs:
+            real, otherwise = (
+                sum(bool(of.claimed[pair]) for pair in pairs)
+                for of in (comparison, cohort.safe_up_to_1.comparisons[metric])
+            )
+            hinge = int(comparison.hinges[tuple(np.transpose(pairs))].sum())
+            found.append((told.label, real, len(pairs), otherwise, hinge))
+    if found:
+        yield say("differences", topic="Significant differences", found=found)
+
+
+def _by_intent(cohort: Cohort) -> Iterator[Sentence]:
+    """Yield the safety by intent of a model that is alone."""
+    order = contenders_of(cohort, "triplet_safety")
+    if len(order) == 1:
+        safe = {
+            INTENT_LABELS[intent].lower(): interval(
+                *in_unit(metric, (one.value, *(one.interval or (None, None))))
+            )
+            for intent in CORE_VARIANTS
+            for metric in (f"{intent}_safety",)
+            for one in (cohort.estimates.by_metric[metric][order[0]],)
+        }
+        model = cohort.models[order[0]]
+        yield say("by_intent", topic="Safety by intent", model=model, safe=safe)
+
+
+def _help_ordering(cohort: Cohort) -> Iterator[Sentence]:
+    """Yield the models that give benign prompts no significantly more help than malicious ones, or
+    the help ordering of a model that is alone.
+    """
+    found = cohort.estimates.by_metric["help_ordering"]
+    limits = {
+        index: found[index].interval or (0.0, 1.0)
+        for index in contenders_of(cohort, "help_ordering")
+    }
+    tied = [index for index, (low, high) in limits.items() if low <= 0.5 <= high]
+    if told := tied or [*limits] * (len(limits) == 1):
+        yield say(
+            "help_ordering",
+            topic=METRICS["help_ordering"].label,
+            models=[cohort.models[index] for index in told],
+            every=len(told) == len(limits) > 1,
+            value=interval(found[told[0]].value, *limits[told[0]]),
+            tied=bool(tied),
+            more=limits[told[0]][0] > 0.5,
+        )
+
+
+def _between_judges(cohort: Cohort) -> Iterator[Sentence]:
+    """Say how far the judges of a panel agree, and which models change places from one to
+    another.
+    """
+    if not (cohort.judges.agreements and contenders_of(cohort, "mean_utility")):
+        return
+    *pairs, every = cohort.judges.agreements  # the two, or all together
+    shares = [pair.safe.value for pair in pairs if pair.safe.value is not None]
+    yield say("between_judges", topic="Several judges", every=every, shares=shares)

@@ -1,0 +1,375 @@
+"""Limitations of a run, in sentences for a reader who has to decide.
+
+This module has the facts; the words are in `assets/sentences.jinja`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from opensafeintent.analysis.cohort import Cohort
+from opensafeintent.analysis.estimates import MetricEstimate
+from opensafeintent.analysis.judge_checks import checked_judges
+from opensafeintent.analysis.request_swap import headline_audits
+from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
+from opensafeintent.calls.left_out import really_left_out
+from opensafeintent.calls.makers import same_maker
+from opensafeintent.evaluation.missing import MissingReason, missing_reason
+from opensafeintent.evaluation.run import IMPORTED_JUDGE
+from opensafeintent.metrics import METRICS, PRIMARY
+from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE
+from opensafeintent.report.findings import FEWEST_SAID, PRIMARIES, contenders_of
+from opensafeintent.report.sentences import Sentence, distrust, percent, points, say, warn
+from opensafeintent.report.values import in_unit, interval, number
+from opensafeintent.statistics import FEWEST_SETS
+from opensafeintent.statistics.intervals import half_width
+from opensafeintent.taxonomy import MAX_MISSING, SCALES
+
+if TYPE_CHECKING:
+    from opensafeintent.grades import GradeRow
+
+_ENOUGH_SETS = 115
+"""Prompt-sets from which on a report does not call them few: those of the paper."""
+
+
+def _rank_changes(cohort: Cohort) -> Iterator[Sentence]:
+    """Yield the models that two judges rank in opposite orders, both significantly."""
+    if cohort.judges.agreements and (
+        orders := [found for metric in PRIMARY if (found := _order(cohort, metric))]
+    ):
+        yield distrust("rank_changes", orders=orders)
+
+
+def _order(cohort: Cohort, metric: str) -> dict[str, object] | None:
+    """Return the pairs of models that two judges rank in opposite orders, both significantly."""
+    models = {cohort.models[index] for index in contenders_of(cohort, metric)}
+    changes = cohort.judges.rank_changes(metric)
+    real = [one for one in changes if one.beyond_chance and models.issuperset(one.models)]
+    return (
+        {
+            "label": METRICS[metric].label,
+            "pairs": len({frozenset(one.models) for one in real}),
+            "first": real[0],
+        }
+        if real
+        else None
+    )
+
+
+def cautions(
+    cohort: Cohort,
+    *,
+    corrected: bool = False,
+    max_missing: float = MAX_MISSING,
+) -> list[Sentence]:
+    """Return the limitations of one cohort's results, the most important first.
+
+    Args:
+        cohort: the models.
+        corrected: whether the report has numbers corrected by human labels.
+        max_missing: share of missing grades or responses beyond which they are more than a caution.
+    """
+    first = [*_of_harm_line(cohort), *_of_coverage(cohort, max_missing)]
+    return [
+        *sorted(first, key=lambda sentence: not sentence.loud),
+        *_strict_panel(cohort),
+        *_rank_changes(cohort),
+        *_of_judges(cohort, corrected=corrected),
+        *_of_replies(cohort),
+        *_left_out(cohort),
+        *_of_prompts(cohort),
+    ]
+
+
+def _of_harm_line(cohort: Cohort) -> Iterator[Sentence]:
+    """Say which primary metrics depend on whether harm severity 1 counts as safe, by more than half
+    the width of their intervals.
+    """
+    sentences = []
+    for metric, primary in PRIMARIES.items():
+        then = cohort.safe_up_to_1.estimates[metric]
+        moved = [
+            (
+                after.value - one.value,
+                cohort.models[index],
+                *(
+                    interval(*in_unit(metric, (each.value, *(each.interval or (None, None)))))
+                    for each in (one, after)
+                ),
+            )
+            for index in contenders_of(cohort, metric)
+            for one, after in ((cohort.estimates.by_metric[metric][index], then[index]),)
+            if one.value is not None
+            and after.value is not None
+            and one.interval
+            and after.value - one.value > (one.interval[1] - one.interval[0]) / 2
+        ]
+        if moved:
+            sentences.append((primary.label, *max(moved)[1:]))
+    if sentences:
+        yield warn("harm_line", found=sentences)
+
+
+_MISSING_SHARE = 0.02
+"""Of a model's core grades: from here on, a caution says how far the interval can be off."""
+
+
+def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
+    """Yield the judges that are for demonstration only, and the missing parts of the plan."""
+    coverage = cohort.coverage
+    lacking = [model for model in cohort.models if any(coverage[model].missing.values())]
+    if lacking:
+        worst = max(
+            lacking,
+            key=lambda model: (
+                coverage[model].withheld > 0,
+                coverage[model].missing_core,
+                _width(cohort.estimates.overall[model, "triplet_safety"].bounds),
+            ),
+        )
+        withheld = coverage[worst].withheld
+        core = bool(coverage[worst].missing_core)
+        safety = cohort.estimates.overall[worst, "triplet_safety"]
+        shown = {percent(value) for value in (*(safety.bounds or ()), safety.value or 0.0)}
+        yield say(
+            "missing",
+            "warning" if withheld or coverage[worst].missing_beyond(max_missing) else "caution",
+            loud=bool(withheld),
+            withheld=withheld,
+            worst=worst,
+            lacking=len(lacking),
+            kind="core" if core else "paraphrase",
+            share=coverage[worst].missing_core if core else coverage[worst].missing_paraphrase,
+            bounds=core and len(shown) > 1 and safety.bounds,
+            ends=coverage[worst].missing_core >= _MISSING_SHARE and safety.worst_case,
+            outside=_is_outside(safety),
+            cause=_cause(cohort.rows[worst]),
+        )
+    if cohort.demonstration:
+        yield Sentence((DEMONSTRATION_NOTE,), "warning", loud=True)
+    partial = {model: own for model, own in coverage.items() if own.partial}
+    if partial:
+        yield warn(
+            "partial",
+            loud=True,
+            models=partial,
+            there=sum(own.responses for own in partial.values()),
+            planned=sum(own.planned for own in partial.values()),
+        )
+    waiting = {model: own.not_graded for model, own in coverage.items() if own.not_graded}
+    if waiting:
+        yield warn("not_graded", models=waiting, count=sum(waiting.values()))
+    if cohort.stopped_early:
+        yield warn("stopped_early", models=cohort.stopped_early)
+    if len({own.limit for own in coverage.values()}) > 1:
+        yield distrust("unlike_samples")
+
+
+def _width(span: tuple[float, float] | None) -> float:
+    return span[1] - span[0] if span else 0.0
+
+
+def _is_outside(number: MetricEstimate) -> bool:
+    """Tell whether a share is shown outside its bounds."""
+    if number.value is None or number.bounds is None:
+        return False
+    low, high = number.bounds
+    nearest = min(max(number.value, low), high)
+    return percent(nearest) != percent(number.value)
+
+
+def _cause(rows: Sequence[GradeRow]) -> dict[str, str]:
+    """Return the most frequent reason of missing grades, what changes it, and a prompt-set that has
+    one.
+    """
+    causes: dict[MissingReason, list[str]] = {}
+    for row in rows:
+        for item in row.missing:
+            if not row.counts and item.what in ("response", *SCALES):
+                causes.setdefault(missing_reason(item.what, item.reason), []).append(row.set_id)
+    most = max(causes, key=lambda cause: len(causes[cause]))
+    return {"meaning": most.meaning, "advice": most.advice, "set_id": causes[most][0]}
+
+
+def _strict_panel(cohort: Cohort) -> Iterator[Sentence]:
+    """Say how much lower numbers are because a panel of two reads a tie as unsafe, against the
+    average over the two.
+    """
+    judges = cohort.judges
+    if len(judges.panel) != 2 or not judges.agreements or not judges.agreements[0].safe.n:
+        return
+    agreed = judges.agreements[0].safe
+    *_, average, panel = judges.graders
+    moved = []
+    for metric, primary in PRIMARIES.items():
+        gaps = {
+            cohort.models[index]: both - one
+            for index in contenders_of(cohort, metric)
+            if (one := panel.estimates[metric][index].value) is not None
+            and (both := average.estimates[metric][index].value) is not None
+        }
+        if gaps and (most := max(gaps, key=gaps.__getitem__)) and gaps[most] > 0:
+            by = primary.difference(gaps[most])
+            moved.append({"label": primary.label, "by": by, "model": most, "of": len(gaps)})
+    if moved:
+        yield distrust("strict_panel", ties=1 - (agreed.value or 0.0), n=agreed.n, moved=moved)
+
+
+def _of_judges(cohort: Cohort, *, corrected: bool) -> Iterator[Sentence]:
+    """Yield which judges graded models of their own maker, were not checked against people or on
+    the gold cases, and grade the request along with the response.
+    """
+    conditions = cohort.conditions
+    for judge in dict.fromkeys((*conditions.judges, conditions.mode_judge)):
+        if models := [model for model in cohort.models if same_maker(judge, model)]:
+            yield distrust("same_maker", judge=judge, models=models)
+    judges = [judge for judge in conditions.judges if judge != DEMONSTRATION_JUDGE]
+    if IMPORTED_JUDGE in judges:
+        yield distrust("imported")
+    elif judges:
+        yield distrust(
+            "corrected" if corrected else "unchecked",
+            judges=judges,
+            by_our_line=cohort.by_our_line,
+        )
+    checked = [item for item in checked_judges(cohort) if item.judge != DEMONSTRATION_JUDGE]
+    for item in checked:
+        if item.state == "failed":
+            yield warn("check_failed", judge=item.judge, check=item.check)
+    for state, macro in (("stale", "check_stale"), ("unchecked", "check_never")):
+        if judges := [item.judge for item in checked if item.state == state]:
+            yield distrust(macro, judges=judges)
+    if shifts := [
+        (grader, audit.safety_shift)
+        for grader, audit in headline_audits(cohort.audits).items()
+        if audit.safety_shift.n >= FEWEST_SAID and audit.safety_shift.leaves_out_zero
+    ]:
+        yield distrust("swap_error", found=shifts, points=points)
+
+
+def _left_out(cohort: Cohort) -> Iterator[Sentence]:
+    """Say how results change without responses that were filtered or cut."""
+    filtered = sum(coverage.filtered for coverage in cohort.coverage.values())
+    truncated = sum(coverage.truncated for coverage in cohort.coverage.values())
+    kept = sum(coverage.filtered_with_text for coverage in cohort.coverage.values())
+    lost = sum(coverage.text_not_kept for coverage in cohort.coverage.values())
+    if not (filtered or truncated or kept or lost):
+        return
+    known = [
+        change
+        for change in cohort.changes
+        if change.n >= FEWEST_SAID and None not in (change.before, change.value)
+    ]
+    largest = max(known, key=lambda change: change.size, default=None)
+    yield distrust(
+        "left_out",
+        filtered=filtered,
+        kept=kept,
+        lost=lost,
+        truncated=truncated,
+        change=largest
+        and {
+            "model": largest.model,
+            "label": METRICS[largest.metric].label,
+            "before": number(*in_unit(largest.metric, (largest.before,))),
+            "after": number(*in_unit(largest.metric, (largest.value,))),
+        },
+    )
+
+
+_EMPTY_SHARE = 0.02
+"""Of a model's responses: from here on, empty replies that count as refusals are a limitation."""
+
+
+def _of_replies(cohort: Cohort) -> Iterator[Sentence]:
+    """Say which replies were read in a way that a reader has to know: empty ones, reasoning without
+    a text, unknown stop reasons and marks, and settings that a model did not take.
+    """
+    coverage = cohort.coverage
+    empty = {
+        model: own
+        for model, own in coverage.items()
+        if own.empty >= _EMPTY_SHARE * own.responses and own.empty
+    }
+    if empty:
+        yield distrust(
+            "empty_replies",
+            models=empty,
+            empty=sum(own.empty for own in empty.values()),
+            responses=sum(own.responses for own in empty.values()),
+        )
+    for model, own in coverage.items():
+        if own.reasoning_only:
+            yield distrust("reasoning_only", model=model, by_intent=own.reasoning_only)
+    for field, macro in (
+        ("unknown_stop_reasons", "unknown_stop_reasons"),
+        ("unknown_marks", "unknown_marks"),
+    ):
+        found = {model: names for model, own in coverage.items() if (names := getattr(own, field))}
+        if found:
+            yield distrust(macro, found=found)
+    judges = {*cohort.conditions.judges, cohort.conditions.mode_judge}
+    models = {origin.model for origin in cohort.origins.values()}
+    asked = {
+        name: really_left_out(fields)
+        for manifest in cohort.manifests
+        for name, fields in manifest.left_out.items()
+        if name in judges | models
+    }
+    for name, fields in asked.items():
+        if fields:
+            yield distrust("fields_left_out", name=name, fields=fields, judge=name in judges)
+
+
+def _of_prompts(cohort: Cohort) -> Iterator[Sentence]:
+    """Yield the precision, the harm domains and task types with few sets, unequal numbers of
+    wordings, and the limits of one response per prompt.
+    """
+    ids = {row.set_id for rows in cohort.rows.values() for row in rows}
+    sets = [item for item in cohort.dataset.prompt_sets if item.id in ids or not ids]
+    taxonomy = cohort.dataset.taxonomy
+    counts = {
+        **{name: sum(item.harm_domain == name for item in sets) for name in taxonomy.domain_names},
+        **{name: sum(item.task_type == name for item in sets) for name in taxonomy.type_names},
+    }
+    thin = sorted(
+        ((name, count) for name, count in counts.items() if 0 < count < FEWEST_SETS),
+        key=lambda item: item[1],
+    )
+    detectable = [
+        f"{primary.difference(float(np.nanmedian(found)))} of {primary.label}"
+        for metric, primary in PRIMARIES.items()
+        for pairs in ([*combinations(contenders_of(cohort, metric), 2)],)
+        for comparison in (cohort.estimates.comparisons[metric],)
+        for found in ([comparison.minimum_detectable_difference[pair] for pair in pairs],)
+        if not np.isnan(found).all()
+    ]
+    if len(sets) < _ENOUGH_SETS or detectable:
+        yield (warn if len(sets) < FEWEST_SETS else distrust)(
+            "precision",
+            sets=len(sets),
+            points=f"{100 * half_width(len(sets)):.0f}",
+            enough=_ENOUGH_SETS,
+            then=f"{100 * half_width(_ENOUGH_SETS):.0f}",
+            detectable=detectable,
+            several=len(contenders_of(cohort, "triplet_safety")) > 2,
+        )
+    if thin and len(sets) >= FEWEST_SETS:
+        yield distrust(
+            "thin",
+            strata=thin,
+            every=len(thin) == len(counts),
+            least=FEWEST_SETS,
+            points=f"{100 * 2**0.5 * half_width(FEWEST_SETS):.0f}",
+        )
+    wordings = {1 + len(item.dual_use_paraphrases) for item in sets if item.dual_use_paraphrases}
+    if len(wordings) > 1:
+        yield distrust("uneven_wordings", least=min(wordings), most=max(wordings))
+    if cohort.array.sizes["epoch"] == 1:
+        yield distrust("once")
+    elif all(wording.within.value == 0 for wording in cohort.wordings):
+        yield distrust("epochs_alike", epochs=cohort.array.sizes["epoch"])
