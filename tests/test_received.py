@@ -19,8 +19,8 @@ from opensafeintent import files
 from opensafeintent.analysis.cohort import graders
 from opensafeintent.errors import InputError
 from opensafeintent.files import read_text
+from opensafeintent.promptsets.published import published_dataset
 from opensafeintent.promptsets.reading import read_records
-from opensafeintent.promptsets.sources import published_dataset
 from opensafeintent.workflows.evaluate import evaluate
 from opensafeintent.workflows.settings import EvaluateSettings
 from samples import dataset_file, exit_code, json_lines, made_dataset, prompt_set

@@ -11,7 +11,7 @@ import pytest
 from opensafeintent.analysis import paper
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.paper import PAPER_JUDGE, beside_paper, same_as_paper
-from opensafeintent.promptsets.sources import RUBRIC_HASHES
+from opensafeintent.promptsets.published import RUBRIC_HASHES
 from opensafeintent.report.tables import all_tables
 from report.runs import changed, cohort_of, random_run, table_of
 

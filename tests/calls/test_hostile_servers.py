@@ -27,7 +27,7 @@ from opensafeintent.calls.providers import is_another, resolve_endpoint
 from opensafeintent.calls.records import Answered, Replied
 from opensafeintent.errors import InputError
 from opensafeintent.files import sha256_hex
-from opensafeintent.promptsets import sources
+from opensafeintent.promptsets import published
 from opensafeintent.workflows.runtime import run_async
 
 LATE = 0.015
@@ -218,16 +218,16 @@ def test_a_base_url_is_one_that_the_route_can_be_added_to(end: str) -> None:
 def test_a_template_beside_the_papers_rubrics_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / sources._PAPER / "prompts" / "metrics"
+    folder = tmp_path / published._PAPER / "prompts" / "metrics"
     folder.mkdir(parents=True)
     (folder / "helpfulness.txt").write_text("How helpful is {response} to {prompt}?")
     digest = sha256_hex((folder / "helpfulness.txt").read_bytes())
-    monkeypatch.setattr(sources, "_RUBRICS", {"helpfulness.txt": digest})
+    monkeypatch.setattr(published, "_RUBRICS", {"helpfulness.txt": digest})
     monkeypatch.setenv("OPENSAFEINTENT_CACHE", str(tmp_path))
-    assert sources.published_rubrics() == folder
+    assert published.published_rubrics() == folder
     (folder / "reask.md").write_text("Say 4.")
     with pytest.raises(InputError, match=r"reask\.md: is none of the paper's rubrics; remove it"):
-        sources.published_rubrics()
+        published.published_rubrics()
 
 
 # Open files

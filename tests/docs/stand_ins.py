@@ -26,7 +26,7 @@ from opensafeintent.calls.providers import ENDPOINTS, INSPECT_PROVIDERS, variabl
 from opensafeintent.calls.suites import load_suite
 from opensafeintent.cli.commands import cli
 from opensafeintent.promptsets import load_dataset
-from opensafeintent.promptsets.sources import PUBLISHED
+from opensafeintent.promptsets.published import PUBLISHED
 from opensafeintent.taxonomy import CORE_VARIANTS
 from samples import json_lines
 

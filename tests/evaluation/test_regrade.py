@@ -41,7 +41,7 @@ from opensafeintent.calls.scripted_construction import contract_of, marked_parts
 from opensafeintent.evaluation.regrade import sample, samples_by_model
 from opensafeintent.evaluation.responses import ResponseKey
 from opensafeintent.promptsets import load_dataset
-from opensafeintent.promptsets.record import sample_order
+from opensafeintent.promptsets.samples import sample_order
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")

@@ -31,7 +31,7 @@ from opensafeintent.calls.suites import load_suite
 from opensafeintent.construction.instructions import load_instructions
 from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.promptsets import load_dataset
-from opensafeintent.promptsets.sources import _jsonl_column, _parts
+from opensafeintent.promptsets.hub import _jsonl_column, _parts
 from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.templates import load_templates
 from promptsets.samples import FLAT, NESTED, OURS, ours

@@ -11,8 +11,9 @@ import pytest
 
 from opensafeintent.calls.recorded import RecordedResponse
 from opensafeintent.imports.authors import is_scored, read_authors_record
-from opensafeintent.promptsets.loading import Record, parse_prompt_set
+from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.reading import Problem
+from opensafeintent.promptsets.shapes import parse_prompt_set
 from opensafeintent.taxonomy import default_taxonomy
 
 PROMPTS = ("benign_prompt", "dual_use_prompt", "malicious_prompt")

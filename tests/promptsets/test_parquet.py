@@ -10,7 +10,8 @@ import pytest
 
 from opensafeintent import load_dataset, write_dataset
 from opensafeintent.errors import InputError
-from opensafeintent.promptsets.reading import RowLimit, read_records
+from opensafeintent.promptsets.limits import RowLimit
+from opensafeintent.promptsets.reading import read_records
 from peaks import run
 from promptsets.samples import FLAT
 

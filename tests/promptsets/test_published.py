@@ -17,8 +17,8 @@ from opensafeintent import EvaluateSettings, evaluate
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
-from opensafeintent.promptsets import load_dataset, sources as module
-from opensafeintent.promptsets.sources import PUBLISHED, published_dataset, published_rubrics
+from opensafeintent.promptsets import load_dataset, published as module
+from opensafeintent.promptsets.published import PUBLISHED, published_dataset, published_rubrics
 from samples import dataset_file, made_dataset, prompt_set
 
 NAME = "opensafeintent-115"

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import EVERYWHERE, MetricEstimate
 from opensafeintent.metrics import METRICS
-from opensafeintent.promptsets.sources import PAPER_DATASET_HASH, RUBRIC_HASHES
+from opensafeintent.promptsets.published import PAPER_DATASET_HASH, RUBRIC_HASHES
 
 PAPER_JUDGE = "anthropic/claude-sonnet-4-6"
 

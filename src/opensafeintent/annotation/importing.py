@@ -20,7 +20,8 @@ from opensafeintent.annotation.study import SLOTS, questions_of, sheet_columns, 
 from opensafeintent.errors import InputError, counted
 from opensafeintent.files import os_errors, parse_json, read_bytes
 from opensafeintent.hostile import one_line
-from opensafeintent.promptsets.reading import Problem, RowLimit, read_csv
+from opensafeintent.promptsets.limits import RowLimit
+from opensafeintent.promptsets.reading import Problem, read_csv
 
 _MOST_BYTES = 100_000_000
 """A larger file is no form of ours."""

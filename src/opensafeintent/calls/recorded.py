@@ -27,8 +27,9 @@ from opensafeintent.calls.ledger_file import (
 from opensafeintent.calls.reasoning_signs import REASONING_FIELDS, REASONING_ONLY, reasoned_beside
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.hostile import one_line, short_name
-from opensafeintent.promptsets.loading import Record
-from opensafeintent.promptsets.reading import MOST_TOLD, Problem, RowLimit, read_records, told_once
+from opensafeintent.promptsets.fields import Record
+from opensafeintent.promptsets.limits import RowLimit
+from opensafeintent.promptsets.reading import MOST_LISTED, Problem, distinct_problems, read_records
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     MODES,
@@ -294,7 +295,7 @@ def recorded_responses(records: Iterable[tuple[str, object]], path: Path) -> lis
     except Problem as problem:  # a line that is not JSON: later lines cannot be trusted
         problems.append(problem)
     if problems:
-        raise InputError(*told_once(problems, MOST_TOLD))
+        raise InputError(*distinct_problems(problems, MOST_LISTED))
     if not responses:
         raise InputError(f"{path}: no responses in it")
     return responses

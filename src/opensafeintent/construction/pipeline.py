@@ -34,7 +34,7 @@ from opensafeintent.construction.records import (
 from opensafeintent.construction.rounds import Rounds
 from opensafeintent.construction.triplets import write_triplets
 from opensafeintent.errors import NothingMade
-from opensafeintent.promptsets.record import Cell
+from opensafeintent.promptsets.samples import Cell
 from opensafeintent.taxonomy import Taxonomy
 
 PASSES = 3

@@ -20,7 +20,7 @@ from opensafeintent.calls.records import (
 from opensafeintent.construction.instructions import InstructionRole
 from opensafeintent.errors import nearest
 from opensafeintent.hostile import one_line
-from opensafeintent.promptsets.loading import LONGEST_PROMPT
+from opensafeintent.promptsets.fields import LONGEST_PROMPT
 from opensafeintent.templates.template import without_fence
 
 R = TypeVar("R", bound="Reply")

@@ -17,9 +17,10 @@ from opensafeintent.files import (
     MOST_ROWS,
 )
 from opensafeintent.hostile import one_line
-from opensafeintent.promptsets.loading import LONGEST_PROMPT, Record, fields_found
-from opensafeintent.promptsets.reading import Problem, RowLimit, read_csv, read_records
-from opensafeintent.promptsets.sources import stream_rows
+from opensafeintent.promptsets.fields import LONGEST_PROMPT, Record, fields_found
+from opensafeintent.promptsets.hub import stream_rows
+from opensafeintent.promptsets.limits import RowLimit
+from opensafeintent.promptsets.reading import Problem, read_csv, read_records
 
 _COLUMN = "prompt"
 
@@ -32,7 +33,7 @@ def read_seeds(
     Args:
         name: a path that ends in .jsonl or .csv, or `hf:owner/name[@revision]` (extra `[hf]`).
         limit: rows to read at most.
-        max_rows: refuse to read more; see `reading.RowLimit`. None sets no limit.
+        max_rows: refuse to read more; see `limits.RowLimit`. None sets no limit.
 
     Raises:
         InputError: the file or dataset cannot be read, has no `prompt` column, a row breaks its

@@ -23,7 +23,8 @@ from opensafeintent.evaluation.pipeline import Grading, JudgePlan, Planned, Task
 from opensafeintent.files import inside, make_private_folder, read_json, sha256_hex, write_private
 from opensafeintent.promptsets import Dataset, sampled
 from opensafeintent.promptsets.loading import load_dataset
-from opensafeintent.promptsets.record import ORDER, PromptSet
+from opensafeintent.promptsets.record import PromptSet
+from opensafeintent.promptsets.samples import ORDER
 from opensafeintent.taxonomy import MOST_EPOCHS, Preset, Taxonomy
 from opensafeintent.templates import Role, Templates, parse_template
 

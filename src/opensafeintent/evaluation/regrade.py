@@ -36,7 +36,7 @@ from opensafeintent.evaluation.run import (
 )
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.promptsets import Dataset
-from opensafeintent.promptsets.record import sample_order
+from opensafeintent.promptsets.samples import sample_order
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 COLUMNS = (*CORE_VARIANTS, REQUEST_HIDDEN)

@@ -19,8 +19,9 @@ from opensafeintent.calls.recorded import (
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.hostile import one_line
 from opensafeintent.imports.content import FileContent, Located
-from opensafeintent.promptsets.loading import Record, parse_prompt_set
+from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.record import PromptSet
+from opensafeintent.promptsets.shapes import parse_prompt_set
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     DUAL_USE,

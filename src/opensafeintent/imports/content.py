@@ -13,9 +13,7 @@ from opensafeintent.calls.recorded import (
 )
 from opensafeintent.errors import counted
 from opensafeintent.promptsets import PromptSet
-from opensafeintent.promptsets.loading import (
-    fields_named,
-)
+from opensafeintent.promptsets.fields import fields_named
 from opensafeintent.quoting import WITHHELD_WORDS
 
 if TYPE_CHECKING:

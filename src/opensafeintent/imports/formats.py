@@ -12,8 +12,9 @@ from opensafeintent.hostile import one_line
 from opensafeintent.imports import authors, lm_eval, promptfoo, tables
 from opensafeintent.imports.content import FileContent, Located
 from opensafeintent.imports.progress import with_progress
-from opensafeintent.promptsets.loading import fields_found
-from opensafeintent.promptsets.reading import Problem, RowLimit, read_records
+from opensafeintent.promptsets.fields import fields_found
+from opensafeintent.promptsets.limits import RowLimit
+from opensafeintent.promptsets.reading import Problem, read_records
 from opensafeintent.taxonomy import Taxonomy
 
 

@@ -12,7 +12,7 @@ from opensafeintent.files import any_json, read_text
 from opensafeintent.imports.content import FileContent, Located
 from opensafeintent.imports.other_tools import named_place, prompt_text, response_fields
 from opensafeintent.imports.tables import of_each_model
-from opensafeintent.promptsets.loading import Record
+from opensafeintent.promptsets.fields import Record
 from opensafeintent.taxonomy import Taxonomy
 
 _SAMPLES = re.compile(r"samples_.+_(\d{4}-\d\d-\d\dT[\d.-]+)\.jsonl")

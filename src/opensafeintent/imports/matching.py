@@ -15,9 +15,7 @@ from opensafeintent.hostile import one_line
 from opensafeintent.imports.content import FileContent
 from opensafeintent.imports.progress import with_progress
 from opensafeintent.promptsets import Dataset
-from opensafeintent.promptsets.loading import (
-    Record,
-)
+from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.reading import (
     MOST_TOLD,
     Problem,

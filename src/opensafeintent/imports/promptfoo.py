@@ -16,7 +16,7 @@ from opensafeintent.imports.other_tools import (
     response_fields,
 )
 from opensafeintent.imports.tables import of_each_model
-from opensafeintent.promptsets.loading import Record
+from opensafeintent.promptsets.fields import Record
 from opensafeintent.taxonomy import Taxonomy
 
 

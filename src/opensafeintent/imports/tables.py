@@ -16,9 +16,7 @@ from opensafeintent.calls.recorded import (
 from opensafeintent.errors import InputError
 from opensafeintent.grades import COLUMNS
 from opensafeintent.imports.content import FileContent, Located
-from opensafeintent.promptsets.loading import (
-    fields_found,
-)
+from opensafeintent.promptsets.fields import fields_found
 from opensafeintent.promptsets.reading import (
     whole_number,
 )

@@ -26,7 +26,7 @@ from opensafeintent.files import make_private_folder, sha256_hex, write_private
 from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import HEADLINES, METRICS
-from opensafeintent.promptsets.record import yaml_text
+from opensafeintent.promptsets.cards import yaml_text
 from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE, judges_of
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.taxonomy import CORE_VARIANTS, SCALES

@@ -21,16 +21,16 @@ from opensafeintent.files import make_private_folder, read_text, write_private, 
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import HEADLINES
 from opensafeintent.promptsets import Dataset
-from opensafeintent.promptsets.record import (
+from opensafeintent.promptsets.cards import (
     Plain,
     canary_in,
     canary_of,
     markdown_text,
-    prompt_set_table,
     render_card,
     size_category,
     yaml_text,
 )
+from opensafeintent.promptsets.record import prompt_set_table
 from opensafeintent.promptsets.sources import CARD, TAXONOMY
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, intent_of
 

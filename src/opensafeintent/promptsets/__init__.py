@@ -1,15 +1,8 @@
 """Prompt-sets: the record, every loader and writer, samples, and the shipped starter set."""
 
 from opensafeintent.promptsets.loading import load_dataset, read_dataset
-from opensafeintent.promptsets.record import (
-    Dataset,
-    Prompts,
-    PromptSet,
-    drawn,
-    sample_order,
-    sampled,
-    write_dataset,
-)
+from opensafeintent.promptsets.record import Dataset, Prompts, PromptSet, write_dataset
+from opensafeintent.promptsets.samples import drawn, sample_order, sampled
 
 __all__ = [
     "Dataset",

@@ -9,66 +9,18 @@ import csv
 import io
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from opensafeintent.errors import InputError, install_extra
-from opensafeintent.files import MOST_ROWS, any_json, read_text, whole_if_it_is
+from opensafeintent.errors import InputError, counted
+from opensafeintent.files import any_json, read_text
 from opensafeintent.hostile import one_line
+from opensafeintent.promptsets.limits import RowLimit, refuse_repeated
 
 if TYPE_CHECKING:
-    import pyarrow.parquet as pq
-
-
-_CHARACTERS_A_ROW = 2_000
-"""On average, of as many rows as may be read; but 500 million characters always.
-
-A prompt-set with paraphrases has 2,000.
-"""
-
-
-class RowLimit:
-    """The remaining rows and characters, over all files of a dataset.
-
-    Args:
-        rows: rows at most; characters at most are 2,000 times as many, or 500 million if that is
-            more. None sets no limit.
-    """
-
-    def __init__(self, rows: int | None = MOST_ROWS) -> None:
-        self.most = rows
-        self.most_characters = None if rows is None else max(rows, MOST_ROWS) * _CHARACTERS_A_ROW
-        self._rows = 0
-        self._characters = 0
-
-    def count(self, name: str, characters: int = 0) -> None:
-        """Count a row that was read of the file `name`.
-
-        Raises:
-            InputError: it is one too many.
-        """
-        self._rows += 1
-        self._characters += characters
-        self.check(name, self._rows, self._characters)
-
-    def check(self, name: str, rows: int = 0, characters: int = 0) -> None:
-        """Refuse a file that says it has more than may be read.
-
-        Raises:
-            InputError: it has.
-        """
-        if self.most is not None and rows > self.most:
-            raise InputError(
-                f"{name}: has more than {self.most:,} rows; if it is to have more, raise --max-rows"
-            )
-        if self.most_characters is not None and characters > self.most_characters:
-            raise InputError(
-                f"{name}: holds more than {self.most_characters:,} characters; if it is to hold"
-                f" more, raise --max-rows: {_CHARACTERS_A_ROW:,} are allowed for each row"
-            )
-
+    pass
+from opensafeintent.promptsets.parquet import parquet_rows
 
 SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
 """Suffixes of files of records."""
@@ -83,7 +35,7 @@ _CSV_FORM = (
 )
 
 
-MOST_TOLD = 20
+MOST_LISTED = 20
 """Different faults of one file that an error lists."""
 
 
@@ -100,7 +52,7 @@ class Problem(Exception):
         self.complaint = text.removeprefix(location)
 
 
-def told_once(problems: Iterable[Problem], most: int | None = None) -> list[str]:
+def distinct_problems(problems: Iterable[Problem], most: int | None = None) -> list[str]:
     """Return a line for each complaint: the first record that has it, and the number of others.
 
     Args:
@@ -111,8 +63,7 @@ def told_once(problems: Iterable[Problem], most: int | None = None) -> list[str]
     for problem in problems:
         same.setdefault(problem.complaint, []).append(problem)
     lines = [
-        f"{first}"
-        + (f" (and in {len(others):,} more record{'s' * (len(others) > 1)})" if others else "")
+        f"{first} (and in {counted(len(others), 'more record')})" if others else f"{first}"
         for first, *others in same.values()
     ]
     left_out = len(lines) - (most or len(lines))
@@ -212,7 +163,7 @@ def read_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, dict
                 continue
             if not header:
                 header = [cell.strip() or f"column {number}" for number, cell in _numbered(row)]
-                _refuse_repeated(header, name)
+                refuse_repeated(header, name)
                 nameless = {number for number, cell in _numbered(row) if not cell.strip()}
                 continue
             limit.count(name)
@@ -238,7 +189,7 @@ def whole_number(cell: object) -> int | None:
 def _cells(row: list[str], header: list[str], nameless: set[int], location: str) -> dict[str, str]:
     behind = row[len(header) :]
     if len(row) < len(header) or "".join(behind).strip():
-        cells = f"{len(row)} cell{'s' * (len(row) != 1)}"
+        cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
         raise Problem(
             f"{location}: has {cells}, and the header names {len(header)}; {_CSV_FORM}", location
         )
@@ -277,16 +228,10 @@ def _separator(text: str) -> tuple[int, str]:
     return 0, max(_SEPARATORS, key=columns)
 
 
-def _refuse_repeated(columns: list[str], name: str) -> None:
-    for column, count in Counter(columns).items():
-        if count > 1:
-            raise InputError(f"{name}: the column {one_line(column, 60)!r} is there twice")
-
-
 def _looks_like_lines(text: str) -> bool:
-    first, *rest = text.strip().split("\n", 1)
+    first, *lines_below = text.strip().split("\n", 1)
     try:
-        return bool(rest) and isinstance(_json(first), dict | list)
+        return bool(lines_below) and isinstance(_json(first), dict | list)
     except Problem:
         return False
 
@@ -307,136 +252,7 @@ def _json(text: str) -> Any:
 
 
 def _read_text(path: Path, name: str, limit: RowLimit) -> str:
-    with contextlib.suppress(
-        OSError
-    ):  # a path that cannot be inspected cannot be read either; the error comes below
+    # a path that cannot be inspected cannot be read either; the error comes below
+    with contextlib.suppress(OSError):
         limit.check(name, characters=path.stat().st_size)
     return read_text(path, name)
-
-
-# Parquet, a few rows at a time: however often a text is repeated, it is in memory once
-# -------------------------------
-
-_BATCH = 1024
-"""Rows that are decoded together."""
-_BATCH_BYTES = 2**26
-"""Greatest size of a batch as Python objects, unless one row alone is larger."""
-_A_VALUE = 20
-"""Bytes that a value takes when it is unpacked, were it a null a million times over."""
-_MOST_NAMED = 8
-
-
-def parquet_rows(
-    source: Path | IO[bytes], name: str, limit: RowLimit, column: str | None = None
-) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Parquet file.
-
-    Args:
-        source: the file, or its path.
-        name: its name in errors.
-        limit: on rows and characters; rows are counted as they are read.
-        column: the only one that is read; all by default.
-
-    Raises:
-        InputError: the extra `[parquet]` is missing, the file is damaged or no Parquet, has no such
-            column or one twice, or exceeds the limit.
-    """
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise InputError(f"{name}: Parquet needs an extra: {install_extra('parquet')}") from error
-    try:
-        with pq.ParquetFile(source) as file:
-            texts, width = _texts_and_width(file.schema)
-        with pq.ParquetFile(source, read_dictionary=texts, page_checksum_verification=True) as file:
-            _check_columns(file.schema_arrow.names, name, column)
-            if column is None:  # all rows will be read
-                limit.check(name, rows=file.metadata.num_rows)
-            for group in range(file.num_row_groups):
-                # before rows are unpacked; the group is asked, not its columns: for damaged columns
-                # pyarrow's C++ raises an exception that ends the process
-                size = file.metadata.row_group(group)
-                limit.check(name, characters=size.total_byte_size + _A_VALUE * size.num_rows)
-                batches = file.iter_batches(
-                    max(1, min(_BATCH, _BATCH_BYTES // width)),
-                    row_groups=[group],
-                    columns=column and [column],
-                )
-                for batch in batches:
-                    limit.check(
-                        name, characters=_A_VALUE * sum(_values(array) for array in batch.columns)
-                    )  # one row's list may hold millions of nulls
-                    for row in _few_at_a_time(batch):
-                        limit.count(name, _characters(row))
-                        yield row
-    except (
-        pa.ArrowException,
-        OSError,
-        ValueError,
-        TypeError,
-        KeyError,
-        NotImplementedError,
-        ArithmeticError,
-        MemoryError,
-    ) as error:
-        raise InputError(
-            f"{name}: cannot read as Parquet ({one_line(str(error), 150)}); expected an undamaged"
-            " file"
-        ) from error
-
-
-def _texts_and_width(schema: pq.ParquetSchema) -> tuple[list[str], int]:
-    """Return the paths of all columns of texts, which are read as dictionaries, and the width of
-    the widest other value.
-    """
-    columns = [schema.column(index) for index in range(len(schema))]
-    texts = [
-        one.path
-        for one in columns
-        if one.physical_type == "BYTE_ARRAY" and one.logical_type.type != "DECIMAL"
-    ]
-    return texts, max((one.length or 8 for one in columns), default=8)
-
-
-def _check_columns(names: list[str], name: str, column: str | None) -> None:
-    _refuse_repeated(names, name)
-    if column is not None and column not in names:
-        columns = ", ".join(one_line(field, 40) for field in names[:_MOST_NAMED])
-        more = ", …" if len(names) > _MOST_NAMED else ""
-        raise InputError(f"{name}: has no column {column!r}; found {columns or 'none'}{more}")
-
-
-def _values(array: Any) -> int:
-    """Return how many values an array holds, those within lists and structures counted."""
-    if hasattr(array, "values"):  # of lists and maps
-        return len(array) + _values(array.values)
-    if hasattr(array, "flatten") and array.type.num_fields:
-        return sum(map(_values, array.flatten()))
-    return len(array)
-
-
-def _few_at_a_time(batch: Any) -> Iterator[dict[str, Any]]:
-    """Yield a batch's rows; each becomes Python objects only shortly before, since these repeat
-    values that the batch shares.
-    """
-    at_once = max(1, min(_BATCH, _BATCH_BYTES // max(1, batch.nbytes)))
-    for start in range(0, batch.num_rows, at_once):
-        yield from map(_plain, batch.slice(start, at_once).to_pylist())
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON would have it: data frames write NaN for null, and 3.0 for 3."""
-    if isinstance(value, float):
-        return None if value != value else whole_if_it_is(value)  # noqa: PLR0124
-    if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _characters(value: Any) -> int:
-    if isinstance(value, str | bytes):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(map(_characters, value.values()))
-    return sum(map(_characters, value)) if isinstance(value, list | tuple) else 0

@@ -1,25 +1,19 @@
 """The record of a prompt-set: one task worded benignly, ambiguously and maliciously, with
-paraphrases; the order that samples are prefixes of; writing prompt-sets.
+paraphrases; and a dataset of them, with its files.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
-from importlib import resources
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
-from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import canonical_json, os_errors, sha256_hex, written_beside
-from opensafeintent.hostile import one_line
 from opensafeintent.taxonomy import ContentShift, Intent, Taxonomy, paraphrase_variant
 
 if TYPE_CHECKING:
@@ -110,7 +104,8 @@ class Dataset:
         """SHA-256 of the canonical prompt-sets sorted by id, in hexadecimal."""
         digest = sha256()
         before = b"["
-        for prompt_set in self.sorted.prompt_sets:  # one by one: there may be many
+        # one by one: there may be many
+        for prompt_set in self.sorted.prompt_sets:
             digest.update(before + canonical_json(prompt_set.to_json()))
             before = b","
         digest.update(b"]" if self.prompt_sets else b"[]")
@@ -137,115 +132,6 @@ class Dataset:
         """Every variant that at least one set has: the triplet, then the paraphrases in order."""
         longest = max(self.prompt_sets, key=lambda prompt_set: len(prompt_set.dual_use_paraphrases))
         return tuple(longest.wordings())
-
-
-# Samples of prompt-sets
-# ------------------------------------------------------------------------------
-# One order of a dataset, so that every prefix is a proportional sample of it.
-
-Cell = tuple[str, str]
-
-ORDER = 2
-"""The version of the order that a new run has; a run goes on with its own."""
-
-
-def sample_order(prompt_sets: Sequence[PromptSet], version: int = ORDER) -> tuple[PromptSet, ...]:
-    """Return prompt-sets in the order in which samples take them: the first N are the sample of N,
-    for any N.
-
-    A prefix contains each cell in proportion to its share of the dataset, to within one set, and
-    every set comes into a prefix with the same probability. Sets are sorted by (r − u_h)/N_h, with
-    r a set's rank within its cell by its id's hash, and N_h the size of the cell: a systematic
-    sample of each cell, with a start u_h that is uniform between 0 and 1 (Madow and Madow, Annals
-    of Mathematical Statistics 15, 1944). The starts of the cells lie at equal distances, so that
-    harm domains and task types come evenly too. Hashes of the dataset's ids decide where they begin
-    and in which order the cells follow one another.
-
-    Args:
-        prompt_sets: all of a dataset.
-        version: 2; or 1, in which every u_h was ½, so that large cells came before small ones.
-    """
-    dataset = sha256_hex("\0".join(sorted(item.id for item in prompt_sets)))
-    cells: defaultdict[Cell, list[PromptSet]] = defaultdict(list)
-    for prompt_set in sorted(prompt_sets, key=lambda item: sha256_hex(item.id)):
-        cells[prompt_set.cell].append(prompt_set)
-    place = _first_place(cells) if version == 1 else _place(cells, dataset)
-    places = {
-        member.id: place(cell, rank)
-        for cell, members in cells.items()
-        for rank, member in enumerate(members)
-    }
-    return tuple(sorted(prompt_sets, key=lambda item: places[item.id]))
-
-
-_Place = Callable[[Cell, int], tuple[float, int, str]]
-"""Where the set of a rank, from 0, stands in the order, by its cell."""
-
-
-def _place(cells: Mapping[Cell, Sequence[PromptSet]], dataset: str) -> _Place:
-    domains, types = (_numbered((cell[part] for cell in cells), dataset) for part in (0, 1))
-
-    def diagonal(cell: Cell) -> tuple[int, int]:
-        """Any few cells that follow one another differ in domain and type."""
-        domain, kind = domains[cell[0]], types[cell[1]]
-        return (kind - domain) % len(types), domain
-
-    turns = {cell: turn for turn, cell in enumerate(sorted(cells, key=diagonal))}
-    first = int(dataset[:12], 16) / 16**12
-
-    def place(cell: Cell, rank: int) -> tuple[float, int, str]:
-        start = (first + turns[cell] / len(turns)) % 1
-        return (rank + start) / len(cells[cell]), turns[cell], ""
-
-    return place
-
-
-def _first_place(cells: Mapping[Cell, Sequence[PromptSet]]) -> _Place:
-    domains, types = (_numbered(cell[part] for cell in cells) for part in (0, 1))
-    turns = len(domains) * len(types)
-    # each rank begins a golden section later than the one before: none is favoured
-    step = round(turns * 0.6180339887)
-
-    def place(cell: Cell, rank: int) -> tuple[float, int, str]:
-        turn = domains[cell[0]] * len(types) + types[cell[1]] * len(domains)
-        tied = (turn + rank * step) % turns
-        return (rank + 0.5) / len(cells[cell]), tied, sha256_hex("\0".join(cell))
-
-    return place
-
-
-def drawn(
-    prompt_sets: Sequence[PromptSet], limit: int | None, version: int = ORDER
-) -> tuple[PromptSet, ...]:
-    """Return the first `limit` sets of `sample_order`; None is all of them.
-
-    The choice depends on the sets alone, not on their order, and a larger limit contains every
-    smaller one: a run grows.
-
-    Raises:
-        InputError: a negative limit.
-    """
-    if limit is not None and limit < 0:
-        raise InputError(f"--limit {limit}: expected 0 or more")
-    return sample_order(prompt_sets, version)[:limit]
-
-
-def sampled(
-    prompt_sets: Sequence[PromptSet], limit: int | None, version: int = ORDER
-) -> tuple[PromptSet, ...]:
-    """Return the sample of `limit` sets in the dataset's order; see `drawn`."""
-    chosen = {prompt_set.id for prompt_set in drawn(prompt_sets, limit, version)}
-    return tuple(prompt_set for prompt_set in prompt_sets if prompt_set.id in chosen)
-
-
-def _numbered(names: Iterable[str], salt: str = "") -> dict[str, int]:
-    """Return a number for each name, which no order in a file or an alphabet decides."""
-    ordered = sorted(set(names), key=lambda name: sha256_hex(salt + name))
-    return {name: number for number, name in enumerate(ordered)}
-
-
-# Write prompt-sets
-# ------------------------------------------------------------------------------
 
 
 def write_dataset(dataset: Dataset, path: Path) -> None:
@@ -303,82 +189,3 @@ def prompt_set_table(dataset: Dataset) -> pa.Table:
         }
     )
     return pa.Table.from_pylist([item.to_json() for item in dataset.prompt_sets], schema=schema)
-
-
-# Cards: their common parts, and text from outside in them
-# ------------------------------------------------
-
-_SIZES = (
-    (1_000, "n<1K"),
-    (10_000, "1K<n<10K"),
-    (100_000, "10K<n<100K"),
-    (1_000_000, "100K<n<1M"),
-    (10_000_000, "1M<n<10M"),
-)
-"""The hub's names for numbers of rows."""
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>|#~&!$@])|(?<=:)(?=//)|(?<=www)(?=\.)")
-"""Markup within a line of Markdown, addresses included."""
-_NOT_IN_YAML = re.compile("[\ufffe\uffff]")
-_CANARY = re.compile(r"\bcanary (?P<guid>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})\b")
-_LONGEST = 2_000
-
-
-class Plain(str):
-    """A text that needs no escaping in a card: ours, or escaped already."""
-
-    __slots__ = ()
-
-
-def canary_of(dataset_hash: str) -> str:
-    """Return the GUID by which a dataset is found in a training corpus; it is made from the
-    dataset's hash.
-    """
-    return str(uuid5(NAMESPACE_URL, f"opensafeintent:dataset:{dataset_hash}"))
-
-
-def canary_in(dataset: Dataset) -> str | None:
-    """Return the canary that every record carries in its `source`; None if there is none, or more
-    than one.
-    """
-    canaries = {
-        match["guid"] if (match := _CANARY.search(item.source or "")) else None
-        for item in dataset.prompt_sets
-    }
-    return canaries.pop() if len(canaries) == 1 else None
-
-
-def markdown_text(text: str, most: int = _LONGEST) -> Plain:
-    """Return a text as Markdown shows it: on one line and without markup."""
-    return Plain(_MARKUP.sub(lambda match: "\\" + match.group(), one_line(text, most)))
-
-
-def yaml_text(text: str, most: int = _LONGEST) -> Plain:
-    """Return a text as a quoted YAML scalar on one line."""
-    quoted = json.dumps(one_line(text, most), ensure_ascii=False)
-    return Plain(_NOT_IN_YAML.sub(lambda match: f"\\u{ord(match.group()):04x}", quoted))
-
-
-def size_category(rows: int) -> Plain:
-    """Return the hub's name for a number of rows."""
-    return Plain(next((name for most, name in _SIZES if rows < most), "n>10M"))
-
-
-def render_card(template: str, values: Mapping[str, object]) -> str:
-    """Fill a card's template, which may include the parts that all cards share (`purpose.md`, …).
-
-    Values that are not `Plain` are escaped: text from outside is no markup in a card.
-    """
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FunctionLoader(lambda name: template if name == "card" else _part(name)),
-        autoescape=False,  # it is Markdown; `finalize` escapes text from outside
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        finalize=lambda value: value if isinstance(value, Plain) else markdown_text(str(value)),
-    )
-    return environment.get_template("card").render(**values)
-
-
-def _part(name: str) -> str:
-    return resources.files("opensafeintent").joinpath(f"data/card/{name}").read_text("utf-8")

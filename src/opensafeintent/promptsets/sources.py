@@ -1,26 +1,20 @@
-"""Which files are a dataset: of a folder, by its card, of the Hugging Face hub, or published by the
-authors.
-"""
+"""Which files of a folder are a dataset: those that its card names, or all data files."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from importlib import import_module
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from opensafeintent.errors import InputError, install_extra
-from opensafeintent.files import any_json, os_errors, sha256_hex, written_beside
-from opensafeintent.hostile import one_line, without_user_info
-from opensafeintent.promptsets.reading import SUFFIXES, RowLimit, parquet_rows
+from opensafeintent.hostile import one_line
+from opensafeintent.promptsets.reading import SUFFIXES
 
 CARD = "README.md"
 TAXONOMY = "taxonomy.toml"
@@ -67,7 +61,9 @@ def files_by_card(folder: Path, shown: Shown) -> Origin | None:
     if not configs:
         return None
     config = _default(
-        configs, location, lambda one: [shown(path) for path in _matching(folder, one, location)]
+        configs,
+        location,
+        lambda config: [shown(path) for path in _matching(folder, config, location)],
     )
     return _origin(folder, _matching(folder, config, location), shown)
 
@@ -97,10 +93,6 @@ def _origin(folder: Path, paths: Iterable[str], shown: Shown) -> Origin:
 
 def _is_data(path: Path) -> bool:
     return path.suffix in SUFFIXES and path.name not in _NOT_DATA and path.is_file()
-
-
-# The card
-# ------------------------------------------------------------------------------
 
 
 def _configs(card: Path, location: str) -> list[dict[str, Any]]:
@@ -135,16 +127,15 @@ def _configs(card: Path, location: str) -> list[dict[str, Any]]:
                     "expected every value written out, without *aliases, and few levels"
                 )
         data = yaml.safe_load(text[: end.start()])
-    except Exception as error:  # PyYAML raises IndexError and KeyError for odd values, too
+    except Exception as error:
+        # PyYAML raises IndexError and KeyError for odd values, too
         raise InputError(
             f"{location}: its first lines are not YAML: {one_line(str(error))}"
         ) from error
     configs = data.get("configs") if isinstance(data, dict) else None
-    return (
-        [config for config in configs if isinstance(config, dict)]
-        if isinstance(configs, list)
-        else []
-    )
+    if not isinstance(configs, list):
+        return []
+    return [config for config in configs if isinstance(config, dict)]
 
 
 def _default(
@@ -156,9 +147,7 @@ def _default(
         if chosen or len(configs) == 1:
             return config
     named = "; ".join(
-        f"{one_line(name, 60) if isinstance(name, str) else 'no name'}: {', '.join(files_of(one))}"
-        for one in configs[:_MOST_NAMED]
-        for name in (one.get("config_name"),)
+        f"{_name_of(config)}: {', '.join(files_of(config))}" for config in configs[:_MOST_NAMED]
     )
     raise InputError(
         f"{location}: names {len(configs)} configurations and no default; name a file of one"
@@ -166,11 +155,18 @@ def _default(
     )
 
 
+def _name_of(config: dict[str, Any]) -> str:
+    name = config.get("config_name")
+    return one_line(name, 60) if isinstance(name, str) else "no name"
+
+
 def _matching(folder: Path, config: dict[str, Any], location: str) -> list[str]:
     """Return the data files that a configuration's patterns match, in the order of the patterns."""
     below = config.get("data_dir")
     patterns = list(islice(_patterns(config.get("data_files", "**/*")), _MOST_PATTERNS + 1))
-    if len(patterns) > _MOST_PATTERNS or any(one.count("**") > _MOST_STARS for one in patterns):
+    if len(patterns) > _MOST_PATTERNS or any(
+        pattern.count("**") > _MOST_STARS for pattern in patterns
+    ):
         raise InputError(
             f"{location}: expected at most {_MOST_PATTERNS:,} patterns of data files, with"
             f" {_MOST_STARS} ** in each"
@@ -220,297 +216,3 @@ def _patterns(data_files: Any) -> Iterator[str]:
         case dict():
             for paths in data_files.values():
                 yield from _patterns(paths)
-
-
-# The hub: `hf:owner/name[@revision][#path]` (extra `[hf]`)
-# -----------------------------------------------------------
-
-_NAME = re.compile(
-    r"hf:(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?(#(?P<path>[^*?\[\]]*[^*?\[\]/]/?))?",
-    re.ASCII,
-)
-_BLOCK = 2**20
-"""Bytes asked for at a time when a file is streamed."""
-
-
-def fetch(name: str) -> Origin:
-    """Download a hub dataset's data files once, into the hub's own cache, and return the files of
-    the dataset.
-
-    Those are the file or folder after `#`; or the files of the default configuration of the
-    dataset's card; or all data files, Parquet alone if there is any.
-
-    Raises:
-        InputError: the name is not of that form, the extra is missing, the hub cannot be reached,
-            or it holds no data file.
-    """
-    repo, revision, chosen = _parts(name)
-    whole = f"hf:{repo}" + (f"@{revision}" if revision else "")
-    with _hub_errors(name, repo, revision):
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.utils.tqdm import disable_progress_bars
-
-        disable_progress_bars()
-        wanted = (
-            [chosen, f"{chosen}/*"] if chosen else [CARD, *(f"*{suffix}" for suffix in SUFFIXES)]
-        )
-        folder = Path(
-            snapshot_download(
-                repo,
-                repo_type="dataset",
-                revision=revision,
-                allow_patterns=[*wanted, TAXONOMY],
-            )
-        )
-
-    def shown(path: str) -> str:
-        return f"{whole}#{path}" if path else whole
-
-    return (not chosen and files_by_card(folder, shown)) or files_by_suffix(folder, shown, chosen)
-
-
-def stream_rows(name: str, column: str, *, split: str, limit: RowLimit) -> Iterator[Any]:
-    """Yield one column of a hub dataset, row by row, without downloading the other parts.
-
-    Args:
-        name: `hf:owner/name[@revision][#path]`.
-        column: the field that is read; the others are passed over.
-        split: only files with this word in their path are read, if there are any and the name has
-            no path.
-        limit: on rows and characters.
-
-    Raises:
-        InputError: as with `fetch`; a row has no such column; or the limit is exceeded.
-    """
-    repo, revision, chosen = _parts(name)
-    with _hub_errors(name, repo, revision):
-        from huggingface_hub import HfFileSystem
-
-        files = HfFileSystem(skip_instance_cache=True)
-        root = f"datasets/{repo}" + (f"@{revision}" if revision else "")
-        paths = sorted(path for path in files.find(root) if path.endswith((".jsonl", ".parquet")))
-        if chosen:
-            below = f"{root}/{chosen}"
-            paths = [path for path in paths if PurePosixPath(path).is_relative_to(below)]
-        else:
-            paths = [path for path in paths if split in path.removeprefix(root)] or paths
-        if not paths:
-            raise InputError(f"{name}: holds no .jsonl or .parquet file")
-        for path in paths:
-            with files.open(path, "rb", block_size=_BLOCK) as file:
-                location = f"{name}, {path}"
-                if path.endswith(".parquet"):
-                    yield from (row[column] for row in parquet_rows(file, location, limit, column))
-                else:
-                    for value in _jsonl_column(file, column, location):
-                        limit.count(location)
-                        yield value
-
-
-def _jsonl_column(file: Iterable[bytes], column: str, location: str) -> Iterator[Any]:
-    for number, line in enumerate(file, start=1):
-        if line.strip():
-            try:
-                yield any_json(line.decode())[column]
-            except (ValueError, KeyError, TypeError) as error:
-                raise InputError(
-                    f"{location}, line {number}: expected a JSON object with the field {column!r}"
-                ) from error
-
-
-def _parts(name: str) -> tuple[str, str | None, str | None]:
-    match = _NAME.fullmatch(name)
-    if match is None or ".." in (match["path"] or "").split("/"):
-        raise InputError(
-            f"{name}: not a hub dataset; expected hf:owner/name or hf:owner/name@revision, and"
-            " #path for one file of it"
-        )
-    return match["repo"], match["revision"], match["path"] and match["path"].rstrip("/")
-
-
-@contextlib.contextmanager
-def _hub_errors(name: str, repo: str, revision: str | None) -> Iterator[None]:
-    """Turn an error of the hub's client into one clear line."""
-    try:
-        import huggingface_hub  # noqa: F401 -- else a missing package would be reported as its submodule
-        from huggingface_hub.errors import (
-            GatedRepoError,
-            HFValidationError,
-            LocalEntryNotFoundError,
-            RepositoryNotFoundError,
-            RevisionNotFoundError,
-        )
-    except ImportError as error:
-        raise InputError(
-            f"{name}: datasets on the hub need an extra: {install_extra('hf')}"
-        ) from error
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:  # of the client's HTTP library too, which is not always the same
-        reason = one_line(without_user_info(str(error)))
-        wanted = f"revision {revision!r} of the dataset" if revision else "the dataset"
-        complaints = {  # a gated repository is one that is not found, too
-            HFValidationError: f"not a name that the hub allows: {reason}",
-            RevisionNotFoundError: f"the hub has no revision {revision!r} of {repo}",
-            GatedRepoError: f"access to {repo} is gated: ask for it on its page of the hub, then"
-            " set HF_TOKEN to a token of yours",
-            RepositoryNotFoundError: f"the hub has no dataset {repo}, or it needs a token"
-            " (HF_TOKEN)",
-            LocalEntryNotFoundError: f"cannot reach the hub, and {wanted} is not in its cache",
-            Exception: f"the hub did not give the dataset: {reason}",
-        }
-        complaint = next(text for kind, text in complaints.items() if isinstance(error, kind))
-        raise InputError(f"{name}: {complaint}") from error
-
-
-# Publications of the paper's authors
-# ------------------------------------------------------------------------------
-# Datasets and rubrics, fetched once into a cache, and verified each time.
-
-_SOURCE = "https://raw.githubusercontent.com/Uppaal/OpenSafeIntent"
-_CACHE, _MIRROR = "OPENSAFEINTENT_CACHE", "OPENSAFEINTENT_MIRROR"
-_PAPER = "f446cccaf78f4992c3fd3b6450c5d508b44dc096"
-_LATER = "9706897bc9ffdb328446141b2a4568c98c70843e"
-_LONGEST = 64 * 2**20
-_SECONDS, _MOST_SECONDS = 60, 600
-"""That a mirror may be silent, and that a file may take in all."""
-
-
-class Published(NamedTuple):
-    """A file of the authors' repository."""
-
-    revision: str
-    path: str
-    sha256: str
-
-    @property
-    def address(self) -> str:
-        """Source of the download: the repository, or the mirror in `OPENSAFEINTENT_MIRROR`."""
-        base = os.environ.get(_MIRROR, "").strip() or _SOURCE
-        return f"{base.rstrip('/')}/{self.revision}/{self.path}"
-
-
-PUBLISHED: dict[str, Published] = {
-    "opensafeintent-115": Published(
-        _PAPER, "dataset.json", "041bc87e89bdfe0ce7174cbd59875d97293e844d2bdd8d3ace748becdbdd508e"
-    ),
-    "opensafeintent-700": Published(
-        _LATER, "dataset.json", "ad9ed2e8f190638b03afd81b69a1350f866706db08bb837b84332c54d29fe7ff"
-    ),
-}
-"""The datasets by name: the paper's 115 prompt-sets, and the 700 of a later release."""
-
-_RUBRICS = {
-    "helpfulness.txt": "b9292beeab7512a54e68d16620444c6ad705fd5b529dc31bb3eae61b3b4a62da",
-    "harmfulness.txt": "d638a0f13a6aa166923e1b0f669b57c7eea5cb1fa470b6a7687dcdf66fe6bd61",
-    "assistance_level_classification.txt": (
-        "9b0f79ca1813a5a389af143ca11257ab40eddfb20775c195fedf604a45714e8c"
-    ),
-    "intent_classification.txt": "9eea106593f3094ec517a3de041a2adcfdc3492069ed6f43c9dbde3accf8999a",
-}
-
-PAPER_DATASET_HASH = "07115b06c60f3efa78fd23deee956eac5c1bd8bf7799c9cc35f376fbc2441998"
-"""Of the canonical prompt-sets of the 115."""
-
-RUBRIC_HASHES = dict(
-    zip(("helpfulness", "harm", "mode", "strategy"), _RUBRICS.values(), strict=True)
-)
-"""By the role that each of the paper's rubrics has here."""
-
-
-def published_dataset(name: str) -> Path:
-    """Return the file of a published dataset, verified; it is fetched if the cache does not hold
-    it.
-
-    Raises:
-        InputError: it cannot be fetched or kept, or differs from the published one.
-    """
-    return _verified(PUBLISHED[name], name)
-
-
-def published_rubrics() -> Path:
-    """Return the folder of the paper's rubrics, each verified; they are fetched if the cache does
-    not hold them.
-
-    Raises:
-        InputError: one cannot be fetched or kept, or differs from the published one.
-    """
-    paths = [
-        _verified(
-            Published(_PAPER, f"prompts/metrics/{name}", digest), f"the paper's rubric {name}"
-        )
-        for name, digest in _RUBRICS.items()
-    ]
-    for other in paths[0].parent.glob("*.md"):
-        raise InputError(f"{other}: is none of the paper's rubrics; remove it")
-    return paths[0].parent
-
-
-def _verified(file: Published, what: str) -> Path:
-    kept = _cache() / file.revision / file.path
-    with os_errors(f"{kept}: cannot read"):
-        if kept.is_file() and sha256_hex(kept.read_bytes()) == file.sha256:
-            return kept
-    content = _fetched(file, what)
-    if (digest := sha256_hex(content)) != file.sha256:
-        raise InputError(
-            f"{what}: {without_user_info(file.address)} holds another file than was published: its"
-            f" SHA-256 is {digest[:12]}…, expected {file.sha256[:12]}…; nothing was kept"
-        )
-    with os_errors(f"{kept}: cannot write ({_CACHE} names another folder for the cache)"):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-    with written_beside(kept) as file_kept:
-        file_kept.write(content)
-    return kept
-
-
-def _fetched(file: Published, what: str) -> bytes:
-    from http.client import HTTPException
-    from urllib.error import HTTPError
-    from urllib.request import urlopen
-
-    shown = without_user_info(file.address)
-    if not file.address.startswith(("https://", "http://")) or shown != file.address:
-        raise InputError(
-            f"{_MIRROR}: {one_line(shown, 200)} is no address; expected one that begins with"
-            " https:// or http:// and names no user"
-        )
-    offline = f"; a copy on disk can be named as --dataset, or {_MIRROR} names another server"
-    try:
-        content, until = b"", time.monotonic() + _MOST_SECONDS
-        with urlopen(file.address, timeout=_SECONDS) as reply:
-            while len(content) <= _LONGEST and (part := reply.read1(_LONGEST)):
-                content += part
-                if time.monotonic() > until:
-                    raise TimeoutError(f"took more than {_MOST_SECONDS} seconds")
-            due = reply.headers.get("Content-Length")
-    except HTTPError as error:
-        raise InputError(
-            f"{what}: {shown} answered {error.code} {one_line(str(error.reason), 80)}{offline}"
-        ) from error
-    except (OSError, HTTPException, ValueError) as error:
-        reason = without_user_info(str(getattr(error, "reason", None) or error))
-        raise InputError(
-            f"{what}: cannot fetch {shown}: {one_line(reason, 200)}{offline}"
-        ) from error
-    if len(content) > _LONGEST or (due is not None and due.isdigit() and len(content) != int(due)):
-        raise InputError(
-            f"{what}: {shown} gave {len(content):,} bytes of {due or 'too many'}; run again to"
-            " fetch it whole"
-        )
-    return content
-
-
-def _cache() -> Path:
-    """Return the folder that files are kept in: `OPENSAFEINTENT_CACHE`, or one in the user's own
-    cache.
-    """
-    if named := os.environ.get(_CACHE, "").strip():
-        return Path(named)
-    try:
-        users = os.environ.get("XDG_CACHE_HOME", "").strip() or Path.home() / ".cache"
-    except RuntimeError as error:  # neither HOME nor an entry among the system's users
-        raise InputError(f"{_CACHE}: is not set; without a home folder, expected one") from error
-    return Path(users, "opensafeintent")

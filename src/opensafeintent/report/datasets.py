@@ -16,7 +16,7 @@ from opensafeintent.construction.pipeline import Built
 from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
-from opensafeintent.promptsets.record import (
+from opensafeintent.promptsets.cards import (
     Plain,
     canary_in,
     canary_of,

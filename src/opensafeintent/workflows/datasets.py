@@ -24,7 +24,7 @@ from opensafeintent.files import (
 )
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, read_dataset, write_dataset
-from opensafeintent.promptsets.loading import fields_named
+from opensafeintent.promptsets.fields import fields_named
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
 
 if TYPE_CHECKING:

@@ -360,7 +360,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         Raises:
             InputError: the folder of rubrics cannot be used, or the paper's cannot be fetched.
         """
-        from opensafeintent.promptsets.sources import published_rubrics
+        from opensafeintent.promptsets.published import published_rubrics
         from opensafeintent.templates import load_templates
 
         return load_templates(published_rubrics()) if self.as_paper else super().judge_templates()

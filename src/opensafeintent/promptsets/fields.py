@@ -1,0 +1,141 @@
+"""The fields of one row, each read with a check: an error names file, line and field, and the valid
+values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
+from functools import lru_cache
+from itertools import islice
+from typing import Any, NoReturn
+from unicodedata import category
+
+from opensafeintent.errors import nearest
+from opensafeintent.hostile import one_line
+from opensafeintent.promptsets.reading import Problem
+
+LONGEST_PROMPT = 200_000
+"""Characters; beyond every context window in use, and a sign of a broken file."""
+
+_NEAR = 0.93
+"""Similarity of two field names (`difflib`'s ratio) above which one is treated as a misspelling."""
+_MOST_FIELDS = 8
+"""Fields that an error names."""
+
+
+class Record:
+    """A JSON object with its location, whose fields are read with a check."""
+
+    def __init__(self, data: Any, location: str) -> None:
+        if not isinstance(data, dict):
+            raise Problem(f"{location}: expected a JSON object, found {_kind(data)}", location)
+        self.data: dict[str, Any] = data
+        self.location = location
+
+    def __contains__(self, field: str) -> bool:
+        return self.data.get(field) is not None
+
+    def fail(self, field: str, complaint: str) -> NoReturn:
+        """Raise the problem that `field` has."""
+        raise Problem(f"{self.location}, field {one_line(field, 60)}: {complaint}", self.location)
+
+    def text(self, field: str) -> str:
+        """Return a text that has to be there."""
+        if field not in self:
+            self.fail(field, "missing; expected a text")
+        return self.check_text(field, self.data[field])
+
+    def optional_text(self, field: str) -> str | None:
+        """Return a text that may be left out, null or empty."""
+        value = self.data.get(field)
+        return self.check_text(field, value) if value not in (None, "") else None
+
+    def check_text(self, field: str, value: Any) -> str:
+        """Return `value` if it is a usable text."""
+        if not isinstance(value, str):
+            self.fail(field, f"expected a text, found {_kind(value)}")
+        if all(char.isspace() or category(char) == "Cf" for char in value):
+            self.fail(field, "is empty; expected a text")
+        if len(value) > LONGEST_PROMPT:
+            self.fail(
+                field, f"has {len(value):,} characters; at most {LONGEST_PROMPT:,} are accepted"
+            )
+        return self.check_unicode(field, value)
+
+    def check_unicode(self, field: str, value: str) -> str:
+        """Return a text that can be written as UTF-8."""
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            self.fail(field, "holds half of a surrogate pair, which is not valid Unicode text")
+        return value
+
+    def check_names(self, valid: Collection[str]) -> None:
+        """Refuse a field whose name is nearly a valid one that the record lacks."""
+        if misspelt := _misspelt(frozenset(self.data), frozenset(valid)):
+            self.fail(misspelt[0], f"is not known; did you mean {misspelt[1]!r}?")
+
+    def texts(self, field: str) -> tuple[str, ...]:
+        """Return a list of texts that may be left out."""
+        value = self.data.get(field)
+        if value is None:
+            return ()
+        if not isinstance(value, list):
+            self.fail(field, f"expected a list of texts, found {_kind(value)}")
+        return tuple(self.check_text(f"{field}[{n}]", item) for n, item in enumerate(value))
+
+    def record(self, field: str) -> Record:
+        """Return an object that has to be there."""
+        if field not in self:
+            self.fail(field, "missing; expected an object")
+        return Record(self.data[field], f"{self.location}, field {field}")
+
+    def choice(self, field: str, valid: Iterable[str]) -> str:
+        """Return a text that is one of `valid`."""
+        value, names = self.text(field), tuple(valid)
+        if value not in names:
+            self.fail(
+                field,
+                f"unknown {field.replace('_', ' ')} {one_line(value, 60)!r};"
+                f" {nearest(value, names)}",
+            )
+        return value
+
+
+@lru_cache(maxsize=64)
+def _misspelt(fields: frozenset[str], valid: frozenset[str]) -> tuple[str, str] | None:
+    """Return a field whose name is nearly a valid one that is not there, and that one. A file's
+    records mostly have the same fields.
+    """
+    lacking = {_folded(name): name for name in valid - fields}
+    for field in sorted(fields - valid):
+        if near := get_close_matches(_folded(field), lacking, n=1, cutoff=_NEAR):
+            return field, lacking[near[0]]
+    return None
+
+
+def _folded(name: str) -> str:
+    return name[:60].casefold().replace("_", "")
+
+
+def _kind(value: Any) -> str:
+    kinds = {
+        dict: "an object",
+        list: "a list",
+        str: "a text",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+    }
+    return "null" if value is None else kinds.get(type(value), type(value).__name__)
+
+
+def fields_found(fields: Collection[str]) -> str:
+    """Return which fields a record has, for a message."""
+    return f"; its fields: {fields_named(fields)}" if fields else "; it has no fields"
+
+
+def fields_named(fields: Collection[str]) -> str:
+    """Return the first few names of fields."""
+    named = [one_line(str(field), 40) for field in islice(fields, _MOST_FIELDS)]
+    return ", ".join(named) + (", …" if len(fields) > _MOST_FIELDS else "")
