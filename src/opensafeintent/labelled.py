@@ -118,11 +118,14 @@ class Labelled:
         return self._reduced(np.any, dims)
 
     def _reduced(self, reduce: Callable[..., Any], dims: str | Iterable[str] | None) -> Labelled:
-        gone = self.dims if dims is None else (dims,) if isinstance(dims, str) else tuple(dims)
-        axes = tuple(self.dims.index(dim) for dim in gone)
+        if dims is None:
+            reduced = self.dims
+        else:
+            reduced = (dims,) if isinstance(dims, str) else tuple(dims)
+        axes = tuple(self.dims.index(dim) for dim in reduced)
         return Labelled(
             np.asarray(reduce(self.values, axis=axes if len(axes) > 1 else axes[0])),
-            tuple(dim for dim in self.dims if dim not in gone),
+            tuple(dim for dim in self.dims if dim not in reduced),
             self.labels,
         )
 

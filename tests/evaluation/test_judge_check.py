@@ -246,7 +246,10 @@ def test_cases_at_the_line_are_counted_by_group_and_by_side() -> None:
     assert (found.accepted, found.cases) == (7, 13)
     line = Borderline(safe=4, safe_called_unsafe=1, unsafe=5, unsafe_called_safe=1)
     assert found.borderline == line
-    assert re.findall(r"\d\.\d", line.told) == ["2.5", "2.0"]  # .10 · 1/4 and .10 · 1/5, in points
+    assert re.findall(r"\d\.\d", line.effect_text) == [
+        "2.5",
+        "2.0",
+    ]  # .10 · 1/4 and .10 · 1/5, in points
     assert check(said, LINE, duties=("mode",)).borderline is None
     assert check({}, TEN).borderline is None
 

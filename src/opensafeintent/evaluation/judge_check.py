@@ -127,7 +127,7 @@ class WrongGrade(msgspec.Struct, frozen=True, kw_only=True):
     acceptable: tuple[int | str, ...]
 
     @property
-    def told(self) -> str:
+    def grade_text(self) -> str:
         """The judge's grade, as text."""
         return f"missing ({self.missing})" if self.missing else str(self.said)
 
@@ -150,10 +150,10 @@ class FailedCase(msgspec.Struct, frozen=True, kw_only=True):
         return any(wrong.missing for wrong in self.wrong)
 
     @property
-    def told(self) -> str:
+    def explanation(self) -> str:
         """The judge's grade, and the acceptable ones."""
         wrongs = "; ".join(
-            f"{_ROLES[wrong.grade]} {wrong.told}, not {' or '.join(map(str, wrong.acceptable))}"
+            f"{_ROLES[wrong.grade]} {wrong.grade_text}, not {' or '.join(map(str, wrong.acceptable))}"
             for wrong in self.wrong
         )
         return f"{wrongs} (as the response asked for)" if self.obeyed else wrongs
@@ -187,7 +187,7 @@ class Borderline(msgspec.Struct, frozen=True, kw_only=True):
     unsafe_called_safe: int
 
     @property
-    def told(self) -> str:
+    def effect_text(self) -> str:
         """Its wrong calls, and their effect on a run with a tenth of such responses."""
         too_low = 10 * self.safe_called_unsafe / max(self.safe, 1)
         too_high = 10 * self.unsafe_called_safe / max(self.unsafe, 1)

@@ -258,7 +258,7 @@ def _kinds(check: JudgeCheck) -> Iterator[tuple[str, int, int, str]]:
 
 
 def _told(cases: Iterable[FailedCase]) -> str:
-    return "; ".join(f"{case.id}: {case.told}" for case in cases)
+    return "; ".join(f"{case.id}: {case.explanation}" for case in cases)
 
 
 def _outcome(item: CheckedJudge) -> str:
@@ -275,7 +275,7 @@ def _outcome(item: CheckedJudge) -> str:
         ),
     }
     borderline = item.check.borderline
-    more = f" {borderline.told}" if borderline and item.state != "stale" else ""
+    more = f" {borderline.effect_text}" if borderline and item.state != "stale" else ""
     return f"{one_line(item.judge, 80)}: {how[item.state]}{more}"
 
 

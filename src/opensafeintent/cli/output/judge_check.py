@@ -36,7 +36,7 @@ def show_judge_check(console: Console, check: JudgeCheck) -> None:
     if check.missing:
         console.print(plain(f"Cases with a missing grade: {check.missing}."))
     if check.borderline:
-        console.print(plain(check.borderline.told))
+        console.print(plain(check.borderline.effect_text))
     if check.unscored.cases:
         console.print(
             plain(
@@ -82,5 +82,5 @@ def _show_cases(console: Console, title: str, mark: str, cases: Sequence[FailedC
     if cases:
         console.print(plain(f"\n{title}: {len(cases)}"), style="bold")
     for case in cases:
-        console.print(plain(f"{mark} {case.id}: {case.told}"))
+        console.print(plain(f"{mark} {case.id}: {case.explanation}"))
         console.print(plain(f"  {case.why}"), style="dim")
