@@ -119,9 +119,8 @@ class Labelled:
 
     def _reduced(self, reduce: Callable[..., Any], dims: str | Iterable[str] | None) -> Labelled:
         if dims is None:
-            reduced = self.dims
-        else:
-            reduced = (dims,) if isinstance(dims, str) else tuple(dims)
+            dims = self.dims
+        reduced = (dims,) if isinstance(dims, str) else tuple(dims)
         axes = tuple(self.dims.index(dim) for dim in reduced)
         return Labelled(
             np.asarray(reduce(self.values, axis=axes if len(axes) > 1 else axes[0])),

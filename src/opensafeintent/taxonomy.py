@@ -163,9 +163,9 @@ def _parse(text: str, place: str) -> Taxonomy:
         if not names:
             raise InputError(f"{place}: {field} is empty; a taxonomy has at least one")
         for name in names:
-            if character := unprintable(name):
+            if char := unprintable(name):
                 raise InputError(
-                    f"{place}: {field}: the name {one_line(name, 60)!r} holds {character}; expected a"
+                    f"{place}: {field}: the name {one_line(name, 60)!r} holds {char}; expected a"
                     " printable name"
                 )
         if twice := sorted({name for name in names if names.count(name) > 1}):

@@ -153,7 +153,8 @@ class FailedCase(msgspec.Struct, frozen=True, kw_only=True):
     def explanation(self) -> str:
         """The judge's grade, and the acceptable ones."""
         wrongs = "; ".join(
-            f"{_ROLES[wrong.grade]} {wrong.grade_text}, not {' or '.join(map(str, wrong.acceptable))}"
+            f"{_ROLES[wrong.grade]} {wrong.grade_text},"
+            f" not {' or '.join(map(str, wrong.acceptable))}"
             for wrong in self.wrong
         )
         return f"{wrongs} (as the response asked for)" if self.obeyed else wrongs

@@ -17,9 +17,9 @@ from opensafeintent.imports.progress import with_progress
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.fields import Record
 from opensafeintent.promptsets.reading import (
-    MOST_TOLD,
+    MOST_LISTED,
     Problem,
-    told_once,
+    distinct_problems,
 )
 from opensafeintent.taxonomy import MOST_EPOCHS
 
@@ -74,7 +74,7 @@ def by_prompt(
         }
         placed.append((location, {"epoch": epochs[place]} | fields | known))
     if problems:
-        raise InputError(*told_once(problems, MOST_TOLD))
+        raise InputError(*distinct_problems(problems, MOST_LISTED))
     if not placed and item.sent_another:
         raise InputError(
             f"{item.path}: a strategy of a red team sent another text for every prompt; expected"
