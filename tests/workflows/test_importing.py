@@ -661,7 +661,7 @@ class Stages(Display):
 
 
 def test_a_long_import_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opensafeintent.workflows.imports._STEP", 4)
+    monkeypatch.setattr("opensafeintent.imports.progress._STEP", 4)
     texts = DATASET.prompt_sets[0].wordings() | DATASET.prompt_sets[1].wordings()
     file = json_lines(
         tmp_path / "l.jsonl", [{"prompt": text, "response": "Yes."} for text in texts.values()]
