@@ -35,8 +35,9 @@ from calls.support import (
     written,
 )
 from fuzz.contract import bounded
+from opensafeintent.calls import ledger_file
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_file import pack, unpack
+from opensafeintent.calls.ledger_file import Texts, pack, unpack
 from opensafeintent.calls.recorded import ImportedRow
 from opensafeintent.calls.records import Answered, Failure, Refused, Sampling, Usage
 from opensafeintent.errors import InputError
@@ -117,6 +118,18 @@ def test_a_request_can_be_rebuilt_exactly(path: Path) -> None:
         rebuilt, told = ledger.request(1)
     assert rebuilt == messages
     assert told == {"max_tokens": 9, "temperature": 0.0, "extra": {"seed": 7, "stop": ["\n"]}}
+
+
+def test_long_texts_are_not_kept_in_memory_for_their_ids(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_file, "_LONG_IN_MEMORY", 1000)
+    written(path)
+    texts = Texts()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        ids = [texts.id_of(connection, f"{number:0300}") for number in range(20)]
+        assert sum(map(len, texts._ids)) <= 1000
+        assert [texts.id_of(connection, f"{number:0300}") for number in range(20)] == ids
 
 
 @pytest.mark.parametrize("answer", ["No.", "A long answer. " * 500])

@@ -27,8 +27,9 @@ from calls.support import (
 )
 from calls.test_ledger import RUBRIC
 from endtoend import Ran, osi
+from opensafeintent.calls import ledger, ledger_file
 from opensafeintent.calls.ledger import Ledger, Merged, merge_ledgers, take_up
-from opensafeintent.calls.ledger_file import Entry
+from opensafeintent.calls.ledger_file import Entry, text_of
 from opensafeintent.calls.records import Answered
 from opensafeintent.errors import InputError
 from opensafeintent.files import Taken
@@ -51,13 +52,13 @@ def test_rows_come_with_their_texts_and_once(tmp_path: Path) -> None:
         one: Merged(rows=3, added=3, duplicates=0),
         other: Merged(rows=5, added=4, duplicates=1),  # 2 has an answer already, which stands
     }
-    for ledger in (one, other):  # again, it adds nothing
-        assert merge_ledgers([both, ledger], both)[ledger].added == 0
+    for part in (one, other):  # again, it adds nothing
+        assert merge_ledgers([both, part], both)[part].added == 0
     for known in (graded(1), graded(2), graded(3), answered("a")):
         assert found(both, known) == Answered(text="Yes.", stop_reason="stop")
     messages = {graded(number).call.messages for number in (1, 2, 3)}
-    with Ledger(both, readonly=True) as ledger:
-        assert {ledger.request(row)[0] for row in range(1, 8)} >= messages
+    with Ledger(both, readonly=True) as merged:
+        assert {merged.request(row)[0] for row in range(1, 8)} >= messages
     assert statuses(both).count("failed") == 2
     assert execute(both, "SELECT count(*) FROM texts") == [(2,)]
     columns = (
@@ -65,6 +66,30 @@ def test_rows_come_with_their_texts_and_once(tmp_path: Path) -> None:
         " response, created"
     )
     assert set(rows(one, columns)) < set(rows(both, columns))
+
+
+def test_a_text_that_many_requests_name_is_unpacked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = written(tmp_path / "one.sqlite", *(graded(number) for number in range(5)))
+    named = ", ".join(["1"] * 50)
+    request = f'{{"messages":[["user",[{named},"and this"]]],"sampling":{{}}}}'
+    execute(one, f"UPDATE calls SET request = '{request}'")
+    unpacked: list[bytes] = []
+
+    def noted(sha: bytes, body: bytes) -> str:
+        unpacked.append(sha)
+        return text_of(sha, body)
+
+    for module in (ledger, ledger_file):
+        monkeypatch.setattr(module, "text_of", noted, raising=False)
+    both = tmp_path / "both.sqlite"
+    assert merge_ledgers([one], both)[one].added == 5
+    assert len(unpacked) == 1
+    with Ledger(both, readonly=True) as merged:
+        assert [merged.request(row)[0][0].content for row in range(1, 6)] == [
+            RUBRIC * 50 + "and this"
+        ] * 5
 
 
 def test_a_ledger_that_is_written_can_be_merged(path: Path) -> None:
@@ -100,10 +125,10 @@ def test_the_log_of_a_killed_shard_is_taken_up(tmp_path: Path) -> None:
     assert path.with_name("ledger.sqlite-wal").exists()
     # the index of the log, as another machine had it
     path.with_name("ledger.sqlite-shm").write_bytes(b"\xff" * 32768)
-    with Ledger(tmp_path / "run.sqlite") as ledger:
+    with Ledger(tmp_path / "run.sqlite") as run:
         with Ledger(path), pytest.raises(Taken):  # its writer is still at work
-            take_up(ledger, shard, lambda line: (_ for _ in ()).throw(Taken(line)))
-        assert take_up(ledger, shard, lambda _: None).added == 50
+            take_up(run, shard, lambda line: (_ for _ in ()).throw(Taken(line)))
+        assert take_up(run, shard, lambda _: None).added == 50
     assert not shard.exists()
 
 
@@ -126,8 +151,8 @@ def test_damaged_and_foreign_files_are_refused_and_nothing_of_them_is_merged(
     if damage == "foreign":
         bad.write_bytes(b"no database at all" * 300)
     elif damage == "imported":
-        with Ledger(bad) as ledger:
-            ledger.imports.add("d" * 64, [imported("One.")])
+        with Ledger(bad) as damaged:
+            damaged.imports.add("d" * 64, [imported("One.")])
     else:
         execute(bad, damage)
     for out in (tmp_path / "new.sqlite", good):

@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
@@ -19,14 +20,18 @@ from opensafeintent.calls.ledger_file import (
     NO_OUTCOME,
     Entry,
     Request,
+    Room,
     Texts,
+    TextsAt,
     Writer,
     connect,
+    id_at,
+    packed_at,
     prepare,
     reading,
     reason,
     stored_request,
-    text_at,
+    text_of,
     typed,
     unpack,
 )
@@ -105,7 +110,8 @@ class Attempted(NamedTuple):
 _FOUND: Any = list[
     tuple[bytes, int, str, str, Literal["answered", "refused"], bytes, str, int, int, str]
 ]
-"""Key, id and outcome of rows: their types are checked for many rows at once."""
+"""Key, id and outcome of rows: their types are checked for several rows at once."""
+_ROWS_AT_ONCE = 50
 _RESPONSES = (
     "SELECT response FROM calls WHERE model = ? AND purpose = 'generate' AND status = 'answered'"
 )
@@ -238,11 +244,19 @@ class Ledger:
         located = self.find_all([key]).get(key)
         return located.outcome if located else None
 
-    def find_all(self, keys: Collection[bytes]) -> dict[bytes, Located]:
+    def find_all(self, keys: Collection[bytes], room: Room | None = None) -> dict[bytes, Located]:
         """Return the outcomes that satisfy some keys, for those that have one: `find` for thousands
         at a time.
 
         Calls from about the same time are close together in the file: look up their keys together.
+
+        Args:
+            keys: of the calls.
+            room: for the texts of the stored answers.
+
+        Raises:
+            TooLong: there is no room for one.
+            InputError: the ledger is damaged.
         """
         located: dict[bytes, Located] = {}
         left: list[bytes] = []
@@ -266,9 +280,13 @@ class Ledger:
         with reading(self.path):
             for some in [left] if len(left) == 1 else _parts(left):
                 statement = _FIND_ONE if len(some) == 1 else _FIND_MANY
-                rows = typed(self._reader.execute(statement, some).fetchall(), _FOUND)
-                for key, row, model, purpose, *content in rows:
-                    locate(key, row, model, purpose, _stored_outcome(*content))
+                cursor = self._reader.execute(statement, some)
+                while rows := typed(cursor.fetchmany(_ROWS_AT_ONCE), _FOUND):
+                    for key, row, model, purpose, *content in rows:
+                        stored = _stored_outcome(*content)
+                        if room is not None and isinstance(stored, Answered):
+                            room.take(stored.text)
+                        locate(key, row, model, purpose, stored)
         return located
 
     def settled(
@@ -427,20 +445,29 @@ class Ledger:
 
     def request(self, row_id: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
         """Return the messages and sampling of one row, its texts put back."""
+        texts = TextsAt(self._reader, Room(self.path, "no request has as many"))
         with reading(self.path):
-            row = self._reader.execute("SELECT request FROM calls WHERE id = ?", (row_id,))
-            data = msgspec.json.decode(typed(row.fetchone()[0], str), type=Request)
+            data = self.packed_request(row_id)
             messages = tuple(
                 Message(
-                    role,
-                    tuple(
-                        part if isinstance(part, str) else text_at(self._reader, part)
-                        for part in parts
-                    ),
+                    role, tuple(part if isinstance(part, str) else texts[part] for part in parts)
                 )
                 for role, parts in data.messages
             )
         return messages, data.sampling
+
+    def packed_request(self, row_id: int) -> Request:
+        """Return the request of one row, with the ids of its texts."""
+        with reading(self.path):
+            row = self._reader.execute("SELECT request FROM calls WHERE id = ?", (row_id,))
+            return msgspec.json.decode(typed(row.fetchone()[0], str), type=Request)
+
+    def packed_text(self, identity: int) -> tuple[bytes, bytes]:
+        """Return the hash of a text of a request, and its packed form, which was looked at."""
+        with reading(self.path):
+            sha, body = packed_at(self._reader, identity)
+            text_of(sha, body)
+            return sha, body
 
 
 def _parts(keys: Iterable[bytes]) -> Iterator[list[bytes]]:
@@ -594,7 +621,6 @@ def merge(ledger: Ledger, source: Path) -> Merged:
             cannot be written. Nothing is added then.
     """
     rows = added = duplicates = 0
-    texts = Texts()
     with (
         Ledger(source, readonly=True) as other,
         other.snapshot(),
@@ -605,6 +631,15 @@ def merge(ledger: Ledger, source: Path) -> Merged:
                 f"{source}: holds imported responses, which cannot be merged; import their files"
                 " instead"
             )
+
+        @cache
+        def moved(identity: int) -> int:
+            """Return the id of a text of the other ledger in this one."""
+            return id_at(connection, *other.packed_text(identity))
+
+        def kept(part: str | int) -> str | int:
+            return part if isinstance(part, str) else moved(part)
+
         try:
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("BEGIN IMMEDIATE")
@@ -628,7 +663,8 @@ def merge(ledger: Ledger, source: Path) -> Merged:
                             continue
                         connection.execute(NO_OUTCOME, (failure, key))
                     added += 1
-                    request = stored_request(connection, texts, *other.request(row))
+                    packed = other.packed_request(row)
+                    request = stored_request(packed.messages, packed.sampling, kept)
                     connection.execute(_INSERT, (key, status, created, seconds, *rest, request))
         except sqlite3.Error as error:
             raise InputError(f"{ledger.path}: cannot write the ledger: {reason(error)}") from error

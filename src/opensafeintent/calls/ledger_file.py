@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import sys
 import threading
 import time
 import zlib
@@ -22,7 +23,7 @@ from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Refus
 from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.hostile import one_line
-from opensafeintent.templates.template import Message, MessageRole as Role
+from opensafeintent.templates.template import MessageRole as Role
 
 T = TypeVar("T")
 
@@ -30,8 +31,12 @@ _APPLICATION_ID = 0x4F53496C  # "OSIl": distinguishes a ledger from any other SQ
 _SCHEMA_VERSION = 3
 _COMPRESS = 200  # bytes
 _TEXTS_IN_MEMORY = 4096
+_LONG_IN_MEMORY = 2**26
+"""Characters of them."""
 _LONGEST = 2**28
 """Bytes that a text or a reply may unpack to."""
+MOST_TEXT = 2**31
+"""Bytes of the texts that one reading keeps; hundreds of thousands of responses have less."""
 
 _OTHERS_NAMED = bytes.fromhex("d9d505f920a163d7")
 """Last bytes of a rollback journal that names another file, which SQLite would delete."""
@@ -181,6 +186,38 @@ def typed(row: Any, kind: type[T]) -> T:
     return msgspec.convert(row, kind)
 
 
+class TooLong(InputError):
+    """The texts of a ledger do not fit into memory together."""
+
+
+class Room:
+    """Memory for the texts that one reading of a ledger keeps: a small file may unpack to more than
+    a machine has.
+
+    Args:
+        path: the ledger.
+        advice: for the error: what to do.
+        most: bytes.
+    """
+
+    def __init__(self, path: Path, advice: str, most: int = MOST_TEXT) -> None:
+        self.taken = 0
+        """Bytes."""
+        self._path, self._advice, self._most = path, advice, most
+
+    def take(self, text: str) -> str:
+        """Return a text that is kept from now on.
+
+        Raises:
+            TooLong: there is no room for it.
+        """
+        self.taken += sys.getsizeof(text)
+        if self.taken > self._most:
+            most = f"{self._most / 2**30:g} GiB"
+            raise TooLong(f"{self._path}: texts of more than {most} at once; {self._advice}")
+        return text
+
+
 class Request(msgspec.Struct):
     """A request as a row holds it, as JSON."""
 
@@ -194,41 +231,65 @@ class Texts:
 
     def __init__(self) -> None:
         self._ids: dict[str, int] = {}
+        self._characters = 0
 
     def id_of(self, connection: sqlite3.Connection, text: str) -> int:
         """Return the id of a text, which is added if it is not there."""
         if (known := self._ids.get(text)) is not None:
             return known
         raw = text.encode()
-        sha = bytes.fromhex(sha256_hex(raw))
-        connection.execute(
-            "INSERT OR IGNORE INTO texts (sha, body) VALUES (?, ?)", (sha, pack(raw))
-        )
-        identity: int = connection.execute("SELECT id FROM texts WHERE sha = ?", (sha,)).fetchone()[
-            0
-        ]
-        if (
-            len(self._ids) > _TEXTS_IN_MEMORY
-        ):  # a cache, not a register: memory stays bounded in a run of any size
-            self._ids.clear()
+        identity = id_at(connection, bytes.fromhex(sha256_hex(raw)), pack(raw))
+        self._characters += len(text)
+        # a cache, not a register: memory stays bounded in a run of any size
+        if len(self._ids) > _TEXTS_IN_MEMORY or self._characters > _LONG_IN_MEMORY:
+            self.forget()
         self._ids[text] = identity
         return identity
 
     def forget(self) -> None:
         """Forget ids that may have been rolled back."""
         self._ids.clear()
+        self._characters = 0
 
 
-def text_at(connection: sqlite3.Connection, identity: int) -> str:
-    """Return a text by its id.
+def id_at(connection: sqlite3.Connection, sha: bytes, body: bytes) -> int:
+    """Return the id of a packed text, which is added if it is not there."""
+    connection.execute("INSERT OR IGNORE INTO texts (sha, body) VALUES (?, ?)", (sha, body))
+    row = connection.execute("SELECT id FROM texts WHERE sha = ?", (sha,)).fetchone()
+    return typed(row[0], int)
+
+
+def packed_at(connection: sqlite3.Connection, identity: int) -> tuple[bytes, bytes]:
+    """Return the hash of a text and its packed form by its id.
 
     Raises:
-        ValueError, LookupError, zlib.error: it is missing, or differs from the stored one.
+        ValueError, LookupError: it is missing.
     """
     row = connection.execute("SELECT sha, body FROM texts WHERE id = ?", (identity,)).fetchone()
     if row is None:
         raise LookupError(f"the text {identity} is not there")
-    return text_of(*typed(row, tuple[bytes, bytes]))
+    return typed(row, tuple[bytes, bytes])
+
+
+class TextsAt(dict[int, str]):
+    """Texts of a ledger by their ids, each unpacked once.
+
+    Args:
+        connection: to the ledger.
+        room: for all of them.
+
+    Raises:
+        ValueError, LookupError, zlib.error: one is missing, or differs from the stored one.
+        TooLong: there is no room for one.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, room: Room) -> None:
+        super().__init__()
+        self._connection, self._room = connection, room
+
+    def __missing__(self, identity: int) -> str:
+        text = self[identity] = self._room.take(text_of(*packed_at(self._connection, identity)))
+        return text
 
 
 def text_of(sha: bytes, body: bytes) -> str:
@@ -490,7 +551,7 @@ class Writer:
             call.template_hash,
             call.epoch,
             call.attempt,
-            stored_request(connection, self._texts, call.messages, call.sampling),
+            self._request(connection, call),
             status,
             stop_reason,
             usage.input_tokens,
@@ -502,23 +563,25 @@ class Writer:
             datetime.now(UTC).isoformat(timespec="microseconds"),
         )
 
+    def _request(self, connection: sqlite3.Connection, call: Call) -> str:
+        def kept(part: str) -> str | int:
+            return self._texts.id_of(connection, part) if len(part) >= _SHARED_TEXT else part
+
+        messages = ((message.role, message.parts) for message in call.messages)
+        return stored_request(messages, call.sampling, kept)
+
 
 def stored_request(
-    connection: sqlite3.Connection, texts: Texts, messages: Sequence[Message], sampling: Any
+    messages: Iterable[tuple[Role, Iterable[T]]], sampling: Any, kept: Callable[[T], str | int]
 ) -> str:
-    """Return a request as JSON in which a long part of a message is the id of a text (an
-    integer).
+    """Return a request as JSON.
+
+    Args:
+        messages: role and parts of each.
+        sampling: of the request.
+        kept: returns a part as the row holds it: a long one as the id of a text.
     """
-    parts = [
-        [
-            message.role,
-            [
-                texts.id_of(connection, part) if len(part) >= _SHARED_TEXT else part
-                for part in message.parts
-            ],
-        ]
-        for message in messages
-    ]
+    parts = [(role, list(map(kept, parts))) for role, parts in messages]
     return canonical_json({"messages": parts, "sampling": sampling}).decode()
 
 
