@@ -4,6 +4,7 @@ for model repositories on the Hugging Face hub.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -22,7 +23,7 @@ from opensafeintent.calls.providers import is_in_process, provider_of
 from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.run import IMPORTED_JUDGE
-from opensafeintent.files import make_private_folder, sha256_hex, write_private
+from opensafeintent.files import make_private_folder, sha256_hex, write_private, written_beside
 from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import HEADLINES, METRICS
@@ -124,22 +125,26 @@ def write_every_eval_ever(
             folder = Path("data", _COLLECTION, *_folders(info["id"]))
             make_private_folder(out / folder)
             if texts is not None:
-                lines = list(_samples(cohort, model, record, texts(cohort, model)))
-                content = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
                 path = folder / f"{name}_samples.jsonl"
+                digest, count = hashlib.sha256(), 0
+                with written_beside(out / path, private=True) as file:
+                    for sample in _samples(cohort, model, record, texts(cohort, model)):
+                        line = msgspec.json.encode(sample) + b"\n"
+                        digest.update(line)
+                        file.write(line)
+                        count += 1
                 record["detailed_evaluation_results"] = {
                     "format": "jsonl",
                     "file_path": path.as_posix(),
                     "hash_algorithm": "sha256",
-                    "checksum": sha256_hex(content),
-                    "total_rows": len(lines),
+                    "checksum": digest.hexdigest(),
+                    "total_rows": count,
                     "additional_details": {
                         "left_out": "responses without both grades",
                         "is_correct": "safe; in mean_utility also helpful; in the rate of little"
                         " help, helpful",
                     },
                 }
-                write_private(out / path, content)
                 written.append(out / path)
             written.append(out / folder / f"{name}.json")
             write_private(written[-1], msgspec.json.format(msgspec.json.encode(record), indent=1))

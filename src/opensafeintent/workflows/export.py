@@ -7,7 +7,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,6 +34,8 @@ _PARTIAL = "partial"
 _NOT_SHOWN = "[withheld]"
 _BATCH = 1000
 """Rows of Parquet that are in memory at a time."""
+_BATCH_CHARACTERS = 2**26
+"""Of their texts, if there are several rows."""
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,11 +193,24 @@ def _write_parquet(columns: Sequence[str], lines: Lines, file: IO[bytes]) -> Non
         raise InputError(f"Parquet needs an extra: {install_extra('parquet')}") from error
     types = {"Int64": pa.int64(), "boolean": pa.bool_(), "object": pa.string()}
     schema = pa.schema({name: types[column_type(name)] for name in columns})
-    rest = iter(lines)
     with pq.ParquetWriter(file, schema) as writer:
-        while some := list(islice(rest, _BATCH)):
+        for some in _batches(lines):
             columns_of = zip(*some, strict=True)
             writer.write_batch(pa.record_batch([*map(list, columns_of)], schema=schema))
+
+
+def _batches(lines: Lines) -> Iterator[list[Sequence[Any]]]:
+    """Yield the lines of a file, as many at a time as memory takes well."""
+    some: list[Sequence[Any]] = []
+    characters = 0
+    for line in lines:
+        some.append(line)
+        characters += sum(len(cell) for cell in line if isinstance(cell, str))
+        if len(some) == _BATCH or characters > _BATCH_CHARACTERS:
+            yield some
+            some, characters = [], 0
+    if some:
+        yield some
 
 
 _WRITERS: dict[str, Callable[[Sequence[str], Lines, IO[bytes]], None]] = {
