@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
@@ -55,18 +56,22 @@ def without_quoted(text: str, hidden: Hidden) -> str:
     if len(hidden.whole) < _SHORTEST:
         return text
     text = text.replace(hidden.whole, hidden.mark)
-    words = list(_WORD.finditer(text)) if hidden.stretches else []
-    names = [word[0].casefold() for word in words]
-    spans: list[tuple[int, int]] = []
-    for at in range(len(words) - _STRETCH + 1):
-        if tuple(names[at : at + _STRETCH]) in hidden.stretches:
-            start, end = words[at].start(), words[at + _STRETCH - 1].end()
-            if spans and start <= spans[-1][1]:
-                start = spans.pop()[0]
-            spans.append((start, end))
-    for start, end in reversed(spans):
-        text = f"{text[:start]}{hidden.mark}{text[end:]}"
-    return text
+    if not hidden.stretches:
+        return text
+    last_words = {stretch[-1] for stretch in hidden.stretches}
+    starts: deque[int] = deque(maxlen=_STRETCH)
+    names: deque[str] = deque(maxlen=_STRETCH)
+    kept: list[str] = []
+    end = 0
+    """Of the last quotation."""
+    for word in _WORD.finditer(text):
+        starts.append(word.start())
+        names.append(word[0].casefold())
+        if names[-1] in last_words and tuple(names) in hidden.stretches:
+            if not kept or starts[0] > end:
+                kept.append(text[end : starts[0]])
+            end = word.end()
+    return hidden.mark.join([*kept, text[end:]])
 
 
 def without_request(error: str, request: str) -> str:
