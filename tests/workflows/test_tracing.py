@@ -299,5 +299,17 @@ def test_tracing_reads_the_imported_responses_of_a_model_once(
     manifest, sets = run.load()
     with RunTexts(manifest, sets, run.ledger_path(manifest)) as texts:
         for item in sets.prompt_sets:
-            assert len(texts.trace(item.id)) == 9
+            assert len(list(texts.trace(item.id))) == 9
     assert len(read) <= 2 * 3 * 3 * len(sets)
+
+
+def test_a_very_long_text_is_printed_whole(tmp_path: Path) -> None:
+    words = [f"word{number}" for number in range(40_000)]
+    text = " ".join(words[:20_000]) + "\n" + "\n".join(words[20_000:]) + "x" * 250_000
+    fields = {"response": text, "helpfulness": 3, "harm_severity": 0}
+    (line, *_) = lines_of(SETS, **fields)
+    import_lines(tmp_path, [line], SETS, "m")
+    ran = osi("trace", tmp_path / "run", "--set", line["id"])
+    shown = [part for part in ran.out.splitlines() if part.startswith("  │ word")]
+    assert " ".join(part.removeprefix("  │ ") for part in shown).split()[:39_999] == words[:-1]
+    assert ran.out.count("x") >= 250_000

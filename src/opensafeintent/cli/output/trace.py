@@ -40,40 +40,44 @@ def show_traces(traces: Iterator[Trace], settings: TraceSettings, *, include_uns
     """
     console = new_console()
 
-    def parts() -> Iterator[str]:
-        shown = None
-        for number, shown in enumerate(traces):
-            with console.capture() as part:
-                console.print("\n" if number else "", end="")
-                _show_trace(console, shown, settings, include_unsafe=include_unsafe)
-            yield part.get()
-        with console.capture() as part:
-            if shown is None:
-                console.print("No prompt-set of the run is like this.")
-            else:
-                console.print(plain(f"\nLedger: {shown.ledger}"), soft_wrap=True)
-        yield part.get()
+    def steps() -> Iterator[None]:
+        trace = None
+        for number, trace in enumerate(traces):
+            console.print("\n" if number else "", end="")
+            _show_trace(console, trace, settings, include_unsafe=include_unsafe)
+            yield
+        if trace is None:
+            console.print("No prompt-set of the run is like this.")
+        else:
+            console.print(plain(f"\nLedger: {trace.ledger}"), soft_wrap=True)
 
-    if _print_parts(console, parts(), cut=settings.worst is not None):
+    if _print_steps(console, steps(), cut=settings.worst is not None):
         say_next("opensafeintent report", settings.run, "--open")
 
 
-def _print_parts(console: Console, parts: Iterable[str], *, cut: bool) -> bool:
-    """Print parts of an answer and return whether they are whole; with `cut` a terminal gets the
+def _print_steps(console: Console, steps: Iterator[None], *, cut: bool) -> bool:
+    """Print an answer step by step and return whether it is whole; with `cut` a terminal gets the
     first lines only.
     """
-    room = _SCREEN - 2 if cut and sys.stdout.isatty() else None
-    for part in parts:
-        for line in part.splitlines():
-            if room is not None:
-                room -= max(1, -(-Text.from_ansi(line).cell_len // console.width))
-                if room < 0:
-                    console.print(
-                        f"… cut at {_SCREEN} lines. For all of it add: | less", style="bold"
-                    )
-                    return False
+    # at once: it may be longer than memory takes well
+    if not cut or not sys.stdout.isatty():
+        for _ in steps:
+            pass
+        return True
+    room, ended = _SCREEN - 2, False
+    while not ended:
+        with console.capture() as part:
+            ended = next(steps, _ENDED) is _ENDED
+        for line in part.get().splitlines():
+            room -= max(1, -(-Text.from_ansi(line).cell_len // console.width))
+            if room < 0:
+                console.print(f"… cut at {_SCREEN} lines. For all of it add: | less", style="bold")
+                return False
             print(line)
     return True
+
+
+_ENDED = object()
 
 
 def _show_trace(
@@ -220,6 +224,22 @@ def _asking(attempt: int) -> str:
 
 def _show_lines(console: Console, text: str, hidden: Hidden, indent: int = 2) -> None:
     """Print a text with a bar before each line: no text can look like a line of ours."""
-    for line in without_quoted(text, hidden).splitlines() or [""]:
-        for part in wrap(terminal_safe(line), max(console.width - indent - 2, 8)) or [""]:
-            console.print(Text(f"{' ' * indent}│ {part}"))
+    for piece in _pieces(without_quoted(text, hidden)):
+        for line in piece.splitlines() or [""]:
+            for part in wrap(terminal_safe(line), max(console.width - indent - 2, 8)) or [""]:
+                console.print(Text(f"{' ' * indent}│ {part}"))
+
+
+_PIECE = 100_000
+"""Characters of a text that are broken into lines at a time."""
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Yield a text in pieces, which end with a line if they can, or else with a word."""
+    start = 0
+    while len(text) - start > _PIECE:
+        most = start + _PIECE
+        end = text.rfind("\n", start, most) + 1 or text.rfind(" ", start, most) + 1 or most
+        yield text[start:end]
+        start = end
+    yield text[start:]
