@@ -70,4 +70,4 @@ def read_run(path: Path) -> None:
         for row in run.rows:
             texts.find(row.model, row.set_id, row.variant, row.epoch)
         for prompt_set in run.dataset.prompt_sets[:3]:
-            texts.trace(prompt_set.id)
+            list(texts.trace(prompt_set.id))

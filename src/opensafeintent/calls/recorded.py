@@ -15,12 +15,13 @@ import msgspec
 from msgspec import Meta
 
 from opensafeintent.calls.ledger_file import (
+    Room,
     Texts,
+    TextsAt,
     connect,
     pack,
     reading,
     reason,
-    text_of,
     typed,
     unpack,
 )
@@ -329,11 +330,9 @@ class ImportedResponse(msgspec.Struct, frozen=True):
     """Id of the row that has its text; the first one if none has."""
 
 
-_ROW: Any = tuple[int, ResponsePlace, bytes, bytes | None, bytes | None, int]
-_SELECT = (
-    "SELECT imported.id, model, set_id, variant, epoch, record, texts.sha, texts.body,"
-    " imported.response IS NULL FROM imported LEFT JOIN texts ON texts.id = imported.response"
-)
+_ROW: Any = tuple[int, ResponsePlace, bytes, int | None]
+_SELECT = "SELECT id, model, set_id, variant, epoch, record, response FROM imported"
+_SEVERAL_RUNS = "import its models into several runs, and name them all for one report"
 _OF_ONE = "dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ?"
 
 
@@ -384,6 +383,7 @@ class Imports:
         order of import; of one model, or of one of its prompt-sets, alone if it is named.
 
         Raises:
+            TooLong: their texts do not fit into memory together.
             InputError: the ledger is damaged.
         """
         named = {"dataset": dataset, "model": model, "set_id": set_id}
@@ -402,15 +402,16 @@ class Imports:
     def _read(
         self, connection: sqlite3.Connection, where: str, values: tuple[object, ...]
     ) -> Iterator[ImportedResponse]:
+        texts = TextsAt(connection, Room(self._path, _SEVERAL_RUNS))
         with reading(self._path):
-            rows = connection.execute(f"{_SELECT} WHERE {where} ORDER BY imported.id", values)
+            rows = connection.execute(f"{_SELECT} WHERE {where} ORDER BY id", values)
             by_place: dict[ResponsePlace, list[Any]] = {}
-            for identity, *key, record, sha, body, textless in rows:
-                row = typed((identity, key, record, sha, body, textless), _ROW)
+            for identity, *key, record, response in rows:
+                row = typed((identity, key, record, response), _ROW)
                 by_place.setdefault(row[1], []).append(row)
             for place, same in by_place.items():
                 try:
-                    contents = [_content(*row[1:]) for row in same]
+                    contents = [_content(texts, *row[1:]) for row in same]
                 except msgspec.ValidationError as error:
                     self.unreadable[place] = _in_words(str(error))
                     continue
@@ -418,7 +419,7 @@ class Imports:
                     place[0],
                     reduce(merged, contents),
                     tuple(identity for identity, *_ in same),
-                    next((row[0] for row in same if not row[-1]), same[0][0]),
+                    next((row[0] for row in same if row[-1] is not None), same[0][0]),
                 )
 
     def _insert(
@@ -459,21 +460,20 @@ def _source(connection: sqlite3.Connection, row: ImportedRow) -> int:
 
 
 def _content(
-    place: ResponsePlace, record: bytes, sha: bytes | None, body: bytes | None, textless: int
+    texts: Mapping[int, str], place: ResponsePlace, record: bytes, response: int | None
 ) -> RecordedResponse:
     """Return the content of one row.
 
     Raises:
         ValueError, LookupError, zlib.error: it differs from the stored one.
+        TooLong: see `TextsAt`.
     """
     model, recorded = msgspec.json.decode(unpack(record), type=tuple[str, RecordedResponse])
     if (model, recorded.set_id, recorded.variant, recorded.epoch) != place:
         raise ValueError("an imported response is that to another prompt")
-    if textless:
+    if response is None:
         return recorded
-    if sha is None or body is None:
-        raise LookupError("the text of an imported response is not there")
-    return msgspec.structs.replace(recorded, response=text_of(sha, body))
+    return msgspec.structs.replace(recorded, response=texts[response])
 
 
 def merged(first: RecordedResponse, second: RecordedResponse) -> RecordedResponse:

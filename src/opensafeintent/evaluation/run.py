@@ -17,6 +17,7 @@ import msgspec
 from opensafeintent.calls.client import Asked, Client, ModelStopped, not_on_record
 from opensafeintent.calls.concurrency import for_each, side_by_side
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_file import MOST_TEXT, Room, TooLong
 from opensafeintent.calls.reasoning import without_reasoning
 from opensafeintent.calls.reasoning_marks import unknown_mark
 from opensafeintent.calls.recorded import ImportedResponse, RecordedResponse
@@ -201,7 +202,10 @@ def was_judged(graded: GradedResponse) -> bool:
 T = TypeVar("T")
 
 _AT_ONCE = 1000
-"""Prompts: their calls are close together in the ledger, and their responses fit into memory."""
+"""Prompts: their calls are close together in the ledger."""
+_ROOM = 2**26
+"""Bytes of the texts of prompts that are looked up together; a prompt alone may have more."""
+_NO_RUN = "no evaluation writes as much about one prompt; take the ledger from a backup"
 
 
 class Replayed(NamedTuple, Generic[T]):
@@ -242,16 +246,48 @@ def replayed(
     Raises:
         InputError: the ledger is damaged.
     """
-    rest = iter(planned)
-    while some := list(islice(rest, _AT_ONCE)):
-        prompts = [_Prompt(ledger, identities) for _ in some]
-        steps = [
-            ask(Asking(prompt.ask, *item, together=_one_by_one))
-            for prompt, item in zip(prompts, some, strict=True)
-        ]
-        results = _driven(ledger, steps)
-        for index, (item, prompt) in enumerate(zip(some, prompts, strict=True)):
-            yield Replayed(item.task, results[index], prompt.asked)
+    rest, size = iter(planned), _AT_ONCE
+    some: list[Planned] = []
+    while some := [*some, *islice(rest, max(size - len(some), 0))]:
+        room = Room(ledger.path, _NO_RUN, _ROOM if size > 1 else MOST_TEXT)
+        try:
+            found = _together(ledger, identities, some[:size], ask, room)
+        except TooLong:
+            if size == 1:
+                raise
+            size = min(size, len(some)) // 2 or 1
+            continue
+        yield from found
+        some = some[size:]
+        if 4 * room.taken < _ROOM:
+            size = min(2 * size, _AT_ONCE)
+
+
+def _together(
+    ledger: Ledger,
+    identities: Mapping[str, str],
+    some: Sequence[Planned],
+    ask: Callable[[Asking], Coroutine[Any, Any, T]],
+    room: Room,
+) -> list[Replayed[T]]:
+    """Return the ledger's result for some prompts, which are looked up together.
+
+    Raises:
+        TooLong: there is no room for their texts.
+    """
+    for given in (item.task.given for item in some):
+        if given is not None:
+            room.take(given.text)
+    prompts = [_Prompt(ledger, identities) for _ in some]
+    steps = [
+        ask(Asking(prompt.ask, *item, together=_one_by_one))
+        for prompt, item in zip(prompts, some, strict=True)
+    ]
+    results = _driven(ledger, steps, room)
+    return [
+        Replayed(item.task, results[index], prompt.asked)
+        for index, (item, prompt) in enumerate(zip(some, prompts, strict=True))
+    ]
 
 
 @types.coroutine
@@ -278,10 +314,13 @@ class _Prompt:
 
 
 def _driven(
-    ledger: Ledger, steps: Sequence[Coroutine[bytes, Answered | Refused | None, T]]
+    ledger: Ledger, steps: Sequence[Coroutine[bytes, Answered | Refused | None, T]], room: Room
 ) -> dict[int, T]:
     """Drive some prompts to their end, a look-up for all of them after each step; return the
     results by index.
+
+    Raises:
+        TooLong: there is no room for their texts.
     """
     results: dict[int, T] = {}
     outcomes: dict[int, Answered | Refused | None] = dict.fromkeys(range(len(steps)))
@@ -293,7 +332,7 @@ def _driven(
                     keys[index] = steps[index].send(outcome)
                 except StopIteration as ended:
                     results[index] = ended.value
-            located = ledger.find_all(set(keys.values()))
+            located = ledger.find_all(set(keys.values()), room)
             outcomes = {
                 index: located[key].outcome if key in located else None
                 for index, key in keys.items()
@@ -622,22 +661,20 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             else None
         )
 
-    def trace(self, set_id: str) -> list[TracedRow]:
-        """Return every ledger row behind the responses and grades of one prompt-set, failed
-        attempts included.
+    def trace(self, set_id: str) -> Iterator[TracedRow]:
+        """Yield every ledger row behind the responses and grades of one prompt-set, failed attempts
+        included.
 
         The rows come target by target, wording by wording, in the order in which the calls depend
         on one another.
         """
         prompt_set = self._dataset.by_id[set_id]
-        rows: list[TracedRow] = []
         for model, entry in self._manifest.models.items():
             if entry.imported:
-                rows += self._traced_imports(model, set_id)
+                yield from self._traced_imports(model, set_id)
             elif prompt_set in self._manifest.sets_of(model, self._dataset):
                 for task in tasks_of(model, [prompt_set], entry.epochs):
-                    rows += self._traced_calls(task)
-        return rows
+                    yield from self._traced_calls(task)
 
     def _traced_imports(self, model: str, set_id: str) -> Iterator[TracedRow]:
         """Yield the rows of imported responses, and the calls of those that a judge had to

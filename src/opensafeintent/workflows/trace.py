@@ -10,6 +10,7 @@ import msgspec
 
 from opensafeintent.analysis.cohort import GradedRun
 from opensafeintent.analysis.judge_agreement import judges_differ
+from opensafeintent.calls.ledger_file import Room
 from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.construction.records import Rejection, Stage
 from opensafeintent.errors import InputError, nearest
@@ -71,17 +72,20 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
     ledger = folder.ledger_path(manifest)
     with RunTexts(manifest, dataset, ledger) as texts:
         for prompt_set, chosen, as_harmful in _chosen(settings, run, by_set):
-            rows = texts.trace(prompt_set.id)
+            room = Room(ledger, "name one model with --model, or fewer responses with --worst")
+            behind: dict[tuple[str, str, int], list[TracedRow]] = {
+                (grades.model, grades.variant, grades.epoch): [] for grades in chosen
+            }
+            for traced in texts.trace(prompt_set.id):
+                if (key := (traced.subject, traced.variant, traced.epoch)) in behind:
+                    room.take(traced.reply or "")
+                    behind[key].append(traced)
             responses = []
             for grades in chosen:
                 key = (grades.model, grades.variant, grades.epoch)
                 response = texts.find(grades.model, prompt_set.id, grades.variant, grades.epoch)
-                behind = tuple(row for row in rows if (row.subject, row.variant, row.epoch) == key)
-                responses.append(
-                    TracedResponse(
-                        grades=grades, text=response.text if response else None, rows=behind
-                    )
-                )
+                text = room.take(response.text) if response else None
+                responses.append(TracedResponse(grades=grades, text=text, rows=tuple(behind[key])))
             yield Trace(
                 ledger=ledger,
                 prompt_set=prompt_set,
