@@ -92,6 +92,19 @@ def test_a_page_is_made_with_no_code_of_the_current_folder(
     assert not (tmp_path / "PWNED").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("python", [None, "", "/nowhere/python", "false"])
+def test_a_page_is_made_though_no_python_can_be_started(
+    python: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from opensafeintent.report.page import vega_script
+
+    script = vega_script()
+    vega_script.cache_clear()
+    monkeypatch.setattr(sys, "executable", python)
+    assert vega_script() == script
+
+
 # Run folders
 # ------------------------------------------------------------------------------
 

@@ -330,6 +330,13 @@ class TestCluster:
                 with pytest.raises(InputError, match=f"--ray {wrong}: no cluster there"):
                     run_async(lambda wrong=wrong: module._reach(wrong))
 
+    def test_a_cluster_is_not_looked_for_if_no_python_can_be_started(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sys, "executable", "")
+        with pytest.raises(InputError, match="--ray a:1: cannot start Python to look for a"):
+            run_async(lambda: module._reach("a:1"))
+
     @pytest.mark.usefixtures("address")
     def test_a_process_ends_with_its_task(self, run: Path, tmp_path: Path) -> None:
         """Else the next model finds the weights and keys of this one, and a GPU that is another's

@@ -44,7 +44,7 @@ from opensafeintent.calls.shutdown import current_drain, raise_if_interrupted
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped, install_extra
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.run import raise_if_over, replay, run_tasks
-from opensafeintent.files import make_private_folder
+from opensafeintent.files import make_private_folder, os_errors
 from opensafeintent.hostile import one_line
 from opensafeintent.interop import open_models
 
@@ -254,17 +254,18 @@ async def _reach(address: str) -> None:
     """
     program = (sys.executable, "-P", "-m", "ray.scripts.scripts")
     nothing = asyncio.subprocess.DEVNULL
-    asking = await asyncio.create_subprocess_exec(
-        *program,
-        "health-check",
-        "--skip-version-check",
-        "--address",
-        address,
-        stdin=nothing,
-        stdout=nothing,
-        stderr=nothing,
-        env=os.environ | {"RAY_py_gcs_connect_timeout_s": str(_CONNECT_SECONDS)},
-    )
+    with os_errors(f"--ray {address}: cannot start Python to look for a cluster"):
+        asking = await asyncio.create_subprocess_exec(
+            *program,
+            "health-check",
+            "--skip-version-check",
+            "--address",
+            address,
+            stdin=nothing,
+            stdout=nothing,
+            stderr=nothing,
+            env=os.environ | {"RAY_py_gcs_connect_timeout_s": str(_CONNECT_SECONDS)},
+        )
     try:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asking.wait(), _ANSWER_SECONDS)

@@ -30,9 +30,10 @@ def asset(name: str) -> str:
     return resources.files("opensafeintent.report").joinpath(f"assets/{name}").read_text("utf-8")
 
 
-_BUNDLE = """
+_GLOBAL = "window.vegaEmbed = vegaEmbed;"
+_BUNDLE = f"""
 import sys, vl_convert
-sys.stdout.buffer.write(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").encode())
+sys.stdout.buffer.write(vl_convert.javascript_bundle({_GLOBAL!r}).encode())
 """
 """Runs in a process of its own: the bundler takes 100 MB, and keeps them."""
 
@@ -40,9 +41,15 @@ sys.stdout.buffer.write(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmb
 @lru_cache(maxsize=1)
 def vega_script() -> str:
     """Return Vega, Vega-Lite and vega-embed as one script, from the copy that vl-convert ships."""
-    command = [sys.executable, "-P", "-c", _BUNDLE]  # -P: nothing of the folder that one is in
-    bundled = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-    return bundled.stdout.decode().replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    # -P: nothing of the folder that one is in
+    command = [sys.executable, "-P", "-c", _BUNDLE]
+    try:
+        script = subprocess.run(command, capture_output=True, check=True).stdout.decode()
+    except (OSError, TypeError, subprocess.CalledProcessError):  # no Python can be started
+        import vl_convert
+
+        script = vl_convert.javascript_bundle(_GLOBAL)
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def packed(texts: Mapping[str, str]) -> bytes:
