@@ -41,7 +41,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.run import RunTexts
 from opensafeintent.files import sha256_hex
-from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
+from samples import contents, dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
 NAMES = ",".join(WHO)
 
@@ -72,6 +72,30 @@ def round_trip(study: Path, tmp_path: Path) -> AnnotationKey:
 
 # Datasets
 # ------------------------------------------------------------------------------
+
+
+def test_an_export_that_fails_half_way_leaves_nothing_of_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, replace = tmp_path / "study", Path.replace
+
+    def full(self: Path, target: Path) -> Path:
+        if Path(target).name == "ben.html":
+            raise OSError(28, "No space left on device")
+        return replace(self, target)
+
+    def exported(names: str) -> int:
+        given = ("--out", study, "--annotators", names, "--limit", 2)
+        return osi("annotate", "export", "quality", "starter", *given).code
+
+    monkeypatch.setattr(Path, "replace", full)
+    assert (exported("ben"), study.exists()) == (2, False)
+    assert exported("ana") == 0
+    before = contents(study)
+    assert (exported("ana,ben"), contents(study)) == (2, before)
+    monkeypatch.undo()
+    assert exported("ana,ben") == 0
+    assert before.items() - contents(study).items() == {("key.json", before["key.json"])}
 
 
 def test_four_people_judge_the_shipped_dataset(tmp_path: Path) -> None:
