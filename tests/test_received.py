@@ -97,7 +97,7 @@ def test_a_page_is_made_with_no_code_of_the_current_folder(
 def test_a_page_is_made_though_no_python_can_be_started(
     python: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from opensafeintent.report.page import vega_script
+    from opensafeintent.report.bundle import vega_script
 
     script = vega_script()
     vega_script.cache_clear()
