@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
 REPO = Path(__file__).parents[1]
 SOURCE = REPO / "src" / "opensafeintent"
-TREES = {
-    path.relative_to(SOURCE): ast.parse(path.read_text("utf-8")) for path in SOURCE.rglob("*.py")
+TEXTS = {
+    path.relative_to(SOURCE).as_posix(): path.read_text("utf-8") for path in SOURCE.rglob("*.py")
 }
+TREES = {Path(name): ast.parse(text) for name, text in TEXTS.items()}
 
 
 def test_only_packages_list_their_names() -> None:
@@ -47,3 +49,68 @@ def test_what_is_shown_is_typed() -> None:
         "report/figures/kit.py: Spec = dict[str, Any]",
         "report/figures/kit.py: Datum = dict[str, Any]",
     }
+
+
+MOST_LINES = 500
+MOST_LINES_OF_A_FUNCTION = 60
+BANNER = re.compile(r"^\s*#\s*[-=#*~]{8,}", re.MULTILINE)
+
+LONG_MODULES: set[str] = {
+    "calls/ledger.py",
+    "calls/ledger_file.py",
+    "evaluation/run.py",
+    "files.py",
+    "interop/inspect/task.py",
+    "interop/ray.py",
+    "report/transcripts.py",
+}
+LONG_FUNCTIONS: set[str] = {
+    "calls/ledger.py: __init__",
+    "calls/ledger.py: merge",
+    "extensions/annex.py: render_annex",
+    "interop/inspect/task.py: opensafeintent",
+    "report/datasets.py: build_card",
+    "report/datasets.py: check_tables",
+    "report/figures/models.py: _bars",
+    "report/figures/plane.py: _plane",
+    "report/page.py: render_page",
+    "workflows/sample_size.py: tables",
+}
+WITH_BANNERS: set[str] = {
+    "annotation/labels.py",
+    "annotation/study.py",
+    "calls/ledger.py",
+    "calls/ledger_file.py",
+    "calls/recorded.py",
+    "evaluation/run.py",
+    "files.py",
+    "interop/exchange.py",
+    "interop/inspect/logs.py",
+    "interop/inspect/task.py",
+    "interop/ray.py",
+    "report/datasets.py",
+    "report/figures/models.py",
+    "report/figures/plane.py",
+    "report/transcripts.py",
+}
+"""Those that still are too long, or hold a banner: the lists may only shrink."""
+
+
+def test_no_module_is_longer_than_one_can_read_at_once() -> None:
+    long = {name for name, text in TEXTS.items() if len(text.splitlines()) > MOST_LINES}
+    assert long == LONG_MODULES
+
+
+def test_no_function_is_longer_than_one_can_see_at_once() -> None:
+    long = {
+        f"{path}: {node.name}"
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno >= MOST_LINES_OF_A_FUNCTION
+    }
+    assert long == LONG_FUNCTIONS
+
+
+def test_a_module_has_one_topic_and_no_banner() -> None:
+    assert {name for name, text in TEXTS.items() if BANNER.search(text)} == WITH_BANNERS
