@@ -75,8 +75,8 @@ def test_a_target_names_the_strategy_that_it_follows(name: str, prompt: str, str
     contract = TEMPLATES.strategy.contract
     assert contract is not None
     for system in ((), (Message("system", ("You refuse to speak of weapons.",)),)):
-        said = reply(name, *system, TEMPLATES.strategy.render(prompt))
-        assert parse_reply(contract, said) == strategy
+        answer = reply(name, *system, TEMPLATES.strategy.render(prompt))
+        assert parse_reply(contract, answer) == strategy
 
 
 # The demonstration judge
@@ -141,7 +141,7 @@ def test_the_judge_keeps_to_each_contract_whatever_it_reads(hostile: str) -> Non
     assert grades == [4, 3, "A4"]
 
 
-@pytest.mark.parametrize("template", TEMPLATES.all()[:4], ids=lambda each: each.role)
+@pytest.mark.parametrize("template", TEMPLATES.all()[:4], ids=lambda template: template.role)
 def test_the_judge_answers_a_reask_by_the_first_question(template: Template) -> None:
     question = template.render(ALARMING, REFUSAL)
     messages = (question, Message("assistant", ("hm",)), template.reminder(TEMPLATES.reask, ""))
@@ -164,11 +164,11 @@ def test_a_baseline_is_found_again_as_it_was(path: Path, name: str) -> None:
     model = ScriptedModel(f"baseline/{name}")
     asked = call(name, Message("system", ("12345678",)), user("1234567"))
     with Ledger(path) as ledger:
-        made = asyncio.run(Client(ledger, {asked.model: model}).ask(asked))
+        outcome = asyncio.run(Client(ledger, {asked.model: model}).ask(asked))
     with Ledger(path) as ledger:
-        assert asyncio.run(Client(ledger, {asked.model: model.identity}).ask(asked)) == made
-    assert isinstance(made, Answered)
+        assert asyncio.run(Client(ledger, {asked.model: model.identity}).ask(asked)) == outcome
+    assert isinstance(outcome, Answered)
     identity = f"baseline/{name}@{BASELINES[name].version}"
-    assert (made.stop_reason, made.served_model) == ("stop", identity)
+    assert (outcome.stop_reason, outcome.served_model) == ("stop", identity)
     # Four characters are counted as a token: 15 characters asked, rounded down.
-    assert made.usage == Usage(3, len(made.text) // 4)
+    assert outcome.usage == Usage(3, len(outcome.text) // 4)

@@ -27,7 +27,7 @@ from opensafeintent.taxonomy import Category, Taxonomy, default_taxonomy
 from samples import prompt_set
 
 Answer = Callable[[Call], "str | None"]
-Said = Answer | Mapping[str, "str | Iterator[str] | Answer"]
+Replies = Answer | Mapping[str, "str | Iterator[str] | Answer"]
 """What a model says: a function of the call, or by purpose one reply, replies in their order or a
 function. None, and a purpose that is not named, leave it to the scripted model."""
 
@@ -73,10 +73,10 @@ class FakeModel:
     limiter = Limiter(UNLIMITED)
     notices: Sequence[str] = ()
 
-    def __init__(self, role: str, said: Said) -> None:
+    def __init__(self, role: str, replies: Replies) -> None:
         self.identity = role
         self.calls: list[Call] = []
-        self._said = said
+        self._replies = replies
         self._scripted = respond_as_generator if role == "generator" else respond_as_judge
 
     async def attempt(self, call: Call) -> Attempt:
@@ -91,10 +91,10 @@ class FakeModel:
         return Replied(outcome, canonical_json(body))
 
     def _text(self, call: Call) -> str:
-        said = self._said if callable(self._said) else self._said.get(call.purpose)
-        if isinstance(said, Iterator):
-            return next(said)
-        text = said(call) if callable(said) else said
+        replies = self._replies if callable(self._replies) else self._replies.get(call.purpose)
+        if isinstance(replies, Iterator):
+            return next(replies)
+        text = replies(call) if callable(replies) else replies
         return self._scripted(call) if text is None else text
 
     def asked(self, purpose: str) -> list[Call]:
@@ -109,8 +109,8 @@ class Bench:
         self,
         folder: Path,
         *,
-        generator: Said = MappingProxyType({}),
-        judge: Said = MappingProxyType({}),
+        generator: Replies = MappingProxyType({}),
+        judge: Replies = MappingProxyType({}),
         instructions: Instructions | None = None,
     ) -> None:
         folder.mkdir(exist_ok=True)
@@ -157,11 +157,11 @@ def reply(**fields: Any) -> str:
 
 def between(call: Call, name: str) -> str:
     """What stands between the delimiters of that name in the first message."""
-    found = re.search(
+    match = re.search(
         rf"<<<{name} [0-9a-f]{{16}}>>>\n(.*?)\n<<<END {name} ", call.messages[0].content, re.DOTALL
     )
-    assert found, f"no {name} in the request"
-    return found[1]
+    assert match, f"no {name} in the request"
+    return match[1]
 
 
 def reasons(built: Built, stage: str) -> dict[str, int]:

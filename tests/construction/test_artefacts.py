@@ -23,7 +23,9 @@ from opensafeintent.taxonomy import CORE_VARIANTS
 COMMON = [f"word{n}" for n in range(40)]
 
 
-def made(count: int, text: Callable[[random.Random, int, str], str], seed: int = 11) -> Dataset:
+def written_sets(
+    count: int, text: Callable[[random.Random, int, str], str], seed: int = 11
+) -> Dataset:
     """Make sets whose prompts `text` writes from chance, the set's number and the intent."""
     chance = random.Random(seed)
     return a_dataset(
@@ -40,8 +42,8 @@ def plain(chance: random.Random, number: int, intent: str) -> str:
 
 def planted(chance: random.Random, number: int, intent: str) -> str:
     """The same, and one word in nine of ten malicious prompts."""
-    told = intent == "malicious" and number % 10
-    return plain(chance, number, intent) + (" Zounds!" if told else "")
+    marked = intent == "malicious" and number % 10
+    return plain(chance, number, intent) + (" Zounds!" if marked else "")
 
 
 def of_topic(chance: random.Random, number: int, intent: str) -> str:
@@ -57,7 +59,7 @@ def assert_at_chance(accuracy: Estimate) -> None:
 
 
 def test_without_telling_words_the_classifier_is_at_chance() -> None:
-    three, *pairs = check(made(150, plain), 1).classifier
+    three, *pairs = check(written_sets(150, plain), 1).classifier
     assert (three.intents, three.chance) == (CORE_VARIANTS, 0.333333)
     assert_at_chance(three.accuracy)
     benign, dual_use, malicious = CORE_VARIANTS
@@ -67,22 +69,22 @@ def test_without_telling_words_the_classifier_is_at_chance() -> None:
 
 
 def test_a_planted_word_is_found_and_counted() -> None:
-    found = check(made(150, planted), 1)
+    measured = check(written_sets(150, planted), 1)
     three, benign_malicious, benign_dual_use, dual_use_malicious = (
-        row.accuracy for row in found.classifier
+        row.accuracy for row in measured.classifier
     )
     # The word is in 135 malicious prompts. "Malicious where it is" is right in (135 + 150)/300 = 95
     # % of two intents; of three, with benign or dual-use guessed where it is not, in (135 +
     # 150)/450 = 63 %.
     assert benign_malicious.value == pytest.approx(0.95, abs=0.05)
-    assert found.lexical_leakage == benign_malicious
+    assert measured.lexical_leakage == benign_malicious
     assert dual_use_malicious.value == pytest.approx(0.95, abs=0.05)
     assert three.value == pytest.approx(0.63, abs=0.06)
     assert three.low is not None and three.low > 1 / 3
     assert benign_dual_use.value == pytest.approx(0.5, abs=0.1)
-    first = next(word for word in found.words if word.intent == "malicious")
+    first = next(word for word in measured.words if word.intent == "malicious")
     assert (first.word, first.benign, first.dual_use, first.malicious) == ("zounds", 0, 0, 135)
-    assert first.weight > 2 * max(word.weight for word in found.words if word.word != "zounds")
+    assert first.weight > 2 * max(word.weight for word in measured.words if word.word != "zounds")
 
 
 def test_the_interval_holds_the_choice_of_what_is_learned_from() -> None:
@@ -90,14 +92,16 @@ def test_the_interval_holds_the_choice_of_what_is_learned_from() -> None:
     an interval is √(1 + 5/4) = 1.5 times as long on either side as that over sets."""
     right = np.array([[0] * 40, [1] * 30 + [0] * 10])
 
-    def accuracy(taken: artefacts.Ints, folds: int) -> Estimate:
-        return artefacts._accuracy(("benign", "malicious"), taken, np.arange(40) % folds).accuracy
+    def accuracy(predicted: artefacts.Ints, folds: int) -> Estimate:
+        return artefacts._accuracy(
+            ("benign", "malicious"), predicted, np.arange(40) % folds
+        ).accuracy
 
     plain = estimate((right == [[0], [1]]).mean(axis=0)[None], np.ones((1, 40)))
     below, above = 0.875 - plain.low[0], plain.high[0] - 0.875
-    found = accuracy(right, 5)
-    assert found.value == 0.875
-    assert found.interval == pytest.approx((0.875 - 1.5 * below, 0.875 + 1.5 * above), abs=1e-5)
+    measured = accuracy(right, 5)
+    assert measured.value == 0.875
+    assert measured.interval == pytest.approx((0.875 - 1.5 * below, 0.875 + 1.5 * above), abs=1e-5)
     assert accuracy(right, 2).low == pytest.approx(0.875 - 3**0.5 * below, abs=1e-5)  # √(1 + 2/1)
     sure = accuracy(np.repeat([[0], [1]], 40, axis=1), 5)
     assert (sure.value, sure.high) == (1.0, 1.0)
@@ -109,7 +113,7 @@ def test_prompts_of_one_set_are_never_on_both_sides() -> None:
     # by one, a prompt's topic would be known mostly from prompts of the other intents: the
     # classifier would learn that it is one of those, and be right in 23 % of them, far below
     # chance. With whole sets held out it is at chance.
-    assert_at_chance(check(made(120, of_topic), 1).classifier[0].accuracy)
+    assert_at_chance(check(written_sets(120, of_topic), 1).classifier[0].accuracy)
     folds = folds_of(23, 5)
     assert folds.shape == (23,)  # one fold for a set, whatever the prompt
     assert sorted(folds.tolist().count(fold) for fold in range(5)) == [4, 4, 5, 5, 5]
@@ -119,10 +123,10 @@ def test_prompts_of_one_set_are_never_on_both_sides() -> None:
 
 @pytest.mark.parametrize("sets", [1, 2])
 def test_no_shared_word_leaves_the_control_out(sets: int) -> None:
-    both = [a_set("a", "one", "two", "two"), a_set("b", "four", "five", "six")]
-    found = check(a_dataset(both[:sets]))
-    assert (found.classifier, found.words, found.lexical_leakage) == ((), (), None)
-    assert "no word occurs in two prompt-sets" in found.left_out[0]
+    pair = [a_set("a", "one", "two", "two"), a_set("b", "four", "five", "six")]
+    measured = check(a_dataset(pair[:sets]))
+    assert (measured.classifier, measured.words, measured.lexical_leakage) == ((), (), None)
+    assert "no word occurs in two prompt-sets" in measured.left_out[0]
 
 
 @pytest.mark.parametrize(
@@ -143,6 +147,6 @@ def test_what_is_a_word(texts: tuple[str, str, str], words: set[str]) -> None:
 
 def test_without_the_extra_the_rest_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    found = check(made(20, planted))
-    assert (found.classifier, found.left_out) == ((), (NEEDS_EXTRA,))
-    assert found.differences[0].mean.n == 20
+    measured = check(written_sets(20, planted))
+    assert (measured.classifier, measured.left_out) == ((), (NEEDS_EXTRA,))
+    assert measured.differences[0].mean.n == 20

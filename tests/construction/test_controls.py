@@ -20,21 +20,21 @@ ELSEWHERE = ("Fraud and Deception", "Planning and Procedure")
 
 
 def difference(
-    found: DatasetCheck, measure: str, first: str = "malicious", second: str = "benign"
+    measured: DatasetCheck, measure: str, first: str = "malicious", second: str = "benign"
 ) -> IntentDifference:
     pair = (measure, first, second)
-    return next(row for row in found.differences if (row.measure, row.first, row.second) == pair)
+    return next(row for row in measured.differences if (row.measure, row.first, row.second) == pair)
 
 
-def finding(found: DatasetCheck, part: str) -> str:
-    return next(line for line in found.findings if part in line)
+def finding(measured: DatasetCheck, part: str) -> str:
+    return next(line for line in measured.findings if part in line)
 
 
 def of_lengths(*triplets: tuple[int, int, int]) -> Dataset:
     """Make a set for each triplet of word counts; every word is `tree`."""
     return a_dataset(
-        a_set(f"s{n:03}", *(" ".join(["tree"] * count) for count in each))
-        for n, each in enumerate(triplets)
+        a_set(f"s{n:03}", *(" ".join(["tree"] * count) for count in lengths))
+        for n, lengths in enumerate(triplets)
     )
 
 
@@ -56,10 +56,10 @@ def test_balance_over_cells_domains_and_types() -> None:
 
 def test_a_taxonomy_of_one_cell_has_no_evenness() -> None:
     sets = [a_set(f"s{n}", "one", "two", "three", cell=("D", "t")) for n in range(3)]
-    found = check(a_dataset(sets, taxonomy("D", "t")))
-    row = found.balance[0]
+    measured = check(a_dataset(sets, taxonomy("D", "t")))
+    row = measured.balance[0]
     assert (row.least, row.most, row.most_share, row.evenness) == (3, 3, 1, None)
-    assert "evenness" not in finding(found, "1 cells")
+    assert "evenness" not in finding(measured, "1 cells")
 
 
 # Length and readability
@@ -70,8 +70,8 @@ def test_differences_in_words_by_hand() -> None:
     # malicious − benign: 2, 4, −1, 3: mean 2; deviations 0, 2, −3, 1: variance 14 / 3, so d_z = 2 /
     # √(14/3) = 0.925820. With pseudo-observations at ±4, the greatest difference: the mean is 8/6, Σ(d −
     # 8/6)² = 51 1/3, and so the standard error √(51 1/3 / 5 / 6) = 1.308095.
-    found = check(of_lengths((3, 3, 5), (3, 3, 7), (3, 3, 2), (3, 3, 6)))
-    row = difference(found, "words")
+    measured = check(of_lengths((3, 3, 5), (3, 3, 7), (3, 3, 2), (3, 3, 6)))
+    row = difference(measured, "words")
     assert (row.mean.value, row.mean.n, row.greater, row.less) == (2, 4, 0.75, 0.25)
     assert row.standardised == 0.92582
     # t = 8/6 / 1.308095 = 1.019294 with 5 degrees of freedom
@@ -81,7 +81,7 @@ def test_differences_in_words_by_hand() -> None:
         row.minimum_detectable_difference is not None
         and row.minimum_detectable_difference > (2.57 + 0.84) * 1.308
     )
-    same = difference(found, "words", "dual_use")
+    same = difference(measured, "words", "dual_use")
     shares = (same.greater, same.less, same.p_unadjusted)
     assert (same.mean.value, same.standardised, *shares) == (0, None, 0, 0, 1)
 
@@ -105,8 +105,8 @@ def test_constant_lengths_are_no_difference() -> None:
 
 
 def test_one_set_leaves_undefined_what_needs_several() -> None:
-    found = check(of_lengths((3, 4, 6)))
-    row = difference(found, "words")
+    measured = check(of_lengths((3, 4, 6)))
+    row = difference(measured, "words")
     assert (row.mean.n, row.mean.value, row.mean.interval, row.greater) == (1, 3, None, 1)
     assert (
         row.standardised,
@@ -114,7 +114,7 @@ def test_one_set_leaves_undefined_what_needs_several() -> None:
         row.p_adjusted,
         row.minimum_detectable_difference,
     ) == (None,) * 4
-    assert found.similarity[0].compared == 0
+    assert measured.similarity[0].compared == 0
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,10 @@ def test_readability_is_the_published_index(text: str, index: float) -> None:
 def test_characters_and_readability_differ_where_words_do_not() -> None:
     # 2 characters more in each of 3 words: 6 characters, and 4.71 · 2 = 9.42 in readability
     sets = [a_set(f"s{n:02}", "aa bb cc", "aa bb cc", "aaaa bbbb cccc") for n in range(12)]
-    found = check(a_dataset(sets))
-    values = {row.measure: row.mean.value for row in found.differences if row.second == "dual_use"}
+    measured = check(a_dataset(sets))
+    values = {
+        row.measure: row.mean.value for row in measured.differences if row.second == "dual_use"
+    }
     assert values == {"words": 0, "characters": 6, "readability": 9.42}
 
 
@@ -161,12 +163,12 @@ SPACED = {
 
 @pytest.mark.parametrize(("text", "spaced"), SPACED.items())
 def test_scripts_without_spaces_have_characters_only(text: str, spaced: bool) -> None:
-    found = check(a_dataset(a_set(name, text, text, text) for name in ("one", "two")))
-    counts = {row.measure: row.mean.n for row in found.differences}
+    measured = check(a_dataset(a_set(name, text, text, text) for name in ("one", "two")))
+    counts = {row.measure: row.mean.n for row in measured.differences}
     words = 2 if spaced else 0
     assert counts == {"words": words, "characters": 2, "readability": words}
-    assert found.similarity[1].compared == words
-    unspaced = [line for line in found.left_out if "2 of 2 prompt-sets have no spaces" in line]
+    assert measured.similarity[1].compared == words
+    unspaced = [line for line in measured.left_out if "2 of 2 prompt-sets have no spaces" in line]
     assert len(unspaced) == (not spaced)
 
 
@@ -190,8 +192,8 @@ def test_prompts_of_two_sets_of_one_cell(other: str, alike: int, highest: float 
         a_set("s2", "j", other, "k", "l"),
         a_set("s3", "a b c d e f g", "m", "n", cell=ELSEWHERE),
     ]
-    found = check(a_dataset(sets))
-    assert found.similarity[0] == Similarity(
+    measured = check(a_dataset(sets))
+    assert measured.similarity[0] == Similarity(
         prompts="two sets of one cell",
         compared=12,
         mean=None,
@@ -201,7 +203,7 @@ def test_prompts_of_two_sets_of_one_cell(other: str, alike: int, highest: float 
         second="s2 dual_use" if highest else None,
     )
     named = "s1 benign and s2 dual_use" if highest else "none share a word"
-    assert named in finding(found, "two sets of one cell")
+    assert named in finding(measured, "two sets of one cell")
 
 
 def test_a_tie_at_the_threshold_is_not_above_it_and_two_sets_count_once() -> None:
@@ -258,7 +260,7 @@ def test_content_shift_is_counted_where_it_is_said() -> None:
         msgspec.structs.replace(item, content_shift=shift)
         for item, shift in zip(plain.prompt_sets, shifts, strict=True)
     )
-    found = check(a_dataset(sets))
-    assert found.content_shift == {"none": 2, "partial": 1, "full": 1, "unknown": 1}
-    assert "fully in 2 prompt-sets, partly in 1, and not in 1" in finding(found, "full answer")
-    assert len(check(plain).findings) == len(found.findings) - 1
+    measured = check(a_dataset(sets))
+    assert measured.content_shift == {"none": 2, "partial": 1, "full": 1, "unknown": 1}
+    assert "fully in 2 prompt-sets, partly in 1, and not in 1" in finding(measured, "full answer")
+    assert len(check(plain).findings) == len(measured.findings) - 1

@@ -39,11 +39,11 @@ def seeds(folder: Path, count: int = 12, name: str = "seeds.jsonl") -> Path:
 
 
 def arguments(
-    source: Path, out: Path, *more: object, generator: str = GENERATOR, judge: str = JUDGE
+    source: Path, out: Path, *options: object, generator: str = GENERATOR, judge: str = JUDGE
 ) -> tuple[object, ...]:
     models = ("--generator", generator, "--judge", judge, "--max-connections", CONNECTIONS)
     small = ("--per-cell", 1, "--taxonomy", source.parent / "taxonomy.toml")
-    return ("build", source, *models, "--out", out, *small, *more)
+    return ("build", source, *models, "--out", out, *small, *options)
 
 
 @pytest.fixture

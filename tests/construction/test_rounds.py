@@ -64,8 +64,8 @@ def draft(benign: str, dual_use: str, malicious: str) -> Draft:
 def test_quoted_material_has_no_habits() -> None:
     quoted = '"' + "we run a school and our staff of nine teachers " * 2 + '"'
     text = f"Make this shorter: {quoted}"
-    found = count_habits([draft(text, text + " I'm a clerk.", 'Say "my staff" to them?')])
-    assert found.role == {"benign": 0, "dual_use": 1, "malicious": 1}
+    counts = count_habits([draft(text, text + " I'm a clerk.", 'Say "my staff" to them?')])
+    assert counts.role == {"benign": 0, "dual_use": 1, "malicious": 1}
 
 
 HABITUAL = draft("I'm a clerk at a bank. How?", "How does it go?", "I want it. How?")
@@ -73,13 +73,13 @@ HABITUAL = draft("I'm a clerk at a bank. How?", "How does it go?", "I want it. H
 
 def test_habits_are_counted_by_intent() -> None:
     other = draft("How does it go?", "I'm a clerk, how does it go?", "How?")
-    found = count_habits([HABITUAL, HABITUAL, HABITUAL, other])
-    assert found.requests == 4
-    assert found.role == {"benign": 3, "dual_use": 1, "malicious": 0}
-    assert found.setting == dict.fromkeys(CORE_VARIANTS, 0)
+    counts = count_habits([HABITUAL, HABITUAL, HABITUAL, other])
+    assert counts.requests == 4
+    assert counts.role == {"benign": 3, "dual_use": 1, "malicious": 0}
+    assert counts.setting == dict.fromkeys(CORE_VARIANTS, 0)
     # openings of fewer than three requests are no habit
     openings = {"benign": "i'm a", "dual_use": "how does", "malicious": "i want"}
-    assert found.openings == {intent: {text: 3} for intent, text in openings.items()}
+    assert counts.openings == {intent: {text: 3} for intent, text in openings.items()}
 
 
 # Asking
@@ -132,35 +132,35 @@ def test_an_opening_that_all_intents_share_is_no_habit() -> None:
 # ------------------------------------------------------------------------------
 
 
-Told = list[dict[str, str]]
+Instructions = list[dict[str, str]]
 """For each round what its topics were told, by topic."""
 
 
-def go(rounds: Rounds, wanted: Sequence[Topic], failing: Sequence[Topic] = ()) -> Told:
+def go(rounds: Rounds, wanted: Sequence[Topic], failing: Sequence[Topic] = ()) -> Instructions:
     """Write all prompts."""
-    found = []
+    instructions = []
     for members, habits in rounds.of(wanted):
-        found.append({topic.id: habit_instructions(habits, topic.id) for topic in members})
-        made = (
+        instructions.append({topic.id: habit_instructions(habits, topic.id) for topic in members})
+        results = (
             Rejection.of(topic, "call_failed")
             if topic in failing
             else msgspec.structs.replace(HABITUAL, topic=topic)
             for topic in members
         )
-        rounds.add(StageResult.of("triplets", made))
-    return found
+        rounds.add(StageResult.of("triplets", results))
+    return instructions
 
 
-def first_lines(found: Told) -> list[set[str]]:
+def first_lines(instructions: Instructions) -> list[set[str]]:
     """The first line that the topics of each round are told."""
-    return [{text.splitlines()[0] for text in texts.values()} for texts in found]
+    return [{text.splitlines()[0] for text in texts.values()} for texts in instructions]
 
 
 def test_rounds_are_42_topics_in_their_order_and_see_the_rounds_before() -> None:
-    found = go(Rounds(), topics(0, 100))
-    assert [len(texts) for texts in found] == [42, 42, 16]
-    assert [*flat(found)] == [topic.id for topic in topics(0, 100)]
-    assert first_lines(found) == [
+    instructions = go(Rounds(), topics(0, 100))
+    assert [len(texts) for texts in instructions] == [42, 42, 16]
+    assert [*flat(instructions)] == [topic.id for topic in topics(0, 100)]
+    assert first_lines(instructions) == [
         {FIRST_ROUND},
         {"Of 42 requests of each intent so far:"},
         {"Of 84 requests of each intent so far:"},
@@ -170,13 +170,13 @@ def test_rounds_are_42_topics_in_their_order_and_see_the_rounds_before() -> None
 def test_the_topics_of_a_later_pass_fill_the_last_round() -> None:
     rounds = Rounds()
     go(rounds, topics(0, 50))
-    found = go(rounds, topics(50, 90))
-    assert [len(texts) for texts in found] == [34, 6]
-    assert first_lines(found)[1] == {"Of 84 requests of each intent so far:"}
+    instructions = go(rounds, topics(50, 90))
+    assert [len(texts) for texts in instructions] == [34, 6]
+    assert first_lines(instructions)[1] == {"Of 84 requests of each intent so far:"}
 
 
-def flat(found: Told) -> dict[str, str]:
-    return {topic_id: text for texts in found for topic_id, text in texts.items()}
+def flat(instructions: Instructions) -> dict[str, str]:
+    return {topic_id: text for texts in instructions for topic_id, text in texts.items()}
 
 
 def test_what_a_round_was_told_stays_when_a_topic_comes_late_or_is_added() -> None:

@@ -62,9 +62,9 @@ def test_bad_files_are_refused_with_their_place(
 ) -> None:
     with pytest.raises(InputError) as caught:
         read_seeds(written(tmp_path, file, text))
-    said = str(caught.value)
-    assert all(fact in said for fact in facts)
-    assert "\n" not in said and len(said) < 600
+    message = str(caught.value)
+    assert all(fact in message for fact in facts)
+    assert "\n" not in message and len(message) < 600
 
 
 ODD = "One\u2028two\u2029three\x0bfour\x0cfive\x1csix\x85seven?"

@@ -12,7 +12,7 @@ from opensafeintent.templates import Template, Templates, load_templates
 CASES = {case.id: case for case in load_gold_cases().cases}
 ROLES = {"helpfulness": "helpfulness", "harm_severity": "harm", "mode": "mode"}
 
-Said = Mapping[tuple[str, GradeName], int | str]
+JudgeGrades = Mapping[tuple[str, GradeName], int | str]
 """What a judge says otherwise than it should, by case and grade; a text that is no mode is sent as
 it is.
 """
@@ -25,25 +25,27 @@ def right(case: GoldCase, grade: GradeName) -> int | str:
 
 def wrong(case: GoldCase, grade: GradeName) -> int | str:
     """Return a grade that is not acceptable, and that the response does not ask for."""
-    every = {
+    all_cases = {
         "helpfulness": (1, 2, 3, 4),
         "harm_severity": (0, 1, 2, 3),
         "mode": ("A0", "A1", "A2", "A3", "A4"),
     }[grade]
     return next(
         value
-        for value in every
+        for value in all_cases
         if value not in case.accepted(grade) and value != case.demands.get(grade)
     )
 
 
-def judge(said: Said | None = None, templates: Templates | None = None) -> list[Fault]:
+def judge(
+    judge_grades: JudgeGrades | None = None, templates: Templates | None = None
+) -> list[Fault]:
     """Return what makes the server a judge that is right in everything but what `said` names."""
     filled = templates or load_templates()
     faults = []
     for case in CASES.values():
         for grade in GRADE_NAMES:
-            value = (said or {}).get((case.id, grade), right(case, grade))
+            value = (judge_grades or {}).get((case.id, grade), right(case, grade))
             text = f'{{"mode": "{value}"}}' if re.fullmatch(r"A\d", str(value)) else str(value)
             template: Template = getattr(filled, ROLES[grade])
             faults.append(
@@ -56,9 +58,9 @@ def judge(said: Said | None = None, templates: Templates | None = None) -> list[
 
 def ending(template: Template, case: GoldCase) -> str:
     """Return the marker that ends the response of a case: no other question has it."""
-    found = re.findall(
+    parts = re.findall(
         r"<<<END RESPONSE [0-9a-f]{16}>>>\n\n",
         template.render(case.prompt, case.response.strip()).content,
     )
-    marker: str = found[-1]
+    marker: str = parts[-1]
     return marker
