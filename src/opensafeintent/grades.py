@@ -8,6 +8,7 @@ import csv
 import gzip
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,9 +17,10 @@ import msgspec
 from opensafeintent.calls.recorded import (
     MissingGrade,
 )
+from opensafeintent.errors import InputError
 from opensafeintent.evaluation.responses import AboutResponse, GradedResponse, Missing
 from opensafeintent.files import write_private
-from opensafeintent.hostile import cell_safe
+from opensafeintent.hostile import cell_safe, one_line
 from opensafeintent.promptsets import Dataset
 from opensafeintent.taxonomy import (
     MODES,
@@ -269,6 +271,28 @@ def write_grades_of_runs(
     write_private(path, gzip.compress(text.getvalue().encode(), compresslevel=6, mtime=0))
 
 
+MOST_CELLS = 5_000_000
+"""Places for a grade in one array, filled or not. With several epochs and missing grades each takes
+up to 1,600 bytes.
+"""
+
+
+def check_cells(place: object, models: int, dataset: Dataset, epochs: int) -> None:
+    """Refuse grades whose array would not fit into memory; one prompt with many epochs makes room
+    for as many of every other.
+
+    Raises:
+        InputError: see above; the text begins with `place`, a file or a dataset.
+    """
+    sizes = (models, len(dataset), len(dataset.variants), epochs)
+    if prod(sizes) > MOST_CELLS:
+        raise InputError(
+            f"{place}: models, prompt-sets, variants and epochs"
+            f" ({' × '.join(f'{size:,}' for size in sizes)}) make more than {MOST_CELLS:,} places"
+            " for a grade; expected fewer of one of them"
+        )
+
+
 def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) -> LabelledSet:
     """Return the grades as arrays with the dimensions (model, prompt_set, variant, epoch).
 
@@ -278,6 +302,9 @@ def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) 
     - `grades_missing`, `mode_missing` and `strategy_missing` are true for one that was requested
       but not obtained.
     - `exists` (prompt_set, variant) is true for the variants of a set.
+
+    Raises:
+        InputError: they would not fit into memory.
     """
     import numpy as np
 
@@ -290,6 +317,7 @@ def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) 
         "variant": list(dataset.variants),
         "epoch": sorted({row.epoch for row in rows}) or [1],
     }
+    check_cells(one_line(dataset.name), len(models), dataset, len(axes["epoch"]))
     indices = [{name: n for n, name in enumerate(names)} for names in axes.values()]
     shape = tuple(map(len, axes.values()))
     arrays = {

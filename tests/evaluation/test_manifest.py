@@ -247,3 +247,29 @@ def test_a_manifest_that_names_what_it_does_not_hold_is_refused(
     ran = osi("report", done.run)
     (line,) = ran.errors
     assert ran.code == 2 and "run.json" in line and words in line
+
+
+@pytest.mark.parametrize(
+    "command", ["report", "trace --worst 5", "export --format csv --out o.csv"]
+)
+@pytest.mark.parametrize(
+    ("many", "words"),
+    [
+        (lambda entry: {"models": {f"m{n}": entry for n in range(501)}}, "names 501 models"),
+        (lambda _: {"judges": {f"j{n}": "j" for n in range(101)}}, "names 101 judges"),
+        (lambda entry: {"models": {"x" * 501: entry}}, "has 501 characters"),
+    ],
+    ids=["models", "judges", "name"],
+)
+def test_a_manifest_with_more_names_than_a_report_can_show_is_refused(
+    done: Lab, monkeypatch: pytest.MonkeyPatch, many: Any, words: str, command: str
+) -> None:
+    """A hundred thousand models took every command more than 100 seconds."""
+    monkeypatch.chdir(done.run.parent)
+    manifest = json.loads((done.run / "run.json").read_text())
+    manifest |= many(manifest["models"][TARGET])
+    (done.run / "run.json").write_text(json.dumps(manifest))
+    name, *options = command.split()
+    (line,) = osi(name, done.run, *options).errors
+    assert "run.json" in line and words in line
+    assert not Path("o.csv").exists()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -417,3 +418,24 @@ def test_a_prompt_of_several_sets_leads_nowhere(tmp_path: Path) -> None:
 
 def _fields(item: Any) -> dict[str, Any]:
     return {name: getattr(item, name) for name in item.__struct_fields__}
+
+
+# Large files
+# ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [PROMPTFOO, LM_EVAL], ids=["promptfoo", "lm-eval"])
+def test_the_responses_within_one_record_count_as_rows(tmp_path: Path, path: Path) -> None:
+    with pytest.raises(InputError, match=re.escape(f"{path}: has more than 9 rows; ")):
+        taken_in(tmp_path / "run", path, max_rows=9)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_of_lm_eval_with_a_name_beyond_any_in_use_is_refused(tmp_path: Path) -> None:
+    samples = tmp_path / LM_EVAL.name
+    samples.write_bytes(LM_EVAL.read_bytes())
+    (results,) = FILES.glob("results_*.json")
+    json_file(tmp_path / results.name, {"model_name": "x" * 10**7})
+    with pytest.raises(InputError, match=r"samples_.*: model 'x+…': has 10,000,000 characters"):
+        taken_in(tmp_path / "run", samples)
+    assert not (tmp_path / "run").exists()

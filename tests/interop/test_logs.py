@@ -377,6 +377,42 @@ def test_what_is_no_log_or_unpacks_to_too_much_is_refused(
     assert not (tmp_path / "in").exists()
 
 
+@pytest.mark.parametrize("format_", ["eval", "json"])
+def test_a_log_of_more_samples_than_may_be_read_is_refused(tmp_path: Path, format_: str) -> None:
+    log = log_of(tmp_path, 1, log_format=format_, score=False)
+    with pytest.raises(InputError, match=re.escape(f"{log}: has more than 6 rows; ")):
+        brought(tmp_path / "in", log, max_rows=6)
+    assert not (tmp_path / "in").exists()
+    assert brought(tmp_path / "in", log, max_rows=7).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("judges", "told"),
+    [
+        (
+            [f"lab/judge-{n}" for n in range(101)],
+            ": names 101 judges; expected at most 100 in a run",
+        ),
+        (["x" * 501], f": judge '{'x' * 59}…': has 501 characters; expected at most 500"),
+    ],
+    ids=["many", "long"],
+)
+def test_judges_beyond_any_in_use_are_refused_before_anything_is_written(
+    tmp_path: Path, judges: list[str], told: str
+) -> None:
+    log, bad = log_of(tmp_path, 1, log_format="json"), tmp_path / "bad.json"
+    whole = read_eval_log(str(log))
+    assert whole.samples is not None
+    for at, sample in enumerate(whole.samples):  # each sample has some of them
+        graded = (sample.scores or {})["opensafeintent_sets"]
+        some = judges[at :: len(whole.samples)]
+        graded.metadata = (graded.metadata or {}) | {"by_judge": {judge: [3, 0] for judge in some}}
+    written(whole, bad)
+    with pytest.raises(InputError, match=re.escape(f"{bad}{told}")):
+        brought(tmp_path / "in", bad)
+    assert not (tmp_path / "in").exists()
+
+
 OFF_SCALE: list[tuple[str, object]] = [
     ("mode", "A9"),
     ("strategy", "maybe"),

@@ -9,6 +9,7 @@ import json
 import random
 import sqlite3
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from endtoend import grades, metrics, osi
+from endtoend import Ran, grades, metrics, osi
 from loopback import LoopbackServer
 from opensafeintent import (
     EvaluateSettings,
@@ -738,3 +739,61 @@ def test_more_responses_to_a_prompt_than_epochs_are_allowed_are_refused(tmp_path
         f"error: {file}:10001, field prompt: is answered more than 10,000 times (and in 2 more records)"
     )
     assert not (tmp_path / "run").exists()
+
+
+def with_dataset(tmp_path: Path, lines: Iterable[Any], *more: object) -> tuple[Path, Ran]:
+    """Import lines into a new run, and return their file and how that ended."""
+    file = json_lines(tmp_path / "l.jsonl", lines)
+    dataset = dataset_file(tmp_path, DATASET)
+    return file, osi("import", file, "--dataset", dataset, "--out", tmp_path / "run", *more)
+
+
+def test_more_models_than_a_run_may_have_are_refused_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    def models(count: int) -> list[dict[str, Any]]:
+        return [{"model": f"m{n}", **line} for n in range(count) for line in graded_lines()[:1]]
+
+    file, ran = with_dataset(tmp_path, models(501))
+    assert ran.refusal == f"error: {file}: names 501 models; expected at most 500 in a run"
+    assert not (tmp_path / "run").exists()
+    assert with_dataset(tmp_path, models(2))[1].code == 0
+    before = contents(tmp_path / "run")
+    _, ran = with_dataset(
+        tmp_path, [line | {"model": f"n{n}"} for n, line in enumerate(models(499))]
+    )
+    assert ": names 501 models; expected at most 500 in a run" in ran.refusal
+    assert contents(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("named", ["in the file", "--model"])
+def test_a_name_beyond_any_in_use_is_refused_before_anything_is_written(
+    tmp_path: Path, named: str
+) -> None:
+    long = "x" * 501
+    lines = graded_lines(**({"model": long} if named == "in the file" else {}))
+    file, ran = with_dataset(tmp_path, lines, *(["--model", long] if named == "--model" else []))
+    place = "--model" if named == "--model" else f"{file}: model"
+    assert ran.refusal == f"error: {place} '{'x' * 59}…': has 501 characters; expected at most 500"
+    assert not (tmp_path / "run").exists()
+
+
+def test_grades_whose_array_would_not_fit_into_memory_are_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One prompt with many responses makes room for as many to every other."""
+    monkeypatch.setattr("opensafeintent.grades.MOST_CELLS", 2 * 4 * 9)
+    (line, *_) = graded_lines()
+    file, ran = with_dataset(tmp_path, [line | {"epoch": n} for n in range(1, 11)])
+    assert ran.refusal == (
+        f"error: {file}: models, prompt-sets, variants and epochs (1 × 2 × 4 × 10) make more than 72"
+        " places for a grade; expected fewer of one of them"
+    )
+    assert not (tmp_path / "run").exists()
+    assert with_dataset(tmp_path, [line | {"epoch": n} for n in range(1, 10)])[1].code == 0
+    before = contents(tmp_path / "run")
+    _, ran = with_dataset(tmp_path, [line | {"epoch": 10}])  # with those that are there
+    assert "(1 × 2 × 4 × 10)" in ran.refusal
+    assert contents(tmp_path / "run") == before
+    monkeypatch.setattr("opensafeintent.grades.MOST_CELLS", 2 * 4 * 8)  # a folder from elsewhere
+    assert "(1 × 2 × 4 × 9)" in osi("report", tmp_path / "run").refusal

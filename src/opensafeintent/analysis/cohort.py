@@ -19,12 +19,13 @@ from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.calls.records import Sampling
 from opensafeintent.equations import Grades
 from opensafeintent.errors import counted
-from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.evaluation.manifest import MOST_JUDGES, Manifest, check_number
 from opensafeintent.evaluation.regrade import Regrade, Swapped
 from opensafeintent.evaluation.responses import AboutResponse
 from opensafeintent.evaluation.run import IMPORTED_JUDGE
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.grades import GradeRow, to_array
+from opensafeintent.hostile import one_line
 from opensafeintent.metrics import STATED_POLICY
 from opensafeintent.promptsets import Dataset
 from opensafeintent.templates import load_templates
@@ -266,6 +267,7 @@ def conditions_of(run: GradedRun, model: str) -> Conditions:
     """Return under which conditions a model of a run was evaluated."""
     entry = run.manifest.models[model]
     graded = {judge for row in run.rows if row.model == model for judge in row.by_judge}
+    check_number(one_line(run.name), graded, "judge", MOST_JUDGES)
     return Conditions(
         dataset=run.manifest.dataset.hash,
         judges=tuple(sorted({*entry.judges, *graded})),

@@ -97,12 +97,24 @@ def _in_process(name: str, functions: Functions, http: HttpSession | None = None
     return None
 
 
+MOST_NAME = 500
+"""Characters of a model's name: every table, figure and folder has it. The longest in use are paths
+to weights.
+"""
+
+
 def check_model_name(name: str, where: str = "model") -> None:
     """Refuse a name that could not be written into files, figures and pages.
 
     Raises:
-        InputError: it holds such a character; the text begins with `where`, the option or file.
+        InputError: it is too long, or holds such a character; the text begins with `where`, the
+            option or file.
     """
+    if len(name) > MOST_NAME:
+        raise InputError(
+            f"{where} {one_line(name, 60)!r}: has {len(name):,} characters; expected at most"
+            f" {MOST_NAME}"
+        )
     if character := unprintable(name):
         raise InputError(
             f"{where} {one_line(name, 60)!r}: holds {character}; expected a printable name"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -15,7 +15,7 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.calls.ledger import LedgerFolder
-from opensafeintent.calls.models import is_local
+from opensafeintent.calls.models import check_model_name, is_local
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError, counted, did_you_mean, nearest
 from opensafeintent.evaluation.judge_check import JudgeCheck
@@ -29,6 +29,12 @@ from opensafeintent.taxonomy import MOST_EPOCHS, Preset, Taxonomy
 from opensafeintent.templates import Role, Templates, parse_template
 
 _SCHEMA = 1
+MOST_MODELS = 500
+"""Models of a run. A report compares every two of them: 500 make 125,000 comparisons of each
+metric.
+"""
+MOST_JUDGES = 100
+"""Judges of a run. A report computes how well every two of them agree."""
 _SHORT = 1000
 """Tokens of a response that a preset keeps short."""
 
@@ -317,10 +323,24 @@ class RunFolder(LedgerFolder):
         """Read the manifest.
 
         Raises:
-            InputError: there is no run here, or it is of another version.
+            InputError: there is no run here, or it is of another version or too large.
         """
         self.check()
-        return read_json(self.manifest_path, Manifest, "the manifest of a run", schema=_SCHEMA)
+        manifest = read_json(self.manifest_path, Manifest, "the manifest of a run", schema=_SCHEMA)
+        self.check_size(manifest)
+        return manifest
+
+    def check_size(self, manifest: Manifest) -> None:
+        """Refuse a manifest with more, or longer, names than a report can show.
+
+        Raises:
+            InputError: see above.
+        """
+        check_number(self.manifest_path, manifest.models, "model", MOST_MODELS)
+        check_number(self.manifest_path, manifest.judges, "judge", MOST_JUDGES)
+        labels = (entry.label for entry in manifest.models.values())
+        for name in (*manifest.models, *manifest.judges, *labels):
+            check_model_name(name, f"{self.manifest_path}: model")
 
     def load(self) -> tuple[Manifest, Dataset]:
         """Read the manifest and the prompt-sets.
@@ -351,6 +371,18 @@ class RunFolder(LedgerFolder):
             msgspec.json.encode(prompt_set.to_json()) + b"\n" for prompt_set in dataset.prompt_sets
         ]
         write_private(self._sets_path, b"".join(lines))
+
+
+def check_number(place: object, names: Collection[str], what: str, most: int) -> None:
+    """Refuse too many models or judges of a run.
+
+    Raises:
+        InputError: there are more than `most`; the text begins with `place`, a file or a run.
+    """
+    if len(names) > most:
+        raise InputError(
+            f"{place}: names {counted(len(names), what)}; expected at most {most} in a run"
+        )
 
 
 def _unknown(manifest: Manifest) -> str:

@@ -60,7 +60,11 @@ def read_file(
             raise InputError(f"{path}: no responses in it")
         for format_ in FORMATS:
             if format_.recognises(records):
-                return format_.read(records, path, taxonomy)
+                contents = format_.read(records, path, taxonomy)
+                # one record may hold many
+                responses = sum(len(content.prompted) for content in contents)
+                RowLimit(max_rows).check(str(path), rows=responses)
+                return contents
     except Problem as problem:
         raise InputError(str(problem)) from problem
     forms = "; ".join(f"of {format_.name} ({format_.form})" for format_ in FORMATS)

@@ -14,6 +14,7 @@ from opensafeintent.calls.recorded import (
     recorded_responses,
 )
 from opensafeintent.errors import InputError
+from opensafeintent.evaluation.manifest import MOST_MODELS, check_number
 from opensafeintent.grades import COLUMNS
 from opensafeintent.imports.content import FileContent, Located
 from opensafeintent.promptsets.fields import fields_found
@@ -74,6 +75,7 @@ def of_each_model(
     for location, data in records:
         named = data.get("model") if isinstance(data, dict) else None
         by_model.setdefault(named if isinstance(named, str) else "", []).append((location, data))
+    check_number(path, by_model, "model", MOST_MODELS)
     return [
         FileContent(path=path, responses=[], prompted=lines, named=named)
         if repeats or any(isinstance(data, dict) and "variant" not in data for _, data in lines)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -22,9 +23,16 @@ from opensafeintent.calls.recorded import (
     check_recorded,
 )
 from opensafeintent.errors import InputError, counted, first_exit_code, nearest
-from opensafeintent.evaluation.manifest import Manifest, ModelEntry, RunFolder
+from opensafeintent.evaluation.manifest import (
+    MOST_JUDGES,
+    Manifest,
+    ModelEntry,
+    RunFolder,
+    check_number,
+)
 from opensafeintent.evaluation.run import given_tasks, imported_rows
 from opensafeintent.files import sha256_hex
+from opensafeintent.grades import check_cells
 from opensafeintent.hostile import one_line
 from opensafeintent.imports.content import FileContent
 from opensafeintent.imports.formats import read_file
@@ -91,10 +99,13 @@ def _import(settings: ImportSettings, screen: Display) -> Outcome:
             _check_prompts(item, dataset)
             check_recorded(item.path, item.responses)
         manifest = _with_models(manifest, by_model)
+        folder.check_size(manifest)
+        _check_extent(dataset, manifest, by_model)
         if begins:
             folder.begin(dataset)
         with Ledger(ledger_path) as ledger:
             there = imported_rows(ledger, dataset)
+            _check_extent(dataset, manifest, by_model, there)
             _check_graded(ledger.path, dataset, manifest, by_model, there)
             rows = list(_rows(by_model))
             stored = with_progress(rows, screen, "storing", "responses")
@@ -134,6 +145,32 @@ def _halves(rows: Iterable[ImportedResponse | ImportedRow]) -> Counter[str]:
             harm or one.harm_severity is not None,
         )
     return Counter(model for (model, *_), (helpful, harm) in known.items() if helpful != harm)
+
+
+def _check_extent(
+    dataset: Dataset,
+    manifest: Manifest,
+    by_model: Mapping[str, Sequence[FileContent]],
+    there: Mapping[str, Sequence[ImportedResponse]] = MappingProxyType({}),
+) -> None:
+    """Refuse what a report on the run could not read, together with the responses that are there.
+
+    Raises:
+        InputError: there are too many judges, or responses to a prompt, for so many models and
+            prompt-sets.
+    """
+    epochs = {row.recorded.epoch for rows in there.values() for row in rows}
+    for model, items in by_model.items():
+        judges = {judge for row in there.get(model, ()) for judge in row.recorded.by_judge}
+        judges.update(manifest.models[model].judges)
+        for item in items:
+            brought = {judge for response in item.responses for judge in response.by_judge}
+            for judge in brought - judges:
+                check_model_name(judge, f"{item.path}: judge")
+            judges |= brought
+            check_number(item.path, judges, "judge", MOST_JUDGES)
+            epochs.update(response.epoch for response in item.responses)
+            check_cells(item.path, len(manifest.models), dataset, len(epochs))
 
 
 def _check_graded(
@@ -238,7 +275,7 @@ def _read_all(
             continue
         screen.stage(f"reading {one_line(path.name, 60)}")
         try:
-            logs.append(inspect.read_inspect_log(path))
+            logs.append(inspect.read_inspect_log(path, settings.max_rows))
         except InputError as error:
             failed.append(error)
     lines = [line for error in failed for line in error.args]

@@ -43,6 +43,7 @@ from opensafeintent.evaluation.run import (
     run_work,
 )
 from opensafeintent.files import inside
+from opensafeintent.grades import check_cells
 from opensafeintent.hostile import one_line
 from opensafeintent.interop import open_models, unset_lines
 from opensafeintent.metrics import METRICS, PRIMARY
@@ -116,6 +117,11 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
     stop_when: StopWhen | None = None
     page: bool = False
     """Whether page and figures are written too."""
+
+    def __post_init__(self) -> None:
+        self.folder.check_size(self.manifest)
+        epochs = max((entry.epochs for entry in self.manifest.models.values()), default=1)
+        check_cells(self.folder.path, len(self.manifest.models), self.dataset, epochs)
 
     @property
     def asked(self) -> list[str]:

@@ -17,10 +17,12 @@ import msgspec
 from opensafeintent.calls.reasoning_signs import REASONING_ONLY
 from opensafeintent.calls.recorded import MissingGrade, RecordedResponse
 from opensafeintent.errors import InputError
+from opensafeintent.files import MOST_ROWS
 from opensafeintent.grades import row_of
 from opensafeintent.hostile import one_line, short_name
 from opensafeintent.interop.inspect.outputs import STOP_REASONS, complaint_in, only_reasons
 from opensafeintent.interop.inspect.providers import from_inspect, require_inspect
+from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.taxonomy import CORE_VARIANTS, ParseRule
 from opensafeintent.templates import Role
 
@@ -106,17 +108,22 @@ def is_inspect_log(path: Path) -> bool:
         return False
 
 
-def read_inspect_log(path: Path) -> InspectLog:
+def read_inspect_log(path: Path, most: int | None = MOST_ROWS) -> InspectLog:
     """Read a log of our task.
 
     An interrupted log gives its content so far; a sample that ended in an error gives nothing. Both
     are noted. A sample without scores gives a response without grades.
 
+    Args:
+        path: the log.
+        most: samples that it may have. None sets no limit.
+
     Raises:
-        InputError: the extra is missing, the file is no log, or it is one of another task.
+        InputError: the extra is missing, the file is no log, or it is one of another task, or has
+            more samples.
     """
     require_inspect(f"{path}: a log of Inspect AI")
-    log = _read(path)
+    log = _read(path, RowLimit(most))
     with _refused(f"{path}: is not a log of our task opensafeintent: its metadata"):
         header = msgspec.convert(log.eval.metadata or {}, _LogHeader)
     responses: list[RecordedResponse] = []
@@ -175,7 +182,7 @@ def _refused(what: str) -> Iterator[None]:
         raise InputError(f"{what}: {error}") from error
 
 
-def _read(path: Path) -> EvalLog:
+def _read(path: Path, limit: RowLimit) -> EvalLog:
     """Read a log without the record of its calls, its task checked before anything large is
     read.
     """
@@ -184,7 +191,7 @@ def _read(path: Path) -> EvalLog:
     if not path.is_file():
         raise InputError(f"{path}: cannot read: no such file")
     try:
-        _check(path)
+        _check(path, limit)
         source = _without_bom(path)
         header = read_eval_log(source, header_only=True)
         if header.eval.task.rpartition("/")[2] != "opensafeintent":
@@ -213,7 +220,7 @@ def _without_bom(path: Path) -> str | IO[bytes]:
         return io.BytesIO(file.read()) if marked else str(path)
 
 
-def _check(path: Path) -> None:
+def _check(path: Path, limit: RowLimit) -> None:
     """Refuse a file that would take endless time or memory to read: few bytes can unpack to more
     than a machine holds.
 
@@ -223,7 +230,7 @@ def _check(path: Path) -> None:
     import ijson
 
     characters = 0
-    for name, allowed, size, member in _members(path):
+    for name, allowed, size, member in _members(path, limit):
         if size > allowed:
             raise InputError(f"{name}: {size:,} bytes; expected at most {allowed:,}")
         depth, key = 0, ""
@@ -231,6 +238,8 @@ def _check(path: Path) -> None:
             for event, value in ijson.basic_parse(member, buf_size=_BUFFER, use_float=True):
                 if event in ("start_map", "start_array"):
                     depth += 1
+                    if (event, depth, key) == ("start_map", 3, "samples"):
+                        limit.count(str(path))
                 elif event in ("end_map", "end_array"):
                     depth -= 1
                 elif event == "map_key" and depth == 1:
@@ -249,9 +258,9 @@ def _check(path: Path) -> None:
                 pass
 
 
-def _members(path: Path) -> Iterator[tuple[str, int, int, IO[bytes]]]:
+def _members(path: Path, limit: RowLimit) -> Iterator[tuple[str, int, int, IO[bytes]]]:
     """Yield the parts of a log, the members of an archive or one file of JSON: name, bytes allowed,
-    bytes, content.
+    bytes, content. The samples of an archive are counted.
     """
     if path.suffix != ".eval":
         with path.open("rb") as file:
@@ -261,6 +270,8 @@ def _members(path: Path) -> Iterator[tuple[str, int, int, IO[bytes]]]:
         return
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
+            if member.filename.startswith("samples/"):
+                limit.count(str(path))
             with archive.open(member) as file:
                 yield (
                     f"{path}, {one_line(member.filename, 80)}",
