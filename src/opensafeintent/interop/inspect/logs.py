@@ -6,7 +6,7 @@ import io
 import re
 import zipfile
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -128,12 +128,11 @@ def read_inspect_log(path: Path, most: int | None = MOST_ROWS) -> InspectLog:
         header = msgspec.convert(log.eval.metadata or {}, _LogHeader)
     responses: list[RecordedResponse] = []
     wordings: dict[str, int] = {}
-    broken = absent = again = 0
+    absent = again = 0
     mode_judge = ""
-    for sample in log.samples or []:
-        if sample.error is not None:
-            broken += 1
-            continue
+    samples = log.samples or []
+    broken = sum(sample.error is not None for sample in samples)
+    for sample in (sample for sample in samples if sample.error is None):
         location = f"{path}, sample {one_line(str(sample.id), 60)}"
         with _refused(f"{location}: its metadata"):
             prompt = msgspec.convert(sample.metadata, _LoggedPrompt)
@@ -149,9 +148,8 @@ def read_inspect_log(path: Path, most: int | None = MOST_ROWS) -> InspectLog:
             responses.append(_ungraded(sample, prompt))
     if not responses:
         raise InputError(f"{path}: no response in it (status: {log.status})")
-    epochs = len({response.epoch for response in responses})
-    prompts = sum(number + len(CORE_VARIANTS) - 1 for number in wordings.values())
-    lacking = prompts * epochs - len(responses)
+    lacking = _prompts(wordings.values()) * len({response.epoch for response in responses})
+    lacking -= len(responses)
     unfinished = f"did not end (status: {log.status}); `inspect eval-retry` goes on from it"
     notes = [
         (again, "was graded more than once; the last grades count"),
@@ -171,6 +169,11 @@ def read_inspect_log(path: Path, most: int | None = MOST_ROWS) -> InspectLog:
         mode_judge=from_inspect(mode_judge),
         notes=[f"{path}: {note}" for applies, note in notes if applies],
     )
+
+
+def _prompts(wordings: Iterable[int]) -> int:
+    """Return how many prompts sets have, by the numbers of their dual-use wordings."""
+    return sum(number + len(CORE_VARIANTS) - 1 for number in wordings)
 
 
 @contextmanager
