@@ -7,6 +7,8 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
+from opensafeintent import hostile
+from opensafeintent.annotation.study import readable
 from opensafeintent.hostile import cell_safe, name_safe, one_line, terminal_safe, without_user_info
 
 ANY_TEXT = st.text(st.characters(codec=None))  # lone surrogates too
@@ -28,6 +30,21 @@ ANY_TEXT = st.text(st.characters(codec=None))  # lone surrogates too
 )
 def test_what_reaches_a_terminal(text: str, expected: str) -> None:
     assert terminal_safe(text) == expected
+
+
+def test_a_long_text_takes_one_look_at_each_of_its_characters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[str] = []
+
+    def noted(char: str) -> bool:
+        looks.append(char)
+        return char == "\u2062"
+
+    monkeypatch.setattr(hostile, "is_unseen", noted)
+    text = "\u2062 and seven more words " * 10_000
+    assert terminal_safe(text).count(r"\u2062") == readable(text).count("[U+2062]") == 10_000
+    assert len(looks) <= 2 * len(set(text))
 
 
 @given(ANY_TEXT)

@@ -31,14 +31,35 @@ def terminal_safe(text: str) -> str:
     """
     if text.isprintable():  # most texts, and none of those characters is
         return text
-    return "".join(
-        (char if char == "\n" or not is_unseen(char) else f"\\u{ord(char):04x}") for char in text
-    )
+    return text.translate(_FOR_TERMINALS)
 
 
 def is_unseen(char: str) -> bool:
     """Tell whether a character is invisible, or can look like another one."""
     return unicodedata.category(char) in _UNSEEN or _is_unprintable(char)
+
+
+class Escapes(dict[int, str]):
+    """A table for `str.translate`: invisible characters become visible, all others stay.
+
+    Each character is looked at once: a text may have millions.
+
+    Args:
+        escape: the format of a code point, such as `[U+{:04X}]`.
+        kept: invisible characters that stay.
+    """
+
+    def __init__(self, escape: str, kept: str) -> None:
+        super().__init__()
+        self._escape, self._kept = escape, kept
+
+    def __missing__(self, number: int) -> str:
+        char = chr(number)
+        escaped = is_unseen(char) and char not in self._kept
+        return self.setdefault(number, self._escape.format(number) if escaped else char)
+
+
+_FOR_TERMINALS = Escapes("\\u{:04x}", "\n")
 
 
 def unprintable(text: str) -> str | None:

@@ -215,12 +215,27 @@ def test_refusals_without_a_text_are_left_out_and_counted(tmp_path: Path) -> Non
     lines[0]["response"] = ""
     import_lines(tmp_path, lines, DATASET)
     export = ("annotate", "export", "judge", run, "--out", out, "--annotators", "ana")
-    assert "no responses with texts and grades" in osi(*export, "--sample", 50).refusal
+    assert "no responses with texts of up to" in osi(*export, "--sample", 50).refusal
     assert osi("grade", run, "--judge", "baseline/judge").code == 0
     ran = osi(*export, "--sample", 50)
     assert ran.code == 0, ran.err
     assert "not in the sample: 1 refused without a text (filtered, or empty)" in ran.out
     assert len(read_key(out / "key.json").items) == 17
+
+
+def test_responses_that_nobody_can_read_are_left_out_and_counted(tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "study"
+    lines = lines_of(DATASET, helpfulness=3, harm_severity=0)
+    lines[0]["response"] = "word " * 20_001
+    lines[1]["response"] = "word " * 19_999
+    import_lines(tmp_path, lines, DATASET)
+    export = ("annotate", "export", "judge", run, "--out", out, "--annotators", "ana")
+    ran = osi(*export, "--sample", 50)
+    assert ran.code == 0, ran.err
+    assert "not in the sample: 1 longer than 100,000 characters" in ran.out
+    items = read_key(out / "key.json").items
+    assert len(items) == 17 and {item.weight for item in items} == {1.0}
+    assert (out / "ana.csv").read_text("utf-8-sig").count("word ") >= 19_998
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import (
+    Escapes,
     cell_safe,
-    is_unseen,
     json_for_html,
     name_safe,
     one_line,
@@ -258,11 +258,15 @@ _LETTERS = "BCDFGHJKMNPQRTVWXZ"
 """No vowels, so that no code is a word, and nothing that is easily mistaken for something else."""
 _KEPT = "\n\u200c\u200d"
 """New lines; and the joiners, without which emoji and several scripts fall apart."""
+_FOR_FORMS = Escapes("[U+{:04X}]", _KEPT)
 _NEW_LINE = re.compile("\r\n|[\r\v\f\x85\u2028\u2029]")
 
 
 # Drawing responses
 # ------------------------------------------------------------------------------
+
+LONGEST = 100_000
+"""Characters of a response that people can be asked to read: all of it, as the judge did."""
 
 
 def draw(rows: Sequence[GradeRow], sample: int, seed: int, unit: Unit) -> list[KeyItem]:
@@ -292,7 +296,8 @@ def draw(rows: Sequence[GradeRow], sample: int, seed: int, unit: Unit) -> list[K
             strata[_stratum(members, unit)].append(members)
     if not strata:
         raise InputError(
-            f"nothing to sample: the run has no {unit}s with texts and grades of a judge"
+            f"nothing to sample: the run has no {unit}s with texts of up to {LONGEST:,} characters"
+            " and grades of a judge"
         )
     if sample < len(strata):
         raise InputError(
@@ -465,7 +470,4 @@ def readable(text: str) -> str:
     surrogates, characters of private use and noncharacters become `[U+202E]`. Every kind of line
     break becomes a new line, a tab four spaces.
     """
-    text = _NEW_LINE.sub("\n", text).replace("\t", "    ")
-    return "".join(
-        f"[U+{ord(char):04X}]" if is_unseen(char) and char not in _KEPT else char for char in text
-    )
+    return _NEW_LINE.sub("\n", text).replace("\t", "    ").translate(_FOR_FORMS)

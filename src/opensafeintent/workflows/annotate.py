@@ -30,6 +30,7 @@ from opensafeintent.annotation.labels import (
     write_labels,
 )
 from opensafeintent.annotation.study import (
+    LONGEST,
     AnnotatedText,
     checked_names,
     draw,
@@ -43,7 +44,7 @@ from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.run import RunTexts
 from opensafeintent.files import write_private, written_together
-from opensafeintent.grades import PANEL
+from opensafeintent.grades import PANEL, GradeRow
 from opensafeintent.hostile import name_safe
 from opensafeintent.promptsets import Dataset, load_dataset, sampled
 from opensafeintent.report.metrics_json import to_json
@@ -104,9 +105,9 @@ def annotate_dataset(settings: AnnotateDatasetSettings) -> ExportedStudy:
 def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
     """Write forms for each annotator in which a sample of a run's responses is graded, and the key.
 
-    Drawn are responses that have a text and both grades, stratified by model, intent and the
-    judge's "safe"; with `unit="set"` whole prompt-sets of a model. Each carries one over its
-    probability as its weight. No form tells a model, a grade or an intent.
+    Drawn are responses that have both grades and a text that is not too long to read, stratified by
+    model, intent and the judge's "safe"; with `unit="set"` whole prompt-sets of a model. Each
+    carries one over its probability as its weight. No form tells a model, a grade or an intent.
 
     Raises:
         InputError: there is no run, a model is not in it, the sample is smaller than the number of
@@ -125,16 +126,23 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
         if row.model in (settings.models or manifest.models)
         and (settings.paraphrases or row.variant in CORE_VARIANTS)
     ]
-    shown = [row for row in wanted if row.counts and not row.refused]
-    drawn = draw(shown, settings.sample, settings.seed, settings.unit)
+    graded = [row for row in wanted if row.counts and not row.refused]
     with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
+        shown = [row for row in graded if not _is_too_long(row, texts)]
+        drawn = draw(shown, settings.sample, settings.seed, settings.unit)
         subjects = [_response(item, dataset, texts) for item in drawn]
     study = _export(settings, "judge_validation", dataset, subjects, settings.unit)
     left_out = {
         "refused without a text (filtered, or empty)": sum(bool(row.refused) for row in wanted),
         "without both grades": sum(not row.counts for row in wanted),
+        f"longer than {LONGEST:,} characters": len(graded) - len(shown),
     }
     return msgspec.structs.replace(study, left_out=left_out)
+
+
+def _is_too_long(row: GradeRow, texts: RunTexts) -> bool:
+    text = texts.find(row.model, row.set_id, row.variant, row.epoch)
+    return text is not None and len(text.text) > LONGEST
 
 
 def _response(item: KeyItem, dataset: Dataset, texts: RunTexts) -> AnnotatedText:
