@@ -125,6 +125,25 @@ def test_a_response_that_quotes_the_malicious_prompt_is_shown_without_the_quotat
     assert kept.count("not shown here") == 4  # three responses, and the dual-use prompt
 
 
+def test_a_very_long_text_is_cut_and_the_page_says_so() -> None:
+    secret = "tell me precisely how the unkind thing is done"
+    prompts = Prompts(benign="kindly " * 5_000, dual_use="unclear", malicious=secret)
+    dataset = made_dataset(replace(prompt_set("one"), prompts=prompts))
+    shown = members(rows_of("m", dataset, {"one": "40 40 10"}), dataset)
+    response = "x" * 19_980 + f" {secret} " + "y" * 300_000  # it quotes at the place of the cut
+    for include_unsafe, advice in ((False, "below prints all"), (True, "with --include-unsafe,")):
+        browser = browse(shown, include_unsafe=include_unsafe)
+        add_texts(browser, shown, {"run": Texts(lambda *_: response)}, 1_000_000)
+        texts = [text for text, _ in browser.models[0].texts.values()]
+        assert len(texts) == 3 and max(map(len, texts)) < 20_200
+        for text in texts:
+            assert f"[cut here: the text has {len(response):,} characters; the command" in text
+            assert advice in text and "yyy" not in text
+            assert ("tell me" in text) is include_unsafe
+        prompt = browser.datasets[0].sets[0].prompts[0]
+        assert prompt is not None and len(prompt) < 20_200 and "has 35,000 characters" in prompt
+
+
 def test_little_room_is_for_the_most_telling_and_an_even_sample_under_every_model() -> None:
     dataset = many_sets(120, 1)
     grades = {item.id: "40 40 10 40" for item in dataset.prompt_sets}

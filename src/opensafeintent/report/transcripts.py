@@ -394,6 +394,10 @@ def _remark(row: GradeRow) -> str:
 
 _WORST_SHARE = 0.5
 """Of the room for texts: this much for the worst sets, the rest for a sample of all."""
+_LONGEST = 20_000
+"""Characters of a text that the page shows; `trace` and exports have all of them."""
+_READ = 2 * _LONGEST
+"""Characters of it in which quotations are looked for: one may begin where the text is cut."""
 
 
 def add_texts(
@@ -485,9 +489,26 @@ class _Writer:
             response = source.find(origin.model, prompt_set.id, variant, unit.epoch)
             if response is not None and response.text:
                 wordings, unsafe = prompt_set.wordings(), self._browser.include_unsafe
-                text = without_quoted(response.text, hidden_prompt(wordings, include_unsafe=unsafe))
+                hidden = hidden_prompt(wordings, include_unsafe=unsafe)
+                text = without_quoted(response.text[:_READ], hidden)
+                text = self._cut(text, response.text)
                 model.texts[f"{of_unit}:{at}"] = (text, response.row)
                 self.used += _bytes(text) + 24
+
+    def _cut(self, text: str, whole: str) -> str:
+        """Return a text, or its beginning and a line that says so if it is very long.
+
+        Args:
+            text: as far as it was read.
+            whole: all of it.
+        """
+        if len(text) <= _LONGEST and len(whole) <= _READ:
+            return text
+        unsafe = ", with --include-unsafe," * self._browser.include_unsafe
+        return (
+            f"{text[:_LONGEST]}\n[cut here: the text has {len(whole):,} characters; the command"
+            f" below{unsafe} prints all of them]"
+        )
 
     def _may_be_shown(self, unit: Unit, at: int) -> bool:
         _, harm, _, _, state = tuple(unit.grades[at * CELL : (at + 1) * CELL])
@@ -502,6 +523,7 @@ class _Writer:
             hidden = hidden_prompt(wordings, include_unsafe=False)
             prompts = [text and without_quoted(text, hidden) for text in prompts]
             use, risk = (text and without_quoted(text, hidden) for text in (use, risk))
+        prompts = [text and self._cut(text, text) for text in prompts]
         item = dataset.sets[at]
         item.prompts, item.use, item.risk = prompts, use, risk
         self.used += sum(_bytes(text) for text in (*prompts, use, risk) if text)
