@@ -119,8 +119,7 @@ def read_inspect_log(path: Path, most: int | None = MOST_ROWS) -> InspectLog:
         most: samples that it may have. None sets no limit.
 
     Raises:
-        InputError: the extra is missing, the file is no log, or it is one of another task, or has
-            more samples.
+        InputError: the extra is missing; it is no log of our task; it has more samples.
     """
     require_inspect(f"{path}: a log of Inspect AI")
     log = _read(path, RowLimit(most))
@@ -148,8 +147,8 @@ def read_inspect_log(path: Path, most: int | None = MOST_ROWS) -> InspectLog:
             responses.append(_ungraded(sample, prompt))
     if not responses:
         raise InputError(f"{path}: no response in it (status: {log.status})")
-    lacking = _prompts(wordings.values()) * len({response.epoch for response in responses})
-    lacking -= len(responses)
+    epochs = len({response.epoch for response in responses})
+    lacking = _prompts(wordings.values()) * epochs - len(responses)
     unfinished = f"did not end (status: {log.status}); `inspect eval-retry` goes on from it"
     notes = [
         (again, "was graded more than once; the last grades count"),
