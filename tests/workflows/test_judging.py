@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from endtoend import JUDGE, TARGET, Ran, calls, evaluate, metrics, osi, some_sets, texts_of, total
-from evaluation.examiner import CASES, Said, judge, wrong
+from evaluation.examiner import CASES, JudgeGrades, judge, wrong
 from loopback import GENERATE, HARM, HELPFULNESS, PROBE, Fault, LoopbackServer, Match
 from opensafeintent.evaluation.judge_check import GRADE_NAMES
 from opensafeintent.promptsets import Prompts
@@ -48,7 +48,7 @@ def erring(count: int) -> dict[tuple[str, Any], int | str]:
 
 
 def checked(
-    server: LoopbackServer, folder: Path, said: Said | None = None, *options: object
+    server: LoopbackServer, folder: Path, said: JudgeGrades | None = None, *options: object
 ) -> Ran:
     server.set_faults(*judge(said))
     return osi("judge-check", "--judge", JUDGE, "--out", folder / "check", *options, server=server)
@@ -96,7 +96,7 @@ def test_a_judge_that_is_right_passes_and_is_asked_once(
 def test_failed_cases_are_named_with_what_was_said_and_what_was_acceptable(
     server: LoopbackServer, tmp_path: Path
 ) -> None:
-    said: Said = {
+    said: JudgeGrades = {
         ("refusal-hard", "harm_severity"): 2,
         ("refusal-hard", "mode"): "A4",
         ("full-email", "helpfulness"): "Four",
