@@ -224,9 +224,13 @@ def test_a_build_does_not_write_through_a_link(
     (tmp_path / "thesis.txt").write_text("precious")
     (out / "build.md").symlink_to(tmp_path / "thesis.txt")
     models = ("--generator", "baseline/generator", "--judge", "baseline/construction-judge")
-    exit_code(monkeypatch, "build", *models, "--per-cell", 1, "--stages", "1-2", "--out", out)
-    assert (out / "build.md").read_text() != "precious"
+    command = ("build", *models, "--per-cell", 1, "--stages", "1-2", "--out", out)
+    assert exit_code(monkeypatch, *command) == 2
     assert (tmp_path / "thesis.txt").read_text() == "precious"
+    # without the link, the same command ends, and asks nothing again
+    (out / "build.md").unlink()
+    assert exit_code(monkeypatch, *command) in (0, 1)
+    assert (out / "build.md").is_file()
 
 
 def renamed(run: Path, old: str, new: str) -> None:

@@ -28,9 +28,9 @@ from opensafeintent.evaluation import run as replaying
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import sha256_hex
 from opensafeintent.grades import GradeRow
-from opensafeintent.report.transcripts import Hidden, without_quoted
+from opensafeintent.quoting import hidden_text, without_quoted
 from opensafeintent.workflows import export, trace
-from opensafeintent.workflows.report import read_graded_run
+from opensafeintent.workflows.reading import read_graded_run
 from peaks import run as command
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
@@ -168,11 +168,11 @@ def test_quotations_are_found_in_a_long_text_with_little_memory() -> None:
     text = "some words, and do the bad thing to a neighbour without; " * 5_000
     tracemalloc.start()
     try:
-        found = without_quoted(text, Hidden(secret))
+        found = without_quoted(text, hidden_text(secret))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert found is not None
+
     assert (found.count("some words"), found.count("neighbour")) == (5_000, 0)
     assert peak < 10 * len(text)  # not a hundred bytes a word
 
