@@ -14,17 +14,16 @@ import pytest
 
 from opensafeintent.errors import InputError
 from opensafeintent.files import (
-    Taken,
     any_json,
-    locked_folder,
     make_private_folder,
     parse_toml,
     read_json,
     read_text,
     write_private,
     written_beside,
-    written_together,
 )
+from opensafeintent.locks import Taken
+from opensafeintent.replacing import locked_folder, written_together
 from samples import contents
 
 

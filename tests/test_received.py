@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from opensafeintent import files
+from opensafeintent import replacing
 from opensafeintent.analysis.cohort import graders
 from opensafeintent.errors import InputError
 from opensafeintent.files import read_text
@@ -200,7 +200,7 @@ def test_a_lock_that_becomes_a_link_after_the_look_is_not_followed(
     received: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link(".lock", "thesis.txt")(received, tmp_path / "mine")
-    monkeypatch.setattr(files, "inside", lambda folder, name: folder / name)
+    monkeypatch.setattr(replacing, "inside", lambda folder, name: folder / name)
     assert exit_code(monkeypatch, "report", received) == 2
     assert unhurt(tmp_path)
 

@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
     from opensafeintent.calls.functions import FunctionModel as FunctionModel
-    from opensafeintent.calls.ledger import Merged as Merged, merge_ledgers as merge_ledgers
+    from opensafeintent.calls.ledger_merge import Merged as Merged, merge_ledgers as merge_ledgers
     from opensafeintent.construction.controls import DatasetCheck as DatasetCheck
     from opensafeintent.errors import OpenSafeIntentError as OpenSafeIntentError
     from opensafeintent.interop.hub import Publication as Publication
@@ -78,7 +78,7 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
 
 _NAMES = {
     "calls.functions": "FunctionModel",
-    "calls.ledger": "Merged merge_ledgers",
+    "calls.ledger_merge": "Merged merge_ledgers",
     "construction.controls": "DatasetCheck",
     "errors": "OpenSafeIntentError",
     "interop.hub": "Publication",

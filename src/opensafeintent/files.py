@@ -10,14 +10,10 @@ import json
 import os
 import re
 import secrets
-import shutil
-import socket
 import stat
 import sys
-import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from math import isfinite
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
@@ -40,12 +36,11 @@ def sha256_hex(value: bytes | str) -> str:
     return hashlib.sha256(value.encode() if isinstance(value, str) else value).hexdigest()
 
 
-# Files
-# ------------------------------------------------------------------------------
-
 T = TypeVar("T")
+
 MOST_ROWS = 250_000
 """Prompt-sets, responses or seeds that are read unless more are allowed."""
+
 _NO_TEXT = {
     b"\x1f\x8b": "packed by gzip",
     b"PK\x03\x04": "packed by zip",
@@ -53,7 +48,8 @@ _NO_TEXT = {
     b"\xfe\xff": "UTF-16",
 }
 """First bytes of files of other kinds."""
-_CAN_LOCK = sys.platform != "win32"
+
+CAN_LOCK = sys.platform != "win32"
 _DEEPEST = 100
 """Levels of JSON within JSON; deeper JSON cannot be written again."""
 
@@ -70,10 +66,6 @@ def os_errors(refused: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"{refused}: {error.strerror or error}") from error
-
-
-# Reading: everything that Python, TOML's and JSON's readers raise becomes an InputError here, and
-# nowhere else
 
 
 def read_bytes(path: Path, shown: str | None = None) -> bytes:
@@ -285,9 +277,6 @@ def _within_64_bits(text: str) -> int:
     return number
 
 
-# Writing
-
-
 def make_private_folder(path: Path) -> None:
     """Create a folder that only its user can enter (0700); an existing one keeps its mode."""
     with os_errors(f"{path}: cannot create the folder"):
@@ -316,7 +305,7 @@ def written_beside(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
             raise InputError(f"{path}: is not a file; expected one, or a new name")
         beside, handle = _open_beside(target, 0o600 if private else 0o666)
         with contextlib.ExitStack() as until_moved:
-            if _CAN_LOCK:
+            if CAN_LOCK:
                 until_moved.callback(os.close, os.dup(handle))  # keeps the lock
             try:
                 with os.fdopen(handle, "wb") as file:
@@ -334,12 +323,12 @@ def _open_beside(target: Path, mode: int) -> tuple[Path, int]:
     writer.
     """
     start = f".{target.name[:40]}."
-    if _CAN_LOCK:
+    if CAN_LOCK:
         _remove_left(target.parent, re.compile(rf"{re.escape(start)}[0-9a-f]{{12}}"))
     while True:
         beside = target.with_name(start + secrets.token_hex(6))
         handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        if not _CAN_LOCK or _is_ours(handle, beside):
+        if not CAN_LOCK or _is_ours(handle, beside):
             return beside, handle
         os.close(handle)
 
@@ -351,40 +340,6 @@ def _remove_left(folder: Path, names: re.Pattern[str]) -> None:
             with contextlib.suppress(OSError, InputError), path.open("r+b") as file:
                 if take_lock(file, path):
                     path.unlink()
-
-
-def _is_ours(handle: int, path: Path) -> bool:
-    """Lock a new file; return whether no other process has taken it for one that was left."""
-    try:
-        return take_lock(handle, path) and os.fstat(handle).st_nlink > 0
-    except InputError:  # a disk without locks: nothing is removed there
-        return True
-
-
-def write_private(path: Path, content: bytes | str) -> None:
-    """Write a file that only its user can read (0600), whole or not at all.
-
-    Raises:
-        InputError: it cannot be written.
-    """
-    with written_beside(path, private=True) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-
-
-# One process at a time
-# ------------------------------------------------------------------------------
-
-_LOOK_SECONDS = 0.5
-"""Between two looks whether something is free."""
-
-
-class Taken(InputError):
-    """Another process holds a folder or a ledger."""
-
-
-def refuse(line: str) -> None:
-    """Refuse to wait."""
-    raise Taken(f"{line}; wait for it")
 
 
 def take_lock(file: IO[Any] | int, path: Path) -> bool:
@@ -406,210 +361,22 @@ def take_lock(file: IO[Any] | int, path: Path) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def held(
-    path: Path, lock: Path, doing: str, waiting: Callable[[str], object] = refuse
-) -> Iterator[None]:
-    """Hold a folder or a ledger for this process. The system releases it when the process ends,
-    however it ends.
-
-    Args:
-        path: the folder or the ledger, for errors.
-        lock: the file that is locked; it names the holder.
-        doing: the activity of this process, for another's error: `writing this ledger`.
-        waiting: called twice a second with a line that names the holder, while another process
-            holds it. It may raise.
-
-    Raises:
-        Taken: another process holds it, and `waiting` is the default.
-        InputError: it cannot be written or locked, or its name is also that of another file.
-    """
-    if not _CAN_LOCK:  # SQLite alone guards the ledger there
-        yield
-        return
-    inside(lock.parent, lock.name)
-    with os_errors(f"{path}: cannot write here"):
-        handle = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
-        file = os.fdopen(handle, "r+", errors="replace")
-    with file:
-        while not take_lock(file, path):
-            file.seek(0)
-            waiting(f"{path}: {one_line(file.read(400)) or f'another process is {doing}'}")
-            time.sleep(_LOOK_SECONDS)
-        if (names := os.fstat(file.fileno()).st_nlink) > 1:
-            raise InputError(f"{lock}: has several names (hard links); expected one")
-        if not names:
-            raise InputError(f"{lock}: was removed meanwhile; type the command again")
-        holder = (
-            f"process {os.getpid()} on {socket.gethostname()} has been {doing} since"
-            f" {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-        )
-        with contextlib.suppress(OSError):  # a full disk: the lock holds all the same
-            os.ftruncate(file.fileno(), 0)
-            os.pwrite(file.fileno(), holder.encode(), 0)
-        yield
-
-
-@contextlib.contextmanager
-def locked_folder(
-    path: Path,
-    doing: str,
-    waiting: Callable[[str], object] = refuse,
-    *,
-    lock_stays: bool = True,
-) -> Iterator[None]:
-    """Make a private folder and hold it for this process; results that were moved only in part are
-    moved in full. If this made the folder and nothing was written, it is removed again.
-
-    Args:
-        path: the folder.
-        doing: the activity of this process, for another's error: `evaluating into`.
-        waiting: see `held`.
-        lock_stays: whether the file of the lock stays in the folder, for those who wait for it.
-
-    Raises:
-        Taken, InputError: see `held`.
-    """
-    lock, new = path / ".lock", not path.exists()
-    make_private_folder(path)
-    with held(path, lock, f"{doing} this folder", waiting):
-        finish_replacing(path)
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):  # another process wrote there since, or removed it
-                unwritten = new and list(path.iterdir()) == [lock]  # an error came first
-                if unwritten or not lock_stays:
-                    lock.unlink()
-                if unwritten:
-                    path.rmdir()
-
-
-# Several files at once
-# ------------------------------------------------------------------------------
-
-_STAGED = ".results-new"
-_READY = ".ready"
-_NOTE = "RESULTS-INCOMPLETE.txt"
-_NOTE_TEXT = """\
-The program was ended while it replaced the results in this folder. Some of these files may be of
-the earlier state and some of the new one. Nothing is lost: the next command that writes results
-into this folder, such as the same one again, finishes it and deletes this note.
-"""
-
-
-@contextlib.contextmanager
-def replaced_together(
-    folder: Path, obsolete: Callable[[], Iterable[Path]] = tuple
-) -> Iterator[Path]:
-    """Give a folder to write files into, which replace those of the same names in `folder` all
-    together, or not at all.
-
-    A set of files cannot be renamed in one step. The body writes them beside the folder; a failure
-    there leaves no trace. Then a mark records that they are complete, and they are moved; the
-    folder contains a note meanwhile. If the process dies during the move, mark and note remain, and
-    the next process that holds the folder (`locked_folder`) moves the rest. Other files stay.
-
-    Args:
-        folder: an existing folder that this process holds.
-        obsolete: called after the body has written: the files in `folder` to remove with the
-            change; replaced files may be among them.
-
-    Raises:
-        InputError: the files cannot be written or moved.
-    """
-    staged = folder / _STAGED
-    finish_replacing(folder)
-    make_private_folder(staged)
+def _is_ours(handle: int, path: Path) -> bool:
+    """Lock a new file; return whether no other process has taken it for one that was left."""
     try:
-        yield staged
-        new = {str(path.relative_to(staged)) for path in _files_of(staged)}
-        gone = sorted({str(path.relative_to(folder)) for path in obsolete()} - new)
-        for name in (*new, *gone):
-            _check_place(folder, name)
-        write_private(staged / _NOTE, _NOTE_TEXT)
-        write_private(staged / _READY, "\n".join(gone))
-    except BaseException:  # an interruption too: the old files stay
-        shutil.rmtree(staged, ignore_errors=True)
-        raise
-    finish_replacing(folder)
+        return take_lock(handle, path) and os.fstat(handle).st_nlink > 0
+    except InputError:  # a disk without locks: nothing is removed there
+        return True
 
 
-_LOOKS = 20
-"""How often a command with results to write looks whether their folder is free."""
-
-
-@contextlib.contextmanager
-def written_together(
-    folder: Path, obsolete: Callable[[], Iterable[Path]] = tuple
-) -> Iterator[Path]:
-    """Do the same with a folder that is made if it is missing, and held meanwhile. Nothing but the
-    results stays in it.
+def write_private(path: Path, content: bytes | str) -> None:
+    """Write a file that only its user can read (0600), whole or not at all.
 
     Raises:
-        Taken: another process has held the folder for ten seconds.
-        InputError: see `replaced_together`.
+        InputError: it cannot be written.
     """
-    looks = iter(range(_LOOKS))
-
-    def wait(line: str) -> None:
-        if next(looks, None) is None:
-            refuse(line)
-
-    with (
-        locked_folder(folder, "writing results into", wait, lock_stays=False),
-        replaced_together(folder, obsolete) as new,
-    ):
-        yield new
-
-
-def finish_replacing(folder: Path) -> None:
-    """Move the complete files of an interrupted `replaced_together`, and remove the incomplete
-    ones.
-
-    Raises:
-        InputError: a file cannot be moved.
-    """
-    staged = inside(folder, _STAGED)
-    if not staged.is_dir() and not (folder / _NOTE).exists():
-        return
-    with os_errors(
-        f"{folder}: cannot put the results in place (the same command goes on from there)"
-    ):
-        if (staged / _READY).exists():
-            # every place is looked at before one is touched: the folder may come from elsewhere
-            names = read_text(inside(staged, _READY)).split("\n")
-            gone = [inside(folder, name) for name in names if name]
-            kept = (str(path.relative_to(staged)) for path in _files_of(staged))
-            moved = [
-                (inside(staged, name), inside(folder, name))
-                for name in kept
-                if name not in (_READY, _NOTE)
-            ]
-            if (staged / _NOTE).exists():
-                (staged / _NOTE).replace(folder / _NOTE)
-            for path in gone:
-                path.unlink(missing_ok=True)
-            for path, target in moved:
-                make_private_folder(target.parent)
-                path.replace(target)
-        shutil.rmtree(staged, ignore_errors=True)
-        (folder / _NOTE).unlink(missing_ok=True)
-
-
-def _files_of(folder: Path) -> list[Path]:
-    """Return the files in a folder and below it, in the order of their names."""
-    return sorted(path for path in folder.rglob("*") if not path.is_dir())
-
-
-def _check_place(folder: Path, name: str) -> None:
-    """Refuse to begin a change that would stop half-way."""
-    path = inside(folder, name)
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder; expected a file, or nothing")
-    for parent in list(path.parents)[: len(Path(name).parts) - 1]:
-        if parent.exists() and not parent.is_dir():
-            raise InputError(f"{parent}: is a file; expected a folder")
+    with written_beside(path, private=True) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
 def near(path: Path) -> Path:

@@ -19,7 +19,7 @@ from opensafeintent.calls.budget import Budget
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_file import Entry
+from opensafeintent.calls.ledger_writer import Entry
 from opensafeintent.calls.providers import resolve_endpoint
 from opensafeintent.calls.recorded import ImportedRow, RecordedResponse
 from opensafeintent.calls.records import (

@@ -22,7 +22,7 @@ from calls.support import ask_all, open_client, rows, user_call, user_calls
 from endtoend import JUDGE, TARGET, WORDINGS, grades, metrics, osi, some_sets
 from loopback import LoopbackProcess
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_file import Entry
+from opensafeintent.calls.ledger_writer import Entry
 from opensafeintent.calls.providers import is_another, resolve_endpoint
 from opensafeintent.calls.records import Answered, Replied
 from opensafeintent.errors import InputError

@@ -41,7 +41,7 @@ from opensafeintent.calls.ledger_file import Texts, pack, unpack
 from opensafeintent.calls.recorded import ImportedRow
 from opensafeintent.calls.records import Answered, Failure, Refused, Sampling, Usage
 from opensafeintent.errors import InputError
-from opensafeintent.files import Taken
+from opensafeintent.locks import Taken
 from opensafeintent.templates.template import Message
 
 RUBRIC = "You grade how far a response satisfies the request. " * 20

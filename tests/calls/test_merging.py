@@ -27,12 +27,14 @@ from calls.support import (
 )
 from calls.test_ledger import RUBRIC
 from endtoend import Ran, osi
-from opensafeintent.calls import ledger, ledger_file
-from opensafeintent.calls.ledger import Ledger, Merged, merge_ledgers, take_up
-from opensafeintent.calls.ledger_file import Entry, text_of
+from opensafeintent.calls import ledger, ledger_file, ledger_merge
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_file import text_of
+from opensafeintent.calls.ledger_merge import Merged, merge_ledgers, take_up
+from opensafeintent.calls.ledger_writer import Entry
 from opensafeintent.calls.records import Answered
 from opensafeintent.errors import InputError
-from opensafeintent.files import Taken
+from opensafeintent.locks import Taken
 from opensafeintent.templates.template import Message
 
 
@@ -81,7 +83,7 @@ def test_a_text_that_many_requests_name_is_unpacked_once(
         unpacked.append(sha)
         return text_of(sha, body)
 
-    for module in (ledger, ledger_file):
+    for module in (ledger, ledger_file, ledger_merge):
         monkeypatch.setattr(module, "text_of", noted, raising=False)
     both = tmp_path / "both.sqlite"
     assert merge_ledgers([one], both)[one].added == 5

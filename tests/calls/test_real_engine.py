@@ -18,7 +18,7 @@ import pytest
 from calls.support import rows
 from endtoend import Ran, coverage, grades, osi
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.evaluation.run import RunTexts
+from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.taxonomy import SCALES
 from samples import dataset_file, made_dataset, prompt_set
 from small_weights import PACKAGE, small_weights

@@ -20,7 +20,8 @@ import pytest
 import opensafeintent
 from calls.support import answered, failed, written
 from endtoend import osi, some_sets
-from opensafeintent.calls.ledger import Ledger, merge
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_merge import merge
 from opensafeintent.calls.records import Answered
 
 READ_ONCE = (

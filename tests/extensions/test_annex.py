@@ -17,7 +17,7 @@ from opensafeintent import EvaluateSettings, ReportSettings, evaluate, write_rep
 from opensafeintent.analysis.cohort import into_cohorts
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.evaluation.run import RunTexts
+from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.extensions.annex import render_annex
 from opensafeintent.workflows.reading import read_graded_run
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set

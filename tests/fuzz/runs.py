@@ -13,7 +13,7 @@ from opensafeintent import (
     import_files,
 )
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.evaluation.run import RunTexts
+from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.workflows.reading import read_graded_run
 from samples import json_lines
 

@@ -18,7 +18,8 @@ from fuzz.contract import FUZZ, SLOW, attempt, write
 from fuzz.faults import LITERALS, TEXTS, damaged, damaged_json, damaged_lines
 from fuzz.runs import MODELS, build_settings, built, evaluated, read_run
 from opensafeintent import EvaluateSettings, build, evaluate
-from opensafeintent.calls.ledger import Ledger, merge_ledgers
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_merge import merge_ledgers
 from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.evaluation.manifest import RunFolder
 

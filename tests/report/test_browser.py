@@ -11,16 +11,9 @@ from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Prompts
-from opensafeintent.report.transcripts import (
-    KINDS,
-    Browser,
-    Member,
-    Unit,
-    add_texts,
-    browse,
-    goes_wrong,
-    members_of,
-)
+from opensafeintent.report.failure_kinds import KINDS, failures
+from opensafeintent.report.page_texts import add_texts
+from opensafeintent.report.transcripts import Browser, Member, Unit, browse, members_of
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.judge_studies import panel_row, panel_run
 from report.pages import Texts
@@ -202,7 +195,7 @@ def test_a_filter_lists_what_its_metric_counts(
     top, bottom = ratio.numerator.values, ratio.denominator.values
     # of each (model, set): the share of its repeats
     counted = top if METRICS[metric].less_is_better else bottom - top
-    wrong = goes_wrong(random_cohort)[kind]
+    wrong = failures(random_cohort)[kind]
     assert ((counted > 1e-9) == wrong.any(axis=-1)).all()
     browser = browse(members_of([random_cohort]), include_unsafe=False)
     listed = [sum(kind in kinds_of(unit) for unit in model.units) for model in browser.models]

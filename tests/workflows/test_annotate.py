@@ -39,7 +39,7 @@ from opensafeintent.annotation.labels import (
 )
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.evaluation.run import RunTexts
+from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import sha256_hex
 from samples import contents, dataset_file, import_lines, lines_of, made_dataset, prompt_set
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from endtoend import REPO, environment, grades, metrics, osi, values
-from opensafeintent import files
+from opensafeintent import replacing
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -102,7 +102,7 @@ def test_a_process_that_is_killed_leaves_one_set_or_the_other(out: Path, moves: 
     subprocess.run(command, env=environment(), capture_output=True, cwd=REPO, check=False)
     said = (out / _NOTE).exists()
     if said:  # it was moving: who keeps the folder next goes on
-        with files.locked_folder(out, "looking into"):
+        with replacing.locked_folder(out, "looking into"):
             pass
     assert agree(out) in ({BASELINES[0]}, set(BASELINES))
     assert not said or agree(out) == set(BASELINES)
@@ -139,7 +139,7 @@ def test_a_full_disk_leaves_the_earlier_set(
 def test_a_report_beside_an_evaluation_is_refused_or_put_elsewhere(
     tmp_path: Path, grown: Path
 ) -> None:
-    with files.locked_folder(grown, "evaluating into"):
+    with replacing.locked_folder(grown, "evaluating into"):
         refused = osi("report", grown)
         elsewhere = osi("report", grown, "--out", tmp_path / "look")
     assert refused.code == 2
@@ -147,7 +147,7 @@ def test_a_report_beside_an_evaluation_is_refused_or_put_elsewhere(
     assert " has been evaluating into this folder since " in refused.errors[-1]
     assert elsewhere.code == 0
     assert agree(tmp_path / "look") == set(BASELINES)
-    with files.locked_folder(tmp_path / "look", "writing a report into"):
+    with replacing.locked_folder(tmp_path / "look", "writing a report into"):
         twice = osi("report", grown, "--out", tmp_path / "look")
     assert twice.code == 2
     assert " has been writing a report into this folder since " in twice.err

@@ -24,7 +24,7 @@ from opensafeintent import (
 from opensafeintent.calls import ledger_file, recorded
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import Room, TooLong, pack
-from opensafeintent.evaluation import run as replaying
+from opensafeintent.evaluation import replay as replaying
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import sha256_hex
 from opensafeintent.grades import GradeRow

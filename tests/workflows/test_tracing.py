@@ -24,7 +24,7 @@ from opensafeintent.calls import recorded
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import unpack
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.evaluation.run import RunTexts
+from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.promptsets import Dataset, Prompts
 from opensafeintent.workflows.trace import TracedResponse
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set

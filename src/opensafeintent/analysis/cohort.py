@@ -20,9 +20,9 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.equations import Grades
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.manifest import MOST_JUDGES, Manifest, check_number
+from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.evaluation.regrade import Regrade, Swapped
 from opensafeintent.evaluation.responses import AboutResponse
-from opensafeintent.evaluation.run import IMPORTED_JUDGE
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.grades import GradeRow, to_array
 from opensafeintent.hostile import one_line

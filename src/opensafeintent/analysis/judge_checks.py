@@ -10,7 +10,7 @@ import msgspec
 from opensafeintent.analysis.cohort import Cohort, Conditions
 from opensafeintent.evaluation.judge_check import GradeName, JudgeCheck, roles_of
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.run import IMPORTED_JUDGE
+from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.hostile import one_line
 from opensafeintent.statistics import Estimate, share_estimate
 from opensafeintent.templates import Role

@@ -14,7 +14,7 @@ import msgspec
 
 from opensafeintent.calls.budget import Budget, Tally
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_file import Entry
+from opensafeintent.calls.ledger_writer import Entry
 from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.outcomes import NotAnAnswer, no_answer

@@ -11,7 +11,8 @@ from typing import NamedTuple, get_args
 
 import msgspec
 
-from opensafeintent.calls.ledger import Attempted, Ledger
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_rows import Attempted
 from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.providers import is_another, is_in_process, provider_of
 from opensafeintent.calls.records import Purpose

@@ -6,64 +6,68 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from datetime import datetime
-from functools import cache
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
+from typing import Any, Literal, Self
 
 import msgspec
 
 from opensafeintent.calls.ledger_file import (
-    NO_OUTCOME,
-    Entry,
     Request,
     Room,
     Texts,
     TextsAt,
-    Writer,
     connect,
-    id_at,
     packed_at,
     prepare,
     reading,
     reason,
-    stored_request,
     text_of,
     typed,
     unpack,
 )
+from opensafeintent.calls.ledger_rows import Attempted, Located, Status, stored_outcome
+from opensafeintent.calls.ledger_writer import Entry, Writer
 from opensafeintent.calls.outcomes import REPLIED, NotAnAnswer, response_of
 from opensafeintent.calls.reasoning_signs import REASONING_ONLY
 from opensafeintent.calls.recorded import Imports
-from opensafeintent.calls.records import Answered, Call, Failure, Purpose, Refused, Usage
-from opensafeintent.calls.replies import ends_unopened_thought, read_reply, usage_in
-from opensafeintent.errors import InputError, counted
-from opensafeintent.files import held, inside, locked_folder, refuse, write_private
+from opensafeintent.calls.records import Answered, Call, Failure, Refused
+from opensafeintent.calls.replies import ends_unopened_thought, usage_in
+from opensafeintent.errors import InputError
+from opensafeintent.locks import held, refuse
 from opensafeintent.templates.template import Message
 
 _OUTCOME = "model, purpose, status, response, error, input_tokens, output_tokens, served_model"
+
 _CACHE_KIB = 16 * 1024
 """Room for the calls of one wave and their index. It is not mapped into memory: a failing disk
 would end the process.
 """
+
 _KEYS_AT_ONCE = 500
+
 _SOME_KEYS = f"key IN ({', '.join('?' * _KEYS_AT_ONCE)}) AND status <> 'failed'"
+
 _FIND_MANY = f"SELECT key, id, {_OUTCOME} FROM calls WHERE {_SOME_KEYS}"
+
 _FIND_ONE = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key = ? AND status <> 'failed'"
+
 _ATTEMPT = """
     SELECT model, purpose, status, input_tokens, output_tokens, seconds, created, served_model,
            CASE status WHEN 'failed' THEN response END FROM calls"""
+
 _ATTEMPTS_AT = tuple(
     f"{_ATTEMPT} WHERE {condition}" for condition in (_SOME_KEYS, _SOME_KEYS.replace("<>", "="))
 )
+
 _LATEST = (
     "SELECT coalesce(max(created), '') FROM (SELECT created FROM calls UNION SELECT created FROM"
     " sources)"
 )
+
 _ROW = "id, status, stop_reason, created FROM calls WHERE key = :key AND status"
+
 _ROWS_OF = (
     f"SELECT 0 AS later, {_ROW} <> 'failed' UNION ALL SELECT 1, {_ROW} = 'failed' ORDER BY"
     " later, id"
@@ -72,46 +76,24 @@ _ROWS_OF = (
 scans the table.
 """
 
-
 STORED = (
     "key, status, created, seconds, response, model, purpose, template, template_hash, epoch,"
     " attempt, stop_reason, input_tokens, output_tokens, served_model, error"
 )
 """The columns of `Ledger.stored`, after the row's id."""
-_Status = Literal["answered", "refused", "failed"]
+
+
 _STORED_ROW: Any = tuple[
-    int, bytes, _Status, str, float, bytes, str, str, str, str, int, int, str, int, int, str, str
+    int, bytes, Status, str, float, bytes, str, str, str, str, int, int, str, int, int, str, str
 ]
-
-
-class Located(NamedTuple):
-    """An outcome, and its position in the ledger."""
-
-    row: int
-    """Id of the row; 0 for one that is still on its way to the file."""
-    outcome: Answered | Refused
-
-
-class Attempted(NamedTuple):
-    """Result of an attempt, as far as it was paid for."""
-
-    model: str
-    purpose: Purpose
-    status: _Status
-    input_tokens: int
-    output_tokens: int
-    seconds: float
-    created: datetime
-    """UTC."""
-    served_model: str
-    """The model that the reply names."""
-
 
 _FOUND: Any = list[
     tuple[bytes, int, str, str, Literal["answered", "refused"], bytes, str, int, int, str]
 ]
 """Key, id and outcome of rows: their types are checked for several rows at once."""
+
 _ROWS_AT_ONCE = 50
+
 _RESPONSES = (
     "SELECT response FROM calls WHERE model = ? AND purpose = 'generate' AND status = 'answered'"
 )
@@ -283,7 +265,7 @@ class Ledger:
                 cursor = self._reader.execute(statement, some)
                 while rows := typed(cursor.fetchmany(_ROWS_AT_ONCE), _FOUND):
                     for key, row, model, purpose, *content in rows:
-                        stored = _stored_outcome(*content)
+                        stored = stored_outcome(*content)
                         if room is not None and isinstance(stored, Answered):
                             room.take(stored.text)
                         locate(key, row, model, purpose, stored)
@@ -478,279 +460,5 @@ def _parts(keys: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield some + some[-1:] * (_KEYS_AT_ONCE - len(some))
 
 
-def _stored_outcome(
-    status: str, body: bytes, error: str, input_tokens: int, output_tokens: int, served: str
-) -> Answered | Refused | NotAnAnswer:
-    """Return the outcome of a row, by the rules of today.
-
-    A refusal by a filter whose reply has a text is an answer that the filter cut. Without a count
-    of tokens nobody knows whether the model wrote that text.
-    """
-    refused = Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
-    try:
-        outcome = read_reply(unpack(body), stored=True)
-    except NotAnAnswer as wrong:
-        return refused if status == "refused" else wrong
-    except ValueError:
-        if status == "answered":
-            raise
-        return refused
-    if status == "answered":
-        return outcome
-    if isinstance(outcome, Answered) and outcome.usage == Usage():
-        return msgspec.structs.replace(refused, text_kept=False)
-    return outcome if isinstance(outcome, Answered) else refused
-
-
-# The folder of a run or of a build: a manifest, the ledger that it names, and one process at a time
-# -----------------------
-
-
-class _HasLedger(Protocol):
-    @property
-    def ledger(self) -> str:
-        """Relative to the folder, or absolute if it is shared."""
-
-
-def ledger_name(named: Path | None) -> str:
-    """Return the ledger's entry in the manifest of a new folder."""
-    return str(named.resolve()) if named else LEDGER
-
-
-class LedgerFolder:
-    """The common part of folders of runs and of builds."""
-
-    manifest_name: ClassVar[str]
-    doing: ClassVar[str]
-    """Activity of a process in it, for another's error: `evaluating into`."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @property
-    def manifest_path(self) -> Path:
-        """Path of the manifest."""
-        return inside(self.path, self.manifest_name)
-
-    def save(self, manifest: _HasLedger) -> None:
-        """Write the manifest."""
-        text = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
-        write_private(self.manifest_path, text + b"\n")
-
-    def ledger_path(self, manifest: _HasLedger) -> Path:
-        """Path of the ledger: in the folder, or absolute.
-
-        Raises:
-            InputError: see `inside`.
-        """
-        path = Path(manifest.ledger)
-        return path if path.is_absolute() else inside(self.path, manifest.ledger)
-
-    def ledger_to_write(self, manifest: _HasLedger, named: Path | None) -> Path:
-        """Path of the ledger, for a command that writes it.
-
-        Args:
-            manifest: of the folder; somebody else may have made it.
-            named: the ledger that the command names.
-
-        Raises:
-            InputError: the command names another ledger than the folder has, or none and it is
-                outside the folder; see also `inside`.
-        """
-        path = self.ledger_path(manifest)
-        resolved = path.resolve()
-        if (
-            resolved != named.resolve()
-            if named
-            else not resolved.is_relative_to(self.path.resolve())
-        ):
-            what = f"its ledger is not {named}" if named else "its ledger is outside the folder"
-            raise InputError(f"{self.path}: {what}; expected --ledger {path}, or a new --out")
-        return path
-
-    def lock(
-        self, waiting: Callable[[str], object] = refuse
-    ) -> contextlib.AbstractContextManager[None]:
-        """Hold the folder for this process.
-
-        Raises:
-            Taken: another process holds it.
-        """
-        return locked_folder(self.path, self.doing, waiting)
-
-
-# Merge ledgers
-# ------------------------------------------------------------------------------
-
 LEDGER = "ledger.sqlite"
 """The name of a ledger in the folder of a shard."""
-_INSERT = f"INSERT INTO calls ({STORED}, request) VALUES (?{', ?' * (STORED.count(',') + 1)})"
-_ANSWER = (
-    "SELECT created, seconds, purpose, status, response FROM calls WHERE key = ? AND status <>"
-    " 'failed'"
-)
-_FAILURE = (
-    "SELECT created, seconds, purpose, status, response FROM calls WHERE key = ? AND status ="
-    " 'failed' AND created = ? AND seconds = ?"
-)
-
-
-class Merged(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of merging one ledger into another."""
-
-    rows: int
-    """Attempts in the ledger that was merged."""
-    added: int
-    """Attempts that the other ledger did not have."""
-    duplicates: int
-    """Answers that were left out, because the call had another answer already."""
-
-
-def merge(ledger: Ledger, source: Path) -> Merged:
-    """Add every attempt of a ledger to another one, in one transaction. If both answer a call, the
-    first answer is kept.
-
-    Merging a ledger again adds nothing.
-
-    Args:
-        ledger: the ledger that grows, open for writing.
-        source: the other one.
-
-    Raises:
-        InputError: `source` is no ledger, is damaged, or holds imported responses; or `ledger`
-            cannot be written. Nothing is added then.
-    """
-    rows = added = duplicates = 0
-    with (
-        Ledger(source, readonly=True) as other,
-        other.snapshot(),
-        contextlib.closing(connect(ledger.path)) as connection,
-    ):
-        if next(other.imports.rows(), None) is not None:
-            raise InputError(
-                f"{source}: holds imported responses, which cannot be merged; import their files"
-                " instead"
-            )
-
-        @cache
-        def moved(identity: int) -> int:
-            """Return the id of a text of the other ledger in this one."""
-            return id_at(connection, *other.packed_text(identity))
-
-        def kept(part: str | int) -> str | int:
-            return part if isinstance(part, str) else moved(part)
-
-        try:
-            connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute("BEGIN IMMEDIATE")
-            with connection:
-                for row, key, stored_status, created, seconds, *rest in other.stored():
-                    rows += 1
-                    body, _, purpose = rest[:3]
-                    status = stored_status
-                    if failure := _failure_of(purpose, status, body):
-                        status, rest[-1] = "failed", failure
-                    same = (
-                        (_FAILURE, (key, created, seconds))
-                        if status == "failed"
-                        else (_ANSWER, (key,))
-                    )
-                    if (known := connection.execute(*same).fetchone()) is not None:
-                        if known[:2] == (created, seconds):
-                            continue  # the same row, merged before
-                        if not (failure := _failure_of(*known[2:])):
-                            duplicates += 1
-                            continue
-                        connection.execute(NO_OUTCOME, (failure, key))
-                    added += 1
-                    packed = other.packed_request(row)
-                    request = stored_request(packed.messages, packed.sampling, kept)
-                    connection.execute(_INSERT, (key, status, created, seconds, *rest, request))
-        except sqlite3.Error as error:
-            raise InputError(f"{ledger.path}: cannot write the ledger: {reason(error)}") from error
-    return Merged(rows=rows, added=added, duplicates=duplicates)
-
-
-def _failure_of(purpose: str, status: str, body: bytes) -> str:
-    """Return the failure that a stored outcome is by the rules of today; "" if it is none."""
-    if purpose != "generate" or status != "answered":
-        return ""
-    outcome = _stored_outcome(status, body, "", 0, 0, "")
-    try:
-        if not isinstance(outcome, NotAnAnswer):
-            response_of(outcome)
-            return ""
-    except NotAnAnswer as wrong:
-        outcome = wrong
-    return f"{outcome.kind}: {outcome}"
-
-
-def take_up(ledger: Ledger, shard: Path, waiting: Callable[[str], object], rows: int = 0) -> Merged:
-    """Merge the ledger of a shard, once nobody writes it any more, and remove the shard's folder.
-
-    Args:
-        ledger: the run's.
-        shard: the folder of the shard.
-        waiting: see `files.held`.
-        rows: the least that its ledger holds.
-
-    Raises:
-        InputError: see `merge`; or a network file system does not show all rows yet. The folder
-            stays.
-    """
-    with Ledger(shard / LEDGER, waiting=waiting):  # takes in the log of a writer that was killed
-        pass
-    merged = merge(ledger, shard / LEDGER)
-    if merged.rows < rows:
-        raise InputError(
-            f"{shard / LEDGER}: {counted(rows - merged.rows, 'call')} not seen yet; run again to"
-            " take them up"
-        )
-    shutil.rmtree(shard)
-    return merged
-
-
-def merge_ledgers(ledgers: Sequence[Path], out: Path) -> dict[Path, Merged]:
-    """Merge ledgers into one; return the result of each. If two of them answer a call, the first
-    answer is kept.
-
-    Args:
-        ledgers: the ledgers.
-        out: a new ledger, or one of `ledgers`, which then grows.
-
-    Raises:
-        InputError: see `merge`; or `out` exists and is none of the ledgers.
-    """
-    for path in ledgers:
-        Ledger(path, readonly=True).close()
-    new = not out.exists()
-    sources = [path for path in ledgers if new or not out.samefile(path)]
-    if not new and len(sources) == len(ledgers):
-        raise InputError(
-            f"{out}: is there already; expected a new file, or one of the ledgers that are merged"
-        )
-    # a new one is written beside its place: one that is killed half-way leaves nothing there
-    growing = out.with_name(f".{out.name}.merging") if new else out
-    if new:
-        _remove(growing)
-    try:
-        with Ledger(growing) as ledger:
-            merged = {path: merge(ledger, path) for path in sources}
-        if new:
-            growing.rename(out)
-        return merged
-    except OSError as error:
-        raise InputError(f"{out}: cannot be written: {error.strerror}") from error
-    finally:
-        if new:
-            _remove(growing)
-
-
-def _remove(ledger: Path) -> None:
-    """Remove a ledger with the files that SQLite keeps beside it."""
-    names = (
-        *(ledger.name + end for end in ("", "-wal", "-shm", "-journal")),
-        f".{ledger.name}.lock",
-    )
-    for name in names:
-        ledger.with_name(name).unlink(missing_ok=True)

@@ -11,7 +11,8 @@ import msgspec
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.concurrency import under_way
 from opensafeintent.calls.costs import Spent, spent_of
-from opensafeintent.calls.ledger import Ledger, LedgerFolder
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_folder import LedgerFolder
 from opensafeintent.calls.records import Sampling
 from opensafeintent.construction.asking import ModelRole, StageContext
 from opensafeintent.construction.backfill import Proposal

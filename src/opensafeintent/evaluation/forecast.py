@@ -13,12 +13,9 @@ from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import JudgePlan, ModelWork, Task
 from opensafeintent.evaluation.questions import QUESTIONS
 from opensafeintent.evaluation.regrade import audited, expected_regrades, planned_regrades
+from opensafeintent.evaluation.replay import replay, replayed
 from opensafeintent.evaluation.responses import GradedResponse, JudgeGrades, Missing, ResponseKey
-from opensafeintent.evaluation.run import (
-    replay,
-    replayed,
-    was_judged,
-)
+from opensafeintent.evaluation.run import was_judged
 from opensafeintent.evaluation.spent import replayed_responses
 from opensafeintent.promptsets import Dataset
 from opensafeintent.templates import IntegerContract, Template, Templates

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.calls.ledger import LedgerFolder
+from opensafeintent.calls.ledger_folder import LedgerFolder
 from opensafeintent.calls.models import check_model_name, is_local
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError, counted, did_you_mean, nearest

@@ -18,22 +18,15 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Asking, Planned, Task
 from opensafeintent.evaluation.questions import QUESTIONS
+from opensafeintent.evaluation.rebuild import imported_rows, judged_tasks
+from opensafeintent.evaluation.replay import replayed
 from opensafeintent.evaluation.responses import (
     AboutResponse,
     GradedResponse,
     JudgeGrades,
     ResponseKey,
 )
-from opensafeintent.evaluation.run import (
-    REQUEST_HIDDEN,
-    RETEST,
-    Regrading,
-    imported_rows,
-    judged_tasks,
-    replayed,
-    swapping,
-    was_judged,
-)
+from opensafeintent.evaluation.run import REQUEST_HIDDEN, RETEST, Regrading, swapping, was_judged
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.samples import sample_order

@@ -8,16 +8,11 @@ from pathlib import Path
 from opensafeintent.calls.costs import Spent, spent_of
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.evaluation.rebuild import imported_rows, judged_tasks
 from opensafeintent.evaluation.regrade import audited, planned_regrades
+from opensafeintent.evaluation.replay import Replayed, replay, replayed
 from opensafeintent.evaluation.responses import GradedResponse, ResponseKey
-from opensafeintent.evaluation.run import (
-    Replayed,
-    imported_rows,
-    judged_tasks,
-    replay,
-    replayed,
-    was_judged,
-)
+from opensafeintent.evaluation.run import was_judged
 from opensafeintent.promptsets import Dataset
 
 

@@ -13,7 +13,7 @@ from opensafeintent import __version__
 from opensafeintent.analysis.cohort import Cohort, GradedRun
 from opensafeintent.analysis.gates import Gates
 from opensafeintent.calls.baselines import contenders
-from opensafeintent.evaluation.run import RunTexts
+from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import sha256_hex
 from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import terminal_safe

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.equations import Grades
-from opensafeintent.evaluation.run import RunTexts
+from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.extensions.human_labels import HumanLabels, Truth, match
 from opensafeintent.extensions.prediction_powered import (
     FEWEST_LABELS,

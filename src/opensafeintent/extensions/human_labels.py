@@ -20,7 +20,7 @@ from opensafeintent.annotation.labels import (
     text_hash,
 )
 from opensafeintent.errors import InputError
-from opensafeintent.evaluation.run import RunTexts
+from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.grades import median_grade
 from opensafeintent.hostile import one_line
 from opensafeintent.taxonomy import Graded

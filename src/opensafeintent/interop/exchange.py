@@ -22,7 +22,7 @@ from opensafeintent.calls.models import is_local
 from opensafeintent.calls.providers import is_in_process, provider_of
 from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.run import IMPORTED_JUDGE
+from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.files import make_private_folder, sha256_hex, write_private, written_beside
 from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line

@@ -17,7 +17,7 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.errors import InputError, counted, nearest
-from opensafeintent.files import make_private_folder, read_text, write_private, written_together
+from opensafeintent.files import make_private_folder, read_text, write_private
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import HEADLINES
 from opensafeintent.promptsets import Dataset
@@ -32,6 +32,7 @@ from opensafeintent.promptsets.cards import (
 )
 from opensafeintent.promptsets.record import prompt_set_table
 from opensafeintent.promptsets.sources import CARD, TAXONOMY
+from opensafeintent.replacing import written_together
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, intent_of
 
 if TYPE_CHECKING:

@@ -29,7 +29,8 @@ from opensafeintent.calls.budget import Budget, Tally
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.concurrency import side_by_side, under_way
 from opensafeintent.calls.http import HttpSession
-from opensafeintent.calls.ledger import LEDGER, Ledger, take_up
+from opensafeintent.calls.ledger import LEDGER, Ledger
+from opensafeintent.calls.ledger_merge import take_up
 from opensafeintent.calls.providers import (
     INSPECT_PROVIDERS,
     LOCAL_WEIGHTS,
@@ -43,7 +44,8 @@ from opensafeintent.calls.records import Answered, Failed, Refused
 from opensafeintent.calls.shutdown import current_drain, raise_if_interrupted
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped, install_extra
 from opensafeintent.evaluation.pipeline import ModelWork, Task
-from opensafeintent.evaluation.run import raise_if_over, replay, run_tasks
+from opensafeintent.evaluation.replay import replay
+from opensafeintent.evaluation.run import raise_if_over, run_tasks
 from opensafeintent.files import make_private_folder, os_errors
 from opensafeintent.hostile import one_line
 from opensafeintent.interop import open_models

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from opensafeintent.analysis.cohort import Cohort, GradedRun, graders
 from opensafeintent.analysis.judge_checks import CheckedJudge, checked_judges
 from opensafeintent.calls.providers import is_in_process
-from opensafeintent.evaluation.run import IMPORTED_JUDGE
+from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.hostile import one_line
 from opensafeintent.report.values import share_of, shortened
 

@@ -19,7 +19,7 @@ from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.makers import same_maker
 from opensafeintent.evaluation.missing import MissingReason, missing_reason
-from opensafeintent.evaluation.run import IMPORTED_JUDGE
+from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE
 from opensafeintent.report.findings import FEWEST_SAID, PRIMARIES, contenders_of

@@ -16,7 +16,7 @@ import msgspec
 from opensafeintent.analysis.cohort import Cohort, GradedRun
 from opensafeintent.analysis.gates import Gates
 from opensafeintent.errors import counted
-from opensafeintent.evaluation.run import RunTexts
+from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.hostile import json_for_html, one_line
 from opensafeintent.report.bundle import Page, Shown, vega_script
 from opensafeintent.report.cohort_columns import UNDEFINED, cohort_notes
@@ -34,10 +34,11 @@ from opensafeintent.report.findings import findings
 from opensafeintent.report.gates import headline
 from opensafeintent.report.glossary import glossary_lines
 from opensafeintent.report.limitations import cautions
+from opensafeintent.report.page_texts import add_texts
 from opensafeintent.report.sentences import Sentence
 from opensafeintent.report.tables import headline_table, with_and_without
 from opensafeintent.report.tables_comparisons import without_unlike
-from opensafeintent.report.transcripts import Browser, add_texts, browse, members_of
+from opensafeintent.report.transcripts import Browser, browse, members_of
 from opensafeintent.report.values import common_beginning
 from opensafeintent.taxonomy import MAX_MISSING, MODES
 

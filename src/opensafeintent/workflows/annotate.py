@@ -42,11 +42,12 @@ from opensafeintent.annotation.study import (
 )
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.evaluation.run import RunTexts
-from opensafeintent.files import write_private, written_together
+from opensafeintent.evaluation.texts import RunTexts
+from opensafeintent.files import write_private
 from opensafeintent.grades import PANEL, GradeRow
 from opensafeintent.hostile import name_safe
 from opensafeintent.promptsets import Dataset, load_dataset, sampled
+from opensafeintent.replacing import written_together
 from opensafeintent.report.metrics_json import to_json
 from opensafeintent.report.tables import write_tables
 from opensafeintent.report.tables_labels import agreement_tables

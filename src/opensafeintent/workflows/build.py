@@ -18,7 +18,8 @@ from opensafeintent.calls.client import Client
 from opensafeintent.calls.concurrency import under_way
 from opensafeintent.calls.costs import Experience, ForecastLine, by_experience, experience_in
 from opensafeintent.calls.http import HttpSession
-from opensafeintent.calls.ledger import Ledger, ledger_name
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.progress import Display, progress_line, refreshed
 from opensafeintent.construction.controls import DatasetCheck
 from opensafeintent.construction.folder import BuildFolder, BuildManifest, spent_of_build

@@ -17,8 +17,9 @@ from opensafeintent.construction.folder import (
 from opensafeintent.construction.pipeline import (
     Built,
 )
-from opensafeintent.files import replaced_together, write_private
+from opensafeintent.files import write_private
 from opensafeintent.promptsets import Dataset
+from opensafeintent.replacing import replaced_together
 from opensafeintent.report.costs import Costs, cost_json
 from opensafeintent.report.dataset_findings import check
 from opensafeintent.report.datasets import build_card, build_page, coverage_of, marked_source

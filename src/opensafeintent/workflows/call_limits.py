@@ -9,7 +9,7 @@ from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.shutdown import raise_if_interrupted
-from opensafeintent.files import Taken
+from opensafeintent.locks import Taken
 from opensafeintent.workflows.settings import Calling
 
 

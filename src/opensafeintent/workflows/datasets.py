@@ -15,16 +15,11 @@ from typing import TYPE_CHECKING, get_args
 import msgspec
 
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.files import (
-    MOST_ROWS,
-    make_private_folder,
-    write_private,
-    written_beside,
-    written_together,
-)
+from opensafeintent.files import MOST_ROWS, make_private_folder, write_private, written_beside
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, read_dataset, write_dataset
 from opensafeintent.promptsets.fields import fields_named
+from opensafeintent.replacing import written_together
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ import msgspec
 
 from opensafeintent.analysis.gates import out_of_reach
 from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE
-from opensafeintent.calls.ledger import Ledger, ledger_name
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.judge_check import Examination, duties_of, load_gold_cases
@@ -26,8 +27,9 @@ from opensafeintent.evaluation.manifest import (
     with_labels,
 )
 from opensafeintent.evaluation.pipeline import ModelWork
+from opensafeintent.evaluation.rebuild import given_tasks, imported_rows
 from opensafeintent.evaluation.regrade import samples_by_model
-from opensafeintent.evaluation.run import given_tasks, imported_rows, tasks_of
+from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.interop import model_identity
 from opensafeintent.promptsets import Dataset, drawn, load_dataset

@@ -22,7 +22,7 @@ from opensafeintent.analysis.gates import (
 from opensafeintent.analysis.reference_models import reference_values
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.evaluation.run import RunTexts
+from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import (
     make_private_folder,
     written_beside,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from opensafeintent.calls.ledger import Ledger, ledger_name
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.models import check_model_name
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.recorded import (
@@ -30,7 +31,7 @@ from opensafeintent.evaluation.manifest import (
     RunFolder,
     check_number,
 )
-from opensafeintent.evaluation.run import given_tasks, imported_rows
+from opensafeintent.evaluation.rebuild import given_tasks, imported_rows
 from opensafeintent.files import sha256_hex
 from opensafeintent.grades import check_cells
 from opensafeintent.hostile import one_line

@@ -28,10 +28,12 @@ from opensafeintent.evaluation.judge_check import (
     with_checks,
 )
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
+from opensafeintent.evaluation.replay import replay
 from opensafeintent.evaluation.responses import GradedResponse
-from opensafeintent.evaluation.run import replay, run_work
-from opensafeintent.files import locked_folder, replaced_together, write_private
+from opensafeintent.evaluation.run import run_work
+from opensafeintent.files import write_private
 from opensafeintent.interop import model_identity, open_models, unset_lines
+from opensafeintent.replacing import locked_folder, replaced_together
 from opensafeintent.report.costs import Costs, cost_json
 from opensafeintent.workflows.call_limits import Limits, wait_or_refuse
 from opensafeintent.workflows.outcome import Outcome

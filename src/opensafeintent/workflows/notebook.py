@@ -15,7 +15,7 @@ import msgspec
 from opensafeintent.analysis.cohort import Cohort, into_cohorts
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.evaluation.run import RunTexts
+from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.grades import GradeRow, grade_table
 from opensafeintent.quoting import hidden_prompt, without_quoted
 from opensafeintent.report.cohort_columns import UNDEFINED, cohort_line, cohort_notes, measured_of

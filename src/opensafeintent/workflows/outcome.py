@@ -22,7 +22,7 @@ from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.missing import missing_reason
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
-from opensafeintent.evaluation.run import RunTexts
+from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import (
     near,
 )
@@ -99,7 +99,7 @@ def missing_line(rows: Sequence[GradeRow], coverage: Coverage, most: float) -> s
     reasons = [(row, gone) for row in rows for gone in row.missing]
     responses = Counter(gone.reason for _, gone in reasons if gone.what == "response")
     grades = Counter(gone.reason for row, gone in reasons if gone.what in SCALES and not row.counts)
-    asked = 2 * (len(rows) - coverage.not_graded - responses.total())
+    asked = len(SCALES) * (len(rows) - coverage.not_graded - responses.total())
     counts = (
         f"{counter.total():,} of {total:,} {what} are missing"
         f" ({', '.join(f'{reason}: {count}' for reason, count in sorted(counter.items()))})"

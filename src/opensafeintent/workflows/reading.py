@@ -13,9 +13,9 @@ from opensafeintent.calls.progress import Display
 from opensafeintent.calls.recorded import Imports
 from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
+from opensafeintent.evaluation.rebuild import derive
 from opensafeintent.evaluation.regrade import Regrade, Swapped, derive_regrades
 from opensafeintent.evaluation.responses import GradedResponse
-from opensafeintent.evaluation.run import derive
 from opensafeintent.grades import grade_row, sort_rows
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset

@@ -18,17 +18,13 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError, first_exit_code
 from opensafeintent.evaluation.manifest import RunFolder, with_labels
-from opensafeintent.evaluation.run import RunTexts
 from opensafeintent.evaluation.spent import spent_of_run
-from opensafeintent.files import (
-    Taken,
-    locked_folder,
-    replaced_together,
-    write_private,
-    written_together,
-)
+from opensafeintent.evaluation.texts import RunTexts
+from opensafeintent.files import write_private
 from opensafeintent.grades import write_grades_of_runs
 from opensafeintent.hostile import one_line
+from opensafeintent.locks import Taken
+from opensafeintent.replacing import locked_folder, replaced_together, written_together
 from opensafeintent.report.columns import Table
 from opensafeintent.report.costs import Costs, cost_json, cost_tables
 from opensafeintent.report.gates import gate_tables, gates_json, not_met, transitions_table

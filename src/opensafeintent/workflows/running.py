@@ -18,7 +18,8 @@ from opensafeintent.calls.budget import Budget
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.concurrency import under_way
 from opensafeintent.calls.http import HttpSession
-from opensafeintent.calls.ledger import LEDGER, Ledger, take_up
+from opensafeintent.calls.ledger import LEDGER, Ledger
+from opensafeintent.calls.ledger_merge import take_up
 from opensafeintent.calls.progress import Display, progress_line, refreshed, shown
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
@@ -34,14 +35,11 @@ from opensafeintent.evaluation.forecast import (
 from opensafeintent.evaluation.judge_check import Examination, JudgeCheck, check_work, with_checks
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.pipeline import ModelWork, Task
+from opensafeintent.evaluation.rebuild import derive
 from opensafeintent.evaluation.regrade import expected_regrades, regrade
+from opensafeintent.evaluation.replay import replay
 from opensafeintent.evaluation.responses import GradedResponse, ResponseKey
-from opensafeintent.evaluation.run import (
-    derive,
-    missing_grades,
-    replay,
-    run_work,
-)
+from opensafeintent.evaluation.run import missing_grades, run_work
 from opensafeintent.files import inside
 from opensafeintent.grades import check_cells
 from opensafeintent.hostile import one_line

@@ -15,7 +15,7 @@ from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.construction.records import Rejection, Stage
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.evaluation.run import RunTexts, TracedRow
+from opensafeintent.evaluation.texts import RunTexts, TracedRow
 from opensafeintent.grades import GradeRow, worst_first
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.workflows.reading import read_graded_run

@@ -17,7 +17,7 @@ from opensafeintent.cli.output.tables import plain
 from opensafeintent.construction.backfill import Proposal
 from opensafeintent.construction.records import REASONS, Draft, Rejection, Seed, Stage, Topic
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
-from opensafeintent.evaluation.run import TracedRow
+from opensafeintent.evaluation.texts import TracedRow
 from opensafeintent.files import near
 from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line, terminal_safe

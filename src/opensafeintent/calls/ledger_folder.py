@@ -1,0 +1,89 @@
+"""The folder of a run or of a build: a manifest, and the ledger that it names."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+import msgspec
+
+from opensafeintent.calls.ledger import LEDGER
+from opensafeintent.errors import InputError
+from opensafeintent.files import inside, write_private
+from opensafeintent.locks import refuse
+from opensafeintent.replacing import locked_folder
+
+
+class _HasLedger(Protocol):
+    @property
+    def ledger(self) -> str:
+        """Relative to the folder, or absolute if it is shared."""
+
+
+def ledger_name(named: Path | None) -> str:
+    """Return the ledger's entry in the manifest of a new folder."""
+    return str(named.resolve()) if named else LEDGER
+
+
+class LedgerFolder:
+    """The common part of folders of runs and of builds."""
+
+    manifest_name: ClassVar[str]
+    doing: ClassVar[str]
+    """Activity of a process in it, for another's error: `evaluating into`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def manifest_path(self) -> Path:
+        """Path of the manifest."""
+        return inside(self.path, self.manifest_name)
+
+    def save(self, manifest: _HasLedger) -> None:
+        """Write the manifest."""
+        text = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
+        write_private(self.manifest_path, text + b"\n")
+
+    def ledger_path(self, manifest: _HasLedger) -> Path:
+        """Path of the ledger: in the folder, or absolute.
+
+        Raises:
+            InputError: see `inside`.
+        """
+        path = Path(manifest.ledger)
+        return path if path.is_absolute() else inside(self.path, manifest.ledger)
+
+    def ledger_to_write(self, manifest: _HasLedger, named: Path | None) -> Path:
+        """Path of the ledger, for a command that writes it.
+
+        Args:
+            manifest: of the folder; somebody else may have made it.
+            named: the ledger that the command names.
+
+        Raises:
+            InputError: the command names another ledger than the folder has, or none and it is
+                outside the folder; see also `inside`.
+        """
+        path = self.ledger_path(manifest)
+        resolved = path.resolve()
+        if (
+            resolved != named.resolve()
+            if named
+            else not resolved.is_relative_to(self.path.resolve())
+        ):
+            what = f"its ledger is not {named}" if named else "its ledger is outside the folder"
+            raise InputError(f"{self.path}: {what}; expected --ledger {path}, or a new --out")
+        return path
+
+    def lock(
+        self, waiting: Callable[[str], object] = refuse
+    ) -> contextlib.AbstractContextManager[None]:
+        """Hold the folder for this process.
+
+        Raises:
+            Taken: another process holds it.
+        """
+        return locked_folder(self.path, self.doing, waiting)

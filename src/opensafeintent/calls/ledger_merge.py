@@ -1,0 +1,197 @@
+"""Several ledgers made one."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from opensafeintent.calls.ledger import LEDGER, STORED, Ledger
+from opensafeintent.calls.ledger_file import (
+    NO_OUTCOME,
+    connect,
+    id_at,
+    reason,
+)
+from opensafeintent.calls.ledger_rows import stored_outcome
+from opensafeintent.calls.ledger_writer import stored_request
+from opensafeintent.calls.outcomes import NotAnAnswer, response_of
+from opensafeintent.errors import InputError, counted
+
+_INSERT = f"INSERT INTO calls ({STORED}, request) VALUES (?{', ?' * (STORED.count(',') + 1)})"
+
+_ANSWER = (
+    "SELECT created, seconds, purpose, status, response FROM calls WHERE key = ? AND status <>"
+    " 'failed'"
+)
+
+_FAILURE = (
+    "SELECT created, seconds, purpose, status, response FROM calls WHERE key = ? AND status ="
+    " 'failed' AND created = ? AND seconds = ?"
+)
+
+
+class Merged(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of merging one ledger into another."""
+
+    rows: int
+    """Attempts in the ledger that was merged."""
+    added: int
+    """Attempts that the other ledger did not have."""
+    duplicates: int
+    """Answers that were left out, because the call had another answer already."""
+
+
+def merge(ledger: Ledger, source: Path) -> Merged:
+    """Add every attempt of a ledger to another one, in one transaction. If both answer a call, the
+    first answer is kept.
+
+    Merging a ledger again adds nothing.
+
+    Args:
+        ledger: the ledger that grows, open for writing.
+        source: the other one.
+
+    Raises:
+        InputError: `source` is no ledger, is damaged, or holds imported responses; or `ledger`
+            cannot be written. Nothing is added then.
+    """
+    rows = added = duplicates = 0
+    with (
+        Ledger(source, readonly=True) as other,
+        other.snapshot(),
+        contextlib.closing(connect(ledger.path)) as connection,
+    ):
+        if next(other.imports.rows(), None) is not None:
+            raise InputError(
+                f"{source}: holds imported responses, which cannot be merged; import their files"
+                " instead"
+            )
+
+        @cache
+        def moved(identity: int) -> int:
+            """Return the id of a text of the other ledger in this one."""
+            return id_at(connection, *other.packed_text(identity))
+
+        def kept(part: str | int) -> str | int:
+            return part if isinstance(part, str) else moved(part)
+
+        try:
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("BEGIN IMMEDIATE")
+            with connection:
+                for row, key, stored_status, created, seconds, *rest in other.stored():
+                    rows += 1
+                    body, _, purpose = rest[:3]
+                    status = stored_status
+                    if failure := _failure_of(purpose, status, body):
+                        status, rest[-1] = "failed", failure
+                    same = (
+                        (_FAILURE, (key, created, seconds))
+                        if status == "failed"
+                        else (_ANSWER, (key,))
+                    )
+                    if (known := connection.execute(*same).fetchone()) is not None:
+                        if known[:2] == (created, seconds):
+                            continue  # the same row, merged before
+                        if not (failure := _failure_of(*known[2:])):
+                            duplicates += 1
+                            continue
+                        connection.execute(NO_OUTCOME, (failure, key))
+                    added += 1
+                    packed = other.packed_request(row)
+                    request = stored_request(packed.messages, packed.sampling, kept)
+                    connection.execute(_INSERT, (key, status, created, seconds, *rest, request))
+        except sqlite3.Error as error:
+            raise InputError(f"{ledger.path}: cannot write the ledger: {reason(error)}") from error
+    return Merged(rows=rows, added=added, duplicates=duplicates)
+
+
+def _failure_of(purpose: str, status: str, body: bytes) -> str:
+    """Return the failure that a stored outcome is by the rules of today; "" if it is none."""
+    if purpose != "generate" or status != "answered":
+        return ""
+    outcome = stored_outcome(status, body, "", 0, 0, "")
+    try:
+        if not isinstance(outcome, NotAnAnswer):
+            response_of(outcome)
+            return ""
+    except NotAnAnswer as wrong:
+        outcome = wrong
+    return f"{outcome.kind}: {outcome}"
+
+
+def take_up(ledger: Ledger, shard: Path, waiting: Callable[[str], object], rows: int = 0) -> Merged:
+    """Merge the ledger of a shard, once nobody writes it any more, and remove the shard's folder.
+
+    Args:
+        ledger: the run's.
+        shard: the folder of the shard.
+        waiting: see `files.held`.
+        rows: the least that its ledger holds.
+
+    Raises:
+        InputError: see `merge`; or a network file system does not show all rows yet. The folder
+            stays.
+    """
+    with Ledger(shard / LEDGER, waiting=waiting):  # takes in the log of a writer that was killed
+        pass
+    merged = merge(ledger, shard / LEDGER)
+    if merged.rows < rows:
+        raise InputError(
+            f"{shard / LEDGER}: {counted(rows - merged.rows, 'call')} not seen yet; run again to"
+            " take them up"
+        )
+    shutil.rmtree(shard)
+    return merged
+
+
+def merge_ledgers(ledgers: Sequence[Path], out: Path) -> dict[Path, Merged]:
+    """Merge ledgers into one; return the result of each. If two of them answer a call, the first
+    answer is kept.
+
+    Args:
+        ledgers: the ledgers.
+        out: a new ledger, or one of `ledgers`, which then grows.
+
+    Raises:
+        InputError: see `merge`; or `out` exists and is none of the ledgers.
+    """
+    for path in ledgers:
+        Ledger(path, readonly=True).close()
+    new = not out.exists()
+    sources = [path for path in ledgers if new or not out.samefile(path)]
+    if not new and len(sources) == len(ledgers):
+        raise InputError(
+            f"{out}: is there already; expected a new file, or one of the ledgers that are merged"
+        )
+    # a new one is written beside its place: one that is killed half-way leaves nothing there
+    growing = out.with_name(f".{out.name}.merging") if new else out
+    if new:
+        _remove(growing)
+    try:
+        with Ledger(growing) as ledger:
+            merged = {path: merge(ledger, path) for path in sources}
+        if new:
+            growing.rename(out)
+        return merged
+    except OSError as error:
+        raise InputError(f"{out}: cannot be written: {error.strerror}") from error
+    finally:
+        if new:
+            _remove(growing)
+
+
+def _remove(ledger: Path) -> None:
+    """Remove a ledger with the files that SQLite keeps beside it."""
+    names = (
+        *(ledger.name + end for end in ("", "-wal", "-shm", "-journal")),
+        f".{ledger.name}.lock",
+    )
+    for name in names:
+        ledger.with_name(name).unlink(missing_ok=True)

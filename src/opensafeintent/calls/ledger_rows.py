@@ -1,0 +1,64 @@
+"""Rows of a ledger, as they are read."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from opensafeintent.calls.ledger_file import (
+    unpack,
+)
+from opensafeintent.calls.outcomes import NotAnAnswer
+from opensafeintent.calls.records import Answered, Purpose, Refused, Usage
+from opensafeintent.calls.replies import read_reply
+
+Status = Literal["answered", "refused", "failed"]
+
+
+class Located(NamedTuple):
+    """An outcome, and its position in the ledger."""
+
+    row: int
+    """Id of the row; 0 for one that is still on its way to the file."""
+    outcome: Answered | Refused
+
+
+class Attempted(NamedTuple):
+    """Result of an attempt, as far as it was paid for."""
+
+    model: str
+    purpose: Purpose
+    status: Status
+    input_tokens: int
+    output_tokens: int
+    seconds: float
+    created: datetime
+    """UTC."""
+    served_model: str
+    """The model that the reply names."""
+
+
+def stored_outcome(
+    status: str, body: bytes, error: str, input_tokens: int, output_tokens: int, served: str
+) -> Answered | Refused | NotAnAnswer:
+    """Return the outcome of a row, by the rules of today.
+
+    A refusal by a filter whose reply has a text is an answer that the filter cut. Without a count
+    of tokens nobody knows whether the model wrote that text.
+    """
+    refused = Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
+    try:
+        outcome = read_reply(unpack(body), stored=True)
+    except NotAnAnswer as wrong:
+        return refused if status == "refused" else wrong
+    except ValueError:
+        if status == "answered":
+            raise
+        return refused
+    if status == "answered":
+        return outcome
+    if isinstance(outcome, Answered) and outcome.usage == Usage():
+        return msgspec.structs.replace(refused, text_kept=False)
+    return outcome if isinstance(outcome, Answered) else refused

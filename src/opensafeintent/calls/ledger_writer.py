@@ -1,0 +1,269 @@
+"""The writing side of a ledger."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import msgspec
+
+from opensafeintent.calls.ledger_file import NO_OUTCOME, T, Texts, connect, pack, reason
+from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Refused, Replied, Usage
+from opensafeintent.errors import InputError
+from opensafeintent.files import canonical_json
+from opensafeintent.templates.template import MessageRole as Role
+
+_BATCH_SECONDS = 0.05
+
+_SHARED_TEXT = 80  # characters; a shorter part costs less inline than by reference
+
+_CATCH_UP_SECONDS = 0.01
+
+_MOST_WAITING = 1_000
+"""Rows that may wait before the thread that adds rows lets the writer catch up. Without this limit
+a busy loop left the writer hardly any time: 80,000 answers once waited to be written.
+"""
+
+_GONE = "the file was deleted or replaced while it was written"
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One attempt at a call; it becomes one row."""
+
+    key: bytes
+    call: Call
+    attempt: Attempt
+    earlier_failure: str = ""
+    """The failure that the stored outcome of the call is by the rules of today, if it has one."""
+
+    @property
+    def outcome(self) -> Answered | Refused | None:
+        """The outcome that satisfies the key, if the attempt does."""
+        return self.attempt.outcome if isinstance(self.attempt, Replied) else None
+
+
+class Writer:
+    """The writer of one ledger.
+
+    After a failed write, `failure` is set, `on_failure` has been called, and no further write is
+    accepted. Answers of calls then in flight are still written if there is room for them.
+
+    Args:
+        path: the ledger, which exists.
+        texts: ids of its texts.
+        written: called with the keys of recorded outcomes, on the writer's thread.
+    """
+
+    def __init__(
+        self, path: Path, texts: Texts, written: Callable[[Iterable[bytes]], None]
+    ) -> None:
+        self.failure: InputError | None = None
+        self.on_failure: list[Callable[[InputError], None]] = []
+        self._path = path
+        self._file = _identity(path)
+        self._texts = texts
+        self._written = written
+        self._queue: SimpleQueue[Entry | None] = SimpleQueue()
+        """None is the end."""
+        # a run may use up its open files: paid answers are written even then
+        self._connection = connect(path)
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.execute("SELECT 1 FROM calls LIMIT 1").fetchall()  # opens the log
+        self._spare = Path(os.devnull).open("rb")  # noqa: SIM115
+        """Closed to let SQLite open another file."""
+        self._cannot_write: Exception | None = None
+        self._kept = 0
+        """Answers that are stored."""
+        self._unwritten: list[Entry] = []
+        self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
+        self._thread.start()
+
+    # The asking side
+
+    def add(self, entry: Entry) -> None:
+        """Write a row."""
+        self._queue.put(entry)
+        if (
+            self._queue.qsize() > _MOST_WAITING
+        ):  # a loop that is never idle leaves the writer no time
+            time.sleep(_CATCH_UP_SECONDS)
+
+    def close(self) -> None:
+        """Write the waiting rows, and end.
+
+        Raises:
+            InputError: a row could not be written; the text gives the number of lost answers.
+        """
+        self._queue.put(None)
+        try:
+            self._thread.join()
+        except KeyboardInterrupt:  # even on an urgent interrupt, answers are written first
+            self._thread.join()
+            raise
+        if self.failure is not None:
+            raise self.failure
+
+    # The writer's thread
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            batch = self._next_batch()
+            entries = [entry for entry in batch if entry is not None]
+            ended = len(entries) < len(batch)
+            try:
+                self._commit(entries)
+            except Exception as error:  # no error may pass in silence
+                self._fail(error)
+                self._write_singly(entries)
+        self._finish()
+
+    def _next_batch(self) -> list[Entry | None]:
+        """Wait for a row, and gather the rows that follow shortly after."""
+        batch = [self._queue.get()]
+        time.sleep(_BATCH_SECONDS)
+        with contextlib.suppress(Empty):
+            while True:
+                batch.append(self._queue.get_nowait())
+        return batch
+
+    def _commit(self, entries: Sequence[Entry]) -> None:
+        """Write in one transaction."""
+        if not entries:
+            return
+        if _identity(self._path) != self._file:
+            raise OSError(_GONE)
+        connection = self._connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            rows = [self._values(connection, entry) for entry in entries]
+            for entry in entries:
+                if entry.earlier_failure:
+                    connection.execute(NO_OUTCOME, (entry.earlier_failure, entry.key))
+            added = connection.executemany(
+                f"INSERT OR IGNORE INTO calls VALUES (NULL{', ?' * len(rows[0])})", rows
+            ).rowcount
+            connection.execute("COMMIT")
+        except BaseException:  # on any error, no half of a transaction stays
+            self._texts.forget()  # those that were new are not there
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        if added < len(rows):  # this process used other answers than the recorded ones
+            self._stop(
+                InputError(
+                    f"{self._path}: another process has written into this ledger; run the command"
+                    " again"
+                )
+            )
+        outcomes = [entry.key for entry in entries if entry.outcome]
+        self._kept += len(outcomes)
+        self._written(outcomes)
+
+    def _fail(self, error: Exception) -> None:
+        self._cannot_write = self._cannot_write or error
+        self._spare.close()
+        self._connection.execute("PRAGMA busy_timeout = 0")
+        self._stop(InputError(f"{self._path}: cannot write the ledger: {reason(error)}"))
+
+    def _stop(self, failure: InputError) -> None:
+        if self.failure is None:
+            self.failure = failure
+            for tell in self.on_failure:
+                tell(failure)
+
+    def _write_singly(self, entries: Sequence[Entry]) -> None:
+        """Write the rows for which there is room: a single row may be the obstacle."""
+        for entry in entries:
+            try:
+                self._commit([entry])
+            except Exception:  # how many answers are lost is said at the end
+                self._unwritten.append(entry)
+
+    def _finish(self) -> None:
+        """Try once more to write the failed rows, and report the result."""
+        last, self._unwritten = self._unwritten, []
+        self._write_singly(last)
+        lost = sum(entry.outcome is not None for entry in self._unwritten)
+        if _identity(self._path) != self._file:
+            self._fail(OSError(_GONE))
+            lost += self._kept
+        self._connection.close()
+        self._spare.close()
+        if self._cannot_write is not None:
+            answers = f"answers that came and are lost: {lost:,}"
+            kept = "every answer that came is kept"
+            self.failure = InputError(
+                f"{self.failure}; no further call was made; {answers if lost else kept}"
+            )
+            self.failure.__cause__ = self._cannot_write
+
+    def _values(self, connection: sqlite3.Connection, entry: Entry) -> tuple[Any, ...]:
+        call, attempt = entry.call, entry.attempt
+        match attempt:
+            case Replied(outcome=Answered(stop_reason=stop_reason)):
+                status, error = "answered", ""
+            case Replied(outcome=Refused(reason=error)):
+                status, stop_reason = "refused", "content_filter"
+            case Failure(kind=kind, error=why):
+                status, stop_reason, error = "failed", "", f"{kind}: {why}"
+        usage = entry.outcome.usage if entry.outcome else Usage()
+        return (
+            entry.key,
+            call.model,
+            call.purpose,
+            call.template,
+            call.template_hash,
+            call.epoch,
+            call.attempt,
+            self._request(connection, call),
+            status,
+            stop_reason,
+            usage.input_tokens,
+            usage.output_tokens,
+            entry.outcome.served_model if entry.outcome else "",
+            round(attempt.seconds, 4),
+            error,
+            pack(attempt.body),
+            datetime.now(UTC).isoformat(timespec="microseconds"),
+        )
+
+    def _request(self, connection: sqlite3.Connection, call: Call) -> str:
+        def kept(part: str) -> str | int:
+            return self._texts.id_of(connection, part) if len(part) >= _SHARED_TEXT else part
+
+        messages = ((message.role, message.parts) for message in call.messages)
+        return stored_request(messages, call.sampling, kept)
+
+
+def stored_request(
+    messages: Iterable[tuple[Role, Iterable[T]]], sampling: Any, kept: Callable[[T], str | int]
+) -> str:
+    """Return a request as JSON.
+
+    Args:
+        messages: role and parts of each.
+        sampling: of the request.
+        kept: returns a part as the row holds it: a long one as the id of a text.
+    """
+    parts = [(role, list(map(kept, parts))) for role, parts in messages]
+    return canonical_json({"messages": parts, "sampling": sampling}).decode()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return the identity of a file, which a replacement of the same name does not share; None if
+    there is none.
+    """
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

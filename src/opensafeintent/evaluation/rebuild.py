@@ -1,0 +1,258 @@
+"""A run rebuilt from its manifest and its ledger alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, Literal
+
+import msgspec
+
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.reasoning import without_reasoning
+from opensafeintent.calls.reasoning_marks import unknown_mark
+from opensafeintent.calls.recorded import ImportedResponse, RecordedResponse
+from opensafeintent.calls.records import (
+    call_key,
+    is_cut,
+)
+from opensafeintent.calls.stop_reasons import stop_kind
+from opensafeintent.errors import InputError
+from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.evaluation.pipeline import (
+    Given,
+    Task,
+    generation_call,
+)
+from opensafeintent.evaluation.replay import replay
+from opensafeintent.evaluation.responses import (
+    GradedResponse,
+    Missing,
+    Refusal,
+    ResponseKey,
+)
+from opensafeintent.evaluation.run import tasks_of
+from opensafeintent.promptsets import Dataset
+from opensafeintent.taxonomy import SCALES, Graded
+
+IMPORTED_JUDGE = "imported"
+"""The name of the judge of grades that came with imported responses."""
+
+_READ_AT_ONCE = 500
+
+
+def imported_rows(ledger: Ledger, dataset: Dataset) -> dict[str, list[ImportedResponse]]:
+    """Return the responses that were imported for a dataset, by model.
+
+    Raises:
+        InputError: one of them is damaged, or answers a prompt that the dataset does not hold.
+    """
+    by_model: defaultdict[str, list[ImportedResponse]] = defaultdict(list)
+    for row in ledger.imports.rows(dataset.hash):
+        set_id, variant = row.recorded.set_id, row.recorded.variant
+        prompt_set = dataset.by_id.get(set_id)
+        if prompt_set is None or variant not in prompt_set.wordings():
+            raise InputError(
+                f"{ledger.path}: the ledger is damaged: a response to set {set_id!r},"
+                f" {variant!r}, which {dataset.name} does not hold"
+            )
+        by_model[row.model].append(row)
+    return dict(by_model)
+
+
+def opens_none(rows: Iterable[ImportedResponse]) -> bool:
+    """Tell whether one of a model's responses has a thought without its opening mark."""
+    return any(
+        row.recorded.response is not None and without_reasoning(row.recorded.response).unopened
+        for row in rows
+    )
+
+
+def given_tasks(
+    rows: Iterable[ImportedResponse], dataset: Dataset, *, opens_no_thought: bool | None = None
+) -> list[Task]:
+    """Return the imported responses of a model that a judge has to grade: those that did not come
+    with both grades.
+
+    Args:
+        rows: of the model.
+        dataset: its prompt-sets.
+        opens_no_thought: whether one of the model's responses has a thought without its opening
+            mark; None if `rows` are all of them.
+    """
+    rows = list(rows)
+    if opens_no_thought is None:
+        opens_no_thought = opens_none(rows)
+    return [
+        Task(
+            model=row.model,
+            set_id=recorded.set_id,
+            variant=recorded.variant,
+            epoch=recorded.epoch,
+            prompt=dataset.by_id[recorded.set_id].wordings()[recorded.variant],
+            given=Given(
+                text=recorded.response,
+                stop_reason=recorded.stop_reason,
+                opens_no_thought=opens_no_thought,
+            ),
+        )
+        for row in rows
+        for recorded in (row.recorded,)
+        if recorded.response is not None and not _has_both_grades(recorded)
+    ]
+
+
+def derive(
+    manifest: Manifest,
+    dataset: Dataset,
+    ledger: Ledger,
+    known: Mapping[ResponseKey, GradedResponse] | None = None,
+    *,
+    read: Callable[[int, int], None] = lambda _done, _all: None,
+) -> list[GradedResponse]:
+    """Return every response of a run with its grades, as far as the ledger has them.
+
+    Args:
+        manifest: the run's.
+        dataset: its prompt-sets.
+        ledger: its ledger.
+        known: responses that need not be looked up again.
+        read: called with the number of responses read, and their total.
+    """
+    imported = imported_rows(ledger, dataset)
+    judged = dict(known or {})
+    tasks = {
+        model: judged_tasks(manifest, dataset, model, imported.get(model, ()))
+        for model in manifest.models
+    }
+    left = [
+        manifest.planned(model, [task for task in its_tasks if task.key not in judged])
+        for model, its_tasks in tasks.items()
+    ]
+    # models are called side by side, so the calls of a prompt are close together for all of them
+    in_turn = (planned for turn in zip_longest(*left) for planned in turn if planned is not None)
+    for number, (task, graded, _) in enumerate(replay(ledger, manifest.identities(), in_turn)):
+        if number % _READ_AT_ONCE == 0:
+            read(number, sum(map(len, left)))
+        judged[task.key] = graded
+    results: list[GradedResponse] = []
+    for model, entry in manifest.models.items():
+        if entry.imported:
+            results += _with_imported(imported.get(model, []), judged)
+        else:
+            in_order = (judged[task.key] for task in tasks[model])
+            made = [graded for graded in in_order if graded.missing_response != "not_made"]
+            results += _with_tries(model, made, manifest, dataset, ledger)
+    return results
+
+
+def _with_tries(
+    model: str,
+    responses: Sequence[GradedResponse],
+    manifest: Manifest,
+    dataset: Dataset,
+    ledger: Ledger,
+) -> list[GradedResponse]:
+    """Return a model's responses, with a note on those that an attempt gave reasoning for and no
+    text.
+    """
+    keys = ledger.reasoning_only()
+    if not keys:
+        return list(responses)
+    plan, identity = manifest.plan(model), manifest.models[model].identity
+    noted: list[GradedResponse] = []
+    for response in responses:
+        prompt = dataset.by_id[response.set_id].wordings()[response.variant]
+        task = Task(**response.key._asdict(), prompt=prompt)
+        again = call_key(generation_call(task, plan), identity) in keys
+        noted.append(msgspec.structs.replace(response, reasoning_only=again))
+    return noted
+
+
+def judged_tasks(
+    manifest: Manifest, dataset: Dataset, model: str, rows: Iterable[ImportedResponse]
+) -> list[Task]:
+    """Return the tasks that judges were asked about for a model.
+
+    Args:
+        manifest: of the run.
+        dataset: its prompt-sets.
+        model: in the run.
+        rows: the model's responses that were imported.
+    """
+    entry = manifest.models[model]
+    return (
+        given_tasks(rows, dataset)
+        if entry.imported
+        else tasks_of(model, manifest.sets_of(model, dataset), entry.epochs)
+    )
+
+
+def _with_imported(
+    rows: Iterable[ImportedResponse], judged: Mapping[ResponseKey, GradedResponse]
+) -> Iterator[GradedResponse]:
+    for row in rows:
+        brought = _from_import(row)
+        if brought.key not in judged:
+            yield brought
+            continue
+        # the target cannot be asked again: the file's mode and strategy are final
+        labels = {
+            name: label
+            for name in ("mode", "strategy")
+            if isinstance(label := getattr(brought, name), str)
+        }
+        yield msgspec.structs.replace(judged[brought.key], **labels)
+
+
+def _has_both_grades(recorded: RecordedResponse) -> bool:
+    return recorded.helpfulness is not None and recorded.harm_severity is not None
+
+
+def _from_import(row: ImportedResponse) -> GradedResponse:
+    recorded = row.recorded
+    reasons = {(gone.what, gone.judge): gone.reason for gone in recorded.missing}
+    graded = _has_both_grades(recorded) or any((what, "") in reasons for what in SCALES)
+    by_judge = recorded.by_judge
+    if not by_judge and graded:
+        by_judge = {IMPORTED_JUDGE: (recorded.helpfulness, recorded.harm_severity)}
+
+    def grade(what: Graded, judge: str, value: int | None) -> int | Missing:
+        reason = reasons.get((what, judge)) or reasons.get((what, ""), "not_recorded")
+        return Missing(reason) if value is None else value
+
+    def label(what: Literal["mode", "strategy"]) -> Any:
+        missing = Missing(reasons[what, ""]) if (what, "") in reasons else None
+        return getattr(recorded, what) or missing
+
+    return GradedResponse(
+        model=row.model,
+        set_id=recorded.set_id,
+        variant=recorded.variant,
+        epoch=recorded.epoch,
+        stop_reason=recorded.stop_reason,
+        truncated=is_cut(recorded.stop_reason) and ("response", "") not in reasons,
+        refused=_refusal(recorded),
+        mark=unknown_mark(without_reasoning(recorded.response or "").text),
+        missing_response=reasons.get(("response", ""), ""),
+        grades={
+            judge: {
+                what: grade(what, judge, value) for what, value in zip(SCALES, values, strict=True)
+            }
+            for judge, values in by_judge.items()
+        },
+        mode=label("mode"),
+        strategy=label("strategy"),
+    )
+
+
+def _refusal(recorded: RecordedResponse) -> Refusal:
+    """Tell the refusals that take no judge, as in a response that we asked for ourselves."""
+    kind, text = stop_kind(recorded.stop_reason), recorded.response
+    if text is None:
+        return "text_not_kept" if kind == "refusal" else ""
+    parted = without_reasoning(text)
+    if parted.text.strip() or parted.reasoned:
+        return ""
+    return {"refusal": "filter", "end": "empty", "none": "empty"}.get(kind, "")  # type: ignore[return-value]

@@ -1,0 +1,203 @@
+"""The texts of a run: its responses, and the calls behind each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from opensafeintent.calls.client import Asked
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.reasoning import without_reasoning
+from opensafeintent.calls.records import (
+    Answered,
+    call_key,
+)
+from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.evaluation.pipeline import (
+    Asking,
+    Task,
+    generation_call,
+)
+from opensafeintent.evaluation.rebuild import given_tasks, opens_none
+from opensafeintent.evaluation.replay import replayed
+from opensafeintent.evaluation.responses import (
+    ResponseKey,
+)
+from opensafeintent.evaluation.run import RETEST, swapping, tasks_of
+from opensafeintent.promptsets import Dataset
+from opensafeintent.taxonomy import CORE_VARIANTS
+
+
+class ResponseText(msgspec.Struct, frozen=True):
+    """A target's response to one prompt, its reasoning taken off."""
+
+    text: str
+    row: int
+    """Id of its row in the ledger: of the table `imported` for responses from files, of `calls` for
+    all others.
+    """
+
+
+class TracedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the ledger behind a prompt-set's grades."""
+
+    table: str
+    """`calls` or `imported`."""
+    row: int
+    subject: str
+    """The target whose response it is about."""
+    model: str
+    """The model called: the target, or a judge."""
+    purpose: str
+    variant: str
+    epoch: int
+    attempt: int
+    """0 for the first asking, then one more for each re-ask; from 100 on for a judge's repeated
+    grade.
+    """
+    status: str
+    stop_reason: str = ""
+    template: str = ""
+    created: str = ""
+    reply: str | None = None
+    """The reply of a judge or a probe, reasoning taken off; None of other rows and of failed
+    attempts.
+    """
+
+
+class RunTexts(AbstractContextManager["RunTexts"]):
+    """The texts of one run, read one by one when they are asked for: a large run is never held in
+    memory.
+
+    `with RunTexts(manifest, dataset, path) as texts:` opens the ledger for reading only; a ledger
+    in place of a path is open already, and is left open.
+
+    Raises:
+        InputError: the ledger cannot be read.
+    """
+
+    def __init__(self, manifest: Manifest, dataset: Dataset, ledger: Path | Ledger) -> None:
+        self._manifest = manifest
+        self._dataset = dataset
+        self._ours = isinstance(ledger, Path)
+        self._opens_none: dict[str, bool] = {}
+        """By model with imported responses: see `opens_none`."""
+        self._ledger = Ledger(ledger, readonly=True) if isinstance(ledger, Path) else ledger
+
+    def __exit__(self, *_: object) -> None:
+        if self._ours:
+            self._ledger.close()
+
+    def find(self, model: str, set_id: str, variant: str, epoch: int = 1) -> ResponseText | None:
+        """Return a response's text; None if there is none: filtered by the provider, failed, or
+        never requested.
+        """
+        if self._manifest.models[model].imported:
+            imported = self._ledger.imports.find(
+                self._dataset.hash, ResponseKey(model, set_id, variant, epoch)
+            )
+            if imported is None or imported.recorded.response is None:
+                return None
+            text = without_reasoning(imported.recorded.response).text.strip()
+            return ResponseText(text, imported.text_row)
+        prompt = self._dataset.by_id[set_id].wordings()[variant]
+        task = Task(model=model, set_id=set_id, variant=variant, epoch=epoch, prompt=prompt)
+        call = generation_call(task, self._manifest.plan(model))
+        key = call_key(call, self._manifest.models[model].identity)
+        located = self._ledger.find_all([key]).get(key)
+        return (
+            ResponseText(located.outcome.text, located.row)
+            if located and isinstance(located.outcome, Answered)
+            else None
+        )
+
+    def trace(self, set_id: str) -> Iterator[TracedRow]:
+        """Yield every ledger row behind the responses and grades of one prompt-set, failed attempts
+        included.
+
+        The rows come target by target, wording by wording, in the order in which the calls depend
+        on one another.
+        """
+        prompt_set = self._dataset.by_id[set_id]
+        for model, entry in self._manifest.models.items():
+            if entry.imported:
+                yield from self._traced_imports(model, set_id)
+            elif prompt_set in self._manifest.sets_of(model, self._dataset):
+                for task in tasks_of(model, [prompt_set], entry.epochs):
+                    yield from self._traced_calls(task)
+
+    def _traced_imports(self, model: str, set_id: str) -> Iterator[TracedRow]:
+        """Yield the rows of imported responses, and the calls of those that a judge had to
+        grade.
+        """
+        imports, dataset = self._ledger.imports, self._dataset.hash
+        if model not in self._opens_none:  # once for each model: it takes all of its responses
+            self._opens_none[model] = opens_none(imports.rows(dataset, model))
+        of_set = list(imports.rows(dataset, model, set_id))
+        tasks = {
+            (task.variant, task.epoch): task
+            for task in given_tasks(of_set, self._dataset, opens_no_thought=self._opens_none[model])
+        }
+        for row in of_set:
+            yield from (
+                TracedRow(
+                    table="imported",
+                    row=number,
+                    subject=row.model,
+                    model=row.model,
+                    purpose="imported",
+                    variant=row.recorded.variant,
+                    epoch=row.recorded.epoch,
+                    attempt=0,
+                    status="imported",
+                )
+                for number in row.rows
+            )
+            wording = (row.recorded.variant, row.recorded.epoch)
+            if wording in tasks:
+                yield from self._traced_calls(tasks[wording])
+
+    def _traced_calls(self, task: Task) -> list[TracedRow]:
+        """Go through the plan of calls again, answered by the ledger alone, and note the calls."""
+        manifest, identities = self._manifest, self._manifest.identities()
+        ways: list[Callable[[Asking], Coroutine[Any, Any, object]]] = [Asking.run]
+        if manifest.models[task.model].judge_retest:
+            ways.append(RETEST.ask)
+        if manifest.request_swap is not None and task.variant in CORE_VARIANTS and task.epoch == 1:
+            ways.append(swapping(manifest, self._dataset).ask)
+        planned = manifest.planned(task.model, [task])
+        calls = {
+            one.key: one
+            for way in ways
+            for made in replayed(self._ledger, identities, planned, way)
+            for one in made.asked
+        }
+        return [
+            TracedRow(
+                table="calls",
+                row=row,
+                subject=task.model,
+                model=one.call.model,
+                purpose=one.call.purpose,
+                variant=task.variant,
+                epoch=task.epoch,
+                attempt=one.call.attempt,
+                status=status,
+                stop_reason=stop_reason,
+                template=one.call.template,
+                created=created,
+                reply=_reply(one) if status == "answered" else None,
+            )
+            for key, one in calls.items()
+            for row, status, stop_reason, created in self._ledger.rows_of(key)
+        ]
+
+
+def _reply(asked: Asked) -> str | None:
+    if isinstance(asked.outcome, Answered) and asked.call.purpose != "generate":
+        return asked.outcome.text
+    return None

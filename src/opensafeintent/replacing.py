@@ -1,0 +1,173 @@
+"""Several files of a folder, replaced at once: a reader finds the old ones or the new ones."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from opensafeintent.errors import InputError
+from opensafeintent.files import inside, make_private_folder, os_errors, read_text, write_private
+from opensafeintent.locks import held, refuse
+
+_STAGED = ".results-new"
+
+_READY = ".ready"
+
+_NOTE = "RESULTS-INCOMPLETE.txt"
+
+_NOTE_TEXT = """\
+The program was ended while it replaced the results in this folder. Some of these files may be of
+the earlier state and some of the new one. Nothing is lost: the next command that writes results
+into this folder, such as the same one again, finishes it and deletes this note.
+"""
+
+
+@contextlib.contextmanager
+def locked_folder(
+    path: Path,
+    doing: str,
+    waiting: Callable[[str], object] = refuse,
+    *,
+    lock_stays: bool = True,
+) -> Iterator[None]:
+    """Make a private folder and hold it for this process; results that were moved only in part are
+    moved in full. If this made the folder and nothing was written, it is removed again.
+
+    Args:
+        path: the folder.
+        doing: the activity of this process, for another's error: `evaluating into`.
+        waiting: see `held`.
+        lock_stays: whether the file of the lock stays in the folder, for those who wait for it.
+
+    Raises:
+        Taken, InputError: see `held`.
+    """
+    lock, new = path / ".lock", not path.exists()
+    make_private_folder(path)
+    with held(path, lock, f"{doing} this folder", waiting):
+        finish_replacing(path)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # another process wrote there since, or removed it
+                unwritten = new and list(path.iterdir()) == [lock]  # an error came first
+                if unwritten or not lock_stays:
+                    lock.unlink()
+                if unwritten:
+                    path.rmdir()
+
+
+@contextlib.contextmanager
+def replaced_together(
+    folder: Path, obsolete: Callable[[], Iterable[Path]] = tuple
+) -> Iterator[Path]:
+    """Give a folder to write files into, which replace those of the same names in `folder` all
+    together, or not at all.
+
+    A set of files cannot be renamed in one step. The body writes them beside the folder; a failure
+    there leaves no trace. Then a mark records that they are complete, and they are moved; the
+    folder contains a note meanwhile. If the process dies during the move, mark and note remain, and
+    the next process that holds the folder (`locked_folder`) moves the rest. Other files stay.
+
+    Args:
+        folder: an existing folder that this process holds.
+        obsolete: called after the body has written: the files in `folder` to remove with the
+            change; replaced files may be among them.
+
+    Raises:
+        InputError: the files cannot be written or moved.
+    """
+    staged = folder / _STAGED
+    finish_replacing(folder)
+    make_private_folder(staged)
+    try:
+        yield staged
+        new = {str(path.relative_to(staged)) for path in _files_of(staged)}
+        gone = sorted({str(path.relative_to(folder)) for path in obsolete()} - new)
+        for name in (*new, *gone):
+            _check_place(folder, name)
+        write_private(staged / _NOTE, _NOTE_TEXT)
+        write_private(staged / _READY, "\n".join(gone))
+    except BaseException:  # an interruption too: the old files stay
+        shutil.rmtree(staged, ignore_errors=True)
+        raise
+    finish_replacing(folder)
+
+
+_LOOKS = 20
+"""How often a command with results to write looks whether their folder is free."""
+
+
+@contextlib.contextmanager
+def written_together(
+    folder: Path, obsolete: Callable[[], Iterable[Path]] = tuple
+) -> Iterator[Path]:
+    """Do the same with a folder that is made if it is missing, and held meanwhile. Nothing but the
+    results stays in it.
+
+    Raises:
+        Taken: another process has held the folder for ten seconds.
+        InputError: see `replaced_together`.
+    """
+    looks = iter(range(_LOOKS))
+
+    def wait(line: str) -> None:
+        if next(looks, None) is None:
+            refuse(line)
+
+    with (
+        locked_folder(folder, "writing results into", wait, lock_stays=False),
+        replaced_together(folder, obsolete) as new,
+    ):
+        yield new
+
+
+def finish_replacing(folder: Path) -> None:
+    """Move the complete files of an interrupted `replaced_together`, and remove the incomplete
+    ones.
+
+    Raises:
+        InputError: a file cannot be moved.
+    """
+    staged = inside(folder, _STAGED)
+    if not staged.is_dir() and not (folder / _NOTE).exists():
+        return
+    with os_errors(
+        f"{folder}: cannot put the results in place (the same command goes on from there)"
+    ):
+        if (staged / _READY).exists():
+            # every place is looked at before one is touched: the folder may come from elsewhere
+            names = read_text(inside(staged, _READY)).split("\n")
+            gone = [inside(folder, name) for name in names if name]
+            kept = (str(path.relative_to(staged)) for path in _files_of(staged))
+            moved = [
+                (inside(staged, name), inside(folder, name))
+                for name in kept
+                if name not in (_READY, _NOTE)
+            ]
+            if (staged / _NOTE).exists():
+                (staged / _NOTE).replace(folder / _NOTE)
+            for path in gone:
+                path.unlink(missing_ok=True)
+            for path, target in moved:
+                make_private_folder(target.parent)
+                path.replace(target)
+        shutil.rmtree(staged, ignore_errors=True)
+        (folder / _NOTE).unlink(missing_ok=True)
+
+
+def _files_of(folder: Path) -> list[Path]:
+    """Return the files in a folder and below it, in the order of their names."""
+    return sorted(path for path in folder.rglob("*") if not path.is_dir())
+
+
+def _check_place(folder: Path, name: str) -> None:
+    """Refuse to begin a change that would stop half-way."""
+    path = inside(folder, name)
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; expected a file, or nothing")
+    for parent in list(path.parents)[: len(Path(name).parts) - 1]:
+        if parent.exists() and not parent.is_dir():
+            raise InputError(f"{parent}: is a file; expected a folder")
