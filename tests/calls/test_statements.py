@@ -20,9 +20,11 @@ import pytest
 import opensafeintent
 from calls.support import answered, failed, written
 from endtoend import osi, some_sets
-from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_merge import merge
+from opensafeintent.calls.ledger import LEDGER, Ledger
+from opensafeintent.calls.ledger_file import DamagedLedger
+from opensafeintent.calls.ledger_merge import merge, shard_read
 from opensafeintent.calls.records import Answered
+from opensafeintent.errors import InputError
 
 READ_ONCE = (
     "SELECT DISTINCT model FROM calls",  # who has ever answered: as a run is taken up again
@@ -31,7 +33,7 @@ READ_ONCE = (
     "SELECT count(*) FROM calls",  # how many rows there are
     "SELECT created FROM calls UNION",  # when the newest row was written: it dates an export
     "SELECT 1 FROM calls LIMIT 1",  # from here on the state of the file is read: one row is read
-    "FROM calls ORDER BY id",  # every row of a ledger that is merged into another
+    "FROM calls ORDER BY id",  # every row of a ledger that is merged into another, or of a damaged one
     "FROM calls WHERE true",  # what everything in a ledger came to: every row counts
 )
 """Statements that read a whole table because they are meant to, and why."""
@@ -85,6 +87,9 @@ def _ledgers(folder: Path) -> None:
         assert ledger.last_failure(b"none") is None
         cut = Answered(text="A plan", stop_reason="length")
         assert ledger.settled("m", "generate", cut) == cut
+    written(folder / "shard" / LEDGER, *entries)
+    with pytest.raises(InputError, match="m 18"), shard_read(folder / "shard"):
+        raise DamagedLedger("a part cannot be read")
 
 
 def _run(folder: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from opensafeintent.calls.ledger_file import (
+    DamagedLedger,
     Request,
     Room,
     Texts,
@@ -177,7 +178,10 @@ class Ledger:
                     self._writer = Writer(path, self._texts, self._on_record)
             except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
                 # SQLite quotes a damaged schema in an error, and Python decodes it
-                raise InputError(f"{path}: cannot open the ledger: {reason(error)}") from error
+                unreadable = type(error) in (sqlite3.DatabaseError, UnicodeDecodeError)
+                raise (DamagedLedger if unreadable else InputError)(
+                    f"{path}: cannot open the ledger: {reason(error)}"
+                ) from error
             self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:

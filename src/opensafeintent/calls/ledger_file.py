@@ -130,7 +130,7 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
     ):
         connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
     if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
-        raise InputError(f"{path}: is not a ledger of opensafeintent")
+        raise DamagedLedger(f"{path}: is not a ledger of opensafeintent")
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if version != _SCHEMA_VERSION:
         raise InputError(
@@ -161,6 +161,10 @@ def _contents(connection: sqlite3.Connection) -> set[tuple[str, str, str, str | 
     return typed(rows, set[tuple[str, str, str, str | None]])
 
 
+class DamagedLedger(InputError):
+    """A file that is no ledger any more, or a ledger with a part that cannot be read."""
+
+
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Say of a ledger that cannot be read as it should that it is damaged."""
@@ -174,7 +178,7 @@ def reading(path: Path) -> Iterator[None]:
         OverflowError,
         RecursionError,
     ) as damage:
-        raise InputError(f"{path}: the ledger is damaged: {damage}") from damage
+        raise DamagedLedger(f"{path}: the ledger is damaged: {damage}") from damage
 
 
 def typed(row: Any, kind: type[T]) -> T:

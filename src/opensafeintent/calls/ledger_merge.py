@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import msgspec
 from opensafeintent.calls.ledger import LEDGER, STORED, Ledger
 from opensafeintent.calls.ledger_file import (
     NO_OUTCOME,
+    DamagedLedger,
     connect,
     id_at,
     reason,
@@ -22,6 +24,7 @@ from opensafeintent.calls.ledger_rows import stored_outcome
 from opensafeintent.calls.ledger_writer import stored_request
 from opensafeintent.calls.outcomes import NotAnAnswer, response_of
 from opensafeintent.errors import InputError, counted
+from opensafeintent.hostile import one_line
 
 _INSERT = f"INSERT INTO calls ({STORED}, request) VALUES (?{', ?' * (STORED.count(',') + 1)})"
 
@@ -126,6 +129,39 @@ def _failure_of(purpose: str, status: str, body: bytes) -> str:
     return f"{outcome.kind}: {outcome}"
 
 
+@contextlib.contextmanager
+def shard_read(shard: Path) -> Iterator[None]:
+    """Say of a shard's ledger that is damaged which calls are in it, and how to go on without them.
+
+    Args:
+        shard: the folder of the shard.
+    """
+    try:
+        yield
+    except DamagedLedger as damage:
+        calls = _readable_calls(shard / LEDGER)
+        named = ", ".join(f"{one_line(model, 60)} {count:,}" for model, count in calls.items())
+        raise InputError(
+            f"{damage}. It holds the answers of one shard"
+            f" ({f'calls that can be counted: {named}' if named else 'no call can be counted'})."
+            f" Put a copy in its place. Or move the folder {shard} out of {shard.parent} and run"
+            " the same command again: it makes these calls again, and no other"
+        ) from damage
+
+
+def _readable_calls(path: Path) -> Counter[str]:
+    """Count the calls of a damaged ledger by model, as far as they can be read."""
+    calls: Counter[str] = Counter()
+    with (
+        contextlib.suppress(sqlite3.Error, OSError, InputError, ValueError),
+        contextlib.closing(connect(path, readonly=True)) as connection,
+    ):
+        connection.execute("PRAGMA writable_schema = ON")  # or a file cut short is not read at all
+        for (model,) in connection.execute("SELECT model FROM calls ORDER BY id"):
+            calls[str(model)] += 1
+    return calls
+
+
 def take_up(ledger: Ledger, shard: Path, waiting: Callable[[str], object], rows: int = 0) -> Merged:
     """Merge the ledger of a shard, once nobody writes it any more, and remove the shard's folder.
 
@@ -136,12 +172,12 @@ def take_up(ledger: Ledger, shard: Path, waiting: Callable[[str], object], rows:
         rows: the least that its ledger holds.
 
     Raises:
-        InputError: see `merge`; or a network file system does not show all rows yet. The folder
-            stays.
+        InputError: see `merge` and `shard_read`; or a network file system does not show all rows
+            yet. The folder stays.
     """
-    with Ledger(shard / LEDGER, waiting=waiting):  # takes in the log of a writer that was killed
-        pass
-    merged = merge(ledger, shard / LEDGER)
+    with shard_read(shard):
+        Ledger(shard / LEDGER, waiting=waiting).close()  # takes in the log of a killed writer
+        merged = merge(ledger, shard / LEDGER)
     if merged.rows < rows:
         raise InputError(
             f"{shard / LEDGER}: {counted(rows - merged.rows, 'call')} not seen yet; run again to"

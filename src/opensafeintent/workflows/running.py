@@ -19,7 +19,7 @@ from opensafeintent.calls.client import Client
 from opensafeintent.calls.concurrency import under_way
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER, Ledger
-from opensafeintent.calls.ledger_merge import take_up
+from opensafeintent.calls.ledger_merge import shard_read, take_up
 from opensafeintent.calls.progress import Display, progress_line, refreshed, shown
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
@@ -75,8 +75,12 @@ def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]
     by them its grades are stored, or missing.
     """
     answering: set[str] = set()
-    for path in filter(Path.is_file, (folder.ledger_path(manifest), *_shards_of(folder))):
-        with Ledger(path, readonly=True) as ledger:
+    own = folder.ledger_path(manifest)
+    for path in filter(Path.is_file, (own, *_shards_of(folder))):
+        with (
+            contextlib.nullcontext() if path == own else shard_read(path.parent),
+            Ledger(path, readonly=True) as ledger,
+        ):
             answering |= ledger.answering_models()
     models = {
         name: msgspec.structs.replace(
