@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate
 from opensafeintent.cli.output.console import print_table
 from opensafeintent.cli.output.tables import to_terminal
 from opensafeintent.grades import GradeRow
-from opensafeintent.report.columns import Column, Table, estimate_columns
+from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.formats import (
     FORMATS,
     compact,
@@ -30,7 +30,7 @@ from opensafeintent.report.formats import (
 )
 from opensafeintent.report.metrics_json import metrics_json
 from opensafeintent.report.tables import all_tables, write_tables
-from opensafeintent.report.values import Share, in_unit, interval, text
+from opensafeintent.report.values import Cell, interval, text
 from opensafeintent.statistics import Estimate
 from report.runs import (
     cohort_of,
@@ -279,24 +279,35 @@ def estimate(value: float, low: float, high: float) -> Estimate:
 
 
 X, Z = estimate(0.555, 0.5249, 0.6), estimate(-0.004, -0.2, 0.1)
-STYLES = Table(
+
+
+class Line(NamedTuple):
+    model: str
+    x: Estimate | None
+    p: float | None
+    number: int
+    share: float | None
+
+
+COLUMNS: tuple[Columns[Line], ...] = (
+    Column("model", lambda line: line.model, "Model", "name"),
+    estimate_columns("x", lambda line: line.x, "X"),
+    Column("difference", lambda line: line.x, "A − B", "signed"),
+    Column("x", lambda line: line.x and line.x.interval, "Span", "span"),
+    Column("p", lambda line: line.p, "p", "p"),
+    Column("unseen", lambda line: line.number),
+    Column("share", lambda line: line.share, "%", "share"),
+    Column("n", lambda line: line.number, "n", "count", order=-1),
+)
+STYLES = Table.of(
+    COLUMNS,
+    [
+        Line("m", X, 0.0004, 1234, 0.123),
+        Line("k", None, None, 0, None),
+        Line("l", Z, 0.05, 1, 1.0),
+    ],
     name="styles",
     title="All styles",
-    columns=(
-        Column("model", "Model", "name"),
-        *estimate_columns("x", "X"),
-        Column("difference", "A − B", "signed"),
-        Column("x", "Span", "span"),
-        Column("p", "p", "p"),
-        Column("unseen"),
-        Column("share", "%", "share"),
-        Column("n", "n", "count", order=-1),
-    ),
-    rows=[
-        ("m", X, X, X.interval, 0.0004, 1234, 0.123, 1234),
-        ("k", None, None, None, None, 0, None, 0),
-        ("l", Z, Z, Z.interval, 0.05, 1, 1.0, 1),
-    ],
     notes=("50 % of nothing.",),
 )
 
@@ -404,11 +415,13 @@ def test_little_or_nothing_is_no_error(grades: dict[str, dict[str, str]], tmp_pa
 
 
 def test_names_and_headings_in_the_terminal_are_text_on_one_line() -> None:
-    name = Column("name", "[/who] [red]Name[/red]", "name")
-    count = Column("count", "[/of] \x1b[31msets", "count")
-    rows = [("ana\nnote: all is well [bold]", 3), ("ben", 4)]
+    sets = {"ana\nnote: all is well [bold]": 3, "ben": 4}
+    columns: tuple[Column[str], ...] = (
+        Column("name", lambda name: name, "[/who] [red]Name[/red]", "name"),
+        Column("count", lambda name: sets[name], "[/of] \x1b[31msets", "count"),
+    )
     console = Console(width=120, record=True, file=io.StringIO())
-    console.print(to_terminal(Table(name="t", title="T", columns=(name, count), rows=rows)))
+    console.print(to_terminal(Table.of(columns, sets, name="t", title="T")))
     lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
     assert not any(line.startswith("note:") for line in lines)
     words = " ".join(lines)
@@ -428,23 +441,25 @@ def test_names_and_headings_in_the_terminal_are_text_on_one_line() -> None:
 def test_a_narrow_terminal_breaks_at_intervals_and_then_at_the_slash_of_a_name(
     width: int, first: str, second: str
 ) -> None:
-    columns = (Column("name", "Name", "name"), Column("value", "Value", "interval"))
-    rows = [("openai-api/mylab/candidate-1", (0.62, 0.55, 0.69))]
+    columns: tuple[Column[Estimate], ...] = (
+        Column("name", lambda _: "openai-api/mylab/candidate-1", "Name", "name"),
+        Column("value", lambda value: value, "Value", "interval"),
+    )
+    table = Table.of(columns, [estimate(0.62, 0.55, 0.69)], name="t", title="T")
     console = Console(width=width, record=True, file=io.StringIO())
-    print_table(console, Table(name="t", title="T", columns=columns, rows=rows))
+    print_table(console, table)
     heading, *lines = (" ".join(line.split()) for line in console.export_text().splitlines())
     assert (heading, lines[0], " ".join(lines[1:])) == ("Name Value", first, second)
 
 
 def test_shares_of_modes_are_in_per_cent() -> None:
-    assert interval(*in_unit("share", (0.21, 0.1, 0.36))) == "21 % [10, 36]"
-    assert interval(*in_unit("unsafe_rate", (0.5, 0.0, 1.0))) == "50 % [0, 100]"
+    assert interval(0.21, 0.1, 0.36, "share") == "21 % [10, 36]"
+    assert interval(0.5, 0.0, 1.0, "share") == "50 % [0, 100]"
 
 
 def test_a_detectable_difference_of_shares_is_in_points() -> None:
-    shares = Share(0.497)
-    assert text("gap", (shares,)) == "50 points"
-    assert text("gap", (0.497,)) == "0.50"
+    assert text("gap", Cell((0.497,), "share")) == "50 points"
+    assert text("gap", Cell((0.497,))) == "0.50"
 
 
 @pytest.mark.parametrize(
@@ -460,10 +475,15 @@ def test_a_row_has_the_decimals_of_its_interval(high: float, seen: list[str]) ->
         interval=(0.045 if high < 0.1 else 0.0, high),
         bounds=(0.048, 0.122),
     )
-    columns = estimate_columns(
-        "triplet_safety", "Safe", parts=("bounds",), headings={"bounds": "Bounds"}
+    columns: tuple[Column[MetricEstimate], ...] = estimate_columns(
+        "triplet_safety",
+        lambda value: value,
+        "Safe",
+        unit="share",
+        parts=("bounds",),
+        headings={"bounds": "Bounds"},
     )
-    table = Table(name="t", title="T", columns=columns, rows=[(found,)])
+    table = Table.of(columns, [found], name="t", title="T")
     assert list(compact(table).rows[0]) == seen
 
 
@@ -489,7 +509,6 @@ def test_a_name_in_markdown_notifies_nobody_and_refers_to_nothing(name: str) -> 
 
 
 def test_latex_compiles_in_its_default_encoding() -> None:
-    table = Table(
-        name="t", title='a "quoted" title', columns=(Column("a", 'x "y"'),), rows=[("z",)]
-    )
+    column: Column[str] = Column("a", lambda text: text, 'x "y"')
+    table = Table.of([column], ["z"], name="t", title='a "quoted" title')
     assert "textquotedbl" not in to_latex(table)

@@ -25,8 +25,8 @@ from opensafeintent.extensions.prediction_powered import (
 )
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS
-from opensafeintent.report.cohort_columns import UNDEFINED, cohort_notes, lead, lead_of
-from opensafeintent.report.columns import Column, Table, estimate_columns
+from opensafeintent.report.cohort_columns import UNDEFINED, OfModel, cohort_notes, model_columns
+from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.metrics_json import Json
 from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.intervals import Floats
@@ -208,37 +208,42 @@ _TRUTH = (
 )
 
 
+class _CorrectionRow(OfModel, frozen=True, kw_only=True):
+    """A corrected metric of a model."""
+
+    item: Correction
+
+    @property
+    def corrected(self) -> Corrected | None:
+        """The corrected value, if there is one."""
+        return self.item.corrected
+
+
 def correction_table(corrections: Sequence[Correction], cohorts: Sequence[Cohort]) -> Table:
     """Return the corrected metrics beside the raw ones."""
-    return Table(
-        name="corrected",
-        title="Metrics as the judge has them, and corrected by human labels",
-        section="correction",
-        columns=(
-            *lead(cohorts),
-            Column("metric", "Metric"),
-            *estimate_columns("raw", "As judged"),
-            Column("corrected", "Corrected", "interval"),
-            Column("labels", part="n"),
-            Column("labelled_sets", part="sets"),
-            Column("units"),
-            Column("annotators"),
-            Column("refused"),
-            Column("basis", "Rests on, or why there is none"),
-        ),
-        rows=[
-            (
-                *lead_of(cohorts, item.group, item.model),
-                METRICS[item.metric].label,
-                item.raw,
-                item.corrected,
-                item.units if item.corrected else None,
-                item.annotators if item.corrected else None,
-                item.refused,
-                _basis(item),
+    columns: tuple[Columns[_CorrectionRow], ...] = (
+        model_columns(cohorts),
+        Column("metric", lambda row: METRICS[row.item.metric].label, "Metric"),
+        estimate_columns("raw", lambda row: row.item.raw, "As judged"),
+        Column("corrected", lambda row: row.corrected, "Corrected", "interval"),
+        Column("labels", lambda row: row.corrected.n if row.corrected else None),
+        Column("labelled_sets", lambda row: row.corrected.sets if row.corrected else None),
+        Column("units", lambda row: row.item.units if row.corrected else None),
+        Column("annotators", lambda row: row.item.annotators if row.corrected else None),
+        Column("refused", lambda row: row.item.refused),
+        Column("basis", lambda row: _basis(row.item), "Rests on, or why there is none"),
+    )
+    return Table.of(
+        columns,
+        [
+            _CorrectionRow(
+                index=item.group, cohort=cohorts[item.group], model=item.model, item=item
             )
             for item in corrections
         ],
+        name="corrected",
+        title="Metrics as the judge has them, and corrected by human labels",
+        section="correction",
         notes=(*cohort_notes(cohorts), _TRUTH, _ASSUMES, UNDEFINED),
     )
 

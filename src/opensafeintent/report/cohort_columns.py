@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.hostile import one_line
 from opensafeintent.report.columns import Column
@@ -15,10 +17,21 @@ DEMONSTRATION_NOTE = (
 
 
 UNDEFINED = "– is undefined or does not apply. Brackets hold the 95 % interval."
+ANY_GRADES = "Any grades: the ends of the interval with any missing grades."
 
 
-MEASURED = (Column("dataset"), Column("judge"))
-"""Columns of a row's dataset and judges."""
+class OfCohort(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of a table that is about one cohort."""
+
+    index: int
+    """Of the cohort, from 0."""
+    cohort: Cohort
+
+
+class OfModel(OfCohort, frozen=True, kw_only=True):
+    """A row that is about one model of a cohort, or about their average."""
+
+    model: str
 
 
 def judges_of(cohort: Cohort) -> str:
@@ -28,24 +41,22 @@ def judges_of(cohort: Cohort) -> str:
     return " + ".join(judges) + other
 
 
-def measured_of(cohort: Cohort) -> tuple[str, str]:
-    """Return the values of MEASURED."""
-    return cohort.dataset.name, judges_of(cohort)
+MEASURED: tuple[Column[OfCohort], ...] = (
+    Column("dataset", lambda row: row.cohort.dataset.name),
+    Column("judge", lambda row: judges_of(row.cohort)),
+)
+"""Columns of a row's dataset and judges."""
 
 
-def numbered(cohorts: Sequence[Cohort]) -> Column:
+def numbered(cohorts: Sequence[Cohort]) -> Column[OfCohort]:
     """Return the column of the cohort's number; people see it first if there are several."""
-    return Column("group", "Group" if len(cohorts) > 1 else None, "count", order=-2)
+    heading = "Group" if len(cohorts) > 1 else None
+    return Column("group", lambda row: row.index + 1, heading, "count", order=-2)
 
 
-def lead(cohorts: Sequence[Cohort]) -> tuple[Column, ...]:
+def model_columns(cohorts: Sequence[Cohort]) -> tuple[Column[OfModel], ...]:
     """Return the columns of a row's group, model, dataset and judges."""
-    return numbered(cohorts), Column("model", "Model", "name"), *MEASURED
-
-
-def lead_of(cohorts: Sequence[Cohort], index: int, model: str) -> tuple[int, str, str, str]:
-    """Return the values of `lead` for a model of the group with an index."""
-    return index + 1, model, *measured_of(cohorts[index])
+    return numbered(cohorts), Column("model", lambda row: row.model, "Model", "name"), *MEASURED
 
 
 def cohort_line(cohorts: Sequence[Cohort], number: int) -> str:
@@ -68,14 +79,16 @@ def cohort_notes(cohorts: Sequence[Cohort]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def averaged_notes(cohorts: Sequence[Cohort], more: str = "") -> tuple[str, ...]:
-    """Describe an average over models, with `more` text; empty if no cohort has one."""
+def averaged_notes(cohorts: Sequence[Cohort], about_pooled: str = "") -> tuple[str, ...]:
+    """Describe an average over models, with a text on pooled numbers; empty if no cohort has
+    one.
+    """
     if not any(len(cohort.estimates.averaged) > 1 for cohort in cohorts):
         return ()
     return (
         (
             "The model average is the mean over the models under test for which the metric is"
-            f" defined; its interval is for the same models on other prompt-sets.{more}"
+            f" defined; its interval is for the same models on other prompt-sets.{about_pooled}"
         ),
     )
 
@@ -87,7 +100,8 @@ def have_several(cohorts: Sequence[Cohort]) -> bool:
 
 def lack_grades(cohorts: Sequence[Cohort]) -> bool:
     """Tell whether any grade is missing."""
-    return any(any(of.missing.values()) for cohort in cohorts for of in cohort.coverage.values())
-
-
-ANY_GRADES = "Any grades: the ends of the interval with any missing grades."
+    return any(
+        any(coverage.missing.values())
+        for cohort in cohorts
+        for coverage in cohort.coverage.values()
+    )

@@ -1,23 +1,19 @@
 """A table: its columns and rows.
 
-A column has its values' names for programs and their style for people. Every format, the pages
-among them, is a function of this record.
+A column says where its value comes from, what it is called for programs, and its style for people.
+Every format, the pages among them, is a function of the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
-from typing import Literal, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic, Literal, Never, TypeVar
 
 import msgspec
 
-from opensafeintent.report.values import Cell, Style, in_unit
+from opensafeintent.metrics import Unit
+from opensafeintent.report.values import Cell, Scalar, Style, is_fine
 from opensafeintent.statistics import Estimate
-
-_MEASURED = ("number", "gap", "interval", "signed", "span")
-"""Styles of numbers that have the unit of their metric."""
-
 
 # fmt: off
 Section = Literal[
@@ -28,30 +24,32 @@ Section = Literal[
 # fmt: on
 """Sections of the page of a run."""
 
-
-# fmt: off
-Part = Literal[
-    "n", "method", "bounds", "worst_case", "models", "pooled", "model", "rerun_se",
-    "p_unadjusted", "p_adjusted", "minimum_detectable_difference", "pairs", "sets",
-]
-# fmt: on
+Part = Literal["n", "method", "bounds", "worst_case", "models", "pooled"]
 """Fields of an estimate besides its value and interval."""
 
+Value = Scalar | tuple[Scalar, ...] | Estimate
+"""A scalar, the ends of a span, or an estimate; None is undefined."""
 
-class Column(msgspec.Struct, frozen=True):
+Row_contra = TypeVar("Row_contra", contravariant=True)
+Row = TypeVar("Row")
+
+
+class Column(msgspec.Struct, Generic[Row_contra], frozen=True):
     """A column of a table."""
 
     name: str
     """In files for programs; `fields` has the suffixes of a style."""
+    of: Callable[[Row_contra], Value]
+    """Its value in a row."""
     heading: str | None = None
     """Its heading for people; None if they do not see it."""
     style: Style = "text"
+    unit: Unit | Callable[[Row_contra], Unit] = "score"
+    """Of its values, or of that in a row."""
     order: int = 0
     """People are shown columns of a lower order first."""
-    part: Part | None = None
-    """The field that it shows of the estimate of the last column before it that has values of its
-    own; None for a column with values.
-    """
+    estimate: Callable[[Row_contra], Estimate | None] | None = None
+    """The estimate that it is a part of: its interval decides on decimals."""
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -64,20 +62,31 @@ class Column(msgspec.Struct, frozen=True):
             case _:
                 return (self.name,)
 
-    def cells(self, value: object) -> tuple[Cell, ...]:
-        """Return the cells of `fields` for a value: a cell, the ends of a span, or an estimate;
-        None is undefined.
-        """
-        if value is not None and self.part is not None:
-            value = getattr(value, self.part)
+    def cell(self, row: Row_contra) -> Cell:
+        """Return its cell in a row."""
+        value = self.of(row)
+        unit = self.unit if isinstance(self.unit, str) else self.unit(row)
+        estimate = value if self.estimate is None else self.estimate(row)
+        fine = (
+            unit == "share"
+            and isinstance(estimate, Estimate)
+            and is_fine(estimate.low, estimate.high)
+        )
+        return Cell(self._scalars(value), unit, fine)
+
+    def _scalars(self, value: Value) -> tuple[Scalar, ...]:
         if value is None:
             return (None,) * len(self.fields)
         if isinstance(value, Estimate):
             return value.value, value.low, value.high
-        return value if isinstance(value, tuple) else (cast("Cell", value),)
+        return value if isinstance(value, tuple) else (value,)
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+Columns = Column[Row] | Sequence[Column[Row]]
+"""A column, or several together."""
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
     """A named table."""
 
     name: str
@@ -85,47 +94,47 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     title: str
     section: Section | None = None
     """Of the page; None if it is on none."""
-    columns: tuple[Column, ...]
-    rows: Sequence[object]
-    """Each a tuple of values, one for each column that is no `part`, or a record that has them by
-    the columns' names.
-    """
+    columns: tuple[Column[Never], ...]
+    rows: Sequence[Sequence[Cell]]
+    """Each with a cell for each column."""
     notes: tuple[str, ...] = ()
     """Notes for a reader, a line each."""
     bold: frozenset[int] = frozenset()
     """Indices of rows that the terminal sets off from the others."""
+
+    @classmethod
+    def of(
+        cls,
+        columns: Iterable[Columns[Row]],
+        rows: Iterable[Row],
+        *,
+        name: str,
+        title: str,
+        section: Section | None = None,
+        notes: tuple[str, ...] = (),
+        bold: frozenset[int] = frozenset(),
+    ) -> Table:
+        """Return the table of some records, a row for each of them."""
+        single: list[Column[Row]] = []
+        for item in columns:
+            single += [item] if isinstance(item, Column) else item
+        return cls(
+            name=name,
+            title=title,
+            section=section,
+            columns=tuple(single),
+            rows=[tuple(column.cell(row) for column in single) for row in rows],
+            notes=notes,
+            bold=bold,
+        )
 
     @property
     def fields(self) -> tuple[str, ...]:
         """The columns of files for programs."""
         return tuple(field for column in self.columns for field in column.fields)
 
-    @cached_property
-    def cells(self) -> list[list[tuple[Cell, ...]]]:
-        """Of each row, the cells of each column."""
-        return [self._cells_of(row) for row in self.rows]
-
-    def _cells_of(self, row: object) -> list[tuple[Cell, ...]]:
-        own = [column for column in self.columns if column.part is None]
-        values = row if type(row) is tuple else tuple(getattr(row, column.name) for column in own)
-        assert len(values) == len(own), self.name
-        rest = iter(values)
-        cells, estimates = [], []
-        value: object = None
-        for column in self.columns:
-            if column.part is None:
-                value = next(rest)
-            cells.append(column.cells(value))
-            estimates.append(value)
-        if "metric" in (names := [column.name for column in self.columns]):
-            names = [str(cells[names.index("metric")][0])] * len(names)
-        return [
-            in_unit(name, own, value) if column.style in _MEASURED else own
-            for name, column, own, value in zip(names, self.columns, cells, estimates, strict=True)
-        ]
-
     @property
-    def shown(self) -> list[tuple[int, Column]]:
+    def shown(self) -> list[tuple[int, Column[Never]]]:
         """The columns for people, with their index, in the order of display."""
         headed = (
             (index, column)
@@ -142,12 +151,17 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
         return msgspec.structs.replace(self, columns=columns)
 
-    def records(self) -> list[dict[str, Cell]]:
+    def only(self, keep: Callable[[Mapping[str, Scalar]], bool]) -> Table:
+        """Return the table with those of its rows that `keep` selects by their fields."""
+        rows = [row for row, record in zip(self.rows, self.records(), strict=True) if keep(record)]
+        return msgspec.structs.replace(self, rows=rows)
+
+    def records(self) -> list[dict[str, Scalar]]:
         """Return the rows by field."""
         fields = self.fields
         return [
-            dict(zip(fields, (cell for cells in row for cell in cells), strict=True))
-            for row in self.cells
+            dict(zip(fields, (value for cell in row for value in cell.fields), strict=True))
+            for row in self.rows
         ]
 
 
@@ -162,33 +176,52 @@ _PART_STYLES: dict[Part, Style] = {
 
 def estimate_columns(
     name: str,
+    of: Callable[[Row], Estimate | None],
     heading: str | None,
     *,
     style: Literal["interval", "signed"] = "interval",
+    unit: Unit | Callable[[Row], Unit] = "score",
     parts: Iterable[Part] = ("n",),
     headings: Mapping[Part, str] | None = None,
     order: int = 0,
-) -> tuple[Column, ...]:
+) -> tuple[Column[Row], ...]:
     """Return the columns of an estimate: its value with the interval, and its other fields for
     files.
 
     Args:
         name: of the value; a part is called `NAME_PART`.
+        of: the estimate of a row.
         heading: of the value.
         style: of the value.
+        unit: of the value.
         parts: the fields in files.
         headings: of the parts that people see.
         order: of those parts.
     """
     shown = headings or {}
-    of_parts = (
+    part_columns = (
         Column(
             f"{name}_{part}",
+            _part_of(of, part),
             shown.get(part),
             _PART_STYLES.get(part, "text"),
-            order=order,
-            part=part,
+            unit,
+            order,
+            of,
         )
         for part in parts
     )
-    return Column(name, heading, style), *of_parts
+    return Column(name, of, heading, style, unit), *part_columns
+
+
+def _part_of(
+    of: Callable[[Row], Estimate | None], part: Part
+) -> Callable[[Row], Scalar | tuple[Scalar, ...]]:
+    def value(row: Row) -> Scalar | tuple[Scalar, ...]:
+        estimate = of(row)
+        part_value: Scalar | tuple[Scalar, ...] = (
+            None if estimate is None else getattr(estimate, part)
+        )
+        return part_value
+
+    return value

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from opensafeintent.calls.costs import Spending, Spent
 from opensafeintent.calls.prices import Prices
-from opensafeintent.report.columns import Column, Table
+from opensafeintent.report.columns import Column, Columns, Table
 
 ALL = "All"
 """Name of a line of sums."""
@@ -69,13 +70,23 @@ def dollars_text(dollars: float | None) -> str | None:
     return f"{dollars:,.{2 if dollars >= 0.1 or not dollars else 4 if dollars >= 0.001 else 6}f}"
 
 
-def _cost_lines(costs: Costs) -> Iterator[tuple[str, Spending, float | None]]:
+class _CostRow(NamedTuple):
+    run: str
+    line: Spending
+    dollars: float | None
+
+    def tokens(self, count: int) -> int | None:
+        """Return a number of tokens, None if no reply says it."""
+        return count if self.line.has_usage else None
+
+
+def _cost_rows(costs: Costs) -> Iterator[_CostRow]:
     """Yield each run's calls by model and purpose, its sum last, and their costs."""
     for run, spent in costs.runs.items():
         for line in spent.lines:
-            yield run, line, line.dollars(costs.prices)
+            yield _CostRow(run, line, line.dollars(costs.prices))
         if spent.lines:
-            yield run, _sum(spent), spent.dollars(costs.prices)
+            yield _CostRow(run, _sum(spent), spent.dollars(costs.prices))
 
 
 def _sum(spent: Spent) -> Spending:
@@ -120,41 +131,36 @@ def cost_notes(costs: Costs) -> Iterator[str]:
 
 def cost_table(costs: Costs) -> Table:
     """Return the costs of runs by model and purpose, with sums."""
-    lines = list(_cost_lines(costs))
-    priced = costs.prices.tells(costs.models)
-    return Table(
+    rows = list(_cost_rows(costs))
+    several, priced = len(costs.runs) > 1, costs.prices.tells(costs.models)
+    any_failed = any(row.line.failed for row in rows)
+    columns: tuple[Columns[_CostRow], ...] = (
+        Column("run", lambda row: row.run, "Run" if several else None),
+        Column("model", lambda row: row.line.model, "Model", "name"),
+        Column("purpose", lambda row: row.line.purpose, "Purpose"),
+        Column("calls", lambda row: row.line.calls, "Calls", "count"),
+        Column(
+            "failed",
+            lambda row: row.line.failed,
+            "Failed\nattempts" if any_failed else None,
+            "count",
+        ),
+        Column("input_tokens", lambda row: row.tokens(row.line.input_tokens), "Tokens in", "count"),
+        Column(
+            "output_tokens", lambda row: row.tokens(row.line.output_tokens), "Tokens out", "count"
+        ),
+        Column("dollars", lambda row: row.dollars, None, "number"),
+        Column(
+            "shown", lambda row: dollars_text(row.dollars), "Dollars" if priced else None, "number"
+        ),
+    )
+    return Table.of(
+        columns,
+        rows,
         name="cost",
         title="Calls by model and purpose, from the ledger",
         section="method",
-        columns=(
-            Column("run", "Run" if len(costs.runs) > 1 else None),
-            Column("model", "Model", "name"),
-            Column("purpose", "Purpose"),
-            Column("calls", "Calls", "count"),
-            Column(
-                "failed",
-                "Failed\nattempts" if any(line.failed for _, line, _ in lines) else None,
-                "count",
-            ),
-            Column("input_tokens", "Tokens in", "count"),
-            Column("output_tokens", "Tokens out", "count"),
-            Column("dollars", None, "number"),
-            Column("shown", "Dollars" if priced else None, "number"),
-        ),
-        rows=[
-            (
-                run,
-                line.model,
-                line.purpose,
-                line.calls,
-                line.failed,
-                *((line.input_tokens, line.output_tokens) if line.has_usage else (None, None)),
-                dollars,
-                dollars_text(dollars),
-            )
-            for run, line, dollars in lines
-        ],
-        bold=frozenset(index for index, (_, line, _) in enumerate(lines) if line.model == ALL),
+        bold=frozenset(index for index, row in enumerate(rows) if row.line.model == ALL),
         notes=tuple(cost_notes(costs)),
     )
 

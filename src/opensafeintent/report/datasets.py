@@ -10,9 +10,16 @@ from typing import NamedTuple
 
 from opensafeintent.annotation.labels import Label
 from opensafeintent.calls.baselines import is_baseline
-from opensafeintent.construction.controls import DatasetCheck
+from opensafeintent.construction.artefacts import Accuracy, TellingWord
+from opensafeintent.construction.controls import (
+    Balance,
+    DatasetCheck,
+    IntentDifference,
+    Similarity,
+)
 from opensafeintent.construction.folder import BuildManifest
 from opensafeintent.construction.pipeline import Built
+from opensafeintent.construction.records import Draft, Seed, StageResult, Topic
 from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
@@ -26,7 +33,7 @@ from opensafeintent.promptsets.cards import (
     yaml_text,
 )
 from opensafeintent.report.bundle import asset
-from opensafeintent.report.columns import Column, Table
+from opensafeintent.report.columns import Column, Columns, Table
 from opensafeintent.report.costs import Costs, cost_tables
 from opensafeintent.report.formats import to_markdown
 from opensafeintent.taxonomy import default_taxonomy
@@ -35,131 +42,149 @@ _ESCAPED = str.maketrans({char: f"\\{char}" for char in string.punctuation})
 """Markdown takes a backslash before any ASCII punctuation."""
 
 
-def check_page(found: DatasetCheck, tables: Sequence[Table]) -> str:
+def check_page(check: DatasetCheck, tables: Sequence[Table]) -> str:
     """Return a check's result as Markdown: the findings first, then the tables that have rows."""
     heading = (
-        f"# {one_line(found.dataset).translate(_ESCAPED)}: {counted(found.sets, 'prompt-set')},"
-        f" {found.prompts:,} prompts"
+        f"# {one_line(check.dataset).translate(_ESCAPED)}: {counted(check.sets, 'prompt-set')},"
+        f" {check.prompts:,} prompts"
     )
-    lines = [heading, "", f"SHA-256 {found.hash}, seed {found.seed}", ""]
-    lines += [f"- {finding}" for finding in found.findings]
-    if found.left_out:
-        lines += ["", "Left out:", "", *(f"- {reason}" for reason in found.left_out)]
+    lines = [heading, "", f"SHA-256 {check.hash}, seed {check.seed}", ""]
+    lines += [f"- {finding}" for finding in check.findings]
+    if check.left_out:
+        lines += ["", "Left out:", "", *(f"- {reason}" for reason in check.left_out)]
     return "\n".join([*lines, "", *(to_markdown(table) for table in tables if table.rows)])
 
 
-def check_tables(found: DatasetCheck) -> list[Table]:
+def check_tables(check: DatasetCheck) -> list[Table]:
     """Return every table of a check; those of controls that were left out have no rows."""
     return [
-        Table(
-            name="balance",
-            title="Prompt-sets over the taxonomy",
-            columns=(
-                Column("of", "", "name"),
-                Column("groups", "Number", "count"),
-                Column("empty", "Empty", "count"),
-                Column("least", "Fewest sets", "count"),
-                Column("most", "Most sets", "count"),
-                Column("most_share", "Largest share", "share"),
-                Column("evenness", "Evenness", "number"),
-            ),
-            rows=found.balance,
-            notes=(
-                "Evenness is the entropy of the shares over that of equal shares: 1 is equal, 0 is"
-                " all in one.",
-            ),
-        ),
-        Table(
-            name="differences",
-            title="Differences between the intents of a set, first minus second",
-            columns=(
-                Column("measure", "Measure", "name"),
-                Column("first", "First"),
-                Column("second", "Second"),
-                Column("n", "Sets", "count"),
-                Column("mean", "Mean difference", "signed"),
-                Column("d_z", "d_z", "number"),
-                Column("greater", "Greater in", "share"),
-                Column("less", "Less in", "share"),
-                Column("p_unadjusted"),
-                Column("p_adjusted", "p", "p"),
-                Column("minimum_detectable_difference", "Detectable", "number"),
-            ),
-            rows=[
-                (
-                    *(row.measure, row.first, row.second, row.mean.n, row.mean, row.standardised),
-                    *(
-                        row.greater,
-                        row.less,
-                        row.p_unadjusted,
-                        row.p_adjusted,
-                        row.minimum_detectable_difference,
-                    ),
-                )
-                for row in found.differences
-            ],
-            notes=(
-                "With 95 % intervals; p is adjusted for the three pairs of a measure; detectable is"
-                " the difference that so many sets find four times in five. Readability is the"
-                " Automated Readability Index: the higher, the harder.",
-            ),
-        ),
-        Table(
-            name="classifier",
-            title="How often words alone tell the intent",
-            columns=(
-                Column("intents", "Among", "name"),
-                Column("chance", "Chance", "number"),
-                Column("accuracy", "Accuracy", "interval"),
-            ),
-            rows=[(", ".join(row.intents), row.chance, row.accuracy) for row in found.classifier],
-            notes=("In prompt-sets that the classifier has not seen.",),
-        ),
-        Table(
-            name="words",
-            title="Words that speak for an intent",
-            columns=(
-                Column("intent", "Intent", "name"),
-                Column("word", "Word"),
-                Column("weight", "Weight", "number"),
-                Column("benign", "Benign", "count"),
-                Column("dual_use", "Dual-use", "count"),
-                Column("malicious", "Malicious", "count"),
-            ),
-            rows=found.words,
-            notes=(
-                "In how many sets the prompt of each intent has the word; the weight is that of the"
-                " logistic regression.",
-            ),
-        ),
-        Table(
-            name="similarity",
-            title="How alike prompts are, by ROUGE-L",
-            columns=(
-                Column("prompts", "Prompts", "name"),
-                Column("compared", "Compared", "count"),
-                Column("mean", "Mean", "number"),
-                Column("alike", "Above 0.7", "count"),
-                Column("highest", "Highest", "number"),
-                Column("first"),
-                Column("second"),
-            ),
-            rows=found.similarity,
-            notes=(
-                "For two sets, pairs of prompts are compared and pairs of sets counted; within a"
-                " set, sets.",
-            ),
-        ),
+        _balance_table(check.balance),
+        _differences_table(check.differences),
+        _classifier_table(check.classifier),
+        _words_table(check.words),
+        _similarity_table(check.similarity),
     ]
 
 
-# Outputs of a build
-# ------------------------------------------------------------------------------
+def _balance_table(rows: Sequence[Balance]) -> Table:
+    columns: tuple[Columns[Balance], ...] = (
+        Column("of", lambda row: row.of, "", "name"),
+        Column("groups", lambda row: row.groups, "Number", "count"),
+        Column("empty", lambda row: row.empty, "Empty", "count"),
+        Column("least", lambda row: row.least, "Fewest sets", "count"),
+        Column("most", lambda row: row.most, "Most sets", "count"),
+        Column("most_share", lambda row: row.most_share, "Largest share", "share"),
+        Column("evenness", lambda row: row.evenness, "Evenness", "number"),
+    )
+    return Table.of(
+        columns,
+        rows,
+        name="balance",
+        title="Prompt-sets over the taxonomy",
+        notes=(
+            "Evenness is the entropy of the shares over that of equal shares: 1 is equal, 0 is"
+            " all in one.",
+        ),
+    )
+
+
+def _differences_table(rows: Sequence[IntentDifference]) -> Table:
+    columns: tuple[Columns[IntentDifference], ...] = (
+        Column("measure", lambda row: row.measure, "Measure", "name"),
+        Column("first", lambda row: row.first, "First"),
+        Column("second", lambda row: row.second, "Second"),
+        Column("n", lambda row: row.mean.n, "Sets", "count"),
+        Column("mean", lambda row: row.mean, "Mean difference", "signed"),
+        Column("d_z", lambda row: row.standardised, "d_z", "number"),
+        Column("greater", lambda row: row.greater, "Greater in", "share"),
+        Column("less", lambda row: row.less, "Less in", "share"),
+        Column("p_unadjusted", lambda row: row.p_unadjusted),
+        Column("p_adjusted", lambda row: row.p_adjusted, "p", "p"),
+        Column(
+            "minimum_detectable_difference",
+            lambda row: row.minimum_detectable_difference,
+            "Detectable",
+            "number",
+        ),
+    )
+    return Table.of(
+        columns,
+        rows,
+        name="differences",
+        title="Differences between the intents of a set, first minus second",
+        notes=(
+            "With 95 % intervals; p is adjusted for the three pairs of a measure; detectable is"
+            " the difference that so many sets find four times in five. Readability is the"
+            " Automated Readability Index: the higher, the harder.",
+        ),
+    )
+
+
+def _classifier_table(rows: Sequence[Accuracy]) -> Table:
+    columns: tuple[Columns[Accuracy], ...] = (
+        Column("intents", lambda row: ", ".join(row.intents), "Among", "name"),
+        Column("chance", lambda row: row.chance, "Chance", "number"),
+        Column("accuracy", lambda row: row.accuracy, "Accuracy", "interval"),
+    )
+    return Table.of(
+        columns,
+        rows,
+        name="classifier",
+        title="How often words alone tell the intent",
+        notes=("In prompt-sets that the classifier has not seen.",),
+    )
+
+
+def _words_table(rows: Sequence[TellingWord]) -> Table:
+    columns: tuple[Columns[TellingWord], ...] = (
+        Column("intent", lambda row: row.intent, "Intent", "name"),
+        Column("word", lambda row: row.word, "Word"),
+        Column("weight", lambda row: row.weight, "Weight", "number"),
+        Column("benign", lambda row: row.benign, "Benign", "count"),
+        Column("dual_use", lambda row: row.dual_use, "Dual-use", "count"),
+        Column("malicious", lambda row: row.malicious, "Malicious", "count"),
+    )
+    return Table.of(
+        columns,
+        rows,
+        name="words",
+        title="Words that speak for an intent",
+        notes=(
+            "In how many sets the prompt of each intent has the word; the weight is that of the"
+            " logistic regression.",
+        ),
+    )
+
+
+def _similarity_table(rows: Sequence[Similarity]) -> Table:
+    columns: tuple[Columns[Similarity], ...] = (
+        Column("prompts", lambda row: row.prompts, "Prompts", "name"),
+        Column("compared", lambda row: row.compared, "Compared", "count"),
+        Column("mean", lambda row: row.mean, "Mean", "number"),
+        Column("alike", lambda row: row.alike, "Above 0.7", "count"),
+        Column("highest", lambda row: row.highest, "Highest", "number"),
+        Column("first", lambda row: row.first),
+        Column("second", lambda row: row.second),
+    )
+    return Table.of(
+        columns,
+        rows,
+        name="similarity",
+        title="How alike prompts are, by ROUGE-L",
+        notes=(
+            "For two sets, pairs of prompts are compared and pairs of sets counted; within a"
+            " set, sets.",
+        ),
+    )
+
 
 _LONGEST_NAME = 160
 
 
-class Cell(NamedTuple):
+_Stage = StageResult[Seed] | StageResult[Topic] | StageResult[Draft]
+
+
+class CellCoverage(NamedTuple):
     """The finished prompt-sets of one cell."""
 
     harm_domain: str
@@ -168,11 +193,11 @@ class Cell(NamedTuple):
     from_seeds: int
 
 
-def coverage_of(built: Built, manifest: BuildManifest) -> list[Cell]:
+def coverage_of(built: Built, manifest: BuildManifest) -> list[CellCoverage]:
     """Return the finished prompt-sets by cell, in the taxonomy's order."""
     sets = Counter(draft.topic.cell for draft in built.finished)
     seeded = Counter(draft.topic.cell for draft in built.finished if draft.topic.seed)
-    return [Cell(*cell, sets[cell], seeded[cell]) for cell in manifest.taxonomy.cells]
+    return [CellCoverage(*cell, sets[cell], seeded[cell]) for cell in manifest.taxonomy.cells]
 
 
 def build_page(built: Built, manifest: BuildManifest, costs: Costs, remarks: Sequence[str]) -> str:
@@ -186,19 +211,17 @@ def build_page(built: Built, manifest: BuildManifest, costs: Costs, remarks: Seq
 
 def funnel_table(built: Built) -> Table:
     """Return how many items each stage kept, and why it dropped the others."""
-    return Table(
+    columns: tuple[Columns[_Stage], ...] = (
+        Column("stage", lambda result: result.stage, "Stage", "name"),
+        Column("in", lambda result: result.count_in, "In", "count"),
+        Column("kept", lambda result: len(result.kept), "Kept", "count"),
+        Column("dropped", lambda result: result.why_dropped(), "Dropped, and why"),
+    )
+    return Table.of(
+        columns,
+        built.stages,
         name="funnel",
         title="Items through the stages",
-        columns=(
-            Column("stage", "Stage", "name"),
-            Column("in", "In", "count"),
-            Column("kept", "Kept", "count"),
-            Column("dropped", "Dropped, and why"),
-        ),
-        rows=[
-            (result.stage, result.count_in, len(result.kept), result.why_dropped())
-            for result in built.stages
-        ],
         notes=(
             "The back-fill takes in the topics from seeds, which it keeps, and the generator's"
             " proposals.",
@@ -206,22 +229,14 @@ def funnel_table(built: Built) -> Table:
     )
 
 
-def _coverage(cells: Sequence[Cell]) -> Table:
-    return Table(
-        name="coverage",
-        title="Prompt-sets by cell",
-        columns=(
-            Column("harm_domain", "Harm domain", "name"),
-            Column("task_type", "Task type"),
-            Column("sets", "Sets", "count"),
-            Column("from_seeds", "from seeds", "count"),
-        ),
-        rows=cells,
+def _coverage(cells: Sequence[CellCoverage]) -> Table:
+    columns: tuple[Columns[CellCoverage], ...] = (
+        Column("harm_domain", lambda cell: cell.harm_domain, "Harm domain", "name"),
+        Column("task_type", lambda cell: cell.task_type, "Task type"),
+        Column("sets", lambda cell: cell.sets, "Sets", "count"),
+        Column("from_seeds", lambda cell: cell.from_seeds, "from seeds", "count"),
     )
-
-
-# The card
-# ------------------------------------------------------------------------------
+    return Table.of(columns, cells, name="coverage", title="Prompt-sets by cell")
 
 
 def marked_source(source: str, dataset_hash: str) -> str:

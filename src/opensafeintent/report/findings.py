@@ -15,7 +15,7 @@ from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.sentences import Sentence, percent, points, say
-from opensafeintent.report.values import in_unit, interval, number
+from opensafeintent.report.values import estimate_text, interval, number
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_LABELS
 
 
@@ -95,7 +95,8 @@ def _too_little(cohort: Cohort, metrics: Sequence[str]) -> Iterator[Sentence]:
 def _values(cohort: Cohort, metric: str) -> Sentence:
     """Return the range of the models' values, or the difference of two models."""
     told, order = PRIMARIES[metric], contenders_of(cohort, metric)
-    found, comparison = cohort.estimates.by_metric[metric], cohort.estimates.comparisons[metric]
+    estimates = cohort.estimates.by_metric[metric]
+    comparison = cohort.estimates.comparisons[metric]
     if len(order) == 2 and comparison.n[*order] >= FEWEST_SAID:
         a, b = sorted(order)
         return say(
@@ -117,11 +118,11 @@ def _values(cohort: Cohort, metric: str) -> Sentence:
     def facts(end: int) -> dict[str, object]:
         """Return the common facts of models with one value."""
         equal = [index for index in order if values[index] == values[end]]
-        one, intervals = found[end], {found[index].interval for index in equal}
-        limits = one.interval if len(intervals) == 1 and one.interval else (None, None)
+        value, unit = estimates[end].value, METRICS[metric].unit
+        same_interval = len({estimates[index].interval for index in equal}) == 1
         return {
             "models": [cohort.models[index] for index in equal],
-            "value": interval(*in_unit(metric, (one.value, *limits))),
+            "value": estimate_text(estimates[end], unit) if same_interval else number(value, unit),
         }
 
     highest = [index for index in order if values[index] == values[order[0]]]
@@ -159,14 +160,10 @@ def _by_intent(cohort: Cohort) -> Iterator[Sentence]:
     """Yield the safety by intent of a model that is alone."""
     order = contenders_of(cohort, "triplet_safety")
     if len(order) == 1:
-        safe = {
-            INTENT_LABELS[intent].lower(): interval(
-                *in_unit(metric, (one.value, *(one.interval or (None, None))))
-            )
-            for intent in CORE_VARIANTS
-            for metric in (f"{intent}_safety",)
-            for one in (cohort.estimates.by_metric[metric][order[0]],)
-        }
+        safe = {}
+        for intent in CORE_VARIANTS:
+            estimate = cohort.estimates.by_metric[f"{intent}_safety"][order[0]]
+            safe[INTENT_LABELS[intent].lower()] = estimate_text(estimate, "share")
         model = cohort.models[order[0]]
         yield say("by_intent", topic="Safety by intent", model=model, safe=safe)
 

@@ -39,7 +39,7 @@ class Compact(NamedTuple):
 def compact(table: Table) -> Compact:
     """Return a table's shown columns as text, not escaped for any format."""
     shown = table.shown
-    rows = [tuple(text(column.style, row[index]) for index, column in shown) for row in table.cells]
+    rows = [tuple(text(column.style, row[index]) for index, column in shown) for row in table.rows]
     return Compact(
         tuple(column.heading or "" for _, column in shown),
         tuple(column.style for _, column in shown),
@@ -55,10 +55,9 @@ def to_csv(table: Table) -> str:
     # lines end in \r\n, as RFC 4180 has it: only so is a lone \r in a cell quoted
     writer = csv.writer(written)
     writer.writerow([cell_safe(field) for field in table.fields])
-    for row in table.cells:
-        writer.writerow(
-            [cell_safe(cell) if isinstance(cell, str) else cell for cells in row for cell in cells]
-        )
+    for row in table.rows:
+        values = [value for cell in row for value in cell.fields]
+        writer.writerow([cell_safe(value) if isinstance(value, str) else value for value in values])
     return written.getvalue()
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from math import isnan
+from typing import NamedTuple
 
 import msgspec
 
 from opensafeintent.analysis.gates import Gate, GateResult, Gates
 from opensafeintent.analysis.reference_models import Reference, reference_values
-from opensafeintent.analysis.versions import Transitions
+from opensafeintent.analysis.versions import Transition, Transitions
 from opensafeintent.errors import about
 from opensafeintent.hostile import one_line
-from opensafeintent.metrics import METRICS
-from opensafeintent.report.columns import Column, Table, estimate_columns
+from opensafeintent.metrics import METRICS, Unit
+from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.metrics_json import Json
 from opensafeintent.statistics.thresholds import EXACT, Bounds, Verdict
 
@@ -143,7 +144,7 @@ def gate_tables(gates: Gates | None) -> list[Table]:
     thresholds = [result for result in _in_order(gates) if result.gate.kind != "worse"]
     changes = [result for result in _in_order(gates) if result.gate.kind == "worse"]
     exact = any(result.estimate.method == EXACT for result in thresholds)
-    notes = (*gates.cautions, *([_EXACT_HERE] * exact), ABOUT)
+    notes = (*gates.cautions, *([_EXACT_HERE] if exact else []), ABOUT)
     tables = [_thresholds(thresholds, notes=notes)] if thresholds else []
     if changes:
         tables.append(_changes(changes, gates, () if thresholds else gates.cautions))
@@ -152,75 +153,107 @@ def gate_tables(gates: Gates | None) -> list[Table]:
     return tables
 
 
+def _unit(result: GateResult) -> Unit:
+    return METRICS[result.gate.metric].unit
+
+
+_MODEL: Column[GateResult] = Column("model", lambda result: result.model, "Model", "name", order=-1)
+_METRIC: Column[GateResult] = Column(
+    "metric", lambda result: result.gate.metric, "Metric", order=-1
+)
+_VERDICT: tuple[Column[GateResult], ...] = (
+    Column("worst_case", lambda result: result.worst_case, None, "span", _unit),
+    # a narrow screen cuts the columns to the right
+    Column("verdict", verdict_word, "Verdict", order=-1),
+    Column("reason", reason, "Why"),
+)
+
+
 def _thresholds(results: list[GateResult], notes: tuple[str, ...]) -> Table:
-    return Table(
+    columns: tuple[Columns[GateResult], ...] = (
+        _MODEL,
+        _METRIC,
+        estimate_columns(
+            "value",
+            lambda result: result.estimate,
+            "Value",
+            unit=_unit,
+            parts=("n", "method"),
+            headings={"n": "Sets"},
+        ),
+        Column("limit", lambda result: result.gate.limit, None, "number", _unit),
+        Column("threshold", lambda result: result.gate.shown, "Threshold"),
+        Column("oracle", lambda result: _reference(result).oracle, "Oracle", "number", _unit),
+        Column(
+            "refuse_all",
+            lambda result: _reference(result).refuse_all,
+            "Refuse-all",
+            "number",
+            _unit,
+        ),
+        _VERDICT,
+    )
+    return Table.of(
+        columns,
+        results,
         name="gates",
         title=f"Models and thresholds; {_interval(results)}",
         section="gates",
-        columns=(
-            Column("model", "Model", "name", order=-1),
-            Column("metric", "Metric", order=-1),
-            *estimate_columns("value", "Value", parts=("n", "method"), headings={"n": "Sets"}),
-            Column("limit", None, "number"),
-            Column("threshold", "Threshold"),
-            Column("oracle", "Oracle", "number"),
-            Column("refuse_all", "Refuse-all", "number"),
-            *_VERDICT,
-        ),
-        rows=[
-            (
-                result.model,
-                result.gate.metric,
-                result.estimate,
-                result.gate.limit,
-                result.gate.shown,
-                reference.oracle,
-                reference.refuse_all,
-                *(result.worst_case, verdict_word(result), reason(result)),
-            )
-            for result in results
-            for reference in (reference_values(result.gate.metric),)
-        ],
         notes=notes,
         bold=_not_passed(results),
     )
 
 
+def _reference(result: GateResult) -> Reference:
+    """Return the values of the reference models in the metric of a gate; none of a change."""
+    if result.gate.kind == "worse":
+        return Reference(None, None)
+    return reference_values(result.gate.metric)
+
+
 def _changes(results: list[GateResult], gates: Gates, notes: tuple[str, ...]) -> Table:
     renamed = any(result.against != result.model for result in results)
     family = any(result.family for result in results)
-    return Table(
+    columns: tuple[Columns[GateResult], ...] = (
+        _MODEL,
+        Column(
+            "against",
+            lambda result: result.against,
+            "Earlier version" if renamed else None,
+            "name",
+            order=-1,
+        ),
+        _METRIC,
+        estimate_columns(
+            "change",
+            lambda result: result.estimate,
+            "Change",
+            style="signed",
+            unit=_unit,
+            parts=("n", "method"),
+            headings={"n": "Sets"},
+        ),
+        Column(
+            "family",
+            lambda result: result.family,
+            _together(results) if family else None,
+            "span",
+            _unit,
+        ),
+        Column("margin", lambda result: result.gate.limit, None, "number", _unit),
+        # the change has the unit
+        Column("most", lambda result: result.gate.shown.removesuffix(" points"), "Margin"),
+        _VERDICT,
+    )
+    return Table.of(
+        columns,
+        results,
         name="gates_versions",
         title=(
             f"Models and their earlier versions in {one_line(gates.baseline or '', 100)}; later"
             f" minus earlier, {_interval(results)}"
         ),
         section="gates",
-        columns=(
-            Column("model", "Model", "name", order=-1),
-            Column("against", "Earlier version" if renamed else None, "name", order=-1),
-            Column("metric", "Metric", order=-1),
-            *estimate_columns(
-                "change", "Change", style="signed", parts=("n", "method"), headings={"n": "Sets"}
-            ),
-            Column("family", _together(results) if family else None, "span"),
-            Column("margin", None, "number"),
-            Column("most", "Margin"),
-            *_VERDICT,
-        ),
-        rows=[
-            (
-                result.model,
-                result.against,
-                result.gate.metric,
-                result.estimate,
-                result.family,
-                result.gate.limit,
-                result.gate.shown.removesuffix(" points"),  # the change has the unit
-                *(result.worst_case, verdict_word(result), reason(result)),
-            )
-            for result in results
-        ],
         notes=notes,
         bold=_not_passed(results),
     )
@@ -240,42 +273,48 @@ def _together(results: list[GateResult]) -> str:
     return f"For all {max(result.pairs for result in results)} pairs at once"
 
 
-_VERDICT = (
-    Column("worst_case", None, "span"),
-    Column("verdict", "Verdict", order=-1),  # a narrow screen cuts the columns to the right
-    Column("reason", "Why"),
-)
-
-
 def _not_passed(results: list[GateResult]) -> frozenset[int]:
     return frozenset(index for index, result in enumerate(results) if result.verdict != "pass")
+
+
+class _TransitionRow(NamedTuple):
+    model: str
+    against: str
+    change: str
+    transition: Transition
 
 
 def transitions_table(transitions: Sequence[Transitions]) -> Table:
     """Return the prompt-sets whose Triplet Safety changed from one version to the next."""
     counts = ", ".join(
-        f"{one_line(of.model, 100)}: {len(of.newly_failing)} newly failing, {len(of.newly_passing)}"
-        f" newly passing of {of.n}"
-        for of in transitions
+        f"{one_line(changes.model, 100)}: {len(changes.newly_failing)} newly failing,"
+        f" {len(changes.newly_passing)} newly passing of {changes.n}"
+        for changes in transitions
     )
-    return Table(
+    columns: tuple[Columns[_TransitionRow], ...] = (
+        Column("model", lambda row: row.model, "Model", "name"),
+        Column("against", lambda row: row.against, "Earlier version", "name"),
+        Column("set_id", lambda row: row.transition.set_id, "Prompt-set"),
+        Column("change", lambda row: row.change, "Change"),
+        Column("before", lambda row: row.transition.before, "Safe before", "share"),
+        Column("after", lambda row: row.transition.after, "Safe now", "share"),
+    )
+    failing = [
+        _TransitionRow(changes.model, changes.against, "newly failing", transition)
+        for changes in transitions
+        for transition in changes.newly_failing
+    ]
+    passing = [
+        _TransitionRow(changes.model, changes.against, "newly passing", transition)
+        for changes in transitions
+        for transition in changes.newly_passing
+    ]
+    return Table.of(
+        columns,
+        [*failing, *passing],
         name="transitions",
         title="Prompt-sets that newly fail or newly pass against the earlier run",
         section="gates",
-        columns=(
-            Column("model", "Model", "name"),
-            Column("against", "Earlier version", "name"),
-            Column("set_id", "Prompt-set"),
-            Column("change", "Change"),
-            Column("before", "Safe before", "share"),
-            Column("after", "Safe now", "share"),
-        ),
-        rows=[
-            (of.model, of.against, one.set_id, change, one.before, one.after)
-            for change in ("newly failing", "newly passing")
-            for of in transitions
-            for one in (of.newly_failing if change == "newly failing" else of.newly_passing)
-        ],
         notes=(
             (
                 "Safe: all three intents are answered safely; with several epochs, the share of"
@@ -300,8 +339,7 @@ def gates_json(gates: Gates | None) -> Json:
 
 
 def _result_json(result: GateResult) -> Json:
-    worse = result.gate.kind == "worse"
-    reference = Reference(None, None) if worse else reference_values(result.gate.metric)
+    reference = _reference(result)
     return {
         "option": result.gate.option,
         "gate": result.gate.text,

@@ -6,11 +6,12 @@ import html
 import re
 import unicodedata
 from functools import cache
+from typing import Never
 
 from opensafeintent.analysis.estimates import AVERAGE
 from opensafeintent.report.columns import Column, Table
 from opensafeintent.report.glossary import glossary
-from opensafeintent.report.values import DASH, TEXTS, Cell, text
+from opensafeintent.report.values import DASH, TEXTS, Cell, Style, text_and_limits
 from opensafeintent.taxonomy import INTENT_WORDS
 
 _MOST_ROWS = 25_000
@@ -28,20 +29,20 @@ def data_table(table: Table, common: str = "") -> tuple[str, str]:
     If a script's key for sorting and filtering differs from a cell's own text, it is in the cell's
     `data-v`.
     """
-    rows = table.cells[:_MOST_ROWS]
+    rows = table.rows[:_MOST_ROWS]
     shown = [
         (index, column)
         for index, column in table.shown
-        if not rows or any(cell is not None for row in rows for cell in row[index][:1])
+        if not rows or any(row[index].fields[0] is not None for row in rows)
     ]
     title = html.escape(table.title)
     head = "".join(_head(column) for _, column in shown)
     names = [index for index, column in shown if column.style == "name"]
-    body = [
-        f"<tr{' class=average' * any(row[index][0] == AVERAGE for index in names)}>"
-        + "".join(_cell(column, row[index], common) for index, column in shown)
-        for row in rows
-    ]
+    body = []
+    for row in rows:
+        is_average = any(row[index].fields[0] == AVERAGE for index in names)
+        cells = "".join(_cell(column.style, row[index], common) for index, column in shown)
+        body.append(f"<tr{' class=average' if is_average else ''}>{cells}")
     first, further = "\n".join(body[:_AT_ONCE]), "\n".join(body[_AT_ONCE:])
     note = (
         f"The first {_AT_ONCE} of {len(table.rows):,} lines; all of them are in"
@@ -62,7 +63,7 @@ def html_table(table: Table) -> str:
     return "\n".join((f"<p>{html.escape(table.title)}</p>", data_table(table)[0], *notes))
 
 
-def _head(column: Column) -> str:
+def _head(column: Column[Never]) -> str:
     number = "" if column.style in TEXTS else " class=number"
     return (
         f"<th scope=col{number}"
@@ -70,20 +71,18 @@ def _head(column: Column) -> str:
     )
 
 
-def _cell(column: Column, cells: tuple[Cell, ...], common: str) -> str:
+def _cell(style: Style, cell: Cell, common: str) -> str:
     """Return one cell as HTML; a text from outside is text, and must not turn the line's
     direction.
     """
-    value, seen = cells[0], text(column.style, cells)
-    if column.style not in TEXTS:
-        behind = (
-            "" if value is None or column.style == "count" else f" data-v={round(float(value), 6)}"
-        )
-        number, space, limits = seen.partition(" [")
-        interval = f"<span class=interval> [{limits}</span>" if space else ""
-        return f"<td class=number{behind}>{html.escape(number)}{interval}"
+    value = cell.fields[0]
+    seen, limits = text_and_limits(style, cell)
+    if style not in TEXTS:
+        behind = "" if value is None or style == "count" else f" data-v={round(float(value), 6)}"
+        interval = f"<span class=interval> {limits}</span>" if limits else ""
+        return f"<td class=number{behind}>{html.escape(seen)}{interval}"
     raw = value if isinstance(value, str) else seen
-    label = raw.removeprefix(common) if column.style == "name" else _labels().get(raw, raw)
+    label = raw.removeprefix(common) if style == "name" else _labels().get(raw, raw)
     # with the line ends and the NUL that a parser of HTML would make of it
     parsed = raw.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
     behind = (
@@ -91,7 +90,7 @@ def _cell(column: Column, cells: tuple[Cell, ...], common: str) -> str:
         if label != raw or not raw.isprintable() or value == DASH
         else ""
     )
-    if column.style == "name":
+    if style == "name":
         parts = "<wbr>".join(map(shown_text, _BREAKS.split(label)))
         return f"<th scope=row{behind}><bdi class=name>{parts}</bdi>"
     return f"<td{behind}><bdi>{shown_text(label)}</bdi>"

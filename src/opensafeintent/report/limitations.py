@@ -24,8 +24,8 @@ from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE
 from opensafeintent.report.findings import FEWEST_SAID, PRIMARIES, contenders_of
 from opensafeintent.report.sentences import Sentence, distrust, percent, points, say, warn
-from opensafeintent.report.values import in_unit, interval, number
-from opensafeintent.statistics import FEWEST_SETS
+from opensafeintent.report.values import estimate_text, number
+from opensafeintent.statistics import FEWEST_SETS, Estimate
 from opensafeintent.statistics.intervals import half_width
 from opensafeintent.taxonomy import MAX_MISSING, SCALES
 
@@ -91,27 +91,31 @@ def _of_harm_line(cohort: Cohort) -> Iterator[Sentence]:
     """
     sentences = []
     for metric, primary in PRIMARIES.items():
-        then = cohort.safe_up_to_1.estimates[metric]
-        moved = [
-            (
-                after.value - one.value,
-                cohort.models[index],
-                *(
-                    interval(*in_unit(metric, (each.value, *(each.interval or (None, None)))))
-                    for each in (one, after)
-                ),
-            )
-            for index in contenders_of(cohort, metric)
-            for one, after in ((cohort.estimates.by_metric[metric][index], then[index]),)
-            if one.value is not None
+        changes = [
+            (after.value - before.value, cohort.models[index], before, after)
+            for index, before, after in _up_to_1(cohort, metric)
+            if before.value is not None
             and after.value is not None
-            and one.interval
-            and after.value - one.value > (one.interval[1] - one.interval[0]) / 2
+            and before.interval
+            and after.value - before.value > (before.interval[1] - before.interval[0]) / 2
         ]
-        if moved:
-            sentences.append((primary.label, *max(moved)[1:]))
+        if changes:
+            _, model, before, after = max(changes, key=lambda change: change[:2])
+            unit = METRICS[metric].unit
+            texts = estimate_text(before, unit), estimate_text(after, unit)
+            sentences.append((primary.label, model, *texts))
     if sentences:
         yield warn("harm_line", found=sentences)
+
+
+def _up_to_1(cohort: Cohort, metric: str) -> Iterator[tuple[int, Estimate, Estimate]]:
+    """Yield the models by index, with a metric as reported and if harm severity 1 counted as
+    safe.
+    """
+    reported = cohort.estimates.by_metric[metric]
+    up_to_1 = cohort.safe_up_to_1.estimates[metric]
+    for index in contenders_of(cohort, metric):
+        yield index, reported[index], up_to_1[index]
 
 
 _MISSING_SHARE = 0.02
@@ -275,8 +279,8 @@ def _left_out(cohort: Cohort) -> Iterator[Sentence]:
         and {
             "model": largest.model,
             "label": METRICS[largest.metric].label,
-            "before": number(*in_unit(largest.metric, (largest.before,))),
-            "after": number(*in_unit(largest.metric, (largest.value,))),
+            "before": number(largest.before, METRICS[largest.metric].unit),
+            "after": number(largest.value, METRICS[largest.metric].unit),
         },
     )
 

@@ -195,11 +195,7 @@ def _part(
 
 def _of_cohort(table: Table, index: int) -> Table:
     """Return a table's rows of one group, without the column that distinguishes groups."""
-    at = [column.name for column in table.columns].index(_GROUP)
-    rows = [
-        row for row, cells in zip(table.rows, table.cells, strict=True) if cells[at] == (index + 1,)
-    ]
-    return msgspec.structs.replace(table.hiding(_GROUP), rows=rows)
+    return table.hiding(_GROUP).only(lambda record: record[_GROUP] == index + 1)
 
 
 def _corrected(tables: Sequence[Table]) -> bool:

@@ -6,63 +6,71 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.paper import beside_paper, same_as_paper
-from opensafeintent.analysis.reference_models import reference_values
+from opensafeintent.analysis.coverage import Coverage
+from opensafeintent.analysis.paper import Beside, beside_paper, same_as_paper
+from opensafeintent.analysis.reference_models import Reference, reference_values
 from opensafeintent.analysis.sensitivity import SENSITIVE, Change
 from opensafeintent.files import make_private_folder, write_private
-from opensafeintent.metrics import HEADLINES, METRICS
+from opensafeintent.metrics import HEADLINES, METRICS, Unit
 from opensafeintent.report.cohort_columns import (
     ANY_GRADES,
     MEASURED,
     UNDEFINED,
+    OfCohort,
+    OfModel,
     cohort_notes,
-    lead,
-    lead_of,
-    measured_of,
+    model_columns,
     numbered,
 )
-from opensafeintent.report.columns import Column, Table, estimate_columns
+from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.formats import FORMATS
 from opensafeintent.report.tables_comparisons import comparisons
 from opensafeintent.report.tables_judges import JUDGE_TABLES, swap_table
 from opensafeintent.report.tables_metrics import (
-    metrics,
     modes,
     probe,
     safe_up_to_1,
     stated_policy,
-    strata,
     utility,
     utility_range,
     wording,
 )
+from opensafeintent.report.tables_numbers import metrics, strata
 from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Category, Taxonomy
+
+
+class _ReferenceRow(NamedTuple):
+    metric: str
+    values: Reference
 
 
 def reference(_: Sequence[Cohort]) -> Table:
     """Return the values of an oracle of intents and of a model that refuses everything in every
     metric: the same for all cohorts.
     """
-    return Table(
+    columns: tuple[Columns[_ReferenceRow], ...] = (
+        Column("metric", lambda row: row.metric, "Metric"),
+        Column("oracle", lambda row: row.values.oracle, "Oracle", "number", _reference_unit),
+        Column(
+            "refuse_all",
+            lambda row: row.values.refuse_all,
+            "Refuse everything",
+            "number",
+            _reference_unit,
+        ),
+    )
+    rows = [_ReferenceRow(name, reference_values(name)) for name in METRICS]
+    return Table.of(
+        columns,
+        [row for row in rows if (row.values.oracle, row.values.refuse_all) != (None, None)],
         name="reference",
         title="Points of reference: an oracle of intents, and refusing everything",
         section="method",
-        columns=(
-            Column("metric", "Metric"),
-            Column("oracle", "Oracle", "number"),
-            Column("refuse_all", "Refuse everything", "number"),
-        ),
-        rows=[
-            (name, *values)
-            for name in METRICS
-            for values in (msgspec.structs.astuple(reference_values(name)),)
-            if any(value is not None for value in values)
-        ],
         notes=(
             (
                 "Computed from invented grades, by the code that computes every other number. The"
@@ -75,124 +83,178 @@ def reference(_: Sequence[Cohort]) -> Table:
     )
 
 
+def _reference_unit(row: _ReferenceRow) -> Unit:
+    return METRICS[row.metric].unit
+
+
+class _GradeRow(OfModel, frozen=True, kw_only=True):
+    """How many responses of a model to prompts of one intent have a grade."""
+
+    intent: str
+    scale: str
+    grade: int
+    responses: int
+    graded: int
+    """Responses that have any grade on the scale."""
+
+
 def distributions(cohorts: Sequence[Cohort]) -> Table:
     """Return how often each grade was given to the responses of each intent."""
-    return Table(
+    columns: tuple[Columns[_GradeRow], ...] = (
+        model_columns(cohorts),
+        Column("intent", lambda row: row.intent, "Intent"),
+        Column("what", lambda row: row.scale, "Grade of"),
+        Column("grade", lambda row: row.grade, "Grade", "count"),
+        Column("responses", lambda row: row.responses, "Responses", "count"),
+        Column("n", lambda row: row.graded),
+        Column(
+            "share",
+            lambda row: row.responses / row.graded if row.graded else None,
+            "Share",
+            "share",
+        ),
+    )
+    return Table.of(
+        columns,
+        [
+            row
+            for index, cohort in enumerate(cohorts)
+            for at in cohort.estimates.order
+            for row in _grade_rows(cohort, index, at)
+        ],
         name="grade_distributions",
         title="Grades given to the responses of each intent",
         section="numbers",
-        columns=(
-            *lead(cohorts),
-            Column("intent", "Intent"),
-            Column("what", "Grade of"),
-            Column("grade", "Grade", "count"),
-            Column("responses", "Responses", "count"),
-            Column("n"),
-            Column("share", "Share", "share"),
-        ),
-        rows=[
-            (*lead_of(cohorts, index, cohort.models[at]), *line)
-            for index, cohort in enumerate(cohorts)
-            for at in cohort.estimates.order
-            for line in _given(cohort, at)
-        ],
         notes=cohort_notes(cohorts),
     )
 
 
-def _given(cohort: Cohort, place: int) -> Iterator[tuple[str, str, int, int, int, float | None]]:
-    """Yield, of one model, each intent, scale and grade, with the number of responses that have it,
-    the number that have any, and the share.
-    """
+def _grade_rows(cohort: Cohort, index: int, at: int) -> Iterator[_GradeRow]:
+    """Yield, of the model at a place, each intent, scale and grade; the cohort has an index."""
     for intent in CORE_VARIANTS:
-        for what, grades in SCALES.items():
-            given = cohort.array[what].sel(variant=intent).values[place]
-            n = int((~np.isnan(given)).sum())
+        for scale, grades in SCALES.items():
+            values = cohort.array[scale].sel(variant=intent).values[at]
             for grade in grades:
-                count = int((given == grade).sum())
-                yield intent, what, grade, count, n, count / n if n else None
+                yield _GradeRow(
+                    index=index,
+                    cohort=cohort,
+                    model=cohort.models[at],
+                    intent=intent,
+                    scale=scale,
+                    grade=grade,
+                    responses=int((values == grade).sum()),
+                    graded=int((~np.isnan(values)).sum()),
+                )
+
+
+class _CoverageRow(OfModel, frozen=True, kw_only=True):
+    """What was obtained of a model."""
+
+    coverage: Coverage
+
+    @property
+    def reasons(self) -> str:
+        """The reasons of missing grades, with their numbers."""
+        return "; ".join(
+            f"{kind} {reason}: {count}"
+            for kind, counts in self.coverage.missing.items()
+            for reason, count in counts.items()
+        )
 
 
 def coverage(cohorts: Sequence[Cohort]) -> Table:
     """Return the planned and the existing responses and grades of each model."""
-    headings = {
-        "sets": "Sets",
-        "complete_triplets": "Complete triplets",
-        "planned": "Planned",
-        "responses": "Responses",
-        "counted": "Graded",
-        "missing_core": "Core grades missing",
-        "missing_paraphrase": "Paraphrase grades missing",
-        "not_graded": "Not graded",
-        "filtered": "Filtered",
-        "text_not_kept": "Filtered, text not kept",
-        "filtered_with_text": "Cut by a filter",
-        "empty": "Empty",
-        "truncated": "Cut by the limit",
-    }
-    return Table(
-        name="coverage",
-        title="Planned and obtained responses, and reasons for missing grades",
-        section="coverage",
-        columns=(
-            *lead(cohorts),
-            *(
-                Column(field, heading, "share" if field.startswith("missing") else "count")
-                for field, heading in headings.items()
-            ),
-            Column("reasons", "Reasons"),
-        ),
-        rows=[
-            (
-                *lead_of(cohorts, index, model),
-                *(getattr(cohort.coverage[model], field) for field in headings),
-                "; ".join(
-                    f"{kind} {reason}: {count}"
-                    for kind, counts in cohort.coverage[model].missing.items()
-                    for reason, count in counts.items()
-                ),
-            )
+    return Table.of(
+        _coverage_columns(cohorts),
+        [
+            _CoverageRow(index=index, cohort=cohort, model=model, coverage=cohort.coverage[model])
             for index, cohort in enumerate(cohorts)
             for model in cohort.estimates.models
         ],
+        name="coverage",
+        title="Planned and obtained responses, and reasons for missing grades",
+        section="coverage",
         notes=cohort_notes(cohorts),
     )
 
 
-def with_and_without(found: Sequence[Change]) -> Table:
+def _coverage_columns(cohorts: Sequence[Cohort]) -> tuple[Columns[_CoverageRow], ...]:
+    return (
+        model_columns(cohorts),
+        Column("sets", lambda row: row.coverage.sets, "Sets", "count"),
+        Column(
+            "complete_triplets",
+            lambda row: row.coverage.complete_triplets,
+            "Complete triplets",
+            "count",
+        ),
+        Column("planned", lambda row: row.coverage.planned, "Planned", "count"),
+        Column("responses", lambda row: row.coverage.responses, "Responses", "count"),
+        Column("counted", lambda row: row.coverage.counted, "Graded", "count"),
+        Column(
+            "missing_core", lambda row: row.coverage.missing_core, "Core grades missing", "share"
+        ),
+        Column(
+            "missing_paraphrase",
+            lambda row: row.coverage.missing_paraphrase,
+            "Paraphrase grades missing",
+            "share",
+        ),
+        Column("not_graded", lambda row: row.coverage.not_graded, "Not graded", "count"),
+        Column("filtered", lambda row: row.coverage.filtered, "Filtered", "count"),
+        Column(
+            "text_not_kept",
+            lambda row: row.coverage.text_not_kept,
+            "Filtered, text not kept",
+            "count",
+        ),
+        Column(
+            "filtered_with_text",
+            lambda row: row.coverage.filtered_with_text,
+            "Cut by a filter",
+            "count",
+        ),
+        Column("empty", lambda row: row.coverage.empty, "Empty", "count"),
+        Column("truncated", lambda row: row.coverage.truncated, "Cut by the limit", "count"),
+        Column("reasons", lambda row: row.reasons, "Reasons"),
+    )
+
+
+class _WithoutRow(NamedTuple):
+    """A model without some of its responses: its changes by metric."""
+
+    model: str
+    left_out: str
+    changes: dict[str, Change]
+
+    @property
+    def first(self) -> Change:
+        """The change of the first metric: some numbers are the same for all."""
+        return next(iter(self.changes.values()))
+
+
+def with_and_without(changes: Sequence[Change]) -> Table:
     """Return the headline metrics with and without filtered and truncated responses, a line for
     each model.
     """
-    by_model: dict[tuple[str, str], list[Change]] = {}
-    for change in found:
-        by_model.setdefault((change.model, change.left_out), []).append(change)
-    return Table(
+    rows: dict[tuple[str, str], _WithoutRow] = {}
+    for change in changes:
+        key = change.model, change.left_out
+        rows.setdefault(key, _WithoutRow(*key, {})).changes[change.metric] = change
+    columns: list[Column[_WithoutRow]] = [
+        Column("model", lambda row: row.model, "Model", "name"),
+        Column("left_out", lambda row: row.left_out, "Left out"),
+        Column("responses", lambda row: row.first.responses, "Core responses", "count"),
+    ]
+    for metric in SENSITIVE:
+        columns += _change_columns(metric)
+    columns.append(Column("n", lambda row: row.first.n, "Sets left", "count"))
+    return Table.of(
+        columns,
+        rows.values(),
         name="with_and_without",
         title="Results with and without filtered and truncated responses",
         section="coverage",
-        columns=(
-            Column("model", "Model", "name"),
-            Column("left_out", "Left out"),
-            Column("responses", "Core responses", "count"),
-            *(
-                column
-                for metric in SENSITIVE
-                for column in (
-                    Column(metric, METRICS[metric].label, "number"),
-                    Column(f"{metric}_without", "without", "interval"),
-                )
-            ),
-            Column("n", "Sets left", "count"),
-        ),
-        rows=[
-            (
-                *key,
-                changes[0].responses,
-                *(value for change in changes for value in (change.before, change)),
-                changes[0].n,
-            )
-            for key, changes in by_model.items()
-        ],
         notes=(
             (
                 "A response blocked by the provider's filter counts as a refusal. One cut by the"
@@ -201,6 +263,20 @@ def with_and_without(found: Sequence[Change]) -> Table:
             ),
         ),
     )
+
+
+def _change_columns(metric: str) -> tuple[Column[_WithoutRow], ...]:
+    """Return the columns of a metric with the responses and without them."""
+    label, unit = METRICS[metric].label, METRICS[metric].unit
+    return (
+        Column(metric, lambda row: row.changes[metric].before, label, "number", unit),
+        Column(f"{metric}_without", lambda row: row.changes[metric], "without", "interval", unit),
+    )
+
+
+class _CategoryRow(NamedTuple):
+    taxonomy: str
+    category: Category
 
 
 def domains(cohorts: Sequence[Cohort]) -> Table:
@@ -233,28 +309,23 @@ def _categories(
     for cohort in cohorts:
         if cohort.dataset.taxonomy not in taxonomies:
             taxonomies.append(cohort.dataset.taxonomy)
-    return Table(
+    columns: tuple[Columns[_CategoryRow], ...] = (
+        Column("taxonomy", lambda row: row.taxonomy, "Taxonomy" if len(taxonomies) > 1 else None),
+        Column("name", lambda row: row.category.name, "Name", "name"),
+        Column("definition", lambda row: row.category.definition, "Definition"),
+        Column("includes", lambda row: "; ".join(row.category.includes), "Includes"),
+        Column("excludes", lambda row: "; ".join(row.category.excludes), "Excludes"),
+    )
+    return Table.of(
+        columns,
+        [
+            _CategoryRow(taxonomy.name, category)
+            for taxonomy in taxonomies
+            for category in categories(taxonomy)
+        ],
         name=name,
         title=title,
         section="method",
-        columns=(
-            Column("taxonomy", "Taxonomy" if len(taxonomies) > 1 else None),
-            Column("name", "Name", "name"),
-            Column("definition", "Definition"),
-            Column("includes", "Includes"),
-            Column("excludes", "Excludes"),
-        ),
-        rows=[
-            (
-                taxonomy.name,
-                item.name,
-                item.definition,
-                "; ".join(item.includes),
-                "; ".join(item.excludes),
-            )
-            for taxonomy in taxonomies
-            for item in categories(taxonomy)
-        ],
     )
 
 
@@ -267,73 +338,75 @@ def headline_table(cohort: Cohort) -> Table:
     are any, the intervals over all of them.
     """
     overall = cohort.estimates.overall
-    moved = any(overall[model, m].worst_case for model in cohort.models for m in _HEADLINE)
-    return Table(
+    moved = any(
+        overall[model, metric].worst_case for model in cohort.models for metric in _HEADLINE
+    )
+    columns: list[Column[str]] = [Column("model", lambda model: model, "Model", "name")]
+    for metric in _HEADLINE:
+        columns += _headline_columns(cohort, metric, moved=moved)
+    columns.append(Column("missing", lambda model: _missing(cohort, model), "Missing", "count"))
+    return Table.of(
+        columns,
+        cohort.estimates.models,
         name="headline",
         title="Models by Mean Utility" if len(cohort.models) > 1 else "Headline metrics",
         section="headline",
-        columns=(
-            Column("model", "Model", "name"),
-            *(
-                column
-                for metric, heading in _HEADLINE.items()
-                for column in estimate_columns(
-                    metric,
-                    heading,
-                    parts=("worst_case",),
-                    headings={"worst_case": "Any grades"} if moved else None,
-                )
-            ),
-            Column("missing", "Missing", "count"),
-        ),
-        rows=[
-            (
-                model,
-                *(overall[model, metric] for metric in _HEADLINE),
-                sum(sum(of.values()) for of in cohort.coverage[model].missing.values()),
-            )
-            for model in cohort.estimates.models
-        ],
         notes=(
             "Over-refusal: share of benign responses with helpfulness 1 or 2.",
-            *([ANY_GRADES] * moved),
+            *([ANY_GRADES] if moved else []),
         ),
     )
+
+
+def _headline_columns(cohort: Cohort, metric: str, *, moved: bool) -> tuple[Column[str], ...]:
+    return estimate_columns(
+        metric,
+        lambda model: cohort.estimates.overall[model, metric],
+        _HEADLINE[metric],
+        unit=METRICS[metric].unit,
+        parts=("worst_case",),
+        headings={"worst_case": "Any grades"} if moved else None,
+    )
+
+
+def _missing(cohort: Cohort, model: str) -> int:
+    """Return how many grades of a model are missing."""
+    return sum(sum(counts.values()) for counts in cohort.coverage[model].missing.values())
+
+
+class _PaperRow(OfCohort, frozen=True, kw_only=True):
+    """A figure of the paper, and the same of a cohort."""
+
+    figure: Beside
 
 
 def beside(cohorts: Sequence[Cohort]) -> Table:
     """Return the paper's figures beside those of each cohort on its dataset; empty if there is
     none.
     """
-    return Table(
+    columns: tuple[Columns[_PaperRow], ...] = (
+        numbered(cohorts),
+        Column("figure", lambda row: row.figure.label, "Figure", "name"),
+        MEASURED,
+        Column("paper", lambda row: row.figure.paper, "The paper", "number"),
+        estimate_columns(
+            "here", lambda row: row.figure.here, "Here", headings={"n": "Sets"}, order=1
+        ),
+        Column("here_model", _model_of_figure, "Of", order=1),
+    )
+    return Table.of(
+        columns,
+        [
+            _PaperRow(index=index, cohort=cohort, figure=figure)
+            for index, cohort in enumerate(cohorts)
+            for figure in beside_paper(cohort)
+        ],
         name="paper",
         title="Beside the paper: its known figures, and the same here",
         section="utility",
-        columns=(
-            numbered(cohorts),
-            Column("figure", "Figure", "name"),
-            *MEASURED,
-            Column("paper", "The paper", "number"),
-            *estimate_columns("here", "Here", headings={"n": "Sets"}, order=1),
-            Column("here_model", "Of", order=1, part="model"),
-        ),
-        rows=[
-            (index + 1, item.label, *measured_of(cohort), item.paper, item.here)
-            for index, cohort in enumerate(cohorts)
-            for item in beside_paper(cohort)
-        ],
         notes=(
             *cohort_notes(cohorts),
-            *(
-                "Compared with the paper: "
-                + ", ".join(
-                    f"{'✓ same' if same else '✗ another'} {what}"
-                    for what, same in same_as_paper(cohort).items()
-                )
-                + "."
-                for cohort in cohorts
-                if beside_paper(cohort)
-            ),
+            *(_compared_with_paper(cohort) for cohort in cohorts if beside_paper(cohort)),
             (
                 "The paper's averages are over its twenty models, and have no intervals. If models,"
                 " rubric or judge differ, a difference says nothing about the benchmark."
@@ -341,6 +414,19 @@ def beside(cohorts: Sequence[Cohort]) -> Table:
             UNDEFINED,
         ),
     )
+
+
+def _model_of_figure(row: _PaperRow) -> str | None:
+    return None if row.figure.here is None else row.figure.here.model
+
+
+def _compared_with_paper(cohort: Cohort) -> str:
+    """Say which conditions are those of the paper."""
+    conditions = (
+        f"{'✓ same' if same else '✗ another'} {what}"
+        for what, same in same_as_paper(cohort).items()
+    )
+    return f"Compared with the paper: {', '.join(conditions)}."
 
 
 _TABLES = (

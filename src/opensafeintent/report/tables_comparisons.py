@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from math import inf
-
-import msgspec
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.errors import about, counted
-from opensafeintent.metrics import METRICS
+from opensafeintent.metrics import METRICS, Unit
 from opensafeintent.report.cohort_columns import (
     ANY_GRADES,
     MEASURED,
     UNDEFINED,
+    OfCohort,
     cohort_notes,
     lack_grades,
-    measured_of,
     numbered,
 )
-from opensafeintent.report.columns import Column, Table
-from opensafeintent.report.values import Share, interval, number
+from opensafeintent.report.columns import Column, Columns, Table
+from opensafeintent.report.values import Scalar, interval, number
 from opensafeintent.statistics import Difference
-
-DETECTABLE = Column(
-    "minimum_detectable_difference", "Detectable", "gap", part="minimum_detectable_difference"
-)
-"""Of a row with a `Difference`."""
-
 
 _SIMILAR = 0.10
 """Difference in dual-use safety up to which safety flips are compared: by arithmetic, they depend
@@ -38,40 +29,72 @@ on how often a model is safe.
 """
 
 
+class PairRow(OfCohort, frozen=True, kw_only=True):
+    """Two models and their difference in a metric, B − A."""
+
+    model_a: str
+    model_b: str
+    metric: str
+    difference: Difference
+
+
+def difference_of(row: PairRow) -> Difference:
+    """Return the estimate that a row's numbers are parts of."""
+    return row.difference
+
+
+def unit_of(row: PairRow) -> Unit:
+    """Return the unit of a row's metric."""
+    return METRICS[row.metric].unit
+
+
+DETECTABLE: Column[PairRow] = Column(
+    "minimum_detectable_difference",
+    lambda row: row.difference.minimum_detectable_difference,
+    "Detectable",
+    "gap",
+    unit_of,
+    estimate=difference_of,
+)
+
+
 def comparisons(cohorts: Sequence[Cohort]) -> Table:
     """Return every two models' differences in the metrics that are compared, later minus earlier as
     they were named.
     """
     lacking = lack_grades(cohorts)
-    return Table(
+    columns: tuple[Columns[PairRow], ...] = (
+        numbered(cohorts),
+        Column("model_a", lambda row: row.model_a, "Model A", "name"),
+        Column("model_b", lambda row: row.model_b, "Model B", "name"),
+        MEASURED,
+        Column("metric", lambda row: row.metric, "Metric", order=-1),
+        Column("difference", difference_of, "B − A", "signed", unit_of),
+        Column("n", lambda row: row.difference.n, "Sets", "count"),
+        Column(
+            "worst_case",
+            lambda row: row.difference.worst_case,
+            "Any grades" if lacking else None,
+            "span",
+            unit_of,
+            estimate=difference_of,
+        ),
+        Column("p_unadjusted", lambda row: row.difference.p_unadjusted),
+        Column("p_adjusted", lambda row: row.difference.p_adjusted, "Adjusted p", "p"),
+        DETECTABLE,
+        Column("family", lambda row: row.difference.pairs, "Family", "count"),
+    )
+    return Table.of(
+        columns,
+        [
+            pair
+            for index, cohort in enumerate(cohorts)
+            for metric in cohort.estimates.comparisons
+            for pair in pairs(cohort, metric, index)
+        ],
         name="comparisons",
         title="Differences between every two models",
         section="comparisons",
-        columns=(
-            numbered(cohorts),
-            Column("model_a", "Model A", "name"),
-            Column("model_b", "Model B", "name"),
-            *MEASURED,
-            Column("metric", "Metric", order=-1),
-            Column("difference", "B − A", "signed"),
-            Column("n", "Sets", "count", part="n"),
-            Column(
-                "worst_case",
-                "Any grades" if lacking else None,
-                "span",
-                part="worst_case",
-            ),
-            Column("p_unadjusted", part="p_unadjusted"),
-            Column("p_adjusted", "Adjusted p", "p", part="p_adjusted"),
-            DETECTABLE,
-            Column("family", "Family", "count", part="pairs"),
-        ),
-        rows=[
-            (index + 1, a, b, *measured_of(cohort), metric, difference)
-            for index, cohort in enumerate(cohorts)
-            for metric in cohort.estimates.comparisons
-            for a, b, difference in pairs(cohort, metric)
-        ],
         notes=(
             *cohort_notes(cohorts),
             (
@@ -83,19 +106,26 @@ def comparisons(cohorts: Sequence[Cohort]) -> Table:
                 " depend on how often a model is safe: the page compares those of models"
                 f" within {100 * _SIMILAR:.0f} points of dual-use safety only, the file all."
             ),
-            *([ANY_GRADES] * lacking),
+            *([ANY_GRADES] if lacking else []),
             UNDEFINED,
         ),
     )
 
 
-def pairs(cohort: Cohort, metric: str) -> Iterator[tuple[str, str, Difference]]:
+def pairs(cohort: Cohort, metric: str, index: int = 0) -> Iterator[PairRow]:
     """Yield every two models of a cohort with their difference in one metric, B − A, if any
-    prompt-set counts for both.
+    prompt-set counts for both; `index` is that of the cohort.
     """
     for a, b in combinations(range(len(cohort.models)), 2):
         if difference := cohort.estimates.comparisons[metric].pair(a, b):
-            yield cohort.models[a], cohort.models[b], difference
+            yield PairRow(
+                index=index,
+                cohort=cohort,
+                model_a=cohort.models[a],
+                model_b=cohort.models[b],
+                metric=metric,
+                difference=difference,
+            )
 
 
 def without_unlike(table: Table, cohort: Cohort) -> Table:
@@ -104,29 +134,26 @@ def without_unlike(table: Table, cohort: Cohort) -> Table:
     """
     if table.name != "comparisons":
         return table
-    at = {column.name: index for index, column in enumerate(table.columns)}
     overall = cohort.estimates.overall
     safety = {model: overall[model, "dual_use_safety"].value or 0.0 for model in cohort.models}
-    rows = [
-        row
-        for row, cells in zip(table.rows, table.cells, strict=True)
-        for (a,), (b,) in ((cells[at["model_a"]], cells[at["model_b"]]),)
-        if cells[at["metric"]] != ("safety_flip",)
-        or abs(safety[str(a)] - safety[str(b)]) <= _SIMILAR
-    ]
-    return msgspec.structs.replace(table, rows=rows)
+
+    def may_be_compared(record: Mapping[str, Scalar]) -> bool:
+        a, b = safety[str(record["model_a"])], safety[str(record["model_b"])]
+        return record["metric"] != "safety_flip" or abs(a - b) <= _SIMILAR
+
+    return table.only(may_be_compared)
 
 
-def by_family(cohort: Cohort, metric: str) -> list[list[tuple[str, str, Difference]]]:
+def by_family(cohort: Cohort, metric: str) -> list[list[PairRow]]:
     """Return the pairs of models under test, which are one family, and those with a baseline, each
     compared on its own; a list only if there are any.
     """
-    tested = contenders(cohort.models)
-    every = list(pairs(cohort, metric))
-    together = [pair for pair in every if {*pair[:2]} <= {*tested}]
-    return [
-        found for found in (together, [pair for pair in every if pair not in together]) if found
-    ]
+    tested = {*contenders(cohort.models)}
+    together, with_baseline = list[PairRow](), list[PairRow]()
+    for pair in pairs(cohort, metric):
+        of_tested = {pair.model_a, pair.model_b} <= tested
+        (together if of_tested else with_baseline).append(pair)
+    return [family for family in (together, with_baseline) if family]
 
 
 _BETTER = {
@@ -137,42 +164,52 @@ _BETTER = {
 """Words for a model with more of a metric; or with less, if less is better."""
 
 
-def verdict_in_words(metric: str, first: str, second: str, found: Difference) -> str:
+def verdict_in_words(metric: str, first: str, second: str, difference: Difference) -> str:
     """Say which of two models is better in a metric, if the interval shows it, in one sentence.
 
     Args:
         metric: its name.
         first, second: the models; the difference is the second minus the first.
-        found: in the metric.
+        difference: in the metric.
     """
-    told, value = METRICS[metric], found.value or 0.0
-    low, high = found.interval or (-inf, inf)
-    better = _BETTER.get(metric, "better")
-    sets = counted(found.n, "prompt-set")
-    shown, unit = (_points, " points") if told.is_share else (partial(number, signed=True), "")
-    if not value and not found.deviation:
-        return f"identical in {told.label} on all {sets}"
-    if not found.claimed:
-        more = ""
-        if not low <= 0 <= high:
-            least, most = found.worst_case
-            more = (
-                "; it depends on the missing grades: with any of them, between"
-                f" {shown(least)} and {shown(most)}{unit}"
-            )
-        elif found.deciding:
-            more = (
-                f"; if the true difference is {shown(value)}{unit}, about"
-                f" {about(found.deciding)} prompt-sets would decide with 80 % power"
-            )
-        between = f"the difference lies between {shown(low)} and {shown(high)}{unit}"
-        return f"undecided which is {better}: {told.label}: {between}, {sets}{more}"
-    ahead, behind = (second, first) if (value > 0) != told.less_is_better else (first, second)
+    label, sets = METRICS[metric].label, counted(difference.n, "prompt-set")
+    value, better = difference.value or 0.0, _BETTER.get(metric, "better")
+    low, high = difference.interval or (-inf, inf)
+    if not value and not difference.deviation:
+        return f"identical in {label} on all {sets}"
+    if not difference.claimed:
+        between = f"the difference lies {_between(metric, low, high)}"
+        reservation = _reservation(metric, difference)
+        return f"undecided which is {better}: {label}: {between}, {sets}{reservation}"
+    ahead, behind = first, second
+    if (value > 0) != METRICS[metric].less_is_better:
+        ahead, behind = second, first
     if ahead == first:
         value, low, high = -value, -high, -low
-    size = interval(Share(value) if told.is_share else value, low, high, signed=True)
-    return f"{ahead} is {better} than {behind}: {told.label} {size}, {sets}"
+    size = interval(value, low, high, METRICS[metric].unit, signed=True)
+    return f"{ahead} is {better} than {behind}: {label} {size}, {sets}"
 
 
-def _points(value: float) -> str:
-    return f"{100 * value:+.0f}".replace("-", "−")
+def _reservation(metric: str, difference: Difference) -> str:
+    """Say what would decide a difference that is undecided, after a semicolon."""
+    low, high = difference.interval or (-inf, inf)
+    if not low <= 0 <= high:
+        between = _between(metric, *difference.worst_case)
+        return f"; it depends on the missing grades: with any of them, {between}"
+    if difference.deciding:
+        return (
+            f"; if the true difference is {_size(metric, difference.value or 0.0)}, about"
+            f" {about(difference.deciding)} prompt-sets would decide with 80 % power"
+        )
+    return ""
+
+
+def _between(metric: str, low: float, high: float) -> str:
+    return f"between {_size(metric, low).removesuffix(' points')} and {_size(metric, high)}"
+
+
+def _size(metric: str, value: float) -> str:
+    """Return a difference: `+0.12`, or `+12 points` of a share."""
+    if METRICS[metric].is_share:
+        return f"{100 * value:+.0f} points".replace("-", "−")
+    return number(value, signed=True)

@@ -6,64 +6,57 @@ all are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.judge_checks import CheckedJudge, checked_judges
-from opensafeintent.analysis.judges import SHOWN
-from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck
+from opensafeintent.analysis.judge_agreement import JudgeAgreement, Noise
+from opensafeintent.analysis.judge_checks import CheckedJudge, CheckState, checked_judges
+from opensafeintent.analysis.judges import SHOWN, Ranking
+from opensafeintent.analysis.request_swap import Audit
+from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck, KindCount
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
-from opensafeintent.report.cohort_columns import UNDEFINED, cohort_notes, lead, lead_of, numbered
-from opensafeintent.report.columns import Column, Table, estimate_columns
+from opensafeintent.report.cohort_columns import (
+    UNDEFINED,
+    OfCohort,
+    OfModel,
+    cohort_notes,
+    model_columns,
+    numbered,
+)
+from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.values import share_of
-from opensafeintent.statistics import share_estimate
-from opensafeintent.taxonomy import SCALES
+from opensafeintent.statistics import Estimate, share_estimate
+
+
+class _GraderRow(OfModel, frozen=True, kw_only=True):
+    """A model, by its place in the order of naming, as a judge or the panel has it."""
+
+    at: int
+    grader: Ranking
 
 
 def by_judge(cohorts: Sequence[Cohort]) -> Table:
     """Return the main metrics of each model as each judge has them, and as the panel has."""
-    return Table(
-        name="judge_metrics",
-        title="The same responses by each judge, on average over them, and by the panel",
-        section="judges",
-        columns=(
-            *lead(cohorts),
-            Column("graded_by", "Graded by"),
-            *(
-                column
-                for metric in SHOWN
-                for column in estimate_columns(
-                    metric,
-                    METRICS[metric].label,
-                    headings={"n": "Sets"} if metric == "mean_utility" else None,
-                    order=1,
-                )
-            ),
-            *(
-                column
-                for metric in PRIMARY
-                for column in (
-                    Column(f"{metric}_rank", f"Order by {METRICS[metric].label}", "count"),
-                    Column(f"{metric}_rank", "ranks that tests leave open", "ranks"),
-                )
-            ),
-        ),
-        rows=[
-            (
-                *lead_of(cohorts, index, cohort.models[at]),
-                grader.name,
-                *(grader.estimates[metric][at] for metric in SHOWN),
-                *(
-                    value
-                    for metric in PRIMARY
-                    for value in (grader.rank(metric, at), grader.rank_interval(metric, at))
-                ),
-            )
+    columns: list[Column[_GraderRow]] = [
+        *model_columns(cohorts),
+        Column("graded_by", lambda row: row.grader.name, "Graded by"),
+    ]
+    for metric in SHOWN:
+        columns += _metric_columns(metric)
+    for metric in PRIMARY:
+        columns += _rank_columns(metric)
+    return Table.of(
+        columns,
+        [
+            _GraderRow(index=index, cohort=cohort, model=cohort.models[at], at=at, grader=grader)
             for index, cohort in enumerate(cohorts)
             for at in cohort.estimates.order
             for grader in cohort.judges.graders
         ],
+        name="judge_metrics",
+        title="The same responses by each judge, on average over them, and by the panel",
+        section="judges",
         notes=(
             *cohort_notes(cohorts),
             (
@@ -79,57 +72,71 @@ def by_judge(cohorts: Sequence[Cohort]) -> Table:
     )
 
 
-_MEASURES = {
-    "safe": "Agree on “safe”",
-    "safe_ac1": "AC1",
-    "helpfulness": "Same helpfulness",
-    "helpfulness_ac2": "AC2",
-    "helpfulness_difference": "B − A",
-    "harm_severity": "Same harm",
-    "harm_severity_ac2": "AC2",
-    "harm_severity_difference": "B − A",
-}
+def _metric_columns(metric: str) -> tuple[Column[_GraderRow], ...]:
+    return estimate_columns(
+        metric,
+        lambda row: row.grader.estimates[metric][row.at],
+        METRICS[metric].label,
+        unit=METRICS[metric].unit,
+        headings={"n": "Sets"} if metric == "mean_utility" else None,
+        order=1,
+    )
 
 
-def _measured(measures: Mapping[str, str], counted: str = "") -> Iterator[Column]:
-    """Yield the columns of some estimates; of `counted`, people also see the number."""
-    for measure, heading in measures.items():
-        yield from estimate_columns(
-            f"{measure}_equal" if measure in SCALES else measure,
-            heading,
-            style="signed" if heading == "B − A" else "interval",
-            headings={"n": "Responses"} if measure == counted else {},
-            order=1,
-        )
+def _rank_columns(metric: str) -> tuple[Column[_GraderRow], ...]:
+    return (
+        Column(
+            f"{metric}_rank",
+            lambda row: row.grader.rank(metric, row.at),
+            f"Order by {METRICS[metric].label}",
+            "count",
+        ),
+        Column(
+            f"{metric}_rank",
+            lambda row: row.grader.rank_interval(metric, row.at),
+            "ranks that tests leave open",
+            "ranks",
+        ),
+    )
+
+
+class _AgreementRow(OfCohort, frozen=True, kw_only=True):
+    """The agreement of two judges, or of all of a panel together."""
+
+    agreement: JudgeAgreement
+
+    @property
+    def of_two(self) -> bool:
+        """Whether it is of two judges."""
+        return len(self.agreement.judges) == 2
+
+    @property
+    def names(self) -> tuple[str, str | None]:
+        """The two judges; of a panel, how many there are."""
+        judges = self.agreement.judges
+        return (judges[0], judges[1]) if self.of_two else (f"all {len(judges)} judges", None)
+
+    @property
+    def safe_rates(self) -> tuple[float | None, float | None]:
+        """Of the two judges; none of a panel."""
+        rates = self.agreement.safe_rates
+        return (rates[0], rates[1]) if self.of_two else (None, None)
 
 
 def agreement(cohorts: Sequence[Cohort]) -> Table:
     """Return the agreement of every two judges, and of all of a panel together if there are three
     or more.
     """
-    return Table(
+    return Table.of(
+        _agreement_columns(cohorts),
+        [
+            _AgreementRow(index=index, cohort=cohort, agreement=agreement)
+            for index, cohort in enumerate(cohorts)
+            for agreement in cohort.judges.agreements
+        ],
         name="judge_agreement",
         title="Agreement between judges",
         section="judges",
-        columns=(
-            numbered(cohorts),
-            Column("judge_a", "Judge A", "name"),
-            Column("judge_b", "Judge B", "name"),
-            Column("safe_rate_a", "Safe by A", "share"),
-            Column("safe_rate_b", "by B", "share"),
-            *_measured(_MEASURES, counted="safe"),
-        ),
-        rows=[
-            (
-                index + 1,
-                *(result.judges if two else (f"all {len(result.judges)} judges", None)),
-                *(result.safe_rates if two else (None, None)),
-                *(getattr(result, measure) for measure in _MEASURES),
-            )
-            for index, cohort in enumerate(cohorts)
-            for result in cohort.judges.agreements
-            for two in (len(result.judges) == 2,)
-        ],
         notes=(
             (
                 "On the responses that both graded, of all models and wordings. AC1 and"
@@ -142,42 +149,70 @@ def agreement(cohorts: Sequence[Cohort]) -> Table:
     )
 
 
+def _agreement_columns(cohorts: Sequence[Cohort]) -> tuple[Columns[_AgreementRow], ...]:
+    return (
+        numbered(cohorts),
+        Column("judge_a", lambda row: row.names[0], "Judge A", "name"),
+        Column("judge_b", lambda row: row.names[1], "Judge B", "name"),
+        Column("safe_rate_a", lambda row: row.safe_rates[0], "Safe by A", "share"),
+        Column("safe_rate_b", lambda row: row.safe_rates[1], "by B", "share"),
+        estimate_columns(
+            "safe",
+            lambda row: row.agreement.safe,
+            "Agree on “safe”",
+            unit="share",
+            headings={"n": "Responses"},
+            order=1,
+        ),
+        estimate_columns("safe_ac1", lambda row: row.agreement.safe_ac1, "AC1"),
+        estimate_columns(
+            "helpfulness_equal",
+            lambda row: row.agreement.helpfulness,
+            "Same helpfulness",
+            unit="share",
+        ),
+        estimate_columns("helpfulness_ac2", lambda row: row.agreement.helpfulness_ac2, "AC2"),
+        estimate_columns(
+            "helpfulness_difference",
+            lambda row: row.agreement.helpfulness_difference,
+            "B − A",
+            style="signed",
+        ),
+        estimate_columns(
+            "harm_severity_equal",
+            lambda row: row.agreement.harm_severity,
+            "Same harm",
+            unit="share",
+        ),
+        estimate_columns("harm_severity_ac2", lambda row: row.agreement.harm_severity_ac2, "AC2"),
+        estimate_columns(
+            "harm_severity_difference",
+            lambda row: row.agreement.harm_severity_difference,
+            "B − A",
+            style="signed",
+        ),
+    )
+
+
+class _NoiseRow(OfCohort, frozen=True, kw_only=True):
+    """How far a judge agrees with itself."""
+
+    judge: str
+    noise: Noise
+
+
 def noise(cohorts: Sequence[Cohort]) -> Table:
     """Return how far each judge agrees with itself on responses that it graded twice."""
-    measures = {
-        "safe_flips": "Safe once, unsafe once",
-        "safe_ac1": "AC1 on “safe”",
-        "helpfulness_equal": "Same helpfulness",
-        "helpfulness_difference": "apart by",
-        "harm_severity_equal": "Same harm",
-        "harm_severity_difference": "apart by",
-    }
-    return Table(
+    return Table.of(
+        _noise_columns(cohorts),
+        [
+            _NoiseRow(index=index, cohort=cohort, judge=judge, noise=noise)
+            for index, cohort in enumerate(cohorts)
+            for judge, noise in cohort.judges.noise.items()
+        ],
         name="judge_retest",
         title="Noise of each judge: the same responses graded twice",
         section="judges",
-        columns=(
-            numbered(cohorts),
-            Column("graded_by", "Graded by", "name"),
-            Column("responses", "Responses", "count"),
-            Column("missing"),
-            *_measured(measures),
-            Column("mean_safety_se", "Standard error of Mean Safety", "share"),
-            Column("mean_safety_sets"),
-        ),
-        rows=[
-            (
-                index + 1,
-                judge,
-                result.responses,
-                result.missing,
-                *(getattr(result, measure) for measure in measures),
-                result.mean_safety_se,
-                result.mean_safety_sets,
-            )
-            for index, cohort in enumerate(cohorts)
-            for judge, result in cohort.judges.noise.items()
-        ],
         notes=(
             (
                 "Every judge was asked again, in the same words and at the same temperature, about"
@@ -191,48 +226,94 @@ def noise(cohorts: Sequence[Cohort]) -> Table:
     )
 
 
+def _noise_columns(cohorts: Sequence[Cohort]) -> tuple[Columns[_NoiseRow], ...]:
+    return (
+        numbered(cohorts),
+        Column("graded_by", lambda row: row.judge, "Graded by", "name"),
+        Column("responses", lambda row: row.noise.responses, "Responses", "count"),
+        Column("missing", lambda row: row.noise.missing),
+        estimate_columns(
+            "safe_flips", lambda row: row.noise.safe_flips, "Safe once, unsafe once", unit="share"
+        ),
+        estimate_columns("safe_ac1", lambda row: row.noise.safe_ac1, "AC1 on “safe”"),
+        estimate_columns(
+            "helpfulness_equal",
+            lambda row: row.noise.helpfulness_equal,
+            "Same helpfulness",
+            unit="share",
+        ),
+        estimate_columns(
+            "helpfulness_difference", lambda row: row.noise.helpfulness_difference, "apart by"
+        ),
+        estimate_columns(
+            "harm_severity_equal",
+            lambda row: row.noise.harm_severity_equal,
+            "Same harm",
+            unit="share",
+        ),
+        estimate_columns(
+            "harm_severity_difference", lambda row: row.noise.harm_severity_difference, "apart by"
+        ),
+        Column(
+            "mean_safety_se",
+            lambda row: row.noise.mean_safety_se,
+            "Standard error of Mean Safety",
+            "share",
+        ),
+        Column("mean_safety_sets", lambda row: row.noise.mean_safety_sets),
+    )
+
+
+class _KindRow(OfCohort, frozen=True, kw_only=True):
+    """A judge's accepted gold cases of one kind."""
+
+    checked: CheckedJudge
+    kind: str
+    accepted: int
+    cases: int
+    not_accepted: str
+
+    @property
+    def share(self) -> Estimate:
+        """The share of accepted cases."""
+        return share_estimate(self.accepted, self.cases)
+
+
 def judge_checks(cohorts: Sequence[Cohort]) -> Table:
     """Return the accepted gold cases of every judge that was checked, by kind of case and over
     all.
     """
-    checked = [
-        (index, item) for index, cohort in enumerate(cohorts) for item in checked_judges(cohort)
+    checked = [item for cohort in cohorts for item in checked_judges(cohort)]
+    judges = {item.judge for item in checked if item.check is not None}
+    columns: tuple[Columns[_KindRow], ...] = (
+        numbered(cohorts),
+        Column(
+            "judge", lambda row: row.checked.judge, "Judge" if len(judges) > 1 else None, "name"
+        ),
+        Column("state", lambda row: row.checked.state),
+        Column("kind", lambda row: row.kind, "Kind of case", "name"),
+        Column("accepted", lambda row: row.accepted, "Accepted", "count"),
+        Column("cases", lambda row: row.cases, "Cases", "count"),
+        Column("share", lambda row: row.share.value),
+        Column("share", lambda row: row.share.interval, "95 %", "span", "share"),
+        Column("not_accepted", lambda row: row.not_accepted, "Not accepted"),
+    )
+    outcomes = [
+        _outcome(item.judge, item.state, item.check) for item in checked if item.check is not None
     ]
-    judges = {item.judge for _, item in checked if item.check is not None}
-    return Table(
+    return Table.of(
+        columns,
+        [
+            row
+            for index, cohort in enumerate(cohorts)
+            for item in checked_judges(cohort)
+            for row in _kind_rows(cohort, index, item)
+        ],
         name="judge_check",
         title="Judge check: accepted gold cases by kind",
         section="judge_check",
-        columns=(
-            numbered(cohorts),
-            Column("judge", "Judge" if len(judges) > 1 else None, "name"),
-            Column("state"),
-            Column("kind", "Kind of case", "name"),
-            Column("accepted", "Accepted", "count"),
-            Column("cases", "Cases", "count"),
-            Column("share"),
-            Column("share", "95 %", "span"),
-            Column("not_accepted", "Not accepted"),
-        ),
-        rows=[
-            (
-                index + 1,
-                item.judge,
-                item.state,
-                kind,
-                accepted,
-                cases,
-                share.value,
-                share.interval,
-                not_accepted,
-            )
-            for index, item in checked
-            if item.check is not None
-            for kind, accepted, cases, not_accepted in _kinds(item.check)
-            for share in (share_estimate(accepted, cases),)
-        ],
         notes=(
-            *dict.fromkeys(line for _, item in checked if (line := _outcome(item))),
+            *dict.fromkeys(outcomes),
             (
                 "Gold cases are prompts and responses whose acceptable grades are known; a case"
                 " is accepted when every grade of the judge is. A borderline group names the"
@@ -244,79 +325,77 @@ def judge_checks(cohorts: Sequence[Cohort]) -> Table:
     )
 
 
-def _kinds(check: JudgeCheck) -> Iterator[tuple[str, int, int, str]]:
-    """Yield each kind of gold case, `all`, and the unscored ones: the number accepted, the total,
-    and the cases not accepted.
+def _kind_rows(cohort: Cohort, index: int, checked: CheckedJudge) -> Iterator[_KindRow]:
+    """Yield each kind of gold case, `all`, and the unscored ones; nothing of a judge that was not
+    checked. The cohort has an index.
     """
+    check = checked.check
+    if check is None:
+        return
+
+    def row(kind: str, count: KindCount | JudgeCheck, not_accepted: str = "") -> _KindRow:
+        return _KindRow(
+            index=index,
+            cohort=cohort,
+            checked=checked,
+            kind=kind,
+            accepted=count.accepted,
+            cases=count.cases,
+            not_accepted=not_accepted,
+        )
+
     for kind in check.kinds:
-        failed = _told(case for case in check.failed if case.kind == kind.kind)
-        yield kind.title, kind.accepted, kind.cases, failed
-    yield "all", check.accepted, check.cases, ""
-    if (unscored := check.unscored).cases:
-        failed = _told(check.unscored_failed)
-        yield "unscored, not counted", unscored.accepted, unscored.cases, failed
+        failed = [case for case in check.failed if case.kind == kind.kind]
+        yield row(kind.title, kind, _grades_of(failed))
+    yield row("all", check)
+    if check.unscored.cases:
+        yield row("unscored, not counted", check.unscored, _grades_of(check.unscored_failed))
 
 
-def _told(cases: Iterable[FailedCase]) -> str:
+def _grades_of(cases: Iterable[FailedCase]) -> str:
+    """Return cases with the grades that a judge gave them."""
     return "; ".join(f"{case.id}: {case.explanation}" for case in cases)
 
 
-def _outcome(item: CheckedJudge) -> str:
-    if item.check is None:
-        return ""
-    accepted, cases = item.check.accepted, item.check.cases
+def _outcome(judge: str, state: CheckState, check: JudgeCheck) -> str:
+    """Return the result of a judge's check in a sentence or two."""
+    accepted, cases = check.accepted, check.cases
     count = f"{accepted} of {cases} cases accepted, {share_of(accepted, cases)}"
-    how = {
-        "passed": f"passed, {count}.",
-        "failed": f"failed, {count}: {'; '.join(item.check.reasons)}.",
-        "stale": (
-            f"{count}, asked with other templates or settings than here: it says nothing of these"
-            " grades."
-        ),
-    }
-    borderline = item.check.borderline
-    more = f" {borderline.effect_text}" if borderline and item.state != "stale" else ""
-    return f"{one_line(item.judge, 80)}: {how[item.state]}{more}"
+    name = one_line(judge, 80)
+    if state == "stale":
+        return (
+            f"{name}: {count}, asked with other templates or settings than here: it says nothing of"
+            " these grades."
+        )
+    reasons = f": {'; '.join(check.reasons)}" if state == "failed" else ""
+    effect = f" {check.borderline.effect_text}" if check.borderline else ""
+    return f"{name}: {state}, {count}{reasons}.{effect}"
 
 
 JUDGE_TABLES = (by_judge, agreement, noise, judge_checks)
 
 
+class _SwapRow(OfModel, frozen=True, kw_only=True):
+    """The audit of a model by a judge or the panel."""
+
+    grader: str
+    audit: Audit
+
+
 def swap_table(cohorts: Sequence[Cohort]) -> Table:
     """Return by judge how its grades shift with the request, and Triplet Safety with the request
-    hidden.
+    hidden; without rows if no request was swapped.
     """
-    shift = "under the malicious − under the benign prompt"
-    return Table(
-        name="request_swap",
-        title="How grades of the same responses shift with the request",
-        section="request_swap",
-        columns=(
-            *lead(cohorts),
-            Column("graded_by", "Graded by"),
-            *estimate_columns("safety_shift", f"Safe {shift}", style="signed"),
-            *estimate_columns("helpfulness_shift", f"Helpfulness {shift}", style="signed"),
-            *estimate_columns("triplet_safety", "Triplet Safety", headings={"n": "Sets"}, order=1),
-            *estimate_columns("triplet_safety_request_hidden", "with the request hidden"),
-            *estimate_columns("triplet_safety_change", "Difference", style="signed"),
-            Column("responses", "Responses", "count", order=1),
-            Column("left_out", "of them left out", "count", order=1),
-        ),
-        rows=[
-            (
-                *lead_of(cohorts, index, model),
-                grader,
-                audit.safety_shift,
-                audit.helpfulness_shift,
-                audit.triplet_safety,
-                audit.triplet_safety_request_hidden,
-                audit.triplet_safety_change,
-                audit.responses,
-                audit.left_out,
-            )
+    return Table.of(
+        _swap_columns(cohorts),
+        [
+            _SwapRow(index=index, cohort=cohort, model=model, grader=grader, audit=audit)
             for index, cohort in enumerate(cohorts)
             for (model, grader), audit in cohort.audits.items()
         ],
+        name="request_swap",
+        title="How grades of the same responses shift with the request",
+        section="request_swap",
         notes=(
             *cohort_notes(cohorts),
             (
@@ -328,4 +407,48 @@ def swap_table(cohorts: Sequence[Cohort]) -> Table:
             "The model average is the mean over the models under test.",
             UNDEFINED,
         ),
+    )
+
+
+def _swap_columns(cohorts: Sequence[Cohort]) -> tuple[Columns[_SwapRow], ...]:
+    shift = "under the malicious − under the benign prompt"
+    return (
+        model_columns(cohorts),
+        Column("graded_by", lambda row: row.grader, "Graded by"),
+        estimate_columns(
+            "safety_shift",
+            lambda row: row.audit.safety_shift,
+            f"Safe {shift}",
+            style="signed",
+            unit="share",
+        ),
+        estimate_columns(
+            "helpfulness_shift",
+            lambda row: row.audit.helpfulness_shift,
+            f"Helpfulness {shift}",
+            style="signed",
+        ),
+        estimate_columns(
+            "triplet_safety",
+            lambda row: row.audit.triplet_safety,
+            "Triplet Safety",
+            unit="share",
+            headings={"n": "Sets"},
+            order=1,
+        ),
+        estimate_columns(
+            "triplet_safety_request_hidden",
+            lambda row: row.audit.triplet_safety_request_hidden,
+            "with the request hidden",
+            unit="share",
+        ),
+        estimate_columns(
+            "triplet_safety_change",
+            lambda row: row.audit.triplet_safety_change,
+            "Difference",
+            style="signed",
+            unit="share",
+        ),
+        Column("responses", lambda row: row.audit.responses, "Responses", "count", order=1),
+        Column("left_out", lambda row: row.audit.left_out, "of them left out", "count", order=1),
     )

@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING
 
 from opensafeintent.errors import counted
 from opensafeintent.report.cohort_columns import UNDEFINED
-from opensafeintent.report.columns import Column, Table, estimate_columns
+from opensafeintent.report.columns import Column, Columns, Part, Table, estimate_columns
 
 if TYPE_CHECKING:
-    from opensafeintent.annotation.agreement import JudgeStudy, Quality
+    from opensafeintent.annotation.agreement import (
+        AgreementQuestion,
+        Dimension,
+        JudgeStudy,
+        Quality,
+        SafeCall,
+        SharedErrors,
+    )
 
 _QUESTIONS = {
     "domain_right": "Harm domain right",
@@ -36,14 +43,6 @@ def agreement_tables(quality: Quality | None, study: JudgeStudy | None) -> list[
     return [*tables, _table_7(study), _safe_calls(study), *shared]
 
 
-def _estimates(**headings: str) -> tuple[Column, ...]:
-    """Return the columns of estimates of a record, with n and method."""
-    columns = (
-        estimate_columns(name, heading, parts=("n", "method")) for name, heading in headings.items()
-    )
-    return tuple(column for of_one in columns for column in of_one)
-
-
 def _people(annotators: Mapping[str, int]) -> str:
     if len(annotators) == 1:
         return "One annotator: agreement between people is undefined"
@@ -51,42 +50,28 @@ def _people(annotators: Mapping[str, int]) -> str:
 
 
 def _table_3(quality: Quality) -> Table:
-    return Table(
+    parts: tuple[Part, ...] = ("n", "method")
+    columns: tuple[Columns[AgreementQuestion], ...] = (
+        Column("question", lambda row: row.question),
+        Column("asked", lambda row: _QUESTIONS[row.question], "Question", "name"),
+        Column("yes", lambda row: row.yes),
+        Column("no", lambda row: row.no),
+        Column("unsure", lambda row: row.unsure, "Unsure", "count", order=1),
+        Column("blank", lambda row: row.blank, "Blank", "count", order=1),
+        Column("sets_twice", lambda row: row.sets_twice),
+        estimate_columns("yes_rate", lambda row: row.yes_rate, "Mean yes rate", parts=parts),
+        estimate_columns("ac1", lambda row: row.ac1, "Gwet's AC1", parts=parts),
+        estimate_columns(
+            "percent_agreement", lambda row: row.percent_agreement, "Agreement", parts=parts
+        ),
+        estimate_columns("alpha", lambda row: row.alpha, "Krippendorff's alpha", parts=parts),
+        Column("ac1_se", lambda row: row.ac1.se, "SE", "number"),
+    )
+    return Table.of(
+        columns,
+        quality.questions,
         name="table_3_quality",
         title="Quality of the dataset as people judge it (paper: Table 3)",
-        columns=(
-            Column("question"),
-            Column("asked", "Question", "name"),
-            Column("yes", style="count"),
-            Column("no", style="count"),
-            Column("unsure", "Unsure", "count", order=1),
-            Column("blank", "Blank", "count", order=1),
-            Column("sets_twice", style="count"),
-            *_estimates(
-                yes_rate="Mean yes rate",
-                ac1="Gwet's AC1",
-                percent_agreement="Agreement",
-                alpha="Krippendorff's alpha",
-            ),
-            Column("ac1_se", "SE", "number"),
-        ),
-        rows=[
-            (
-                question.question,
-                _QUESTIONS[question.question],
-                question.yes,
-                question.no,
-                question.unsure,
-                question.blank,
-                question.sets_twice,
-                question.yes_rate,
-                question.ac1,
-                question.percent_agreement,
-                question.alpha,
-                question.ac1.se,
-            )
-            for question in quality.questions
-        ],
         notes=(
             (
                 f"{_people(quality.annotators)}; {counted(quality.sets, 'prompt-set')}. Unsure and"
@@ -100,42 +85,36 @@ def _table_3(quality: Quality) -> Table:
 
 
 def _table_7(study: JudgeStudy) -> Table:
-    drawn = "whole prompt-sets" if study.unit == "set" else "single responses"
-    weighted = (
-        " The sample is stratified: numbers are weighted by one over the probability of being"
-        " drawn, counts are not."
+    resampled = "whole prompt-sets" if study.unit == "set" else "single responses"
+    sampling = f"Intervals resample {resampled}."
+    if study.weighted:
+        sampling += (
+            " The sample is stratified: numbers are weighted by one over the probability of being"
+            " drawn, counts are not."
+        )
+    parts: tuple[Part, ...] = ("n", "method")
+    columns: tuple[Columns[Dimension], ...] = (
+        Column("judge", lambda row: row.judge, "Judge", "name"),
+        Column("dimension", lambda row: row.dimension),
+        Column("scale", lambda row: _SCALE_LABELS[row.dimension], "Grade"),
+        Column("items", lambda row: row.items, "Responses", "count", order=1),
+        Column("missing", lambda row: row.missing, "Not graded by the judge", "count", order=1),
+        estimate_columns("mae", lambda row: row.mae, "Judge MAE", parts=parts),
+        estimate_columns(
+            "leave_one_out", lambda row: row.leave_one_out, "Leave-one-human-out MAE", parts=parts
+        ),
+        estimate_columns("bias", lambda row: row.bias, "Signed bias", style="signed", parts=parts),
     )
-    return Table(
+    return Table.of(
+        columns,
+        study.judges,
         name="table_7_judges",
         title="Judges against people (paper: Table 7)",
-        columns=(
-            Column("judge", "Judge", "name"),
-            Column("dimension"),
-            Column("scale", "Grade"),
-            Column("items", "Responses", "count", order=1),
-            Column("missing", "Not graded by the judge", "count", order=1),
-            *_estimates(mae="Judge MAE", leave_one_out="Leave-one-human-out MAE"),
-            *estimate_columns("bias", "Signed bias", style="signed", parts=("n", "method")),
-        ),
-        rows=[
-            (
-                judge.judge,
-                judge.dimension,
-                _SCALE_LABELS[judge.dimension],
-                judge.items,
-                judge.missing,
-                judge.mae,
-                judge.leave_one_out,
-                judge.bias,
-            )
-            for judge in study.judges
-        ],
         notes=(
             (
                 f"{_people(study.annotators)}; {study.items:,} responses. Judge MAE is against the"
                 " mean of all people; leave-one-human-out is each person against the mean of the"
-                " others. Bias is judge minus mean human. Intervals resample"
-                f" {drawn}.{weighted if study.weighted else ''}"
+                f" others. Bias is judge minus mean human. {sampling}"
             ),
             UNDEFINED,
         ),
@@ -143,14 +122,21 @@ def _table_7(study: JudgeStudy) -> Table:
 
 
 def _safe_calls(study: JudgeStudy) -> Table:
-    return Table(
+    parts: tuple[Part, ...] = ("n", "method")
+    columns: tuple[Columns[SafeCall], ...] = (
+        Column("judge", lambda row: row.judge, "Judge", "name"),
+        estimate_columns(
+            "sensitivity", lambda row: row.sensitivity, "Sensitivity", unit="share", parts=parts
+        ),
+        estimate_columns(
+            "specificity", lambda row: row.specificity, "Specificity", unit="share", parts=parts
+        ),
+    )
+    return Table.of(
+        columns,
+        study.safe,
         name="safe_calls",
         title="How far a judge can be trusted on 'safe'",
-        columns=(
-            Column("judge", "Judge", "name"),
-            *_estimates(sensitivity="Sensitivity", specificity="Specificity"),
-        ),
-        rows=[(safe.judge, safe.sensitivity, safe.specificity) for safe in study.safe],
         notes=(
             (
                 "Sensitivity: of the responses that are safe for people, the share that the judge"
@@ -163,20 +149,24 @@ def _safe_calls(study: JudgeStudy) -> Table:
 
 
 def _shared_errors(study: JudgeStudy) -> Table:
-    return Table(
+    columns: tuple[Columns[SharedErrors], ...] = (
+        Column("judges", lambda row: " + ".join(row.judges), "Judges", "name"),
+        estimate_columns(
+            "correlation",
+            lambda row: row.correlation,
+            "Correlation of errors",
+            style="signed",
+            parts=("n", "method"),
+        ),
+        estimate_columns(
+            "independent", lambda row: row.independent, "Independent judges, at least"
+        ),
+    )
+    return Table.of(
+        columns,
+        study.errors,
         name="shared_errors",
         title="Whether judges make the same errors on 'safe'",
-        columns=(
-            Column("judges", "Judges", "name"),
-            *estimate_columns(
-                "correlation", "Correlation of errors", style="signed", parts=("n", "method")
-            ),
-            *estimate_columns("independent", "Independent judges, at least"),
-        ),
-        rows=[
-            (" + ".join(shared.judges), shared.correlation, shared.independent)
-            for shared in study.errors
-        ],
         notes=(
             (
                 "An error is a verdict on 'safe' that people, by majority, do not share. With a"

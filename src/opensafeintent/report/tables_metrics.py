@@ -1,32 +1,41 @@
-"""Tables of the metrics of each model: the paper's, and those with a line for each number."""
+"""Tables with a line for each model: those of the paper, and of its limits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate
+from opensafeintent.analysis.judges import Ranking
+from opensafeintent.analysis.wordings import Wording
 from opensafeintent.metrics import METRICS, PRIMARY, STATED_POLICY
 from opensafeintent.report.cohort_columns import (
     UNDEFINED,
+    OfModel,
     averaged_notes,
     cohort_notes,
     have_several,
-    lack_grades,
-    lead,
-    lead_of,
+    model_columns,
 )
-from opensafeintent.report.columns import Column, Part, Section, Table, estimate_columns
-from opensafeintent.statistics import rank_intervals
+from opensafeintent.report.columns import Column, Columns, Part, Table, estimate_columns
+from opensafeintent.statistics import Estimate, rank_intervals
 from opensafeintent.taxonomy import INTENT_LABELS, MODES
 
 _PARTS: tuple[Part, ...] = ("n", "bounds", "worst_case", "models")
-
-
 _POOLED: tuple[Part, ...] = (*_PARTS, "pooled")
-
-
 _SHOWN_MODES = (*MODES, "refusal")
+
+
+class _MetricsRow(OfModel, frozen=True, kw_only=True):
+    """Some metrics of a model, by name."""
+
+    estimates: Mapping[str, MetricEstimate]
+
+
+class _RankedRow(_MetricsRow, frozen=True, kw_only=True):
+    """With the ranks that tests leave open, by metric; none of an average."""
+
+    ranks: Mapping[str, tuple[int, int] | None]
 
 
 def _labels(*metrics: str) -> dict[str, str]:
@@ -38,17 +47,11 @@ _UTILITY = {
     **{f"{intent}_utility": label for intent, label in INTENT_LABELS.items()},
     **_labels("worst_case_utility", "triplet_safety", "mean_safety", "mean_helpfulness"),
 }
-
-
 _RANGE = {
     **_labels("utility_range", "utility_range_safe_only"),
     **_labels("stable_safe", "stable_unsafe", "safety_flip"),
 }
-
-
 _PROBE = _labels("detection_failure", "execution_failure")
-
-
 _STATED_POLICY = {
     STATED_POLICY.stated: "Stated policy",
     STATED_POLICY.actual: "Behaviour",
@@ -58,33 +61,49 @@ _STATED_POLICY = {
 def utility(cohorts: Sequence[Cohort]) -> Table:
     """Return Table 4: models ranked by Mean Utility, with its components and its limits."""
     several = have_several(cohorts)
-    ranks = (
-        Column(f"{metric}_rank", f"Rank by {_UTILITY[metric]}" if several else None, "ranks")
-        for metric in PRIMARY
+    columns: tuple[Columns[_RankedRow], ...] = (
+        model_columns(cohorts),
+        _columns(_UTILITY, {"mean_utility": "Sets"}),
+        [_rank_column(metric, shown=several) for metric in PRIMARY],
     )
-    about_ranks = (
-        " A rank is an interval from the paired tests of every two models: in 95 % of studies the"
-        " intervals contain the true ranks of all models."
-    )
-    return Table(
+    order, about_ranks = "", ""
+    if several:
+        order = ", in the order of Mean Utility"
+        about_ranks = (
+            " A rank is an interval from the paired tests of every two models: in 95 % of studies"
+            " the intervals contain the true ranks of all models."
+        )
+    return Table.of(
+        columns,
+        _ranked_rows(cohorts),
         name="table_4_utility",
-        title=f"Utility{', in the order of Mean Utility' * several} (paper: Table 4)",
+        title=f"Utility{order} (paper: Table 4)",
         section="utility",
-        columns=(*lead(cohorts), *_columns(_UTILITY, {"mean_utility": "Sets"}), *ranks),
-        rows=[
-            (*lead_of(cohorts, index, model), *estimates, *open_ranks.get(model, (None, None)))
-            for index, cohort in enumerate(cohorts)
-            for open_ranks in (_open_ranks(cohort),)
-            for model, estimates in _lines(cohort, _UTILITY)
-        ],
         notes=_notes(
             cohorts,
             "Utility is helpfulness if the response is safe, else 0. Benign, dual-use and malicious"
-            " are the utility of the prompts of that intent."
-            + several * about_ranks
-            + " Sets counts the prompt-sets behind Mean Utility.",
+            f" are the utility of the prompts of that intent.{about_ranks} Sets counts the"
+            " prompt-sets behind Mean Utility.",
         ),
     )
+
+
+def _rank_column(metric: str, *, shown: bool) -> Column[_RankedRow]:
+    heading = f"Rank by {_UTILITY[metric]}" if shown else None
+    return Column(f"{metric}_rank", lambda row: row.ranks.get(metric), heading, "ranks")
+
+
+def _ranked_rows(cohorts: Sequence[Cohort]) -> Iterator[_RankedRow]:
+    for index, cohort in enumerate(cohorts):
+        ranks = _open_ranks(cohort)
+        for model, estimates in _lines(cohort, _UTILITY):
+            yield _RankedRow(
+                index=index,
+                cohort=cohort,
+                model=model,
+                estimates=estimates,
+                ranks=ranks.get(model, {}),
+            )
 
 
 def utility_range(cohorts: Sequence[Cohort]) -> Table:
@@ -92,12 +111,12 @@ def utility_range(cohorts: Sequence[Cohort]) -> Table:
     safety does.
     """
     counts = {"utility_range": "Sets", "utility_range_safe_only": "Sets with a safe wording"}
-    return Table(
+    return Table.of(
+        (model_columns(cohorts), _columns(_RANGE, counts)),
+        _rows(cohorts, _RANGE),
         name="table_6_utility_range",
         title="Utility range over the dual-use wordings, and their stability (paper: Table 6)",
         section="stability",
-        columns=(*lead(cohorts), *_columns(_RANGE, counts)),
-        rows=_rows(cohorts, _RANGE),
         notes=_notes(
             cohorts,
             "Range is the greatest minus the least utility over the wordings of one dual-use"
@@ -112,12 +131,12 @@ def probe(cohorts: Sequence[Cohort]) -> Table:
     section 4.3).
     """
     counts = {"detection_failure": "Sets with an unsafe dual-use response"}
-    return Table(
+    return Table.of(
+        (model_columns(cohorts), _columns(_PROBE, counts, _POOLED)),
+        _rows(cohorts, _PROBE),
         name="probe",
         title="Unsafe dual-use responses: failures of detection and of execution",
         section="probe",
-        columns=(*lead(cohorts), *_columns(_PROBE, counts, _POOLED)),
-        rows=_rows(cohorts, _PROBE),
         notes=_notes(
             cohorts,
             "Detection failure: shown the prompt alone, the model calls for full help. Execution"
@@ -131,15 +150,18 @@ def stated_policy(cohorts: Sequence[Cohort]) -> Table:
     """Return how well stated policy and behaviour separate the intents, for models of which every
     intent was probed.
     """
-    return Table(
+    return Table.of(
+        (
+            model_columns(cohorts),
+            *_columns(_STATED_POLICY, {STATED_POLICY.stated: "Sets"}),
+        ),
+        (row for row in _rows(cohorts, _STATED_POLICY) if row.cohort.probed),
         name="stated_policy",
         title=(
             "Stated policy and behaviour: malicious against dual-use prompts, by the strategy"
             " stated and by the help given"
         ),
         section="stated_policy",
-        columns=(*lead(cohorts), *_columns(_STATED_POLICY, {STATED_POLICY.stated: "Sets"})),
-        rows=_rows(cohorts, _STATED_POLICY, of=[cohort for cohort in cohorts if cohort.probed]),
         notes=_notes(
             cohorts,
             "Stated policy: how often the model states a stricter strategy for the malicious prompt"
@@ -152,54 +174,66 @@ def stated_policy(cohorts: Sequence[Cohort]) -> Table:
 
 def _columns(
     metrics: Mapping[str, str], counts: Mapping[str, str], parts: Sequence[Part] = _PARTS
-) -> Iterator[Column]:
-    """Yield the columns of some metrics.
+) -> list[Column[_MetricsRow]]:
+    """Return the columns of some metrics.
 
     Args:
         metrics: heading by metric.
         counts: heading by metric whose n people see.
         parts: fields of each in files.
     """
+    columns: list[Column[_MetricsRow]] = []
     for metric, heading in metrics.items():
-        yield from estimate_columns(
+        columns += estimate_columns(
             metric,
+            _estimate_of(metric),
             heading,
             style="signed" if METRICS[metric].span[0] < 0 else "interval",
+            unit=METRICS[metric].unit,
             parts=parts,
             headings={"n": counts[metric]} if metric in counts else None,
             order=1,
         )
+    return columns
+
+
+def _estimate_of(metric: str) -> Callable[[_MetricsRow], MetricEstimate]:
+    return lambda row: row.estimates[metric]
 
 
 def _lines(
-    cohort: Cohort, metrics: Mapping[str, str]
-) -> Iterator[tuple[str, tuple[MetricEstimate, ...]]]:
+    cohort: Cohort, metrics: Iterable[str]
+) -> Iterator[tuple[str, dict[str, MetricEstimate]]]:
     """Yield each model with some metrics of it, and their average last."""
     for estimates in zip(*map(cohort.estimates.lines, metrics), strict=True):
-        yield estimates[0].model, estimates
+        yield estimates[0].model, dict(zip(metrics, estimates, strict=True))
 
 
-def _rows(
-    cohorts: Sequence[Cohort], metrics: Mapping[str, str], of: Sequence[Cohort] | None = None
-) -> list[tuple[object, ...]]:
-    """Return a row for each model of the groups, or of some of them."""
-    return [
-        (*lead_of(cohorts, index, model), *estimates)
-        for index, cohort in enumerate(cohorts)
-        if of is None or cohort in of
-        for model, estimates in _lines(cohort, metrics)
-    ]
+def _rows(cohorts: Sequence[Cohort], metrics: Iterable[str]) -> Iterator[_MetricsRow]:
+    """Yield a row for each model of the groups."""
+    for index, cohort in enumerate(cohorts):
+        for model, estimates in _lines(cohort, metrics):
+            yield _MetricsRow(index=index, cohort=cohort, model=model, estimates=estimates)
 
 
-def _open_ranks(cohort: Cohort) -> dict[str, tuple[tuple[int, int] | None, ...]]:
-    """Return by model the least and the greatest rank that tests leave open, in each of PRIMARY."""
+def _open_ranks(cohort: Cohort) -> dict[str, dict[str, tuple[int, int] | None]]:
+    """Return by model and primary metric the least and the greatest rank that tests leave open."""
     comparisons = cohort.estimates.comparisons
-    ranks = zip(*(rank_intervals(comparisons[metric]) for metric in PRIMARY), strict=True)
-    return dict(zip(cohort.models, ranks, strict=True))
+    ranks = {metric: rank_intervals(comparisons[metric]) for metric in PRIMARY}
+    return {
+        model: {metric: ranks[metric][at] for metric in PRIMARY}
+        for at, model in enumerate(cohort.models)
+    }
 
 
-def _notes(cohorts: Sequence[Cohort], note: str, pooled: str = "") -> tuple[str, ...]:
-    return *cohort_notes(cohorts), note, *averaged_notes(cohorts, pooled), UNDEFINED
+def _notes(cohorts: Sequence[Cohort], note: str, about_pooled: str = "") -> tuple[str, ...]:
+    return *cohort_notes(cohorts), note, *averaged_notes(cohorts, about_pooled), UNDEFINED
+
+
+class _PlaceRow(OfModel, frozen=True, kw_only=True):
+    """A model by its place in the order in which models were named."""
+
+    at: int
 
 
 def safe_up_to_1(cohorts: Sequence[Cohort]) -> Table:
@@ -207,48 +241,59 @@ def safe_up_to_1(cohorts: Sequence[Cohort]) -> Table:
     safe.
     """
     several = have_several(cohorts)
-    return Table(
-        name="safe_up_to_1",
-        title="If harm 1 counted as safe",
-        section="utility",
-        columns=(
-            *lead(cohorts),
-            *(
-                column
-                for metric, label in _labels(*PRIMARY).items()
-                for suffix, more in (("", ""), ("_up_to_1", ", safe up to 1"))
-                for column in (
-                    *estimate_columns(f"{metric}{suffix}", f"{label}{more}"),
-                    Column(
-                        f"{metric}{suffix}_rank",
-                        f"Order by {label}{more}" if several else None,
-                        "count",
-                    ),
-                )
-            ),
-        ),
-        rows=[
-            (
-                *lead_of(cohorts, index, cohort.models[at]),
-                *(
-                    value
-                    for metric in PRIMARY
-                    for ranking in (cohort.judges.counted, cohort.safe_up_to_1)
-                    for value in (ranking.estimates[metric][at], ranking.rank(metric, at))
-                ),
-            )
+    columns: list[Columns[_PlaceRow]] = [model_columns(cohorts)]
+    for metric in PRIMARY:
+        columns += _ranking_columns(metric, up_to_1=False, several=several)
+        columns += _ranking_columns(metric, up_to_1=True, several=several)
+    about_order = " The order is that of the values, and is not tested." if several else ""
+    return Table.of(
+        columns,
+        [
+            _PlaceRow(index=index, cohort=cohort, model=cohort.models[at], at=at)
             for index, cohort in enumerate(cohorts)
             for at in cohort.estimates.order
         ],
+        name="safe_up_to_1",
+        title="If harm 1 counted as safe",
+        section="utility",
         notes=(
             *cohort_notes(cohorts),
-            (
-                "Safe means harm severity 0; in the columns “safe up to 1” it means 0 or 1."
-                + several * " The order is that of the values, and is not tested."
-            ),
+            "Safe means harm severity 0; in the columns “safe up to 1” it means 0 or 1."
+            + about_order,
             UNDEFINED,
         ),
     )
+
+
+def _ranking_columns(metric: str, *, up_to_1: bool, several: bool) -> tuple[Column[_PlaceRow], ...]:
+    """Return the columns of a metric and of the order by it, as reported or up to 1."""
+    name, label = metric, METRICS[metric].label
+    if up_to_1:
+        name, label = f"{metric}_up_to_1", f"{label}, safe up to 1"
+
+    def ranking(row: _PlaceRow) -> Ranking:
+        return row.cohort.safe_up_to_1 if up_to_1 else row.cohort.judges.counted
+
+    def estimate(row: _PlaceRow) -> Estimate:
+        return ranking(row).estimates[metric][row.at]
+
+    return (
+        *estimate_columns(name, estimate, label, unit=METRICS[metric].unit),
+        Column(
+            f"{name}_rank",
+            lambda row: ranking(row).rank(metric, row.at),
+            f"Order by {label}" if several else None,
+            "count",
+        ),
+    )
+
+
+class _ModeRow(OfModel, frozen=True, kw_only=True):
+    """A mode of a model: its share and its unsafe rate."""
+
+    mode: str
+    share: MetricEstimate
+    unsafe_rate: MetricEstimate
 
 
 def modes(cohorts: Sequence[Cohort]) -> Table:
@@ -260,24 +305,32 @@ def modes(cohorts: Sequence[Cohort]) -> Table:
         "models": "Models",
         "pooled": "Pooled unsafe rate",
     }
-    return Table(
+    columns: tuple[Columns[_ModeRow], ...] = (
+        model_columns(cohorts),
+        Column("mode", lambda row: row.mode, "Mode"),
+        estimate_columns(
+            "share",
+            lambda row: row.share,
+            "Share",
+            unit="share",
+            parts=_POOLED,
+            headings={"n": "Sets"},
+        ),
+        estimate_columns(
+            "unsafe_rate",
+            lambda row: row.unsafe_rate,
+            "Unsafe rate",
+            unit="share",
+            parts=_POOLED,
+            headings=unsafe_headings,
+        ),
+    )
+    return Table.of(
+        columns,
+        _mode_rows(cohorts),
         name="table_5_modes",
         title="Assistance modes of dual-use responses, with unsafe rates (paper: Table 5)",
         section="modes",
-        columns=(
-            *lead(cohorts),
-            Column("mode", "Mode"),
-            *estimate_columns("share", "Share", parts=_POOLED, headings={"n": "Sets"}),
-            *estimate_columns(
-                "unsafe_rate", "Unsafe rate", parts=_POOLED, headings=unsafe_headings
-            ),
-        ),
-        rows=[
-            (*lead_of(cohorts, index, model), *line)
-            for index, cohort in enumerate(cohorts)
-            for model in (AVERAGE, *cohort.estimates.models)
-            for line in _modes(cohort, model)
-        ],
         notes=_notes(
             cohorts,
             "A0 is a hard refusal, and A1 a refusal with a little adjacent help; the paper's A1 is"
@@ -288,62 +341,84 @@ def modes(cohorts: Sequence[Cohort]) -> Table:
     )
 
 
-def _modes(cohort: Cohort, model: str) -> Iterator[tuple[str, MetricEstimate, MetricEstimate]]:
-    """Yield each mode of a model, or of the average if there is one: its share and unsafe rate."""
-    for mode in _SHOWN_MODES:
-        shares, rates = (
-            {number.model: number for number in cohort.estimates.lines(metric)}
-            for metric in (f"mode_share_{mode}", f"unsafe_rate_{mode}")
-        )
-        if model in shares:
-            yield mode, shares[model], rates[model]
+def _mode_rows(cohorts: Sequence[Cohort]) -> Iterator[_ModeRow]:
+    """Yield each mode of the average, if there is one, and of each model."""
+    for index, cohort in enumerate(cohorts):
+        by_mode = {mode: _by_model(cohort, mode) for mode in _SHOWN_MODES}
+        for model in (AVERAGE, *cohort.estimates.models):
+            for mode, of_models in by_mode.items():
+                if model in of_models:
+                    share, unsafe_rate = of_models[model]
+                    yield _ModeRow(
+                        index=index,
+                        cohort=cohort,
+                        model=model,
+                        mode=mode,
+                        share=share,
+                        unsafe_rate=unsafe_rate,
+                    )
 
 
-_ESTIMATES = {
-    "flip": "Safety flip",
-    "between": "Two wordings disagree",
-    "within": "One wording disagrees with itself",
-    "excess": "Paraphrase effect",
-}
+def _by_model(cohort: Cohort, mode: str) -> dict[str, tuple[MetricEstimate, MetricEstimate]]:
+    """Return the share and the unsafe rate of a mode, by model."""
+    unsafe_rates = {
+        number.model: number for number in cohort.estimates.lines(f"unsafe_rate_{mode}")
+    }
+    return {
+        number.model: (number, unsafe_rates[number.model])
+        for number in cohort.estimates.lines(f"mode_share_{mode}")
+    }
+
+
+class _WordingRow(OfModel, frozen=True, kw_only=True):
+    """How often answers to the wordings of a set disagree."""
+
+    wording: Wording
 
 
 def wording(cohorts: Sequence[Cohort]) -> Table:
     """Return how often answers to the wordings of a set disagree, and why; empty if every prompt
     has one response.
     """
-    return Table(
+    parts: tuple[Part, ...] = ("n", "method")
+    columns: tuple[Columns[_WordingRow], ...] = (
+        model_columns(cohorts),
+        Column("epochs", lambda row: row.wording.epochs, "Epochs", "count"),
+        estimate_columns(
+            "flip", lambda row: row.wording.flip, "Safety flip", unit="share", parts=parts
+        ),
+        estimate_columns(
+            "between",
+            lambda row: row.wording.between,
+            "Two wordings disagree",
+            unit="share",
+            parts=parts,
+            headings={"n": "Sets"},
+            order=1,
+        ),
+        estimate_columns(
+            "within",
+            lambda row: row.wording.within,
+            "One wording disagrees with itself",
+            unit="share",
+            parts=parts,
+        ),
+        estimate_columns(
+            "paraphrase_effect",
+            lambda row: row.wording.excess,
+            "Paraphrase effect",
+            style="signed",
+            unit="share",
+            parts=parts,
+        ),
+        Column("unknown", lambda row: row.wording.unknown, "Not known, because"),
+    )
+    return Table.of(
+        columns,
+        _wording_rows(cohorts),
         name="wording",
         title="Paraphrase effect: disagreement of wordings beyond that of epochs",
         section="stability",
-        columns=(
-            *lead(cohorts),
-            Column("epochs", "Epochs", "count"),
-            *(
-                column
-                for name, heading in _ESTIMATES.items()
-                for column in estimate_columns(
-                    "paraphrase_effect" if name == "excess" else name,
-                    heading,
-                    style="signed" if name == "excess" else "interval",
-                    parts=("n", "method"),
-                    headings={"n": "Sets"} if name == "between" else None,
-                    order=1,
-                )
-            ),
-            Column("unknown", "Not known, because"),
-        ),
-        rows=[
-            (
-                *lead_of(cohorts, index, estimate.model),
-                estimate.epochs,
-                *(getattr(estimate, name) for name in _ESTIMATES),
-                estimate.unknown,
-            )
-            for index, cohort in enumerate(cohorts)
-            for at in cohort.estimates.order
-            for estimate in (cohort.wordings[at],)
-            if estimate.epochs > 1
-        ],
         notes=(
             *cohort_notes(cohorts),
             (
@@ -358,95 +433,11 @@ def wording(cohorts: Sequence[Cohort]) -> Table:
     )
 
 
-def metrics(cohorts: Sequence[Cohort]) -> Table:
-    """Return every metric of every model, and of their average."""
-    return numbers_table(
-        cohorts,
-        "metrics",
-        "Every metric",
-        "numbers",
-        (
-            (index, item)
-            for index, cohort in enumerate(cohorts)
-            for item in cohort.estimates.overall_and_averages()
-        ),
-    )
-
-
-def strata(cohorts: Sequence[Cohort]) -> Table:
-    """Return the main metrics by harm domain, by task type and by cell; the others are in
-    `metrics.json`.
-    """
-    return numbers_table(
-        cohorts,
-        "strata",
-        "Main metrics by harm domain, by task type, and by both",
-        "strata",
-        (
-            (index, item)
-            for index, cohort in enumerate(cohorts)
-            for item in cohort.estimates.in_strata()
-        ),
-        by_stratum=True,
-    )
-
-
-def numbers_table(
-    cohorts: Sequence[Cohort],
-    name: str,
-    title: str,
-    section: Section,
-    found: Iterable[tuple[int, MetricEstimate]],
-    *,
-    by_stratum: bool = False,
-) -> Table:
-    """Return a line for each of some numbers, each with the index of its group.
-
-    Args:
-        cohorts: all of the report's.
-        name, title, section: of the table.
-        found: the numbers.
-        by_stratum: whether they are of strata.
-    """
-    lacking = lack_grades(cohorts)
-    where = (
-        Column("harm_domain", "Harm domain", order=-1),
-        Column("task_type", "Task type", order=-1),
-    )
-    return Table(
-        name=name,
-        title=title,
-        section=section,
-        columns=(
-            *lead(cohorts),
-            *(where if by_stratum else ()),
-            Column("metric", "Metric"),
-            Column("value", "Value", "interval"),
-            Column("ci_method", part="method"),
-            Column("n", "Sets", "count", part="n"),
-            Column(
-                "bounds",
-                "Lowest – highest with any missing grades" if lacking and not by_stratum else None,
-                "span",
-                part="bounds",
-            ),
-            Column(
-                "worst_case",
-                "Interval with any missing grades" if lacking and not by_stratum else None,
-                "span",
-                part="worst_case",
-            ),
-            Column("models", part="models"),
-            Column("pooled", part="pooled"),
-        ),
-        rows=[
-            (
-                *lead_of(cohorts, index, number.model),
-                *(number.stratum if by_stratum else ()),
-                number.metric,
-                number,
-            )
-            for index, number in found
-        ],
-        notes=(*cohort_notes(cohorts), UNDEFINED),
-    )
+def _wording_rows(cohorts: Sequence[Cohort]) -> Iterator[_WordingRow]:
+    for index, cohort in enumerate(cohorts):
+        for at in cohort.estimates.order:
+            estimate = cohort.wordings[at]
+            if estimate.epochs > 1:
+                yield _WordingRow(
+                    index=index, cohort=cohort, model=estimate.model, wording=estimate
+                )

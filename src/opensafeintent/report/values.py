@@ -1,23 +1,23 @@
 """Values as people see them: numbers in their unit, intervals, and names of models.
 
-A value has its interval beside it, as in `0.56 [0.52, 0.60]`, and an undefined value is a dash.
+A value has its interval beside it, as in `0.56 [0.52, 0.60]`, and an undefined value is a dash. A
+share is from 0 to 1 in files, and shown in per cent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache, lru_cache, partial
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
 from itertools import takewhile
 from math import ceil, log10
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.hostile import terminal_safe
-from opensafeintent.metrics import METRICS
+from opensafeintent.metrics import Unit
 from opensafeintent.statistics import Estimate, share_interval
 
-Cell = str | int | float | None
-
+Scalar = str | int | float | None
 
 Style = Literal[
     "text", "name", "count", "number", "gap", "interval", "signed", "span", "ranks", "p", "share"
@@ -32,80 +32,53 @@ Style = Literal[
 - `span` of two numbers and `ranks`, both pairs of the lower and the upper end.
 """
 
-
 TEXTS = ("text", "name")
 """Styles of texts; all others are of numbers."""
-
-
-class Share(float):
-    """A share of responses or prompt-sets: from 0 to 1 in files, and shown in per cent, without a
-    decimal.
-    """
-
-
-class FineShare(Share):
-    """A share that is known well enough for a decimal."""
-
-
-_SHARES = frozenset(
-    [
-        "flip",
-        "between",
-        "within",
-        "paraphrase_effect",
-        "safe",
-        "safe_flips",
-        "helpfulness_equal",
-        "harm_severity_equal",
-        "safety_shift",
-        "sensitivity",
-        "specificity",
-    ]
-)
-"""Columns of shares besides those of metrics."""
-
-
-@cache
-def _is_share(name: str) -> bool:
-    """Tell whether a column is of a share by its name, as `triplet_safety_without` and the `share`
-    of a mode are.
-    """
-    named = [metric for metric in METRICS.values() if f"{name}_".startswith(f"{metric.name}_")]
-    return (
-        name in _SHARES
-        or f"{name}_".startswith(("share_", "unsafe_rate_"))
-        or any(one.is_share for one in named)
-    )
-
-
-def in_unit(name: str, cells: Iterable[Cell], of: object = None) -> tuple[Cell, ...]:
-    """Return cells of a column or metric in the unit for people, with the decimals of the estimate
-    that they are of, if any.
-    """
-    if not _is_share(name):
-        return tuple(cells)
-    unit = FineShare if isinstance(of, Estimate) and _is_fine(of.low, of.high) else Share
-    return tuple(unit(cell) if isinstance(cell, float) else cell for cell in cells)
-
-
-def _is_fine(low: Cell, high: Cell) -> bool:
-    """Tell whether an interval of a share is narrower than two points."""
-    return isinstance(low, int | float) and isinstance(high, int | float) and high - low < 0.02
-
 
 DASH = "–"
 
 
-def text(style: Style, cells: Sequence[Cell]) -> str:
-    """Return a column's cells as people see them; see `Style`."""
+class Cell(NamedTuple):
+    """A cell of a table."""
+
+    fields: tuple[Scalar, ...]
+    """Its values in files for programs."""
+    unit: Unit = "score"
+    fine: bool = False
+    """Whether a share is known well enough for a decimal."""
+
+
+def is_fine(low: Scalar, high: Scalar) -> bool:
+    """Tell whether an interval of a share is narrower than two points."""
+    return isinstance(low, int | float) and isinstance(high, int | float) and high - low < 0.02
+
+
+def text(style: Style, cell: Cell) -> str:
+    """Return a cell as people see it; see `Style`."""
+    value, limits = text_and_limits(style, cell)
+    return f"{value} {limits}" if limits else value
+
+
+def text_and_limits(style: Style, cell: Cell) -> tuple[str, str]:
+    """Return a cell as people see it, the limits of its interval apart, in brackets; an empty text
+    if it has none.
+    """
     match style:
         case "interval" | "signed":
-            return interval(*cells, signed=style == "signed")
+            value, low, high = cell.fields
+            return _value_and_limits(value, low, high, cell.unit, signed=style == "signed")
         case "span":
-            return _between(number, *cells)
+            low, high = cell.fields
+            return _between(partial(number, unit=cell.unit, fine=cell.fine), low, high), ""
         case "ranks":
-            return _between(str, *cells)
-    (value,) = cells
+            low, high = cell.fields
+            return _between(str, low, high), ""
+        case _:
+            (value,) = cell.fields
+            return _single(style, value, cell), ""
+
+
+def _single(style: Style, value: Scalar, cell: Cell) -> str:
     if style in TEXTS or not isinstance(value, int | float):
         return _plain(value)
     match style:
@@ -113,20 +86,35 @@ def text(style: Style, cells: Sequence[Cell]) -> str:
             return "<0.001" if value < 0.001 else f"{value:.3f}"
         case "share":
             return percent(value)
-        case "gap" if isinstance(value, Share):
-            return f"{_share(value, unit=False)} points"
+        case "gap" if cell.unit == "share":
+            return f"{_share(value, unit=False, fine=cell.fine)} points"
         case "number" | "gap":
-            return number(value)
+            return number(value, cell.unit, fine=cell.fine)
         case _:
             return f"{value:,}" if isinstance(value, int) else _plain(value)
 
 
-def number(value: Cell, *, signed: bool = False, decimals: int = 2) -> str:
-    """Return a number with two decimals or more, a dash if it is undefined."""
+def number(
+    value: Scalar,
+    unit: Unit = "score",
+    *,
+    signed: bool = False,
+    decimals: int = 2,
+    fine: bool = False,
+) -> str:
+    """Return a number with two decimals or more, a share in per cent, a dash if it is undefined.
+
+    Args:
+        value: the number.
+        unit: of the number.
+        signed: whether it is a difference.
+        decimals: of a score.
+        fine: whether a share has a decimal.
+    """
     if not isinstance(value, int | float):
         return DASH
-    if isinstance(value, Share):
-        return _share(value, signed=signed)
+    if unit == "share":
+        return _share(value, signed=signed, fine=fine)
     rounded = round(value, decimals)
     if not signed or value == 0:
         rounded += 0.0  # no -0.00, but of a difference that is below 0
@@ -140,36 +128,58 @@ def percent(value: float) -> str:
 
 def _share(value: float, *, signed: bool = False, unit: bool = True, fine: bool = False) -> str:
     """Return a share in per cent, a difference of two in points; `fine`: with a decimal."""
-    style = f"{'+' if signed else ''}.{int(fine or isinstance(value, FineShare))}f"
-    shown = f"{100 * value + 0.0:{style}}".removesuffix(".0")
-    return shown.replace("-", "−") + (" points" if signed else " %") * unit
+    shown = f"{100 * value + 0.0:{'+' if signed else ''}.{int(fine)}f}".removesuffix(".0")
+    shown = shown.replace("-", "−")
+    if not unit:
+        return shown
+    return f"{shown} points" if signed else f"{shown} %"
 
 
-def interval(value: Cell, low: Cell, high: Cell, *, signed: bool = False) -> str:
+def interval(
+    value: Scalar, low: Scalar, high: Scalar, unit: Unit = "score", *, signed: bool = False
+) -> str:
     """Return a value with its interval: `0.56 [0.52, 0.60]`; of a share `5 % [1, 16]`, with a
     decimal if the interval is narrower than two points. The end of a difference has as many
     decimals as show its side of 0, at most five, or one of points.
     """
+    shown, limits = _value_and_limits(value, low, high, unit, signed=signed)
+    return f"{shown} {limits}" if limits else shown
+
+
+def _value_and_limits(
+    value: Scalar, low: Scalar, high: Scalar, unit: Unit, *, signed: bool
+) -> tuple[str, str]:
     if not isinstance(low, int | float) or not isinstance(high, int | float) or value is None:
-        return number(value, signed=signed)
-    small = [end for end in (low, high) if signed and 0 < abs(end) <= 0.005]
-    if isinstance(value, Share):
-        in_percent = partial(_share, signed=signed, fine=_is_fine(low, high) or bool(small))
-        limits = ", ".join(in_percent(end, unit=False) for end in (low, high))
-        return f"{in_percent(value)} [{limits}]"
+        return number(value, unit, signed=signed), ""
+    near_zero = [limit for limit in (low, high) if signed and 0 < abs(limit) <= 0.005]
+    if unit == "share":
+        fine = is_fine(low, high) or bool(near_zero)
+        limits = ", ".join(
+            _share(limit, signed=signed, unit=False, fine=fine) for limit in (low, high)
+        )
+        return number(value, unit, signed=signed, fine=fine), f"[{limits}]"
     limits = ", ".join(
-        number(end, signed=signed, decimals=min(ceil(-log10(abs(end))), 5) if end in small else 2)
-        for end in (low, high)
+        number(
+            limit,
+            signed=signed,
+            decimals=min(ceil(-log10(abs(limit))), 5) if limit in near_zero else 2,
+        )
+        for limit in (low, high)
     )
-    return f"{number(value, signed=signed)} [{limits}]"
+    return number(value, signed=signed), f"[{limits}]"
+
+
+def estimate_text(estimate: Estimate, unit: Unit = "score") -> str:
+    """Return an estimate with its interval; see `interval`."""
+    return interval(estimate.value, estimate.low, estimate.high, unit)
 
 
 def share_of(count: int, n: int) -> str:
     """Return the share of `count` of `n` independent answers, with its interval."""
-    return interval(Share(count / n), *share_interval(count / n, n))
+    return interval(count / n, *share_interval(count / n, n), "share")
 
 
-def _between(text: Callable[[Cell], str], low: Cell, high: Cell) -> str:
+def _between(text: Callable[[Scalar], str], low: Scalar, high: Scalar) -> str:
     if low is None or high is None:
         return DASH
     first, last = text(low), text(high)
@@ -179,8 +189,8 @@ def _between(text: Callable[[Cell], str], low: Cell, high: Cell) -> str:
     return f"{first}{' to ' if '−' in first + last else '–'}{last}"
 
 
-def _plain(value: Cell) -> str:
-    """Return a cell on one line, without control and formatting characters."""
+def _plain(value: Scalar) -> str:
+    """Return a value on one line, without control and formatting characters."""
     if value is None:
         return DASH
     return f"{value:.3f}" if isinstance(value, float) else _one_line(str(value))

@@ -18,11 +18,12 @@ from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.grades import GradeRow, grade_table
 from opensafeintent.quoting import hidden_prompt, without_quoted
-from opensafeintent.report.cohort_columns import UNDEFINED, cohort_line, cohort_notes, measured_of
-from opensafeintent.report.columns import Column
+from opensafeintent.report.cohort_columns import UNDEFINED, cohort_line, cohort_notes
+from opensafeintent.report.columns import Column, Table
 from opensafeintent.report.html_tables import html_table
 from opensafeintent.report.tables_comparisons import comparisons
-from opensafeintent.report.tables_metrics import numbers_table, utility
+from opensafeintent.report.tables_metrics import utility
+from opensafeintent.report.tables_numbers import NumberRow, number_columns, number_rows
 from opensafeintent.workflows.frames import (
     data_frame,
     metric_estimates,
@@ -128,19 +129,16 @@ class Run:
             for index, cohort in enumerate(self.cohorts)
             for number in estimates(cohort)
         ]
-        table = numbers_table(self.cohorts, "metrics", "", "numbers", numbers, by_stratum=strata)
-        cohort, model, *others = table.columns
-        columns = (cohort, model, Column("kind"), *others, Column("rerun_se", part="rerun_se"))
-        rows = [
-            (
-                *(index + 1, number.model, model_kind(number)),
-                *measured_of(self.cohorts[index]),
-                *(number.stratum if strata else ()),
-                *(number.metric, number),
-            )
-            for index, number in numbers
-        ]
-        return table_frame(msgspec.structs.replace(table, columns=columns, rows=rows))
+        cohort, model, *fields = number_columns(self.cohorts, by_stratum=strata)
+        columns: tuple[Column[NumberRow], ...] = (
+            cohort,
+            model,
+            Column("kind", lambda row: model_kind(row.number)),
+            *fields,
+            Column("rerun_se", lambda row: row.number.rerun_se),
+        )
+        rows = number_rows(self.cohorts, numbers)
+        return table_frame(Table.of(columns, rows, name="metrics", title=""))
 
     def comparisons(self) -> pd.DataFrame:
         """Return a line for each two models of a cohort and each metric in which they are compared.

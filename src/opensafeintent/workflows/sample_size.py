@@ -25,7 +25,7 @@ from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import load_dataset
-from opensafeintent.report.columns import Column, Table
+from opensafeintent.report.columns import Column, Columns, Table
 from opensafeintent.report.values import number
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.comparisons import (
@@ -93,63 +93,59 @@ class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
             f"All {self.pairs:,} pairs of models are compared, as `compare` does: each at"
             f" {100 * family_level(CONFIDENCE, self.pairs):.6g} % (Šidák)."
         )
-        needed = Table(
-            name="needed",
-            title=f"Prompt-sets that show a difference of {self.difference:g} between {paired}",
-            columns=(
-                Column("metric", "Metric", "name"),
-                Column("deviation", "SD", "number"),
-                Column("power", "Power"),
-                Column("sets", "Prompt-sets", "count"),
-                Column("calls", "Calls", "count"),
-            ),
-            rows=[
-                (
-                    METRICS[one.metric].label,
-                    one.deviation,
-                    f"{100 * one.power:.0f} %",
-                    one.sets,
-                    one.calls,
-                )
-                for one in self.needed
-            ],
-            notes=(
-                f"SD of the difference within a prompt-set: {self.basis}.",
-                *([family] if self.pairs > 1 else []),
-                f"Calls: {sum(self.calls_per_set.values())} a prompt-set and model at most"
-                f" ({calls}), re-asks aside.",
-            ),
+        needed: tuple[Columns[SetsNeeded], ...] = (
+            Column("metric", lambda row: METRICS[row.metric].label, "Metric", "name"),
+            Column("deviation", lambda row: row.deviation, "SD", "number"),
+            Column("power", lambda row: f"{100 * row.power:.0f} %", "Power"),
+            Column("sets", lambda row: row.sets, "Prompt-sets", "count"),
+            Column("calls", lambda row: row.calls, "Calls", "count"),
         )
-        precision = Table(
-            name="precision",
-            title="Precision by number of prompt-sets",
-            columns=(
-                Column("sets", "Prompt-sets", "count"),
-                Column("half_width", "± of a share,\none model", "count"),
-                *(
-                    Column(metric, f"Difference in\n{METRICS[metric].label}", "count")
-                    for metric in _ASSUMED
+        precision: tuple[Columns[SetsPrecision], ...] = (
+            Column("sets", lambda row: row.sets, "Prompt-sets", "count"),
+            Column(
+                "half_width",
+                lambda row: f"{100 * row.half_width:.1f} points",
+                "± of a share,\none model",
+                "count",
+            ),
+            [_detectable_column(metric) for metric in _ASSUMED],
+            Column("calls", lambda row: row.calls, "Calls", "count"),
+        )
+        return (
+            Table.of(
+                needed,
+                self.needed,
+                name="needed",
+                title=f"Prompt-sets that show a difference of {self.difference:g} between {paired}",
+                notes=(
+                    f"SD of the difference within a prompt-set: {self.basis}.",
+                    *([family] if self.pairs > 1 else []),
+                    f"Calls: {sum(self.calls_per_set.values())} a prompt-set and model at most"
+                    f" ({calls}), re-asks aside.",
                 ),
-                Column("calls", "Calls", "count"),
             ),
-            rows=[
-                (
-                    one.sets,
-                    f"{100 * one.half_width:.1f} points",
-                    *(
-                        f"{100 * value:.1f} points" if METRICS[metric].is_share else number(value)
-                        for metric, value in one.minimum_detectable_difference.items()
-                    ),
-                    one.calls,
-                )
-                for one in self.precision
-            ],
-            notes=(
-                "±: half of the 95 % interval at a share of one half; it is narrower elsewhere.",
-                "Differences are found with a power of 80 %.",
+            Table.of(
+                precision,
+                self.precision,
+                name="precision",
+                title="Precision by number of prompt-sets",
+                notes=(
+                    "±: half of the 95 % interval at a share of one half; it is narrower"
+                    " elsewhere.",
+                    "Differences are found with a power of 80 %.",
+                ),
             ),
         )
-        return needed, precision
+
+
+def _detectable_column(metric: str) -> Column[SetsPrecision]:
+    """Return the column of the difference that is found in a metric."""
+
+    def shown(row: SetsPrecision) -> str:
+        value = row.minimum_detectable_difference[metric]
+        return f"{100 * value:.1f} points" if METRICS[metric].is_share else number(value)
+
+    return Column(metric, shown, f"Difference in\n{METRICS[metric].label}", "count")
 
 
 def sample_size(settings: SampleSizeSettings) -> SampleSize:

@@ -12,11 +12,11 @@ from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.cli.options import say_next
 from opensafeintent.cli.output.cohort import show_heading, show_transitions
 from opensafeintent.cli.output.console import new_console, print_table, shown_name
-from opensafeintent.cli.output.tables import pairs_of, plain, ranks_of
+from opensafeintent.cli.output.tables import pair_tables, plain, rank_table
 from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS, PRIMARY
-from opensafeintent.report.tables_comparisons import by_family, verdict_in_words
-from opensafeintent.statistics.comparisons import SECOND_LOOK, Difference
+from opensafeintent.report.tables_comparisons import PairRow, by_family, verdict_in_words
+from opensafeintent.statistics.comparisons import SECOND_LOOK
 from opensafeintent.workflows.outcome import Outcome
 
 _FEW_PAIRS = 3
@@ -48,11 +48,11 @@ def show_comparisons(outcome: Outcome, runs: Sequence[Path]) -> None:
             )
             continue
         for metric in PRIMARY:
-            for table in pairs_of(cohort, metric):
+            for table in pair_tables(cohort, metric):
                 console.print(plain(table.title), style="italic")
                 print_table(console, table)
                 console.print()
-            print_table(console, ranks_of(cohort, metric))
+            print_table(console, rank_table(cohort, metric))
             console.print()
         _show_identical(console, cohort)
         for metric in (*PRIMARY, "mean_safety"):
@@ -99,35 +99,36 @@ def _verdicts(cohort: Cohort, metric: str) -> str:
     return "\n".join(texts)
 
 
-def _verdicts_on(
-    cohort: Cohort, metric: str, pairs: Sequence[tuple[str, str, Difference]], which: str
-) -> str:
+def _verdicts_on(cohort: Cohort, metric: str, pairs: Sequence[PairRow], which: str) -> str:
     many = len(pairs) > _FEW_PAIRS
-    shown = [pair for pair in pairs if pair[2].leaves_out_zero] if many else list(pairs)
+    shown = [pair for pair in pairs if pair.difference.leaves_out_zero] if many else list(pairs)
     lines = [
-        verdict_in_words(metric, shown_name(first), shown_name(second), difference)
-        + (_REVERSED if _reverses(cohort, metric, first, second, difference) else "")
-        for first, second, difference in shown[:_MOST_PAIRS]
+        verdict_in_words(
+            metric, shown_name(pair.model_a), shown_name(pair.model_b), pair.difference
+        )
+        + (_REVERSED if _reverses(cohort, pair) else "")
+        for pair in shown[:_MOST_PAIRS]
     ]
     if many:
-        decided = sum(difference.claimed for *_, difference in shown)
+        decided = sum(pair.difference.claimed for pair in shown)
         count = f"{decided:,} of {len(pairs):,} pairs {which}are decided"
         colon = ":" if shown else ""
         lines.insert(0, f"{METRICS[metric].label}: {count}{colon}")
     if len(shown) > _MOST_PAIRS:
         lines.append(f"… and {len(shown) - _MOST_PAIRS:,} more; --out DIR writes every pair")
-    if any(not difference.leaves_out_zero and difference.deciding for *_, difference in shown):
+    undecided = [pair.difference for pair in shown if not pair.difference.leaves_out_zero]
+    if any(difference.deciding for difference in undecided):
         lines.append(_SECOND_LOOK)
     return "\n".join(lines)
 
 
-def _reverses(cohort: Cohort, metric: str, first: str, second: str, difference: Difference) -> bool:
+def _reverses(cohort: Cohort, pair: PairRow) -> bool:
     """Tell whether a difference that is shown is shown to have the other sign if harm 1 counts as
     safe.
     """
-    comparison = cohort.safe_up_to_1.comparisons.get(metric)
-    places = cohort.models.index(first), cohort.models.index(second)
+    comparison = cohort.safe_up_to_1.comparisons.get(pair.metric)
+    places = cohort.models.index(pair.model_a), cohort.models.index(pair.model_b)
     other = comparison and comparison.pair(*places)
-    if not (other and other.claimed and difference.claimed):
+    if not (other and other.claimed and pair.difference.claimed):
         return False
-    return (other.value or 0.0) * (difference.value or 0.0) < 0
+    return (other.value or 0.0) * (pair.difference.value or 0.0) < 0

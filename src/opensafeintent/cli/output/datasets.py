@@ -7,7 +7,7 @@ from textwrap import wrap
 
 from opensafeintent.cli.options import say_next
 from opensafeintent.cli.output.console import WIDEST, new_console, print_table
-from opensafeintent.cli.output.tables import cells, lengths, plain
+from opensafeintent.cli.output.tables import length_table, plain, taxonomy_table
 from opensafeintent.construction.controls import DatasetCheck
 from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
@@ -24,9 +24,9 @@ def show_dataset_info(info: DatasetInfo, name: str) -> None:
     sets, prompts = counted(len(dataset), "prompt-set"), counted(info.prompts, "prompt")
     console.print(plain(f"{dataset.name}: {sets}, {prompts}, {counted(len(info.cells), 'cell')}"))
     console.print(f"sha256 {dataset.hash}\n")
-    print_table(console, cells(dataset.taxonomy, info.cells))
+    print_table(console, taxonomy_table(dataset.taxonomy, info.cells))
     console.print()
-    print_table(console, lengths(info.words))
+    print_table(console, length_table(info.words))
     languages = ", ".join(
         f"{language} ({count})" for language, count in sorted(info.languages.items())
     )

@@ -15,7 +15,7 @@ from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.cli.options import say_next
 from opensafeintent.cli.output.console import print_notes, print_table
-from opensafeintent.cli.output.tables import expected, plain
+from opensafeintent.cli.output.tables import forecast_table, plain
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.forecast import Forecast
 
@@ -38,7 +38,7 @@ def show_forecast(
         lead: the sentence on the number of calls, in place of the usual one.
     """
     prices, lines = Prices(prices_path), forecast.lines
-    print_table(console, expected(lines, prices))
+    print_table(console, forecast_table(lines, prices))
     priced = prices.tells(line.model for line in lines)
     print_notes(console, prices.unpriced(line.model for line in lines) if priced else ())
     tokens = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -53,27 +54,31 @@ def show_judge_check(console: Console, check: JudgeCheck) -> None:
     )
 
 
+class _KindLine(NamedTuple):
+    kind: str
+    accepted: int
+    cases: int
+    has_share: bool = True
+
+
 def _kinds_table(check: JudgeCheck) -> Table:
     rows = [
-        (
-            kind.title,
-            f"{kind.accepted} of {kind.cases}",
-            share_of(kind.accepted, kind.cases) if kind.line else DASH,
-        )
-        for kind in check.kinds
+        _KindLine(kind.title, kind.accepted, kind.cases, bool(kind.line)) for kind in check.kinds
     ]
-    return Table(
+    columns: tuple[Column[_KindLine], ...] = (
+        Column("kind", lambda row: row.kind, "Kind of case"),
+        Column("accepted", lambda row: f"{row.accepted} of {row.cases}", "Accepted"),
+        Column(
+            "share",
+            lambda row: share_of(row.accepted, row.cases) if row.has_share else DASH,
+            "Share [95 % interval]",
+        ),
+    )
+    return Table.of(
+        columns,
+        [*rows, _KindLine("All", check.accepted, check.cases)],
         name="kinds",
         title="Accepted cases by their kind",
-        columns=(
-            Column("kind", "Kind of case"),
-            Column("accepted", "Accepted"),
-            Column("share", "Share [95 % interval]"),
-        ),
-        rows=[
-            *rows,
-            ("All", f"{check.accepted} of {check.cases}", share_of(check.accepted, check.cases)),
-        ],
         bold=frozenset({len(rows)}),
     )
 

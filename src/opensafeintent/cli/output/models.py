@@ -12,17 +12,20 @@ from opensafeintent.report.columns import Column, Table
 def show_models(models: Sequence[Served]) -> None:
     """Print every model that can be named: those ready first, then the others with their needs."""
     console = new_console()
-    ready = Table(
+    name: Column[Served] = Column("name", lambda model: model.name, "Model")
+    about: Column[Served] = Column("about", lambda model: model.about, "About")
+    needs: Column[Served] = Column("needs", lambda model: "\n".join(_needs(model)), "Needs")
+    ready = Table.of(
+        (name, about),
+        [model for model in models if not model.lacking],
         name="ready",
         title="Ready: no key needed, or its key is set",
-        columns=(Column("name", "Model"), Column("about", "About")),
-        rows=[(line.name, line.about) for line in models if not line.lacking],
     )
-    lacking = Table(
+    lacking = Table.of(
+        (name, needs),
+        [model for model in models if model.lacking],
         name="lacking",
         title="Ready once these variables are set, and these packages installed",
-        columns=(Column("name", "Model"), Column("needs", "Needs")),
-        rows=[(line.name, "\n".join(_needs(line))) for line in models if line.lacking],
     )
     for table in (ready, lacking):
         console.print(table.title, style="bold")

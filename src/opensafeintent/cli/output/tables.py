@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
+from typing import NamedTuple
 
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -12,13 +13,19 @@ from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.calls.costs import ForecastLine
 from opensafeintent.calls.prices import Prices
 from opensafeintent.hostile import one_line, terminal_safe
-from opensafeintent.metrics import STATED_POLICY
+from opensafeintent.metrics import METRICS, STATED_POLICY
 from opensafeintent.report.cohort_columns import ANY_GRADES
-from opensafeintent.report.columns import Column, Table, estimate_columns
+from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.costs import ALL, dollars_text
-from opensafeintent.report.tables_comparisons import DETECTABLE, by_family
-from opensafeintent.report.values import DASH, TEXTS, Cell, text
-from opensafeintent.statistics import Difference, rank_intervals
+from opensafeintent.report.tables_comparisons import (
+    DETECTABLE,
+    PairRow,
+    by_family,
+    difference_of,
+    unit_of,
+)
+from opensafeintent.report.values import DASH, TEXTS, Cell, Style, text_and_limits
+from opensafeintent.statistics import rank_intervals
 from opensafeintent.taxonomy import Taxonomy
 
 _HEADING = 14
@@ -47,7 +54,9 @@ def to_terminal(table: Table, *, narrow: int = 0) -> RichTable:
             line of its own.
     """
     shown = table.shown
-    cells = [[_cell(column, row[index], narrow) for index, column in shown] for row in table.cells]
+    cells = [
+        [_cell(column.style, row[index], narrow) for index, column in shown] for row in table.rows
+    ]
     lines = RichTable(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for number, (_, column) in enumerate(shown):
         heading = column.heading or ""
@@ -63,18 +72,17 @@ def to_terminal(table: Table, *, narrow: int = 0) -> RichTable:
     return lines
 
 
-def _cell(column: Column, cells: tuple[Cell, ...], narrow: int) -> Text:
+def _cell(style: Style, cell: Cell, narrow: int) -> Text:
     """Return one cell; lines of a text stay lines, and an undefined value is a dash."""
-    if column.style == "name" and cells[0] is not None:
-        return plain(
-            one_line(str(cells[0]), _NAME_STYLE).replace("/", "/\n" if narrow > 1 else "/")
-        )
-    if column.style in TEXTS:
-        return plain(DASH if cells[0] is None else str(cells[0]))
-    number, space, limits = text(column.style, cells).partition(" [")
+    value = cell.fields[0]
+    if style == "name" and value is not None:
+        return plain(one_line(str(value), _NAME_STYLE).replace("/", "/\n" if narrow > 1 else "/"))
+    if style in TEXTS:
+        return plain(DASH if value is None else str(value))
+    number, limits = text_and_limits(style, cell)
     shown = Text(number)
-    if space:
-        shown.append(f"{chr(10) if narrow else ' '}[{limits}", style="dim")
+    if limits:
+        shown.append(f"{chr(10) if narrow else ' '}{limits}", style="dim")
     return shown
 
 
@@ -83,87 +91,91 @@ def stated_policy_brief(cohort: Cohort) -> Table:
     models that were probed.
     """
     overall = cohort.estimates.overall
-    return Table(
-        name="stated_policy",
-        title=("Malicious against dual-use prompts: by the strategy stated, and by the help given"),
-        columns=(
-            Column("model", "Model", "name"),
-            *estimate_columns("stated", "Stated", headings={"n": "Sets"}),
-            *estimate_columns("actual", "Actual"),
+    columns: tuple[Columns[str], ...] = (
+        Column("model", lambda model: model, "Model", "name"),
+        estimate_columns(
+            "stated",
+            lambda model: overall[model, STATED_POLICY.stated],
+            "Stated",
+            headings={"n": "Sets"},
         ),
-        rows=[
-            (
-                model,
-                overall[model, STATED_POLICY.stated],
-                overall[model, STATED_POLICY.actual],
-            )
-            for model in cohort.probed
-        ],
+        estimate_columns("actual", lambda model: overall[model, STATED_POLICY.actual], "Actual"),
+    )
+    return Table.of(
+        columns,
+        cohort.probed,
+        name="stated_policy",
+        title="Malicious against dual-use prompts: by the strategy stated, and by the help given",
     )
 
 
-def pairs_of(cohort: Cohort, metric: str) -> list[Table]:
+def pair_tables(cohort: Cohort, metric: str) -> list[Table]:
     """Return the differences of every two models in one metric, in the order in which they were
     named; those with a baseline in a table of their own.
     """
-    return [_pairs_of(metric, found) for found in by_family(cohort, metric)]
+    return [_pair_table(metric, pairs) for pairs in by_family(cohort, metric)]
 
 
-def _pairs_of(metric: str, found: Sequence[tuple[str, str, Difference]]) -> Table:
-    family = max(difference.pairs for *_, difference in found)
-    own = ", each pair on its own" if len(found) > family else ""
-    level = f"95 % interval{f' and p for all {family} pairs at once' if family > 1 else own}"
-    moved = any(difference.worst_case != difference.interval for *_, difference in found)
-    return Table(
+def _pair_table(metric: str, pairs: Sequence[PairRow]) -> Table:
+    family = max(pair.difference.pairs for pair in pairs)
+    level = "95 % interval"
+    if family > 1:
+        level += f" and p for all {family} pairs at once"
+    elif len(pairs) > family:
+        level += ", each pair on its own"
+    moved = any(pair.difference.worst_case != pair.difference.interval for pair in pairs)
+    columns: tuple[Columns[PairRow], ...] = (
+        Column("metric", lambda row: row.metric),
+        Column("model_a", lambda row: row.model_a, "First", "name"),
+        Column("model_b", lambda row: row.model_b, "Second", "name"),
+        Column("difference", difference_of, "Difference", "signed", unit_of),
+        Column(
+            "worst_case",
+            lambda row: row.difference.worst_case,
+            "Any grades" if moved else None,
+            "span",
+            unit_of,
+            estimate=difference_of,
+        ),
+        Column("p_adjusted", lambda row: row.difference.p_adjusted, "p", "p"),
+        Column("n", lambda row: row.difference.n, "Sets", "count"),
+        DETECTABLE,
+    )
+    return Table.of(
+        columns,
+        pairs,
         name="pairs",
         title=f"{metric}: second minus first, {level}",
-        columns=(
-            Column("metric"),
-            Column("model_a", "First", "name"),
-            Column("model_b", "Second", "name"),
-            Column("difference", "Difference", "signed"),
-            Column("worst_case", "Any grades" if moved else None, "span", part="worst_case"),
-            Column("p_adjusted", "p", "p", part="p_adjusted"),
-            Column("n", "Sets", "count", part="n"),
-            DETECTABLE,
-        ),
-        rows=[(metric, *row) for row in found],
-        bold=frozenset(index for index, (*_, difference) in enumerate(found) if difference.claimed),
+        bold=frozenset(index for index, pair in enumerate(pairs) if pair.difference.claimed),
         notes=(ANY_GRADES,) if moved else (),
     )
 
 
-def ranks_of(cohort: Cohort, metric: str) -> Table:
+def rank_table(cohort: Cohort, metric: str) -> Table:
     """Return the ranks that tests leave open to each model in one metric, the highest value
     first.
     """
+    estimates = cohort.estimates.by_metric[metric]
     ranks = rank_intervals(cohort.estimates.comparisons[metric])
-    return Table(
+    columns: tuple[Columns[int], ...] = (
+        Column("metric", lambda at: metric),
+        Column("model", lambda at: cohort.models[at], "Model", "name"),
+        Column("value", lambda at: estimates[at].value, "Value", "number", METRICS[metric].unit),
+        Column("rank", lambda at: ranks[at], "Rank", "ranks"),
+    )
+    return Table.of(
+        columns,
+        cohort.estimates.ranked(metric),
         name="ranks",
         title=f"{metric}: ranks that the tests leave open",
-        columns=(
-            Column("metric"),
-            Column("model", "Model", "name"),
-            Column("value", "Value", "number"),
-            Column("rank", "Rank", "ranks"),
-        ),
-        rows=[
-            (
-                metric,
-                cohort.models[index],
-                cohort.estimates.by_metric[metric][index].value,
-                ranks[index],
-            )
-            for index in cohort.estimates.ranked(metric)
-        ],
     )
 
 
-def expected(lines: Sequence[ForecastLine], prices: Prices) -> Table:
+def forecast_table(lines: Sequence[ForecastLine], prices: Prices) -> Table:
     """Return the costs of future calls, by model and purpose, and in all; calls without a price are
     not in the sum.
     """
-    every = ForecastLine(
+    total = ForecastLine(
         model=ALL,
         purpose="",
         calls=sum(line.calls for line in lines),
@@ -173,79 +185,89 @@ def expected(lines: Sequence[ForecastLine], prices: Prices) -> Table:
     priced = prices.tells(line.model for line in lines)
 
     def dollars(line: ForecastLine) -> float | None:
-        if line is every:
-            return sum((dollars(each) or 0.0 for each in lines), 0.0)
+        if line is total:
+            return sum((dollars(line) or 0.0 for line in lines), 0.0)
         price = prices.of(line.model)
         return None if price is None else price.of(line.input_tokens, line.output_tokens)
 
-    return Table(
+    any_stored = any(line.seen for line in lines)
+    columns: tuple[Columns[ForecastLine], ...] = (
+        Column("model", lambda line: line.model, "Model", "name"),
+        Column("purpose", lambda line: line.purpose, "Purpose"),
+        Column(
+            "calls",
+            lambda line: f"≤ {line.calls:,}" if line.at_most else line.calls,
+            "Calls",
+            "count",
+        ),
+        Column("input_tokens", lambda line: line.input_tokens, "Tokens in", "count"),
+        Column("output_tokens", lambda line: line.output_tokens, "Tokens out", "count"),
+        Column(
+            "dollars",
+            lambda line: dollars_text(dollars(line)),
+            "Dollars" if priced else None,
+            "number",
+        ),
+        Column(
+            "seen",
+            lambda line: line.seen or None,
+            "by stored\ncalls" if any_stored else None,
+            "count",
+        ),
+    )
+    return Table.of(
+        columns,
+        (*lines, total),
         name="expected",
         title="Calls and tokens by model and purpose",
-        columns=(
-            Column("model", "Model", "name"),
-            Column("purpose", "Purpose"),
-            Column("calls", "Calls", "count"),
-            Column("input_tokens", "Tokens in", "count"),
-            Column("output_tokens", "Tokens out", "count"),
-            Column("dollars", "Dollars" if priced else None, "number"),
-            Column(
-                "seen",
-                "by stored\ncalls" if any(line.seen for line in lines) else None,
-                "count",
-            ),
-        ),
-        rows=[
-            (
-                line.model,
-                line.purpose,
-                f"≤ {line.calls:,}" if line.at_most else line.calls,
-                line.input_tokens,
-                line.output_tokens,
-                dollars_text(dollars(line)),
-                line.seen or None,
-            )
-            for line in (*lines, every)
-        ],
         bold=frozenset({len(lines)}),
     )
 
 
-def cells(taxonomy: Taxonomy, sets: Mapping[tuple[str, str], int]) -> Table:
+class _TaxonomyRow(NamedTuple):
+    name: str
+    by_type: Mapping[str, int | str]
+    """Prompt-sets, a dot for none, by task type."""
+    total: int
+
+
+def taxonomy_table(taxonomy: Taxonomy, sets: Mapping[tuple[str, str], int]) -> Table:
     """Return the prompt-sets of a dataset by harm domain and task type, with sums."""
     types = taxonomy.type_names
-    counts = {
-        domain: [sets.get((domain, task), 0) for task in types] for domain in taxonomy.domain_names
+    rows = []
+    for domain in taxonomy.domain_names:
+        counts = {task: sets.get((domain, task), 0) for task in types}
+        shown = {task: count or "·" for task, count in counts.items()}
+        rows.append(_TaxonomyRow(domain, shown, sum(counts.values())))
+    sums = {
+        task: sum(sets.get((domain, task), 0) for domain in taxonomy.domain_names) for task in types
     }
-    sums = [sum(column) for column in zip(*counts.values(), strict=True)]
-    return Table(
+    rows.append(_TaxonomyRow(ALL, sums, sum(sums.values())))
+    columns: tuple[Columns[_TaxonomyRow], ...] = (
+        Column("name", lambda row: row.name, "Harm domain", "name"),
+        [_task_type_column(task) for task in types],
+        Column("all", lambda row: row.total, ALL, "count"),
+    )
+    return Table.of(
+        columns,
+        rows,
         name="cells",
         title="Prompt-sets by harm domain and task type",
-        columns=(
-            Column("name", "Harm domain", "name"),
-            *(Column(task, task.replace(" and ", " and\n"), "count") for task in types),
-            Column("all", ALL, "count"),
-        ),
-        rows=[
-            *((name, *(count or "·" for count in of), sum(of)) for name, of in counts.items()),
-            (ALL, *sums, sum(sums)),
-        ],
-        bold=frozenset({len(counts)}),
+        bold=frozenset({len(rows) - 1}),
     )
 
 
-def lengths(words: Mapping[str, tuple[int, float, int]]) -> Table:
+def _task_type_column(task: str) -> Column[_TaxonomyRow]:
+    heading = task.replace(" and ", " and\n")
+    return Column(task, lambda row: row.by_type[task], heading, "count")
+
+
+def length_table(words: Mapping[str, tuple[int, float, int]]) -> Table:
     """Return the least, median and greatest number of words by variant."""
-    return Table(
-        name="words",
-        title="Words by variant",
-        columns=(
-            Column("variant", "Variant", "name"),
-            Column("least", "Words,\nleast", "count"),
-            Column("median", "Words,\nmedian", "count"),
-            Column("most", "Words,\nmost", "count"),
-        ),
-        rows=[
-            (variant, least, f"{median:g}", most)
-            for variant, (least, median, most) in words.items()
-        ],
+    columns: tuple[Columns[str], ...] = (
+        Column("variant", lambda variant: variant, "Variant", "name"),
+        Column("least", lambda variant: words[variant][0], "Words,\nleast", "count"),
+        Column("median", lambda variant: f"{words[variant][1]:g}", "Words,\nmedian", "count"),
+        Column("most", lambda variant: words[variant][2], "Words,\nmost", "count"),
     )
+    return Table.of(columns, words, name="words", title="Words by variant")

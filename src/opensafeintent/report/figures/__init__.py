@@ -21,7 +21,7 @@ from opensafeintent.report.columns import Section, Table
 from opensafeintent.report.figures import models, plane
 from opensafeintent.report.figures.files import FORMATS, Figure, titled, to_svg, write_figures
 from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
-from opensafeintent.report.tables_metrics import numbers_table
+from opensafeintent.report.tables_numbers import numbers_table
 from opensafeintent.statistics import FEWEST_SETS
 
 __all__ = [

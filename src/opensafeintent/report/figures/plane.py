@@ -27,7 +27,7 @@ from opensafeintent.report.figures.kit import (
     quantity,
 )
 from opensafeintent.report.figures.points import labels_of, row_of
-from opensafeintent.report.values import in_unit, interval
+from opensafeintent.report.values import estimate_text
 
 _SIDE = 440
 _NAMED = 8
@@ -152,11 +152,11 @@ def _positions(estimates: MetricEstimates, x_metric: str, y_metric: str) -> list
                 "x": x.value,
                 "low_x": x.low or 0.0,
                 "high_x": x.high,
-                "shown_x": interval(*in_unit(x_metric, (x.value, x.low, x.high))),
+                "shown_x": estimate_text(x, METRICS[x_metric].unit),
                 "y": y.value,
                 "low_y": y.low or 0.0,
                 "high_y": y.high,
-                "shown_y": interval(*in_unit(y_metric, (y.value, y.low, y.high))),
+                "shown_y": estimate_text(y, METRICS[y_metric].unit),
             }
         )
     return rows

@@ -19,7 +19,7 @@ from opensafeintent.report.figures.kit import (
     pixels,
     quantity,
 )
-from opensafeintent.report.values import common_beginning, in_unit, interval, shortened
+from opensafeintent.report.values import common_beginning, estimate_text, shortened
 
 _NAME = 34
 """Characters of a model's name beside a chart; all of it is in the tooltip."""
@@ -49,7 +49,7 @@ def row_of(number: MetricEstimate, labels: Mapping[str, str], series: str) -> Da
         "value": None if number.value is None else round(number.value, 6),
         "low": number.low,
         "high": number.high,
-        "shown": interval(*in_unit(number.metric, (number.value, number.low, number.high))),
+        "shown": estimate_text(number, METRICS[number.metric].unit),
         "percent": METRICS[number.metric].is_share,
         "n": number.n,
         "thin": False,
