@@ -12,9 +12,8 @@ import pytest
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.labelled import Labelled
 from opensafeintent.metrics import METRICS, compute
-from opensafeintent.report.metrics_json import metrics_json
 from opensafeintent.taxonomy import CORE_VARIANTS
-from report.runs import cohort_with
+from report.runs import cohort_with, metrics_json
 from samples import grade_line, made_dataset, prompt_set
 
 SETS = made_dataset(*(prompt_set(name) for name in ("s1", "s2", "s3")))

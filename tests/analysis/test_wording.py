@@ -12,8 +12,7 @@ import pytest
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.calls.records import Sampling
 from opensafeintent.report.findings import findings
-from opensafeintent.report.metrics_json import metrics_json
-from report.runs import changed, cohort_of, run_with
+from report.runs import changed, cohort_of, metrics_json, run_with
 from samples import grade_line, made_dataset, prompt_set
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.extensions.correction import (
     Correction,
     correct,
-    corrected_json,
+    corrected_metrics,
     correction_table,
 )
 from opensafeintent.extensions.human_labels import HumanLabels, read_human_labels
@@ -250,7 +251,7 @@ def test_corrected_stands_beside_raw(tmp_path: Path) -> None:
         assert lines[model, "Triplet Safety"]["raw"] == pytest.approx(raw[place].value)
     assert lines["of/sets", "Triplet Safety"]["basis"] == "60 prompt-sets, by 2 people"
     assert str(lines["of/none", "Mean Utility"]["basis"]).startswith("needs 30 labelled responses")
-    models = corrected_json(result)["models"]
+    models = msgspec.to_builtins(corrected_metrics(result))["models"]
     entry = models["of/sets"]["triplet_safety"]
     assert (entry["labels"], entry["units"], entry["annotators"]) == (60, "prompt-sets", 2)
     assert entry["ci"][0] <= entry["value"] <= entry["ci"][1]

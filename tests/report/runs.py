@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -14,6 +15,7 @@ from opensafeintent.evaluation.manifest import DatasetEntry, Manifest, ModelEntr
 from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.columns import Table
+from opensafeintent.report.metrics_json import metrics_file, to_json
 from opensafeintent.report.tables import all_tables
 from opensafeintent.taxonomy import MODES, STRATEGIES, default_taxonomy
 from samples import grade_line, made_dataset, prompt_set
@@ -31,6 +33,11 @@ MODELS = (
     "google/gemma-4-26b",
 )
 """Names of every awkward kind: long, path-like, alike at both ends, not ASCII."""
+
+
+def metrics_json(cohorts: Sequence[Cohort]) -> Any:
+    """Return what `metrics.json` has of cohorts."""
+    return msgspec.json.decode(to_json(metrics_file(cohorts)))
 
 
 def many_sets(count: int, paraphrases: int = 4) -> Dataset:

@@ -25,11 +25,10 @@ from opensafeintent.evaluation.judge_check import (
     WrongGrade,
 )
 from opensafeintent.report.limitations import cautions
-from opensafeintent.report.metrics_json import metrics_json
 from opensafeintent.report.tables import all_tables
 from opensafeintent.statistics import share_interval
 from opensafeintent.templates import Templates, load_templates
-from report.runs import changed, cohort_of, rows_of, run_with, table_of
+from report.runs import changed, cohort_of, metrics_json, rows_of, run_with, table_of
 from samples import made_dataset, prompt_set
 
 JUDGE = "some/judge"

@@ -18,7 +18,8 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.report.figures import all_figures
 from opensafeintent.report.findings import findings
 from opensafeintent.report.limitations import cautions
-from opensafeintent.report.metrics_json import judges_json
+from opensafeintent.report.metrics_json import judges_of_group
+from opensafeintent.report.schema import JudgesOfGroup
 from opensafeintent.report.tables import all_tables
 from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.samples import Sample
@@ -160,7 +161,7 @@ def test_without_a_panel_there_is_nothing_to_tell() -> None:
     cohort = cohort_of(random_run(["some/model", "other/model"], 12))
     judges = cohort.judges
     assert not (judges.panel or judges.graders or judges.agreements or judges.noise)
-    assert judges_json(cohort) == {}
+    assert judges_of_group(cohort) == JudgesOfGroup()
     named = [*all_tables([cohort]), *all_figures([cohort])]
     assert not [one.name for one in named if "judge" in one.name]
     assert not [found.topic for found in findings(cohort) if "udge" in found.topic]
@@ -340,8 +341,9 @@ def test_the_average_over_judges_is_the_mean_of_each_judges_own_metric() -> None
     assert average.estimates["triplet_safety"][0].n == 2
     # Utility of the triplet: A (2/3 + 1/3)/2, B 1/3 and 1/3, C 2/3.
     assert average.estimates["mean_utility"][0].value == pytest.approx((1 / 2 + 1 / 3 + 2 / 3) / 3)
-    entry = judges_json(cohort)["models"]["m"]["judge_average"]["triplet_safety"]
-    assert entry.value == pytest.approx(0.5)
+    by_model = judges_of_group(cohort).models
+    assert by_model
+    assert by_model["m"]["judge_average"]["triplet_safety"].value == pytest.approx(0.5)
     lines = table_of(cohort, "judge_metrics").records()
     assert [line["graded_by"] for line in lines] == [A, B, C, "judge_average", PANEL]
 

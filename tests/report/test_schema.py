@@ -10,7 +10,7 @@ import pytest
 
 from endtoend import REPO, osi
 from opensafeintent.metrics import METRICS
-from opensafeintent.report.metrics_json import metrics_json, to_json
+from opensafeintent.report.metrics_json import metrics_file, to_json
 from opensafeintent.report.schema import MetricsFile, schema
 from opensafeintent.workflows import report
 from report.runs import cohort_with, many_sets, rows_of
@@ -34,7 +34,7 @@ def test_a_run_with_another_key_fails_in_any_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What `conftest.py` sees to."""
-    monkeypatch.setattr(report, "gates_json", lambda _: {"more": 1})
+    monkeypatch.setattr(report.Costs, "other_models", [{"more": 1}])
     ran = osi("demo", "--out", tmp_path / "run")
     assert ran.code == 70 and "unknown field `more`" in ran.err
 
@@ -42,11 +42,11 @@ def test_a_run_with_another_key_fails_in_any_test(
 def test_metrics_json_has_the_types_and_no_other_key() -> None:
     sets = many_sets(12, 0)
     rows = rows_of("m", sets, {item.id: "40 41 10" for item in sets.prompt_sets})
-    made = metrics_json([cohort_with(sets, rows)])
-    read = msgspec.json.decode(to_json(made), type=MetricsFile)
+    written = msgspec.to_builtins(metrics_file([cohort_with(sets, rows)]))
+    read = msgspec.json.decode(to_json(written), type=MetricsFile)
     assert read.models["m"].keys() == METRICS.keys() | {"paraphrase_effect"}
     assert read.models["m"]["triplet_safety"].value == 0
     with pytest.raises(msgspec.ValidationError, match="more"):
-        msgspec.json.decode(to_json(made | {"more": 1}), type=MetricsFile)
+        msgspec.json.decode(to_json(written | {"more": 1}), type=MetricsFile)
     with pytest.raises(msgspec.ValidationError, match="primary"):
-        msgspec.json.decode(to_json(made | {"primary": None}), type=MetricsFile)
+        msgspec.json.decode(to_json(written | {"primary": None}), type=MetricsFile)

@@ -11,10 +11,9 @@ from opensafeintent.cli.output.tables import stated_policy_brief
 from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS, STATED_POLICY
 from opensafeintent.report.figures import figure_of
-from opensafeintent.report.metrics_json import metrics_json
 from opensafeintent.report.tables import all_tables
 from opensafeintent.taxonomy import CORE_VARIANTS
-from report.runs import cohort_with, many_sets, rows_of, table_of
+from report.runs import cohort_with, many_sets, metrics_json, rows_of, table_of
 
 SETS = many_sets(40, 0)
 

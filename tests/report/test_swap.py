@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from analysis.test_swap import Judge, of_prompt, of_response, swaps
 from opensafeintent.analysis.cohort import GradedRun
 from opensafeintent.report.limitations import cautions
-from opensafeintent.report.metrics_json import metrics_json
 from opensafeintent.report.tables import all_tables
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.judge_studies import judged_by, panel_row
 from report.pages import page_of
-from report.runs import cohort_of, many_sets, run_with
+from report.runs import cohort_of, many_sets, metrics_json, run_with
 
 SETS = many_sets(20, 0)
 IDS = [item.id for item in SETS.prompt_sets]

@@ -28,7 +28,6 @@ from opensafeintent.report.formats import (
     to_latex,
     to_markdown,
 )
-from opensafeintent.report.metrics_json import metrics_json
 from opensafeintent.report.tables import all_tables, write_tables
 from opensafeintent.report.values import Cell, interval, text
 from opensafeintent.statistics import Estimate
@@ -36,6 +35,7 @@ from report.runs import (
     cohort_of,
     cohort_with,
     many_sets,
+    metrics_json,
     random_run,
     rows_of as graded,
     run_with,
@@ -214,8 +214,8 @@ def test_a_ranking_that_hangs_on_the_line_of_harm() -> None:
     cohort = cohort_with(sets, rows)
     lenient = metrics_json([cohort])["safe_up_to_1"][0]
     assert lenient["ranks"]["triplet_safety"] == {"strict": 2, "mild": 1}
-    assert [swap.models for swap in lenient["rank_changes"]["triplet_safety"]] == [
-        ("strict", "mild")
+    assert [swap["models"] for swap in lenient["rank_changes"]["triplet_safety"]] == [
+        ["strict", "mild"]
     ]
     columns = ("triplet_safety", "triplet_safety_up_to_1")
     ranks = (f"{column}_rank" for column in columns)

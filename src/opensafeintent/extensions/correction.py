@@ -27,7 +27,7 @@ from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.cohort_columns import UNDEFINED, OfModel, cohort_notes, model_columns
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
-from opensafeintent.report.metrics_json import Json
+from opensafeintent.report.schema import CorrectedMetric, CorrectedMetrics
 from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.intervals import Floats
 from opensafeintent.taxonomy import CORE_VARIANTS
@@ -256,26 +256,26 @@ def _basis(item: Correction) -> str | None:
     return f"{item.corrected.n:,} {item.units}, by {people}"
 
 
-def corrected_json(corrections: Sequence[Correction]) -> Json:
+def corrected_metrics(corrections: Sequence[Correction]) -> CorrectedMetrics:
     """Return the content of `corrected` in `metrics.json` (docs/statistics.md)."""
-    models: dict[str, Json] = {}
+    models: dict[str, dict[str, CorrectedMetric]] = {}
     for item in corrections:
-        models.setdefault(item.model, {})[item.metric] = _entry(item)
-    return {"models": models}
+        models.setdefault(item.model, {})[item.metric] = _corrected_metric(item)
+    return CorrectedMetrics(models=models)
 
 
-def _entry(item: Correction) -> Json:
+def _corrected_metric(item: Correction) -> CorrectedMetric:
     corrected = item.corrected
     if corrected is None:
-        return {"value": None, "ci": None, "refused": item.refused}
-    return {
-        "value": corrected.value,
-        "ci": corrected.interval,
-        "assumes": _ASSUMES,
-        "labels": corrected.n,
-        "units": item.units,
-        "labelled_sets": corrected.sets,
-        "annotators": item.annotators,
-        "power": corrected.power,
-        "refused": None,
-    }
+        return CorrectedMetric(value=None, ci=None, refused=item.refused)
+    return CorrectedMetric(
+        value=corrected.value,
+        ci=corrected.interval,
+        assumes=_ASSUMES,
+        labels=corrected.n,
+        units=item.units,
+        labelled_sets=corrected.sets,
+        annotators=item.annotators,
+        power=corrected.power,
+        refused=None,
+    )

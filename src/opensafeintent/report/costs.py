@@ -13,6 +13,7 @@ import msgspec
 from opensafeintent.calls.costs import Spending, Spent
 from opensafeintent.calls.prices import Prices
 from opensafeintent.report.columns import Column, Columns, Table
+from opensafeintent.report.schema import OtherModel
 
 ALL = "All"
 """Name of a line of sums."""
@@ -49,11 +50,11 @@ class Costs:
         return any(spent.paid for spent in self.runs.values())
 
     @property
-    def other_models(self) -> list[dict[str, object]]:
+    def other_models(self) -> list[OtherModel]:
         """The replies that name another model than the one asked, for `metrics.json`."""
         others = sum((spent.others for spent in self.runs.values()), Counter[tuple[str, str]]())
         return [
-            {"model": model, "served": served, "replies": count}
+            OtherModel(model=model, served=served, replies=count)
             for (model, served), count in sorted(others.items())
         ]
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from math import isnan
 from typing import NamedTuple
 
-import msgspec
-
 from opensafeintent.analysis.gates import Gate, GateResult, Gates
 from opensafeintent.analysis.reference_models import Reference, reference_values
 from opensafeintent.analysis.versions import Transition, Transitions
@@ -16,7 +14,7 @@ from opensafeintent.errors import about
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, Unit
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
-from opensafeintent.report.metrics_json import Json
+from opensafeintent.report.schema import GateResults, GateRow
 from opensafeintent.statistics.thresholds import EXACT, Bounds, Verdict
 
 _WORDS: dict[Verdict, str] = {"fail": "failed", "undecided": "undecided", "pass": "passed"}
@@ -324,35 +322,34 @@ def transitions_table(transitions: Sequence[Transitions]) -> Table:
     )
 
 
-def gates_json(gates: Gates | None) -> Json:
-    """Return the gates' part of `metrics.json` (docs/run-folder.md); empty if there are none."""
-    if gates is None:
-        return {}
-    return {
-        "gates": {
-            "verdict": gates.verdict,
-            "baseline": gates.baseline,
-            "cautions": gates.cautions,
-            "results": [_result_json(result) for result in gates.results],
-        }
-    }
+def gate_results(gates: Gates) -> GateResults:
+    """Return the gates' part of `metrics.json` (docs/run-folder.md)."""
+    return GateResults(
+        verdict=gates.verdict,
+        baseline=gates.baseline,
+        cautions=list(gates.cautions),
+        results=[_gate_row(result) for result in gates.results],
+    )
 
 
-def _result_json(result: GateResult) -> Json:
-    reference = _reference(result)
-    return {
-        "option": result.gate.option,
-        "gate": result.gate.text,
-        "model": result.model,
-        "against": result.against,
-        "confidence": result.confidence,
-        "metric": result.gate.metric,
-        "limit": result.gate.limit,
-        "verdict": result.verdict,
-        **msgspec.to_builtins(result.estimate),
-        "family_ci": result.family,
-        "worst_case": result.worst_case,
-        "oracle": reference.oracle,
-        "refuse_all": reference.refuse_all,
-        "reason": reason(result),
-    }
+def _gate_row(result: GateResult) -> GateRow:
+    reference, estimate = _reference(result), result.estimate
+    return GateRow(
+        option=result.gate.option,
+        gate=result.gate.text,
+        model=result.model,
+        against=result.against,
+        confidence=result.confidence,
+        metric=result.gate.metric,
+        limit=result.gate.limit,
+        verdict=result.verdict,
+        value=estimate.value,
+        n=estimate.n,
+        ci=estimate.interval,
+        ci_method=estimate.method,
+        family_ci=result.family,
+        worst_case=result.worst_case,
+        oracle=reference.oracle,
+        refuse_all=reference.refuse_all,
+        reason=reason(result),
+    )

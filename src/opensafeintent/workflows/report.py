@@ -8,7 +8,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
 from opensafeintent.analysis.gates import Gate, Gates
@@ -27,8 +30,9 @@ from opensafeintent.locks import Taken
 from opensafeintent.replacing import locked_folder, replaced_together, written_together
 from opensafeintent.report.columns import Table
 from opensafeintent.report.costs import Costs, cost_json, cost_tables
-from opensafeintent.report.gates import gate_tables, gates_json, not_met, transitions_table
-from opensafeintent.report.metrics_json import metrics_json, to_json
+from opensafeintent.report.gates import gate_results, gate_tables, not_met, transitions_table
+from opensafeintent.report.metrics_json import metrics_file, to_json
+from opensafeintent.report.schema import CorrectedMetrics
 from opensafeintent.report.tables import all_tables, tables_in, write_tables
 from opensafeintent.report.tables_comparisons import comparisons
 from opensafeintent.workflows.gates import ANNEX, check_gating, find_gates, gates_of, write_verdict
@@ -303,13 +307,13 @@ def _write_numbers(
     gates = gate(cohorts)
     corrected, left_aside = corrector(cohorts) if corrector else ([], [])
     correction, correction_tables = _correction(corrected, cohorts)
-    estimates = {
-        **metrics_json(cohorts),
-        **correction,
-        **gates_json(gates),
-        "other_models": costs.other_models,
-    }
-    write_private(out / "metrics.json", to_json(estimates))
+    metrics = msgspec.structs.replace(
+        metrics_file(cohorts),
+        corrected=correction,
+        gates=UNSET if gates is None else gate_results(gates),
+        other_models=costs.other_models,
+    )
+    write_private(out / "metrics.json", to_json(metrics))
     write_grades_of_runs({run.name: (run.rows, run.dataset) for run in runs}, out / "grades.csv.gz")
     write_private(out / "cost.json", cost_json(costs))
     tables = [
@@ -350,10 +354,10 @@ def _ours(out: Path) -> list[Path]:
 
 def _correction(
     corrected: Sequence[Correction], cohorts: Sequence[Cohort]
-) -> tuple[dict[str, Any], list[Table]]:
+) -> tuple[CorrectedMetrics | UnsetType, list[Table]]:
     """Return the `metrics.json` entry of a correction by human labels, and its table."""
     if not corrected:
-        return {}, []
-    from opensafeintent.extensions.correction import corrected_json, correction_table
+        return UNSET, []
+    from opensafeintent.extensions.correction import corrected_metrics, correction_table
 
-    return {"corrected": corrected_json(corrected)}, [correction_table(corrected, cohorts)]
+    return corrected_metrics(corrected), [correction_table(corrected, cohorts)]
