@@ -65,11 +65,9 @@ LONG_FUNCTIONS: set[str] = {
     "extensions/annex.py: render_annex",
     "interop/inspect/task.py: opensafeintent",
     "report/datasets.py: build_card",
-    "report/datasets.py: check_tables",
     "report/figures/models.py: _bars",
     "report/figures/plane.py: _plane",
     "report/page.py: render_page",
-    "workflows/sample_size.py: tables",
 }
 WITH_BANNERS: set[str] = {
     "annotation/labels.py",
@@ -79,7 +77,6 @@ WITH_BANNERS: set[str] = {
     "interop/inspect/logs.py",
     "interop/inspect/task.py",
     "interop/ray.py",
-    "report/datasets.py",
     "report/figures/models.py",
     "report/figures/plane.py",
 }
