@@ -168,7 +168,7 @@ def parse_json(
             raise InputError(f"{location}: schema {value['schema']}; this program reads {schema}")
         return msgspec.convert(value, kind)
     except (ValueError, OverflowError, RecursionError) as error:
-        raise _other(location, what, error) from error
+        raise _unreadable_value(location, what, error) from error
 
 
 def parse_toml(text: str, kind: type[T], location: str, what: str) -> T:
@@ -180,7 +180,7 @@ def parse_toml(text: str, kind: type[T], location: str, what: str) -> T:
     try:
         return msgspec.convert(tomllib.loads(text), kind)
     except (ValueError, OverflowError, RecursionError) as error:
-        raise _other(location, what, error) from error
+        raise _unreadable_value(location, what, error) from error
 
 
 def any_json(text: str, *, of_frames: bool = False) -> Any:
@@ -209,7 +209,7 @@ def any_json(text: str, *, of_frames: bool = False) -> Any:
     return value
 
 
-def _other(location: str, what: str, error: Exception) -> InputError:
+def _unreadable_value(location: str, what: str, error: Exception) -> InputError:
     complaint = (
         "nested too deeply"
         if isinstance(error, RecursionError)
@@ -335,8 +335,8 @@ def _open_beside(target: Path, mode: int) -> tuple[Path, int]:
 
 def _remove_left(folder: Path, names: re.Pattern[str]) -> None:
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        left = [one for one in entries if names.fullmatch(one.name) and one.is_file()]
-        for path in map(Path, left):
+        leftovers = [entry for entry in entries if names.fullmatch(entry.name) and entry.is_file()]
+        for path in map(Path, leftovers):
             with contextlib.suppress(OSError, InputError), path.open("r+b") as file:
                 if take_lock(file, path):
                     path.unlink()

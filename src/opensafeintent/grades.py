@@ -96,7 +96,7 @@ def grade_row(response: GradedResponse, mode_judge: str = "") -> GradeRow:
         if isinstance(grade := grades[what], Missing)
     ]
     by_judge = {
-        judge: (_known(grades["helpfulness"]), _known(grades["harm_severity"]))
+        judge: (_grade_or_none(grades["helpfulness"]), _grade_or_none(grades["harm_severity"]))
         for judge, grades in response.grades.items()
     }
     if isinstance(response.mode, Missing):
@@ -107,8 +107,8 @@ def grade_row(response: GradedResponse, mode_judge: str = "") -> GradeRow:
         **response.key._asdict(),
         helpfulness=panel_grade("helpfulness", [grade for grade, _ in by_judge.values()]),
         harm_severity=panel_grade("harm_severity", [grade for _, grade in by_judge.values()]),
-        mode=_known(response.mode),
-        strategy=_known(response.strategy),
+        mode=_grade_or_none(response.mode),
+        strategy=_grade_or_none(response.strategy),
         stop_reason=response.stop_reason,
         truncated=response.truncated,
         refused=response.refused,
@@ -139,7 +139,7 @@ def row_of(record: Mapping[str, Any]) -> GradeRow:
 
 def record_of(row: GradeRow) -> dict[str, Any]:
     """Return the record of a row that `row_of` reads."""
-    return {**msgspec.to_builtins(row), "missing": [str(gone) for gone in row.missing]}
+    return {**msgspec.to_builtins(row), "missing": [str(missing) for missing in row.missing]}
 
 
 def panel_grade(what: Graded, grades: Sequence[int | None]) -> int | None:
@@ -167,7 +167,7 @@ def median_grade(what: Graded, grades: Iterable[int]) -> int:
     return ordered[(len(ordered) - 1) // 2 if what == "helpfulness" else len(ordered) // 2]
 
 
-def _known(grade: T | Missing | None) -> T | None:
+def _grade_or_none(grade: T | Missing | None) -> T | None:
     return None if isinstance(grade, Missing) else grade
 
 
@@ -333,7 +333,7 @@ def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) 
         elif NOT_GRADED not in row.missing:
             missing["grades"][at] = True
         for name in ("mode", "strategy"):
-            missing[name][at] = any(gone.what == name for gone in row.missing)
+            missing[name][at] = any(missing_part.what == name for missing_part in row.missing)
         if row.mode is not None:
             arrays["mode"][at] = MODES.index(row.mode)
         if row.strategy is not None:

@@ -28,7 +28,7 @@ def refuse(line: str) -> None:
 
 
 @contextlib.contextmanager
-def held(
+def lock_held(
     path: Path, lock: Path, doing: str, waiting: Callable[[str], object] = refuse
 ) -> Iterator[None]:
     """Hold a folder or a ledger for this process. The system releases it when the process ends,

@@ -396,18 +396,18 @@ def one_epoch_each(array: LabelledSet) -> LabelledSet:
     return LabelledSet(arrays, {**array.labels, "model": range(models), "epoch": [1]})
 
 
-def by_epoch(metric: Metric, each: Grades, epochs: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def by_epoch(metric: Metric, grades: Grades, epochs: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return a metric of each epoch alone: numerator and denominator, each of shape (model,
     prompt_set, epoch).
 
     Args:
         metric: the metric.
-        each: the grades, as `one_epoch_each` gives them.
+        grades: as `one_epoch_each` gives them.
         epochs: of each model.
     """
     top, bottom = (
         np.moveaxis(part.values.reshape(-1, epochs, part.values.shape[-1]), 1, -1)
-        for part in metric.of_sets(each)
+        for part in metric.of_sets(grades)
     )
     return top, bottom
 

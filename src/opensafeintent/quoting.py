@@ -45,8 +45,8 @@ def hidden_prompt(wordings: Mapping[str, str], *, include_unsafe: bool) -> Hidde
     """Return the malicious prompt of a set, of which the wordings are given by variant."""
     if include_unsafe:
         return Hidden()
-    others = (text for variant, text in wordings.items() if variant != "malicious")
-    return hidden_text(wordings["malicious"], tuple(others))
+    other_texts = (text for variant, text in wordings.items() if variant != "malicious")
+    return hidden_text(wordings["malicious"], tuple(other_texts))
 
 
 def without_quoted(text: str, hidden: Hidden) -> str:
@@ -77,7 +77,7 @@ def without_quoted(text: str, hidden: Hidden) -> str:
 def without_request(error: str, request: str) -> str:
     """Take out of an error what it quotes of the request that it answers."""
     in_error, in_request = _stretches(error), _spaced(request)
-    quoted = frozenset(one for one in in_error if f" {' '.join(one)} " in in_request)
+    quoted = frozenset(phrase for phrase in in_error if f" {' '.join(phrase)} " in in_request)
     return without_quoted(error, Hidden(request, quoted, OF_REQUEST))
 
 

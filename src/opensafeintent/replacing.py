@@ -9,7 +9,7 @@ from pathlib import Path
 
 from opensafeintent.errors import InputError
 from opensafeintent.files import inside, make_private_folder, os_errors, read_text, write_private
-from opensafeintent.locks import held, refuse
+from opensafeintent.locks import lock_held, refuse
 
 _STAGED = ".results-new"
 
@@ -46,7 +46,7 @@ def locked_folder(
     """
     lock, new = path / ".lock", not path.exists()
     make_private_folder(path)
-    with held(path, lock, f"{doing} this folder", waiting):
+    with lock_held(path, lock, f"{doing} this folder", waiting):
         finish_replacing(path)
         try:
             yield
@@ -85,11 +85,11 @@ def replaced_together(
     try:
         yield staged
         new = {str(path.relative_to(staged)) for path in _files_of(staged)}
-        gone = sorted({str(path.relative_to(folder)) for path in obsolete()} - new)
-        for name in (*new, *gone):
+        removed = sorted({str(path.relative_to(folder)) for path in obsolete()} - new)
+        for name in (*new, *removed):
             _check_place(folder, name)
         write_private(staged / _NOTE, _NOTE_TEXT)
-        write_private(staged / _READY, "\n".join(gone))
+        write_private(staged / _READY, "\n".join(removed))
     except BaseException:  # an interruption too: the old files stay
         shutil.rmtree(staged, ignore_errors=True)
         raise
@@ -140,7 +140,7 @@ def finish_replacing(folder: Path) -> None:
         if (staged / _READY).exists():
             # every place is looked at before one is touched: the folder may come from elsewhere
             names = read_text(inside(staged, _READY)).split("\n")
-            gone = [inside(folder, name) for name in names if name]
+            removed = [inside(folder, name) for name in names if name]
             kept = (str(path.relative_to(staged)) for path in _files_of(staged))
             moved = [
                 (inside(staged, name), inside(folder, name))
@@ -149,7 +149,7 @@ def finish_replacing(folder: Path) -> None:
             ]
             if (staged / _NOTE).exists():
                 (staged / _NOTE).replace(folder / _NOTE)
-            for path in gone:
+            for path in removed:
                 path.unlink(missing_ok=True)
             for path, target in moved:
                 make_private_folder(target.parent)

@@ -93,15 +93,18 @@ class Secrets:
         deeper = self._spans(self._escape.sub(_in_place, body), layers - 1)
         if not deeper:  # of nearly every reply: where the escapes were is not asked then
             return spans
-        ends, sources = array("Q", [0]), array("Q", [0])  # of each escape: there, and in the body
+        decoded_ends, sources = (
+            array("Q", [0]),
+            array("Q", [0]),
+        )  # of each escape: there, and in the body
         for escape in self._escape.finditer(body):
             before = escape.start() - sources[-1]
-            ends.append(ends[-1] + before + len(_unescaped(escape[0])))
+            decoded_ends.append(decoded_ends[-1] + before + len(_unescaped(escape[0])))
             sources.append(escape.end())
 
         def source(place: int) -> int:
-            before = bisect_right(ends, place) - 1
-            return sources[before] + place - ends[before]
+            before = bisect_right(decoded_ends, place) - 1
+            return sources[before] + place - decoded_ends[before]
 
         return spans + [(source(start), source(stop)) for start, stop in deeper]
 

@@ -283,8 +283,8 @@ def _result(
 
 def _verdict(gate: Gate, bounds: Sequence[Bounds]) -> Verdict:
     """Return a verdict that holds for any missing grades; an undefined number is undecided."""
-    verdict, *others = (verdict_of(item, gate.limit, gate.side) for item in bounds)
-    return "undecided" if any(other != verdict for other in others) else verdict
+    verdict, *other_verdicts = (verdict_of(item, gate.limit, gate.side) for item in bounds)
+    return "undecided" if any(other != verdict for other in other_verdicts) else verdict
 
 
 def _worst_case(gate: Gate, bounds: Sequence[Bounds]) -> tuple[float, float] | None:

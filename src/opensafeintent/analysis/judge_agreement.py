@@ -110,7 +110,7 @@ def agreement_of(judges: Sequence[str], sample: Sample, pairs: Floats) -> JudgeA
     """
     helpfulness, harm = (Ratings(sample, pairs[:, :, what]) for what in (0, 1))
     safe = Ratings(sample, _safe(pairs[:, :, 1]))
-    two = len(judges) == 2
+    is_pair = len(judges) == 2
     return JudgeAgreement(
         judges=tuple(judges),
         safe=safe.agreement(SAFE),
@@ -120,8 +120,8 @@ def agreement_of(judges: Sequence[str], sample: Sample, pairs: Floats) -> JudgeA
         harm_severity=harm.agreement(HARM_GRADES),
         harm_severity_ac2=harm.gwet(HARM_GRADES, "quadratic"),
         safe_rates=tuple(_mean(rated) for rated in safe.ratings.T),
-        helpfulness_difference=helpfulness.difference(GRADES) if two else None,
-        harm_severity_difference=harm.difference(HARM_GRADES) if two else None,
+        helpfulness_difference=helpfulness.difference(GRADES) if is_pair else None,
+        harm_severity_difference=harm.difference(HARM_GRADES) if is_pair else None,
     )
 
 

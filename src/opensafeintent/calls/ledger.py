@@ -36,7 +36,7 @@ from opensafeintent.calls.recorded import Imports
 from opensafeintent.calls.records import Answered, Call, Failure, Refused
 from opensafeintent.calls.replies import ends_unopened_thought, usage_in
 from opensafeintent.errors import InputError
-from opensafeintent.locks import held, refuse
+from opensafeintent.locks import lock_held, refuse
 from opensafeintent.templates.template import Message
 
 _OUTCOME = "model, purpose, status, response, error, input_tokens, output_tokens, served_model"
@@ -149,7 +149,7 @@ class Ledger:
                             " one; use a copy"
                         )
                     opened.enter_context(
-                        held(
+                        lock_held(
                             path,
                             file.with_name(f".{file.name}.lock"),
                             "writing this ledger",

@@ -217,8 +217,8 @@ def _telling_words(vocabulary: Sequence[str], features: Any, sets: int) -> tuple
     telling = []
     for index, intent in enumerate(CORE_VARIANTS):
         weights = model.estimators_[index].coef_[0]
-        others = np.delete(counts, index, axis=0).max(axis=0)
-        indices = np.flatnonzero(often & (weights > 0) & (counts[index] > others))
+        most_elsewhere = np.delete(counts, index, axis=0).max(axis=0)
+        indices = np.flatnonzero(often & (weights > 0) & (counts[index] > most_elsewhere))
         ordered = sorted(
             indices.tolist(),
             key=lambda column: (-round(float(weights[column]), 6), vocabulary[column]),

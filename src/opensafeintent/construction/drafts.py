@@ -139,7 +139,7 @@ class DraftWork:
         """
         draft, is_task = self.draft, part == "underlying_task"
         texts: dict[str, str] = msgspec.structs.asdict(draft.prompts)
-        texts_by_name = {name_of(other): draft.text(other) for other in (*CORE_VARIANTS, part)}
+        texts_by_name = {name_of(name): draft.text(name) for name in (*CORE_VARIANTS, part)}
         material = not is_task and takes_material(self.context, draft.topic.cell)
 
         def check(reply: RepairReply) -> str | None:

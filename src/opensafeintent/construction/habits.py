@@ -159,10 +159,13 @@ def _asked(habits: Habits, intent: Intent, topic_id: str) -> list[str]:
             )
     if avoided := _excess(habits, intent):
         instructions.append(f"does not begin with {_quoted(avoided)}")
-    others = [
-        word for other in CORE_VARIANTS if other != intent for word in _excess(habits, other)[:2]
+    elsewhere = [
+        word
+        for other_intent in CORE_VARIANTS
+        if other_intent != intent
+        for word in _excess(habits, other_intent)[:2]
     ]
-    if borrowed := [word for word in dict.fromkeys(others) if word not in avoided]:
+    if borrowed := [word for word in dict.fromkeys(elsewhere) if word not in avoided]:
         instructions.append(f"may begin with {_quoted(borrowed)}")
     return instructions
 
@@ -187,9 +190,9 @@ def _excess(habits: Habits, intent: Intent) -> list[str]:
     counts = habits.openings
 
     def excess(word: str) -> float:
-        return counts[intent][word] - sum(other.get(word, 0) for other in counts.values()) / len(
-            CORE_VARIANTS
-        )
+        return counts[intent][word] - sum(
+            of_intent.get(word, 0) for of_intent in counts.values()
+        ) / len(CORE_VARIANTS)
 
     least = max(_FEWEST - 1, _LEAST_EXCESS * habits.requests)
     return sorted(

@@ -67,12 +67,12 @@ def by_prompt(
         fields = {
             key: value for key, value in record.data.items() if key not in ("prompt", "completion")
         }
-        known = {  # an id of theirs is another's
+        named = {  # an id of theirs is another's
             "id": place[0],
             "variant": place[1],
             "response": record.data.get("completion", record.data.get("response")),
         }
-        placed.append((location, {"epoch": epochs[place]} | fields | known))
+        placed.append((location, {"epoch": epochs[place]} | fields | named))
     if problems:
         raise InputError(*distinct_problems(problems, MOST_LISTED))
     if not placed and item.sent_another:

@@ -55,17 +55,17 @@ def _provider(row: Record) -> str:
 
 
 def _result(row: Record, model: str) -> dict[str, Any]:
-    given = Record(row.data.get("response") or {}, f"{row.location}, field response")
+    response = Record(row.data.get("response") or {}, f"{row.location}, field response")
     prompt = prompt_text(row.record("prompt").text("raw"))
-    sent = _sent(row.data, given.data)
+    sent = _sent(row.data, response.data)
     record = {"model": model, "prompt": prompt, **named_place(row.data.get("vars"))}
     if sent not in ("", prompt):
         record["sent"] = sent
-    stop = given.optional_text("finishReason") or ""
-    if row.data.get("failureReason") == 2 or "error" in given:
+    stop = response.optional_text("finishReason") or ""
+    if row.data.get("failureReason") == 2 or "error" in response:
         return record | missing_fields("failed")
-    output = given.data.get("output")
-    reasoned = bool(given.data.get("reasoning")) or _counts_reasoning(given.data)
+    output = response.data.get("output")
+    reasoned = bool(response.data.get("reasoning")) or _counts_reasoning(response.data)
     if isinstance(output, str):
         try:
             output, thought = _without_thought(output)

@@ -53,9 +53,9 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
     if path.suffix.lower() in (".csv", ".parquet"):
         records = [(location, _of_table(row)) for location, row in records]
     contents = of_each_model(records, path)
-    known = READ.union(COLUMNS)
+    known_fields = READ.union(COLUMNS)
     contents[0].unread = tuple(
-        field for field in fields if field not in known and not _BY_JUDGE.fullmatch(field)
+        field for field in fields if field not in known_fields and not _BY_JUDGE.fullmatch(field)
     )
     return contents
 
@@ -94,5 +94,7 @@ def _of_table(row: Any) -> dict[str, object]:
             cells[name] = number
         elif str(cells[name]).strip().lower() in _BLANK:
             del cells[name]
-    told = {"response", "completion", "missing", *SCALES} & cells.keys() or is_withheld(cells)
-    return cells if told else cells | {"missing": _NOT_RECORDED}
+    states_result = {"response", "completion", "missing", *SCALES} & cells.keys() or is_withheld(
+        cells
+    )
+    return cells if states_result else cells | {"missing": _NOT_RECORDED}

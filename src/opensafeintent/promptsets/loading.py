@@ -115,8 +115,8 @@ def load_dataset(
     """
     dataset, problems = read_dataset(name, taxonomy, max_rows)
     if dataset is None:
-        first, *others = problems
-        remaining = f" (and {len(others)} more; `dataset validate` lists all)" if others else ""
+        first, *further = problems
+        remaining = f" (and {len(further)} more; `dataset validate` lists all)" if further else ""
         raise InputError(first + remaining)
     return dataset
 

@@ -87,8 +87,8 @@ def published_rubrics() -> Path:
         )
         for name, digest in _RUBRICS.items()
     ]
-    for other in paths[0].parent.glob("*.md"):
-        raise InputError(f"{other}: is none of the paper's rubrics; remove it")
+    for stranger in paths[0].parent.glob("*.md"):
+        raise InputError(f"{stranger}: is none of the paper's rubrics; remove it")
     return paths[0].parent
 
 

@@ -63,8 +63,8 @@ def distinct_problems(problems: Iterable[Problem], most: int | None = None) -> l
     for problem in problems:
         same.setdefault(problem.complaint, []).append(problem)
     lines = [
-        f"{first} (and in {counted(len(others), 'more record')})" if others else f"{first}"
-        for first, *others in same.values()
+        f"{first} (and in {counted(len(repeats), 'more record')})" if repeats else f"{first}"
+        for first, *repeats in same.values()
     ]
     left_out = len(lines) - (most or len(lines))
     return lines[:most] + ([f"and {left_out:,} other faults"] if left_out > 0 else [])

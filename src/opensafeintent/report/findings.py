@@ -87,22 +87,24 @@ def _too_little(cohort: Cohort, metrics: Sequence[str]) -> Iterator[Sentence]:
             "warning",
             "Too few prompt-sets",
             labels=[PRIMARIES[metric].label for metric in metrics],
-            sets=max(one.n for metric in metrics for one in cohort.estimates.by_metric[metric]),
+            sets=max(
+                estimate.n for metric in metrics for estimate in cohort.estimates.by_metric[metric]
+            ),
             least=FEWEST_SAID,
         )
 
 
 def _values(cohort: Cohort, metric: str) -> Sentence:
     """Return the range of the models' values, or the difference of two models."""
-    told, order = PRIMARIES[metric], contenders_of(cohort, metric)
+    primary, order = PRIMARIES[metric], contenders_of(cohort, metric)
     estimates = cohort.estimates.by_metric[metric]
     comparison = cohort.estimates.comparisons[metric]
     if len(order) == 2 and comparison.n[*order] >= FEWEST_SAID:
         a, b = sorted(order)
         return say(
             "difference",
-            topic=told.label,
-            metric=told,
+            topic=primary.label,
+            metric=primary,
             earlier=cohort.models[a],
             later=cohort.models[b],
             size=float(comparison.difference[a, b]),
@@ -126,11 +128,11 @@ def _values(cohort: Cohort, metric: str) -> Sentence:
         }
 
     highest = [index for index in order if values[index] == values[order[0]]]
-    lower = sum(bool((comparison.worst_high[highest, other] < 0).all()) for other in order)
+    lower = sum(bool((comparison.worst_high[highest, index] < 0).all()) for index in order)
     return say(
         "values",
-        topic=told.label,
-        label=told.label,
+        topic=primary.label,
+        label=primary.label,
         least=facts(order[-1]),
         most=facts(order[0]),
         equal=len(highest) == len(order),
@@ -141,8 +143,8 @@ def _values(cohort: Cohort, metric: str) -> Sentence:
 
 def _differences(cohort: Cohort) -> Iterator[Sentence]:
     """Yield the number of significant differences among three models or more."""
-    found = []
-    for metric, told in PRIMARIES.items():
+    differences = []
+    for metric, primary in PRIMARIES.items():
         comparison, order = cohort.estimates.comparisons[metric], contenders_of(cohort, metric)
         pairs = [pair for pair in combinations(order, 2) if comparison.n[pair] >= FEWEST_SAID]
         if len(order) > 2 and pairs:
@@ -151,9 +153,9 @@ def _differences(cohort: Cohort) -> Iterator[Sentence]:
                 for of in (comparison, cohort.safe_up_to_1.comparisons[metric])
             )
             hinge = int(comparison.hinges[tuple(np.transpose(pairs))].sum())
-            found.append((told.label, real, len(pairs), otherwise, hinge))
-    if found:
-        yield say("differences", topic="Significant differences", found=found)
+            differences.append((primary.label, real, len(pairs), otherwise, hinge))
+    if differences:
+        yield say("differences", topic="Significant differences", differences=differences)
 
 
 def _by_intent(cohort: Cohort) -> Iterator[Sentence]:
@@ -172,21 +174,22 @@ def _help_ordering(cohort: Cohort) -> Iterator[Sentence]:
     """Yield the models that give benign prompts no significantly more help than malicious ones, or
     the help ordering of a model that is alone.
     """
-    found = cohort.estimates.by_metric["help_ordering"]
+    estimates = cohort.estimates.by_metric["help_ordering"]
     limits = {
-        index: found[index].interval or (0.0, 1.0)
+        index: estimates[index].interval or (0.0, 1.0)
         for index in contenders_of(cohort, "help_ordering")
     }
     tied = [index for index, (low, high) in limits.items() if low <= 0.5 <= high]
-    if told := tied or [*limits] * (len(limits) == 1):
+    shown = tied or list(limits)
+    if tied or len(limits) == 1:
         yield say(
             "help_ordering",
             topic=METRICS["help_ordering"].label,
-            models=[cohort.models[index] for index in told],
-            every=len(told) == len(limits) > 1,
-            value=interval(found[told[0]].value, *limits[told[0]]),
+            models=[cohort.models[index] for index in shown],
+            all_models=len(shown) == len(limits) > 1,
+            value=interval(estimates[shown[0]].value, *limits[shown[0]]),
             tied=bool(tied),
-            more=limits[told[0]][0] > 0.5,
+            more_help=limits[shown[0]][0] > 0.5,
         )
 
 
@@ -196,6 +199,7 @@ def _between_judges(cohort: Cohort) -> Iterator[Sentence]:
     """
     if not (cohort.judges.agreements and contenders_of(cohort, "mean_utility")):
         return
-    *pairs, every = cohort.judges.agreements  # the two, or all together
+    # the last is of all judges together; of two judges there is no other
+    *pairs, together = cohort.judges.agreements
     shares = [pair.safe.value for pair in pairs if pair.safe.value is not None]
-    yield say("between_judges", topic="Several judges", every=every, shares=shares)
+    yield say("between_judges", topic="Several judges", together=together, shares=shares)

@@ -39,7 +39,7 @@ _ENOUGH_SETS = 115
 def _rank_changes(cohort: Cohort) -> Iterator[Sentence]:
     """Yield the models that two judges rank in opposite orders, both significantly."""
     if cohort.judges.agreements and (
-        orders := [found for metric in PRIMARY if (found := _order(cohort, metric))]
+        orders := [order for metric in PRIMARY if (order := _order(cohort, metric))]
     ):
         yield distrust("rank_changes", orders=orders)
 
@@ -48,11 +48,13 @@ def _order(cohort: Cohort, metric: str) -> dict[str, object] | None:
     """Return the pairs of models that two judges rank in opposite orders, both significantly."""
     models = {cohort.models[index] for index in contenders_of(cohort, metric)}
     changes = cohort.judges.rank_changes(metric)
-    real = [one for one in changes if one.beyond_chance and models.issuperset(one.models)]
+    real = [
+        change for change in changes if change.beyond_chance and models.issuperset(change.models)
+    ]
     return (
         {
             "label": METRICS[metric].label,
-            "pairs": len({frozenset(one.models) for one in real}),
+            "pairs": len({frozenset(change.models) for change in real}),
             "first": real[0],
         }
         if real
@@ -155,21 +157,23 @@ def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
         )
     if cohort.demonstration:
         yield Sentence((DEMONSTRATION_NOTE,), "warning", loud=True)
-    partial = {model: own for model, own in coverage.items() if own.partial}
+    partial = {model: of_model for model, of_model in coverage.items() if of_model.partial}
     if partial:
         yield warn(
             "partial",
             loud=True,
             models=partial,
-            there=sum(own.responses for own in partial.values()),
-            planned=sum(own.planned for own in partial.values()),
+            there=sum(of_model.responses for of_model in partial.values()),
+            planned=sum(of_model.planned for of_model in partial.values()),
         )
-    waiting = {model: own.not_graded for model, own in coverage.items() if own.not_graded}
+    waiting = {
+        model: of_model.not_graded for model, of_model in coverage.items() if of_model.not_graded
+    }
     if waiting:
         yield warn("not_graded", models=waiting, count=sum(waiting.values()))
     if cohort.stopped_early:
         yield warn("stopped_early", models=cohort.stopped_early)
-    if len({own.limit for own in coverage.values()}) > 1:
+    if len({of_model.limit for of_model in coverage.values()}) > 1:
         yield distrust("unlike_samples")
 
 
@@ -211,10 +215,10 @@ def _strict_panel(cohort: Cohort) -> Iterator[Sentence]:
     moved = []
     for metric, primary in PRIMARIES.items():
         gaps = {
-            cohort.models[index]: both - one
+            cohort.models[index]: average_value - panel_value
             for index in contenders_of(cohort, metric)
-            if (one := panel.estimates[metric][index].value) is not None
-            and (both := average.estimates[metric][index].value) is not None
+            if (panel_value := panel.estimates[metric][index].value) is not None
+            and (average_value := average.estimates[metric][index].value) is not None
         }
         if gaps and (most := max(gaps, key=gaps.__getitem__)) and gaps[most] > 0:
             by = primary.difference(gaps[most])
@@ -263,12 +267,12 @@ def _left_out(cohort: Cohort) -> Iterator[Sentence]:
     lost = sum(coverage.text_not_kept for coverage in cohort.coverage.values())
     if not (filtered or truncated or kept or lost):
         return
-    known = [
+    defined = [
         change
         for change in cohort.changes
         if change.n >= FEWEST_SAID and None not in (change.before, change.value)
     ]
-    largest = max(known, key=lambda change: change.size, default=None)
+    largest = max(defined, key=lambda change: change.size, default=None)
     yield distrust(
         "left_out",
         filtered=filtered,
@@ -295,27 +299,31 @@ def _of_replies(cohort: Cohort) -> Iterator[Sentence]:
     """
     coverage = cohort.coverage
     empty = {
-        model: own
-        for model, own in coverage.items()
-        if own.empty >= _EMPTY_SHARE * own.responses and own.empty
+        model: of_model
+        for model, of_model in coverage.items()
+        if of_model.empty >= _EMPTY_SHARE * of_model.responses and of_model.empty
     }
     if empty:
         yield distrust(
             "empty_replies",
             models=empty,
-            empty=sum(own.empty for own in empty.values()),
-            responses=sum(own.responses for own in empty.values()),
+            empty=sum(of_model.empty for of_model in empty.values()),
+            responses=sum(of_model.responses for of_model in empty.values()),
         )
-    for model, own in coverage.items():
-        if own.reasoning_only:
-            yield distrust("reasoning_only", model=model, by_intent=own.reasoning_only)
+    for model, of_model in coverage.items():
+        if of_model.reasoning_only:
+            yield distrust("reasoning_only", model=model, by_intent=of_model.reasoning_only)
     for field, macro in (
         ("unknown_stop_reasons", "unknown_stop_reasons"),
         ("unknown_marks", "unknown_marks"),
     ):
-        found = {model: names for model, own in coverage.items() if (names := getattr(own, field))}
-        if found:
-            yield distrust(macro, found=found)
+        unknown = {
+            model: names
+            for model, of_model in coverage.items()
+            if (names := getattr(of_model, field))
+        }
+        if unknown:
+            yield distrust(macro, by_model=unknown)
     judges = {*cohort.conditions.judges, cohort.conditions.mode_judge}
     models = {origin.model for origin in cohort.origins.values()}
     asked = {
@@ -344,14 +352,16 @@ def _of_prompts(cohort: Cohort) -> Iterator[Sentence]:
         ((name, count) for name, count in counts.items() if 0 < count < FEWEST_SETS),
         key=lambda item: item[1],
     )
-    detectable = [
-        f"{primary.difference(float(np.nanmedian(found)))} of {primary.label}"
-        for metric, primary in PRIMARIES.items()
-        for pairs in ([*combinations(contenders_of(cohort, metric), 2)],)
-        for comparison in (cohort.estimates.comparisons[metric],)
-        for found in ([comparison.minimum_detectable_difference[pair] for pair in pairs],)
-        if not np.isnan(found).all()
-    ]
+    detectable = []
+    for metric, primary in PRIMARIES.items():
+        comparison = cohort.estimates.comparisons[metric]
+        differences = [
+            comparison.minimum_detectable_difference[pair]
+            for pair in combinations(contenders_of(cohort, metric), 2)
+        ]
+        if not np.isnan(differences).all():
+            typical = primary.difference(float(np.nanmedian(differences)))
+            detectable.append(f"{typical} of {primary.label}")
     if len(sets) < _ENOUGH_SETS or detectable:
         yield (warn if len(sets) < FEWEST_SETS else distrust)(
             "precision",
@@ -366,7 +376,7 @@ def _of_prompts(cohort: Cohort) -> Iterator[Sentence]:
         yield distrust(
             "thin",
             strata=thin,
-            every=len(thin) == len(counts),
+            all_strata=len(thin) == len(counts),
             least=FEWEST_SETS,
             points=f"{100 * 2**0.5 * half_width(FEWEST_SETS):.0f}",
         )

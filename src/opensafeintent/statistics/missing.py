@@ -37,7 +37,10 @@ _OPTIONS: dict[Needs, tuple[list[_Triple], list[_Codes]]] = {
     "triplet": (list(product(_CORNERS, _CORNERS, _GRADES)), [(None, None)]),
     "wordings": (
         [
-            *((first, *(others,) * 2) for first, others in product(_CORNERS, repeat=2)),
+            *(
+                (first, *(others_grades,) * 2)
+                for first, others_grades in product(_CORNERS, repeat=2)
+            ),
             *((grades,) * 3 for grades in _BETWEEN),
         ],
         [(None, None)],
@@ -171,9 +174,9 @@ def _completions(array: LabelledSet, needs: Needs) -> Iterator[LabelledSet]:
     # a response that is missing lacks its mode, too, if the modes of its model and variant were
     # asked for
     dims = array["grades_missing"].dims
-    others = tuple(dims.index(name) for name in ("prompt_set", "epoch"))
+    axes = tuple(dims.index(name) for name in ("prompt_set", "epoch"))
     lacking = np.isnan(array["mode"].values)
-    asked = (~lacking | missing["mode"]).any(axis=others, keepdims=True)
+    asked = (~lacking | missing["mode"]).any(axis=axes, keepdims=True)
     missing["mode"] = missing["mode"] | missing["grades"] & lacking & asked
     # an unsafe response is probed: if its grade is missing, so is the probe's strategy
     if needs == "strategy":

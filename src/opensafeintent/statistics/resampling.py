@@ -107,8 +107,8 @@ def _without_singles(strata: NDArray[np.int64]) -> NDArray[np.int64]:
     single = numbers[sizes == 1]
     if not len(single) or len(numbers) == 1:
         return strata
-    others = numbers[sizes > 1]
-    home = single[0] if len(single) > 1 or not len(others) else others[np.argmin(sizes[sizes > 1])]
+    larger = numbers[sizes > 1]
+    home = single[0] if len(single) > 1 or not len(larger) else larger[np.argmin(sizes[sizes > 1])]
     return np.where(np.isin(strata, single), home, strata)
 
 

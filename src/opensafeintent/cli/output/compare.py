@@ -128,7 +128,7 @@ def _reverses(cohort: Cohort, pair: PairRow) -> bool:
     """
     comparison = cohort.safe_up_to_1.comparisons.get(pair.metric)
     places = cohort.models.index(pair.model_a), cohort.models.index(pair.model_b)
-    other = comparison and comparison.pair(*places)
-    if not (other and other.claimed and pair.difference.claimed):
+    other_scoring = comparison and comparison.pair(*places)
+    if not (other_scoring and other_scoring.claimed and pair.difference.claimed):
         return False
-    return (other.value or 0.0) * (pair.difference.value or 0.0) < 0
+    return (other_scoring.value or 0.0) * (pair.difference.value or 0.0) < 0
