@@ -93,10 +93,8 @@ class Secrets:
         deeper = self._spans(self._escape.sub(_in_place, body), layers - 1)
         if not deeper:  # of nearly every reply: where the escapes were is not asked then
             return spans
-        decoded_ends, sources = (
-            array("Q", [0]),
-            array("Q", [0]),
-        )  # of each escape: there, and in the body
+        # where each escape ends: in the decoded body, and in the body itself
+        decoded_ends, sources = array("Q", [0]), array("Q", [0])
         for escape in self._escape.finditer(body):
             before = escape.start() - sources[-1]
             decoded_ends.append(decoded_ends[-1] + before + len(_unescaped(escape[0])))

@@ -68,7 +68,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     """
     day: date | None = None
     """Of the last call (UTC); None if there was none."""
-    others: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
+    other_models: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     """Replies by the model that was asked and the other one that they name."""
 
     @property
@@ -110,13 +110,13 @@ def spent_of(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
     """
     lines: dict[tuple[str, str], Spending] = {}
     day: date | None = None
-    others: Counter[tuple[str, str]] = Counter()
+    other_models: Counter[tuple[str, str]] = Counter()
     for attempt in ledger.attempts(keys):
         line = Spending(model=attempt.model, purpose=attempt.purpose)
         lines.setdefault((line.model, line.purpose), line).add(attempt)
         day = max(day or date.min, attempt.created.date())
         if is_another(attempt.model, attempt.served_model):
-            others[attempt.model, short_name(attempt.served_model)] += 1
+            other_models[attempt.model, short_name(attempt.served_model)] += 1
     return Spent(
         lines=tuple(
             sorted(
@@ -125,7 +125,7 @@ def spent_of(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
         ),
         shared=keys is not None,
         day=day,
-        others=others,
+        other_models=other_models,
     )
 
 

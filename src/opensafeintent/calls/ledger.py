@@ -245,12 +245,16 @@ class Ledger:
             InputError: the ledger is damaged.
         """
         located: dict[bytes, Located] = {}
-        left: list[bytes] = []
+        not_pending: list[bytes] = []
 
         def locate(
-            key: bytes, row: int, model: str, purpose: str, own: Answered | Refused | NotAnAnswer
+            key: bytes,
+            row: int,
+            model: str,
+            purpose: str,
+            outcome: Answered | Refused | NotAnAnswer,
         ) -> None:
-            settled = self.settled(model, purpose, own)
+            settled = self.settled(model, purpose, outcome)
             if isinstance(settled, NotAnAnswer):
                 self._no_outcome[key] = f"{settled.kind}: {settled}"
                 self._note_kind(key, settled.kind)
@@ -259,12 +263,12 @@ class Ledger:
 
         for key in keys:
             if (pending := self._pending.get(key)) is None:
-                left.append(key)
+                not_pending.append(key)
             else:
                 call, outcome = pending
                 locate(key, 0, call.model, call.purpose, outcome)
         with reading(self.path):
-            for some in [left] if len(left) == 1 else _parts(left):
+            for some in [not_pending] if len(not_pending) == 1 else _parts(not_pending):
                 statement = _FIND_ONE if len(some) == 1 else _FIND_MANY
                 cursor = self._reader.execute(statement, some)
                 while rows := typed(cursor.fetchmany(_ROWS_AT_ONCE), _FOUND):
@@ -458,9 +462,9 @@ class Ledger:
 
 def _parts(keys: Iterable[bytes]) -> Iterator[list[bytes]]:
     """Yield keys, each once, in parts of one length: one statement, compiled once."""
-    left = list(dict.fromkeys(keys))
-    for start in range(0, len(left), _KEYS_AT_ONCE):
-        some = left[start : start + _KEYS_AT_ONCE]
+    distinct = list(dict.fromkeys(keys))
+    for start in range(0, len(distinct), _KEYS_AT_ONCE):
+        some = distinct[start : start + _KEYS_AT_ONCE]
         yield some + some[-1:] * (_KEYS_AT_ONCE - len(some))
 
 

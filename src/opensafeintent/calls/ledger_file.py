@@ -140,9 +140,11 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
     with contextlib.closing(sqlite3.connect(":memory:")) as ours:
         ours.executescript(_SCHEMA)
         with reading(path):
-            others = _contents(connection) ^ _contents(ours)
-        if others:
-            named = ", ".join(sorted(f"{kind} {one_line(name, 60)}" for kind, name, *_ in others))
+            differences = _contents(connection) ^ _contents(ours)
+        if differences:
+            named = ", ".join(
+                sorted(f"{kind} {one_line(name, 60)}" for kind, name, *_ in differences)
+            )
             raise InputError(f"{path}: expected the tables of a ledger and no other; see {named}")
     if not readonly:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -240,8 +242,8 @@ class Texts:
 
     def id_of(self, connection: sqlite3.Connection, text: str) -> int:
         """Return the id of a text, which is added if it is not there."""
-        if (known := self._ids.get(text)) is not None:
-            return known
+        if (cached := self._ids.get(text)) is not None:
+            return cached
         raw = text.encode()
         identity = id_at(connection, bytes.fromhex(sha256_hex(raw)), pack(raw))
         self._characters += len(text)

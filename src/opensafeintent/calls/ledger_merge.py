@@ -66,11 +66,11 @@ def merge(ledger: Ledger, source: Path) -> Merged:
     """
     rows = added = duplicates = 0
     with (
-        Ledger(source, readonly=True) as other,
-        other.snapshot(),
+        Ledger(source, readonly=True) as source_ledger,
+        source_ledger.snapshot(),
         contextlib.closing(connect(ledger.path)) as connection,
     ):
-        if next(other.imports.rows(), None) is not None:
+        if next(source_ledger.imports.rows(), None) is not None:
             raise InputError(
                 f"{source}: holds imported responses, which cannot be merged; import their files"
                 " instead"
@@ -79,7 +79,7 @@ def merge(ledger: Ledger, source: Path) -> Merged:
         @cache
         def moved(identity: int) -> int:
             """Return the id of a text of the other ledger in this one."""
-            return id_at(connection, *other.packed_text(identity))
+            return id_at(connection, *source_ledger.packed_text(identity))
 
         def kept(part: str | int) -> str | int:
             return part if isinstance(part, str) else moved(part)
@@ -88,28 +88,28 @@ def merge(ledger: Ledger, source: Path) -> Merged:
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("BEGIN IMMEDIATE")
             with connection:
-                for row, key, stored_status, created, seconds, *rest in other.stored():
+                for row, key, stored_status, created, seconds, *columns in source_ledger.stored():
                     rows += 1
-                    body, _, purpose = rest[:3]
+                    body, _, purpose = columns[:3]
                     status = stored_status
                     if failure := _failure_of(purpose, status, body):
-                        status, rest[-1] = "failed", failure
+                        status, columns[-1] = "failed", failure
                     same = (
                         (_FAILURE, (key, created, seconds))
                         if status == "failed"
                         else (_ANSWER, (key,))
                     )
-                    if (known := connection.execute(*same).fetchone()) is not None:
-                        if known[:2] == (created, seconds):
+                    if (recorded := connection.execute(*same).fetchone()) is not None:
+                        if recorded[:2] == (created, seconds):
                             continue  # the same row, merged before
-                        if not (failure := _failure_of(*known[2:])):
+                        if not (failure := _failure_of(*recorded[2:])):
                             duplicates += 1
                             continue
                         connection.execute(NO_OUTCOME, (failure, key))
                     added += 1
-                    packed = other.packed_request(row)
+                    packed = source_ledger.packed_request(row)
                     request = stored_request(packed.messages, packed.sampling, kept)
-                    connection.execute(_INSERT, (key, status, created, seconds, *rest, request))
+                    connection.execute(_INSERT, (key, status, created, seconds, *columns, request))
         except sqlite3.Error as error:
             raise InputError(f"{ledger.path}: cannot write the ledger: {reason(error)}") from error
     return Merged(rows=rows, added=added, duplicates=duplicates)

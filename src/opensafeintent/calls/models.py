@@ -47,7 +47,7 @@ class OtherProviders(Protocol):
 def open_models(
     names: Iterable[str],
     http: HttpSession,
-    others: OtherProviders | None = None,
+    other_providers: OtherProviders | None = None,
     functions: Functions = NO_FUNCTIONS,
     left_out: Mapping[str, Collection[str]] = {},
 ) -> dict[str, Model]:
@@ -56,7 +56,7 @@ def open_models(
     Args:
         names: the models.
         http: the connections.
-        others: opens the names that the native client does not serve.
+        other_providers: opens the names that the native client does not serve.
         functions: those that settings carry.
         left_out: by model, fields that an earlier run found out that it does not take.
 
@@ -69,8 +69,8 @@ def open_models(
         try:
             if (model := _in_process(name, functions, http)) is not None:
                 opened[name] = model
-            elif others is not None and _is_foreign(name):
-                opened[name] = others.open(name, http, left_out.get(name, ()))
+            elif other_providers is not None and _is_foreign(name):
+                opened[name] = other_providers.open(name, http, left_out.get(name, ()))
             else:
                 opened[name] = EndpointModel(
                     name, resolve_endpoint(name), http, left_out.get(name, ())
@@ -127,7 +127,7 @@ def _is_foreign(name: str) -> bool:
 
 
 def model_identity(
-    name: str, others: OtherProviders | None = None, functions: Functions = NO_FUNCTIONS
+    name: str, other_providers: OtherProviders | None = None, functions: Functions = NO_FUNCTIONS
 ) -> str:
     """Return a model's identity in call keys, without asking for an API key or a server.
 
@@ -136,8 +136,8 @@ def model_identity(
     """
     if (model := _in_process(name, functions)) is not None:
         return model.identity
-    if others is not None and _is_foreign(name):
-        others.check(name)
+    if other_providers is not None and _is_foreign(name):
+        other_providers.check(name)
     else:
         resolve_endpoint(name, for_calls=False)
     return name

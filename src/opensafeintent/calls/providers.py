@@ -157,8 +157,8 @@ def is_another(asked: str, served: str) -> bool:
     """Tell whether a reply names another model than the requested one: another name, or another
     version if both have one (docs/missing-grades.md).
     """
-    (name, version), (other, its_version) = _stem(asked), _stem(served)
-    same = name == other and (version == its_version or not (version and its_version))
+    (name, version), (served_name, its_version) = _stem(asked), _stem(served)
+    same = name == served_name and (version == its_version or not (version and its_version))
     return bool(served) and not is_in_process(asked) and not same
 
 

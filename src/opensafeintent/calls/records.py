@@ -94,14 +94,14 @@ def call_key(call: Call, identity: str) -> bytes:
         call: the call.
         identity: the model's identity: its name, and for a scripted model its version.
     """
-    first, *others = call.messages
+    first, *further = call.messages
     # one part alone is a prompt; several are a template's, filled
     head = first.parts[0] if len(first.parts) > 1 else ""
     digest = _begun(call.attempt, call.epoch, head).copy()
     digest.update(
         b'%b","role":"%b"}' % (_inside("".join(first.parts[bool(head) :])), first.role.encode())
     )
-    for message in others:
+    for message in further:
         digest.update(
             b',{"content":"%b","role":"%b"}' % (_inside(message.content), message.role.encode())
         )

@@ -92,10 +92,10 @@ def forecast_regrades(
     audit = audited(manifest, dataset, ledger)
     for regrading, planned in planned_regrades(manifest, dataset, judged.keys(), audit):
         counter = CallCounter()
-        known = [item for item in planned if judged[item.task.key]]
+        answered = [item for item in planned if judged[item.task.key]]
         replies = {
             task.key: reply
-            for task, reply, _ in replayed(ledger, manifest.identities(), known, regrading.ask)
+            for task, reply, _ in replayed(ledger, manifest.identities(), answered, regrading.ask)
         }
         for task, plan, templates in planned:
             for column, request in regrading.requests(task).items():
@@ -181,7 +181,7 @@ class CallCounter:
         If a ledger has such calls, tokens are their means; otherwise they are estimated from the
         lengths.
         """
-        seen = experience_in(ledger) if self.calls else {}
+        experience = experience_in(ledger) if self.calls else {}
         first = {model: index for index, (model, *_) in reversed(list(enumerate(self.calls)))}
         in_turn = sorted(
             self.calls.items(),
@@ -197,7 +197,7 @@ class CallCounter:
                     output_tokens=self.output[model, purpose, at_most],
                     at_most=at_most,
                 ),
-                seen,
+                experience,
             )
             for (model, purpose, at_most), calls in in_turn
         )

@@ -215,10 +215,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def stopped_early(self) -> list[str]:
         """Return the models whose prompt-sets are those that answered the run's question."""
         answers = self.stop_when.answers.values() if self.stop_when else ()
-        ends = {answer.sets for answer in answers if answer.verdict != "undecided"} - {
+        sizes_at_stop = {answer.sets for answer in answers if answer.verdict != "undecided"} - {
             self.dataset.sets
         }
-        return [name for name, entry in self.models.items() if entry.limit in ends]
+        return [name for name, entry in self.models.items() if entry.limit in sizes_at_stop]
 
     def sampling_of(self, model: str) -> Sampling:
         """Return how a model is sampled under the preset, as far as that is known."""
@@ -236,11 +236,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def with_left_out(self, fields: Mapping[str, Iterable[str]]) -> Manifest:
         """Return the manifest with further fields that models turned out not to take."""
-        known = {
+        left_out = {
             model: tuple(sorted({*self.left_out.get(model, ()), *names}))
             for model, names in fields.items()
         }
-        return msgspec.structs.replace(self, left_out=self.left_out | known)
+        return msgspec.structs.replace(self, left_out=self.left_out | left_out)
 
     def templates_of(self, model: str) -> Templates:
         """Return the templates in force for a model, from the manifest's own copy."""
@@ -264,7 +264,7 @@ def with_labels(manifests: Sequence[Manifest], labels: Sequence[str]) -> list[Ma
     Raises:
         InputError: no run has the model, or two models would have one name.
     """
-    names = {name: entry.label for one in manifests for name, entry in one.models.items()}
+    names = {name: entry.label for manifest in manifests for name, entry in manifest.models.items()}
     for text in labels:
         model, _, label = map(str.strip, text.partition("="))
         if not label:
@@ -281,13 +281,13 @@ def with_labels(manifests: Sequence[Manifest], labels: Sequence[str]) -> list[Ma
         raise InputError(f"--label: two models would be called {twice[0]!r}; expected unlike names")
     return [
         msgspec.structs.replace(
-            one,
+            manifest,
             models={
                 name: msgspec.structs.replace(entry, label=names[name])
-                for name, entry in one.models.items()
+                for name, entry in manifest.models.items()
             },
         )
-        for one in manifests
+        for manifest in manifests
     ]
 
 
@@ -312,7 +312,7 @@ class RunFolder(LedgerFolder):
             InputError: there is none.
         """
         if not self.exists():
-            runs = [str(found.parent) for found in self.path.parent.glob(f"*/{self.manifest_name}")]
+            runs = [str(path.parent) for path in self.path.parent.glob(f"*/{self.manifest_name}")]
             guess = did_you_mean(str(self.path), runs)
             raise InputError(
                 f"{self.path}: no run here (no run.json); expected a folder that evaluate or import"

@@ -193,7 +193,7 @@ def missing_reason(what: str, reason: str) -> MissingReason:
     name, _, kind = reason.partition(":")
     if lacking == "grade" and name == "failed" and kind:
         lacking, name = "response", kind.partition(":")[0]
-    for known in MISSING_REASONS:
-        if known.lacking == lacking and name in known.names:
-            return known
+    for record in MISSING_REASONS:
+        if record.lacking == lacking and name in record.names:
+            return record
     return _OTHER

@@ -212,11 +212,11 @@ class Asking:
         askings = [
             replace(
                 self,
-                task=msgspec.structs.replace(self.task, prompt=other),
+                task=msgspec.structs.replace(self.task, prompt=request),
                 first_attempt=attempt,
                 purpose=purpose,
             )
-            for other in requests.values()
+            for request in requests.values()
         ]
         replies = await self.together(
             *(question for asking in askings for question in asking._judges(response.text))
@@ -231,15 +231,15 @@ class Asking:
         return GradedResponse(**self.task.key._asdict(), **fields)
 
     async def _response(self) -> Answered | Refused | Failed:
-        given = self.task.given
+        recorded = self.task.given
         try:
-            if given is None:
+            if recorded is None:
                 outcome = await self.ask(generation_call(self.task, self.plan))
                 return outcome if isinstance(outcome, Failed) else response_of(outcome)
-            outcome = response_of(outcome_of(given.text, given.stop_reason))
+            outcome = response_of(outcome_of(recorded.text, recorded.stop_reason))
         except NotAnAnswer as wrong:
             return Failed(kind=wrong.kind, error=str(wrong))
-        if given.opens_no_thought and isinstance(outcome, Answered) and outcome.may_be_thought:
+        if recorded.opens_no_thought and isinstance(outcome, Answered) and outcome.may_be_thought:
             return msgspec.structs.replace(outcome, text="")
         return outcome
 

@@ -107,7 +107,7 @@ def derive(
     manifest: Manifest,
     dataset: Dataset,
     ledger: Ledger,
-    known: Mapping[ResponseKey, GradedResponse] | None = None,
+    already_graded: Mapping[ResponseKey, GradedResponse] | None = None,
     *,
     read: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> list[GradedResponse]:
@@ -117,24 +117,24 @@ def derive(
         manifest: the run's.
         dataset: its prompt-sets.
         ledger: its ledger.
-        known: responses that need not be looked up again.
+        already_graded: responses that need not be looked up again.
         read: called with the number of responses read, and their total.
     """
     imported = imported_rows(ledger, dataset)
-    judged = dict(known or {})
+    judged = dict(already_graded or {})
     tasks = {
         model: judged_tasks(manifest, dataset, model, imported.get(model, ()))
         for model in manifest.models
     }
-    left = [
+    to_read = [
         manifest.planned(model, [task for task in its_tasks if task.key not in judged])
         for model, its_tasks in tasks.items()
     ]
     # models are called side by side, so the calls of a prompt are close together for all of them
-    in_turn = (planned for turn in zip_longest(*left) for planned in turn if planned is not None)
+    in_turn = (planned for turn in zip_longest(*to_read) for planned in turn if planned is not None)
     for number, (task, graded, _) in enumerate(replay(ledger, manifest.identities(), in_turn)):
         if number % _READ_AT_ONCE == 0:
-            read(number, sum(map(len, left)))
+            read(number, sum(map(len, to_read)))
         judged[task.key] = graded
     results: list[GradedResponse] = []
     for model, entry in manifest.models.items():
@@ -142,8 +142,8 @@ def derive(
             results += _with_imported(imported.get(model, []), judged)
         else:
             in_order = (judged[task.key] for task in tasks[model])
-            made = [graded for graded in in_order if graded.missing_response != "not_made"]
-            results += _with_tries(model, made, manifest, dataset, ledger)
+            with_outcome = [graded for graded in in_order if graded.missing_response != "not_made"]
+            results += _with_tries(model, with_outcome, manifest, dataset, ledger)
     return results
 
 
@@ -212,7 +212,7 @@ def _has_both_grades(recorded: RecordedResponse) -> bool:
 
 def _from_import(row: ImportedResponse) -> GradedResponse:
     recorded = row.recorded
-    reasons = {(gone.what, gone.judge): gone.reason for gone in recorded.missing}
+    reasons = {(missing.what, missing.judge): missing.reason for missing in recorded.missing}
     graded = _has_both_grades(recorded) or any((what, "") in reasons for what in SCALES)
     by_judge = recorded.by_judge
     if not by_judge and graded:

@@ -192,10 +192,10 @@ def _beside_first(
 ) -> tuple[list[Regrade], list[Swapped]]:
     """Put the grades of the second asking beside those that count."""
     retests, swaps = results
-    known = {response.key: response for response in graded}
+    responses = {response.key: response for response in graded}
 
     def columns(key: ResponseKey) -> _Columns:
-        response = known.get(key)
+        response = responses.get(key)
         if response is None or response.missing_response:
             return {}
         if response.refused:  # helpfulness 1 and harm 0, under any request
@@ -204,7 +204,7 @@ def _beside_first(
 
     return (
         [
-            Regrade(**key._asdict(), first=known[key].grades, again=again.get(key.variant, {}))
+            Regrade(**key._asdict(), first=responses[key].grades, again=again.get(key.variant, {}))
             for key, again in retests.items()
         ],
         [Swapped(**item.task.key._asdict(), grades=columns(item.task.key)) for item in audit],

@@ -54,7 +54,7 @@ class Replayed(NamedTuple, Generic[T]):
     @property
     def whole(self) -> bool:
         """Whether the ledger holds an outcome of every call that the prompt takes."""
-        return not any(isinstance(one.outcome, Failed) for one in self.asked)
+        return not any(isinstance(call.outcome, Failed) for call in self.asked)
 
 
 def replay(
@@ -81,18 +81,18 @@ def replayed(
     Raises:
         InputError: the ledger is damaged.
     """
-    rest, size = iter(planned), _AT_ONCE
+    upcoming, size = iter(planned), _AT_ONCE
     some: list[Planned] = []
-    while some := [*some, *islice(rest, max(size - len(some), 0))]:
+    while some := [*some, *islice(upcoming, max(size - len(some), 0))]:
         room = Room(ledger.path, _NO_RUN, _ROOM if size > 1 else MOST_TEXT)
         try:
-            found = _together(ledger, identities, some[:size], ask, room)
+            results = _together(ledger, identities, some[:size], ask, room)
         except TooLong:
             if size == 1:
                 raise
             size = min(size, len(some)) // 2 or 1
             continue
-        yield from found
+        yield from results
         some = some[size:]
         if 4 * room.taken < _ROOM:
             size = min(2 * size, _AT_ONCE)
@@ -110,9 +110,9 @@ def _together(
     Raises:
         TooLong: there is no room for their texts.
     """
-    for given in (item.task.given for item in some):
-        if given is not None:
-            room.take(given.text)
+    for item in some:
+        if item.task.given is not None:
+            room.take(item.task.given.text)
     prompts = [_Prompt(ledger, identities) for _ in some]
     steps = [
         ask(Asking(prompt.ask, *item, together=_one_by_one))

@@ -158,8 +158,8 @@ def swapping(manifest: Manifest, dataset: Dataset) -> Regrading:
 
     def other_requests(task: Task) -> dict[str, str]:
         prompts = dataset.by_id[task.set_id].prompts
-        others = (intent for intent in CORE_VARIANTS if intent != task.variant)
-        return {intent: prompts.of(intent) for intent in others} | {REQUEST_HIDDEN: hidden}
+        other_intents = (intent for intent in CORE_VARIANTS if intent != task.variant)
+        return {intent: prompts.of(intent) for intent in other_intents} | {REQUEST_HIDDEN: hidden}
 
     return Regrading("swapped", other_requests, purpose="request_swap")
 

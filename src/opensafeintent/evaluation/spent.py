@@ -24,12 +24,12 @@ def calls_of(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Iterator[b
     for _, response, calls in replayed_responses(manifest, dataset, ledger):
         if was_judged(response):
             judged.add(response.key)
-        yield from (one.key for one in calls)
+        yield from (call.key for call in calls)
     for regrading, planned in planned_regrades(
         manifest, dataset, judged, audited(manifest, dataset, ledger)
     ):
         for _, _, calls in replayed(ledger, manifest.identities(), planned, regrading.ask):
-            yield from (one.key for one in calls)
+            yield from (call.key for call in calls)
 
 
 def replayed_responses(

@@ -171,28 +171,28 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             ways.append(swapping(manifest, self._dataset).ask)
         planned = manifest.planned(task.model, [task])
         calls = {
-            one.key: one
+            call.key: call
             for way in ways
-            for made in replayed(self._ledger, identities, planned, way)
-            for one in made.asked
+            for response in replayed(self._ledger, identities, planned, way)
+            for call in response.asked
         }
         return [
             TracedRow(
                 table="calls",
                 row=row,
                 subject=task.model,
-                model=one.call.model,
-                purpose=one.call.purpose,
+                model=asked.call.model,
+                purpose=asked.call.purpose,
                 variant=task.variant,
                 epoch=task.epoch,
-                attempt=one.call.attempt,
+                attempt=asked.call.attempt,
                 status=status,
                 stop_reason=stop_reason,
-                template=one.call.template,
+                template=asked.call.template,
                 created=created,
-                reply=_reply(one) if status == "answered" else None,
+                reply=_reply(asked) if status == "answered" else None,
             )
-            for key, one in calls.items()
+            for key, asked in calls.items()
             for row, status, stop_reason, created in self._ledger.rows_of(key)
         ]
 

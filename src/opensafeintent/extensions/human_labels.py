@@ -73,8 +73,8 @@ def read_human_labels(paths: Sequence[Path]) -> HumanLabels:
 
 def _truth(item: AnnotatedItem, labels: Sequence[SourcedLabel]) -> Truth | None:
     """Return the truth from the labels of one response; None if nobody graded its harm."""
-    first, *others = labels
-    for label in others:
+    first, *further = labels
+    for label in further:
         if label.label.response_sha256 != first.label.response_sha256:
             raise InputError(f"{label}: the text is another one than that of {first}")
     harm = _grades(labels, "harm_severity")

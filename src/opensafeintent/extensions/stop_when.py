@@ -107,14 +107,14 @@ def read_question(text: str, models: Sequence[str]) -> StoppingRule:
         raise InputError(f"{prefix}: neither more nor less of {name} is better")
     if better not in models:
         raise InputError(f"{prefix}: {better} is not evaluated; {nearest(better, models)}")
-    if not (others := contenders(model for model in models if model != better)):
+    if not (compared := contenders(model for model in models if model != better)):
         raise InputError(f"{prefix}: there is no other model to compare with; name one more")
     return StoppingRule(
         text,
         metric,
         -1 if metric.less_is_better else 1,
         0.0,
-        {model: (better, model) for model in others},
+        {model: (better, model) for model in compared},
     )
 
 
@@ -294,10 +294,10 @@ class StopWhen:
             values = [self._value(model, set_id) for model in test.models]
             test.missing += any(value.unknown for value in values)
             if not any(isnan(value.least) for value in values):
-                first, *others = values
+                first, *compared = values
                 limits = (
-                    first.least - sum(other.greatest for other in others),
-                    first.greatest - sum(other.least for other in others),
+                    first.least - sum(value.greatest for value in compared),
+                    first.greatest - sum(value.least for value in compared),
                 )
                 least, greatest = sorted(self.question.scaled(limit) for limit in limits)
                 test.values.append((least, greatest))

@@ -104,7 +104,7 @@ class Page:
         figures: Iterable[Figure],
         *,
         prefix: str,
-        said: Iterable[str],
+        shown_notes: Iterable[str],
         drawings: Mapping[str, str],
     ) -> dict[Section, list[Shown]]:
         """Put figures and tables into their sections; a table without a section is not on the page.
@@ -119,7 +119,7 @@ class Page:
         parts: dict[Section, list[Shown]] = {}
         for figure in figures:
             caption = figure.caption
-            for note in said:
+            for note in shown_notes:
                 caption = caption.replace(note, "")
             drawn = drawings.get(figure.name)
             parts.setdefault(figure.section, []).append(
@@ -142,7 +142,7 @@ class Page:
                         key=key,
                         name=table.name,
                         title=table.title,
-                        notes=tuple(note for note in table.notes if note not in said),
+                        notes=tuple(note for note in table.notes if note not in shown_notes),
                         table=self._put_table(key, table),
                     )
                 )

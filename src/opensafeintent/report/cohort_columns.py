@@ -37,8 +37,8 @@ class OfModel(OfCohort, frozen=True, kw_only=True):
 def judges_of(cohort: Cohort) -> str:
     """Return who graded a group's responses."""
     judges, mode_judge = cohort.conditions.judges, cohort.conditions.mode_judge
-    other = f" (modes: {mode_judge})" if mode_judge and mode_judge not in judges else ""
-    return " + ".join(judges) + other
+    mode_note = f" (modes: {mode_judge})" if mode_judge and mode_judge not in judges else ""
+    return " + ".join(judges) + mode_note
 
 
 MEASURED: tuple[Column[OfCohort], ...] = (

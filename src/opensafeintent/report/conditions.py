@@ -36,27 +36,28 @@ def differences_from(cohort: Cohort, other: Cohort) -> str:
     """Return the conditions in which another cohort differs from the first one, so that the two are
     not mixed.
     """
-    first, own = cohort.conditions, other.conditions
+    first, second = cohort.conditions, other.conditions
     reasons = []
-    if own.dataset != first.dataset:
-        reasons.append(f"other prompt-sets ({own.dataset[:8]}, not {first.dataset[:8]})")
-    if own.judges != first.judges:
-        reasons.append(f"other judges ({_named(own.judges)}, not {_named(first.judges)})")
-    elif own.mode_judge != first.mode_judge:
+    if second.dataset != first.dataset:
+        reasons.append(f"other prompt-sets ({second.dataset[:8]}, not {first.dataset[:8]})")
+    if second.judges != first.judges:
+        reasons.append(f"other judges ({_named(second.judges)}, not {_named(first.judges)})")
+    elif second.mode_judge != first.mode_judge:
         reasons.append(
-            f"another judge of modes ({_named([own.mode_judge])}, not {_named([first.mode_judge])})"
+            f"another judge of modes ({_named([second.mode_judge])}, not"
+            f" {_named([first.mode_judge])})"
         )
-    if own.parse != first.parse:
-        reasons.append(f"grades read in another way ({own.parse}, not {first.parse})")
-    if own.arguments != first.arguments and own.judges == first.judges:
+    if second.parse != first.parse:
+        reasons.append(f"grades read in another way ({second.parse}, not {first.parse})")
+    if second.arguments != first.arguments and second.judges == first.judges:
         reasons.append(
-            f"other arguments of the judges ({_given(own.arguments)}, not"
-            f" {_given(first.arguments)})"
+            f"other arguments of the judges ({_arguments_text(second.arguments)}, not"
+            f" {_arguments_text(first.arguments)})"
         )
-    if own.templates and first.templates and own.templates != first.templates:
-        roles = sorted(role for role, _ in set(own.templates) - set(first.templates))
+    if second.templates and first.templates and second.templates != first.templates:
+        roles = sorted(role for role, _ in set(second.templates) - set(first.templates))
         reasons.append(f"other judge templates ({', '.join(roles)})")
-    elif bool(own.templates) != bool(first.templates):
+    elif bool(second.templates) != bool(first.templates):
         reasons.append("judge templates that are not stored")
     return "; ".join(reasons)
 
@@ -65,7 +66,7 @@ def _named(judges: Sequence[str]) -> str:
     return one_line(graders(judges), 80) or "none"
 
 
-def _given(arguments: Sequence[tuple[str, str]]) -> str:
+def _arguments_text(arguments: Sequence[tuple[str, str]]) -> str:
     return one_line("; ".join(f"{judge} {fields}" for judge, fields in arguments), 300) or "none"
 
 
@@ -90,7 +91,7 @@ def facts_of(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]
     if conditions.templates:
         facts.append(("Judge templates", _templates(conditions.templates, runs)))
     if conditions.arguments:
-        facts.append(("Judge arguments", _given(conditions.arguments)))
+        facts.append(("Judge arguments", _arguments_text(conditions.arguments)))
     if conditions.parse != "strict":
         facts.append(("Grades read as", conditions.parse))
     if cohort.array.sizes["epoch"] > 1:

@@ -37,12 +37,12 @@ class Costs:
     @property
     def dollars(self) -> float | None:
         """The sum over all of them, as far as prices are known."""
-        known = [
+        known_costs = [
             dollars
             for spent in self.runs.values()
             if (dollars := spent.dollars(self.prices)) is not None
         ]
-        return sum(known) if known else None
+        return sum(known_costs) if known_costs else None
 
     @property
     def paid(self) -> bool:
@@ -52,10 +52,12 @@ class Costs:
     @property
     def other_models(self) -> list[OtherModel]:
         """The replies that name another model than the one asked, for `metrics.json`."""
-        others = sum((spent.others for spent in self.runs.values()), Counter[tuple[str, str]]())
+        replies_by_name = sum(
+            (spent.other_models for spent in self.runs.values()), Counter[tuple[str, str]]()
+        )
         return [
             OtherModel(model=model, served=served, replies=count)
-            for (model, served), count in sorted(others.items())
+            for (model, served), count in sorted(replies_by_name.items())
         ]
 
     @cached_property
@@ -103,9 +105,9 @@ def other_model_notes(costs: Costs) -> Iterator[str]:
     """Yield how many replies name another model than the one asked, by run and model."""
     for run, spent in costs.runs.items():
         of = f" of {run}" if len(costs.runs) > 1 else ""
-        for (model, other), count in sorted(spent.others.items()):
+        for (model, served), count in sorted(spent.other_models.items()):
             replies = sum(line.calls for line in spent.lines if line.model == model)
-            yield f"{model}{of}: {count:,} of {replies:,} replies name another model, {other}."
+            yield f"{model}{of}: {count:,} of {replies:,} replies name another model, {served}."
 
 
 def cost_notes(costs: Costs) -> Iterator[str]:

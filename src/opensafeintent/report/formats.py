@@ -101,8 +101,8 @@ def markdown_text(text: str) -> str:
     """Escape Markdown's markup, addresses included. Mentions, references to issues and bare
     addresses, which hosts turn into links and which notify people, get an invisible character.
     """
-    apart = _REFERENCE.sub(lambda found: found.group() + _JOINER, text)
-    return _MARKDOWN.sub(lambda found: "\\" + found.group(), apart)
+    apart = _REFERENCE.sub(lambda match: match.group() + _JOINER, text)
+    return _MARKDOWN.sub(lambda match: "\\" + match.group(), apart)
 
 
 _LATEX = {

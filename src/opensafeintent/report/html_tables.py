@@ -76,12 +76,12 @@ def _cell(style: Style, cell: Cell, common: str) -> str:
     direction.
     """
     value = cell.fields[0]
-    seen, limits = text_and_limits(style, cell)
+    text, limits = text_and_limits(style, cell)
     if style not in TEXTS:
         behind = "" if value is None or style == "count" else f" data-v={round(float(value), 6)}"
         interval = f"<span class=interval> {limits}</span>" if limits else ""
-        return f"<td class=number{behind}>{html.escape(seen)}{interval}"
-    raw = value if isinstance(value, str) else seen
+        return f"<td class=number{behind}>{html.escape(text)}{interval}"
+    raw = value if isinstance(value, str) else text
     label = raw.removeprefix(common) if style == "name" else _labels().get(raw, raw)
     # with the line ends and the NUL that a parser of HTML would make of it
     parsed = raw.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")

@@ -120,7 +120,7 @@ def render_page(
         for index, own in enumerate(by_cohort)
     ]
     alike = [table for table in tables if _GROUP not in table.fields]
-    shared = page.sections(alike, (), prefix="", said=(), drawings={})
+    shared = page.sections(alike, (), prefix="", shown_notes=(), drawings={})
     specifications = {
         f"{part.prefix}figure-{one.name}": one.spec
         for part, own in zip(parts, by_cohort, strict=True)
@@ -180,7 +180,7 @@ def _part(
     ]
     notes = sorted({*cohort_notes(cohorts), *cohort_notes([cohort]), UNDEFINED})
     prefix = "" if alone else f"part-{index + 1}-"
-    content = page.sections(shown, figures, prefix=prefix, said=notes, drawings=drawings)
+    content = page.sections(shown, figures, prefix=prefix, shown_notes=notes, drawings=drawings)
     return _Part(
         prefix=prefix,
         heading=f"{one_line(cohort.dataset.name, 60)}, {graded(cohort)}",

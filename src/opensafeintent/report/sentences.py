@@ -121,8 +121,10 @@ def listed(models: Iterable[str], most: int = _NAMED) -> tuple[str, ...]:
     """Return models as parts of a sentence: `A, B and C`, or `A, B and 5 more`."""
     names = [Name(one_line(model, 80)) for model in models]
     first = names if len(names) <= most else names[: max(most - 1, 1)]
-    rest = len(names) - len(first)
-    named: list[str] = [*first, *[f"{rest} more"] * bool(rest)]
+    further = len(names) - len(first)
+    named: list[str] = list(first)
+    if further:
+        named.append(f"{further} more")
     between = [*[", "] * (len(named) - 2), " and "]
     return tuple(
         part

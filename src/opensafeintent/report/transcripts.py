@@ -253,7 +253,7 @@ def _cell(row: GradeRow | None) -> str:
     """
     if row is None:
         return " " * CELL
-    requested = {gone.what for gone in row.missing}
+    requested = {missing.what for missing in row.missing}
     ungraded = "." if NOT_GRADED in row.missing else "-"
     helpfulness = ungraded if row.helpfulness is None else str(row.helpfulness)
     harm = ungraded if row.harm_severity is None else str(row.harm_severity)

@@ -213,6 +213,6 @@ def shortened(text: str, most: int) -> str:
 
 def common_beginning(models: Iterable[str]) -> str:
     """Return the common beginning of two names or more, baselines aside (`openai-api/lab/`)."""
-    own = [model.split("/")[:-1] for model in contenders(models)]
-    alike = takewhile(lambda heads: len({*heads}) == 1, zip(*own, strict=False))
-    return "".join(f"{heads[0]}/" for heads in alike) if len(own) > 1 else ""
+    folders = [model.split("/")[:-1] for model in contenders(models)]
+    alike = takewhile(lambda heads: len({*heads}) == 1, zip(*folders, strict=False))
+    return "".join(f"{heads[0]}/" for heads in alike) if len(folders) > 1 else ""

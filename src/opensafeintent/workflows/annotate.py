@@ -222,10 +222,10 @@ def agreement(settings: AgreementSettings) -> Agreement:
     """
     sourced = read_labels(*settings.labels)
     first = sourced[0]
-    for one in sourced:
-        if one.label.dataset != first.label.dataset:
+    for label in sourced:
+        if label.label.dataset != first.label.dataset:
             raise InputError(
-                f"{one}: is for another dataset ({one.label.dataset[:8]}) than {first}"
+                f"{label}: is for another dataset ({label.label.dataset[:8]}) than {first}"
                 f" ({first.label.dataset[:8]}); only labels of one dataset can be put together"
             )
     seed = SEED if settings.seed is None else settings.seed
@@ -278,9 +278,9 @@ def _judges_of(answers: Answers, run: Path) -> Mapping[str, JudgeGrades]:
             if item not in rows:
                 raise InputError(f"{first}: {run} has no such response")
             text = texts.find(item.model, item.id, item.variant, item.epoch)
-            for one in answers.of(item):
-                if text is None or text_hash(text.text) != one.label.response_sha256:
-                    raise InputError(f"{one}: was given for another text than {run} has")
+            for label in answers.of(item):
+                if text is None or text_hash(text.text) != label.label.response_sha256:
+                    raise InputError(f"{label}: was given for another text than {run} has")
     labelled = [rows[item] for item in answers.items]
     names = sorted({judge for row in labelled for judge in row.by_judge})
     if not names:

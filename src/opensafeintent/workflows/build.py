@@ -140,8 +140,8 @@ class _BuildRun:
         settings, folder = self.settings, self.folder
         async with HttpSession(self._limits.max_connections) as http:
             earlier = folder.load()
-            known = earlier.left_out if earlier else {}
-            opened = open_models(settings.models, http, settings.functions, known)
+            known_left_out = earlier.left_out if earlier else {}
+            opened = open_models(settings.models, http, settings.functions, known_left_out)
             self._limits.check_prices(opened)
             manifest = self._manifest({name: model.identity for name, model in opened.items()})
             renewed = self._check_same(manifest)
@@ -199,7 +199,7 @@ class _BuildRun:
         )
 
     def _lines(
-        self, expected: Mapping[Asked, int], seen: Mapping[tuple[str, str], Experience]
+        self, expected: Mapping[Asked, int], experience: Mapping[tuple[str, str], Experience]
     ) -> tuple[ForecastLine, ...]:
         """Return the calls to come with their tokens: those of such calls in the ledger, else a
         guess.
@@ -215,7 +215,7 @@ class _BuildRun:
                     input_tokens=calls * (len(templates[purpose].source) // 4 + _ITEM_TOKENS),
                     output_tokens=calls * _REPLY_TOKENS,
                 ),
-                seen,
+                experience,
             )
             for (role, purpose), calls in expected.items()
         )

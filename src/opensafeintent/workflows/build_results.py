@@ -65,7 +65,7 @@ def write_build_results(
     folder.remove_later_stages(manifest.stages[1])
     dataset, checked = _dataset(manifest, built), None
     with replaced_together(folder.path, lambda: _of_dataset(folder.path)) as new:
-        write_private(new / "funnel.json", _json([one.funnel_line() for one in built.stages]))
+        write_private(new / "funnel.json", _json([stage.funnel_line() for stage in built.stages]))
         write_private(
             new / "coverage.json", _json([cell._asdict() for cell in coverage_of(built, manifest)])
         )

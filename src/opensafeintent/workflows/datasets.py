@@ -291,10 +291,10 @@ def _refuse_overwriting(name: str, out: Path, report: Path, taxonomy: Path | Non
                 )
 
 
-def _same(one: Path, other: Path) -> bool:
+def _same(first: Path, second: Path) -> bool:
     try:
-        return one.resolve() == other.resolve() or (
-            one.exists() and other.exists() and one.samefile(other)
+        return first.resolve() == second.resolve() or (
+            first.exists() and second.exists() and first.samefile(second)
         )
     except (OSError, RuntimeError, ValueError):  # a name that no file can have is not another's
         return False
@@ -336,7 +336,7 @@ def check_dataset(
     return result
 
 
-def write_check(found: DatasetCheck, out: Path) -> None:
+def write_check(check: DatasetCheck, out: Path) -> None:
     """Write a check into a folder: `check.json` for programs, `check.md` for people, and `tables/`.
 
     The files hold ids and single words, no prompts.
@@ -349,7 +349,7 @@ def write_check(found: DatasetCheck, out: Path) -> None:
     from opensafeintent.report.tables import write_tables
 
     make_private_folder(out)
-    tables = check_tables(found)
-    write_private(out / "check.json", to_json(found))
-    write_private(out / "check.md", check_page(found, tables))
+    tables = check_tables(check)
+    write_private(out / "check.json", to_json(check))
+    write_private(out / "check.md", check_page(check, tables))
     write_tables(tables, out / "tables")

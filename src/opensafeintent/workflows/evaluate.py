@@ -282,9 +282,9 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) 
     with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
         imported = imported_rows(ledger, dataset)
     tasks = {
-        model: given
+        model: model_tasks
         for model, rows in imported.items()
-        if model in manifest.models and (given := given_tasks(rows, dataset))
+        if model in manifest.models and (model_tasks := given_tasks(rows, dataset))
     }
     if not tasks:
         raise InputError(
@@ -308,8 +308,8 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) 
         templates=manifest.templates | store_templates(templates),
     ).swapping(settings.request_swap)
     work = [
-        ModelWork(model=model, plan=manifest.plan(model), templates=templates, tasks=given)
-        for model, given in tasks.items()
+        ModelWork(model=model, plan=manifest.plan(model), templates=templates, tasks=model_tasks)
+        for model, model_tasks in tasks.items()
     ]
     return EvaluationPlan(
         settings=settings,

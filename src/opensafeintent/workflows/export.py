@@ -55,8 +55,8 @@ def export_run(settings: ExportSettings) -> Exported:
             its name has another ending than the format; an extra is missing.
     """
     run = load_run(settings.run)
-    coverage = [one for cohort in run.cohorts for one in cohort.coverage.items()]
-    notes = tuple(line for one in coverage for line in partial_lines(*one))
+    coverage = [covered for cohort in run.cohorts for covered in cohort.coverage.items()]
+    notes = tuple(line for covered in coverage for line in partial_lines(*covered))
     if settings.of_responses:
         written, hidden, quoting, count = _write_responses(settings, run)
         files = [written]

@@ -105,7 +105,11 @@ def _check_limit(gate: Gate) -> None:
             if metric.conditional
             else "neither more nor less of it is worse"
         )
-        comparable = [name for name, one in METRICS.items() if not (one.neutral or one.conditional)]
+        comparable = [
+            name
+            for name, candidate in METRICS.items()
+            if not (candidate.neutral or candidate.conditional)
+        ]
         raise InputError(f"{shown}: {why}; valid: {', '.join(comparable)}")
 
 
@@ -221,10 +225,10 @@ def find_gates(
 
     def same_text(new: GradeRow, old: GradeRow) -> bool:
         pair = ((run.name, new), (earlier.name, old))
-        one, other = (
+        new_response, old_response = (
             texts[name].find(row.model, row.set_id, row.variant, row.epoch) for name, row in pair
         )
-        return (one and one.text) == (other and other.text)
+        return (new_response and new_response.text) == (old_response and old_response.text)
 
     changes = check_regressions(
         cohorts, run, earlier, margins, settings.confidence, settings.pairs, same_text

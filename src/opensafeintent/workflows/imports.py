@@ -136,16 +136,16 @@ def _halves(rows: Iterable[ImportedResponse | ImportedRow]) -> Counter[str]:
     """Return how many responses came with one of the two grades alone, by model; the two may have
     come from two files.
     """
-    known: dict[ResponsePlace, tuple[bool, bool]] = {}
+    graded: dict[ResponsePlace, tuple[bool, bool]] = {}
     for row in rows:
-        one = row.recorded
-        place = (row.model, *_place(one))
-        helpful, harm = known.get(place, (False, False))
-        known[place] = (
-            helpful or one.helpfulness is not None,
-            harm or one.harm_severity is not None,
+        recorded = row.recorded
+        place = (row.model, *_place(recorded))
+        helpful, harm = graded.get(place, (False, False))
+        graded[place] = (
+            helpful or recorded.helpfulness is not None,
+            harm or recorded.harm_severity is not None,
         )
-    return Counter(model for (model, *_), (helpful, harm) in known.items() if helpful != harm)
+    return Counter(model for (model, *_), (helpful, harm) in graded.items() if helpful != harm)
 
 
 def _check_extent(
@@ -190,22 +190,23 @@ def _check_graded(
         if model not in by_model or not manifest.models[model].judges:
             continue
         judged = {task.key for task in given_tasks(rows, dataset)}
-        known = {(model, *_place(row.recorded)): row.recorded for row in rows}
-        brought = (one for item in by_model[model] for one in item.responses)
-        for one in brought:
-            location = (model, *_place(one))
+        by_place = {(model, *_place(row.recorded)): row.recorded for row in rows}
+        brought = (response for item in by_model[model] for response in item.responses)
+        for response in brought:
+            location = (model, *_place(response))
             if location in judged and any(
-                getattr(one, what) is not None and getattr(known[location], what) is None
+                getattr(response, what) is not None and getattr(by_place[location], what) is None
                 for what in SCALES
             ):
                 raise InputError(
-                    f"{ledger.parent}: a judge has graded {model}, set {one.set_id},"
-                    f" {one.variant}; expected responses without judges' grades, or a new --out"
+                    f"{ledger.parent}: a judge has graded {model}, set {response.set_id},"
+                    f" {response.variant}; expected responses without judges' grades, or a new"
+                    " --out"
                 )
 
 
-def _place(one: RecordedResponse) -> tuple[str, str, int]:
-    return one.set_id, one.variant, one.epoch
+def _place(response: RecordedResponse) -> tuple[str, str, int]:
+    return response.set_id, response.variant, response.epoch
 
 
 def _by_model(
@@ -336,10 +337,14 @@ def _check_prompts(item: FileContent, dataset: Dataset) -> None:
             f"{item.path}: its responses are to {one_line(item.log.dataset, 60)}"
             f" ({item.log.dataset_hash[:8]}), this is {dataset.name} ({dataset.hash[:8]})"
         )
-    lost = [one for one in item.responses if one.variant not in _variants(dataset, one.set_id)]
+    lost = [
+        response
+        for response in item.responses
+        if response.variant not in _variants(dataset, response.set_id)
+    ]
     if not lost:
         return
-    first, *others = lost
+    first, *further = lost
     complaint = (
         f"set {first.set_id} has no {first.variant};"
         f" {nearest(first.variant, _variants(dataset, first.set_id))}"
@@ -347,8 +352,10 @@ def _check_prompts(item: FileContent, dataset: Dataset) -> None:
         else f"{one_line(first.set_id, 60)!r} is not a prompt-set of {dataset.name};"
         f" {nearest(first.set_id, list(dataset.by_id)[:5000], shown=10)}"
     )
-    more = f" (and {len(others):,} more responses are to no prompt of it)" if others else ""
-    raise InputError(f"{item.path}: {complaint}{more}")
+    further_text = (
+        f" (and {len(further):,} more responses are to no prompt of it)" if further else ""
+    )
+    raise InputError(f"{item.path}: {complaint}{further_text}")
 
 
 def _variants(dataset: Dataset, set_id: str) -> Collection[str]:

@@ -108,10 +108,10 @@ def _asked_in(
 ) -> list[bytes]:
     """Return the keys of the calls of a check, in a ledger that others use too."""
     return [
-        one.key
+        call.key
         for work in check_work(examination)
         for _, _, calls in replay(ledger, identities, work.planned)
-        for one in calls
+        for call in calls
     ]
 
 

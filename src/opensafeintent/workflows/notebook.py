@@ -318,9 +318,9 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
 
 def _over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     """Return one configuration laid over another."""
-    both = {
+    merged = {
         key: _over(below[key], above[key])
         for key in below.keys() & above.keys()
         if isinstance(below[key], dict) and isinstance(above[key], dict)
     }
-    return below | above | both
+    return below | above | merged

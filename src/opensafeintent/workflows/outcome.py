@@ -96,9 +96,11 @@ def missing_line(rows: Sequence[GradeRow], coverage: Coverage, most: float) -> s
         if coverage.absent
         else ""
     )
-    reasons = [(row, gone) for row in rows for gone in row.missing]
-    responses = Counter(gone.reason for _, gone in reasons if gone.what == "response")
-    grades = Counter(gone.reason for row, gone in reasons if gone.what in SCALES and not row.counts)
+    reasons = [(row, missing) for row in rows for missing in row.missing]
+    responses = Counter(missing.reason for _, missing in reasons if missing.what == "response")
+    grades = Counter(
+        missing.reason for row, missing in reasons if missing.what in SCALES and not row.counts
+    )
     asked = len(SCALES) * (len(rows) - coverage.not_graded - responses.total())
     counts = (
         f"{counter.total():,} of {total:,} {what} are missing"
@@ -110,9 +112,9 @@ def missing_line(rows: Sequence[GradeRow], coverage: Coverage, most: float) -> s
         if counter
     )
     kinds = Counter(
-        missing_reason(gone.what, gone.reason)
-        for row, gone in reasons
-        if gone.what == "response" or (gone.what in SCALES and not row.counts)
+        missing_reason(missing.what, missing.reason)
+        for row, missing in reasons
+        if missing.what == "response" or (missing.what in SCALES and not row.counts)
     )
     advice = "".join(
         f"; most often {kind.meaning}: {kind.advice}" for kind, _ in kinds.most_common(1)
@@ -139,11 +141,11 @@ def unparsed_lines(
     example: dict[str, tuple[GradeRow, str, str]] = {}
     for row in run.rows:
         asked.update({judge: len(SCALES) for judge in row.by_judge})
-        for gone in row.missing:
-            if gone.what in SCALES and gone.reason in _UNPARSED:
-                judge = gone.judge or next(iter(row.by_judge))
+        for missing in row.missing:
+            if missing.what in SCALES and missing.reason in _UNPARSED:
+                judge = missing.judge or next(iter(row.by_judge))
                 lost[judge] += 1
-                example.setdefault(judge, (row, gone.what, gone.reason))
+                example.setdefault(judge, (row, missing.what, missing.reason))
     for judge, (row, what, reason) in example.items():
         replies = [
             traced.reply
@@ -204,8 +206,8 @@ def reply_lines(model: str, coverage: Coverage) -> Iterator[str]:
             yield f"{model}: {what}: {named}"
     if coverage.reasoning_only:
         by_intent = ", ".join(
-            f"{own.tried_again:,} of {own.responses:,} {intent.replace('_', '-')}"
-            for intent, own in coverage.reasoning_only.items()
+            f"{attempts.tried_again:,} of {attempts.responses:,} {intent.replace('_', '-')}"
+            for intent, attempts in coverage.reasoning_only.items()
         )
         yield f"{model}: first attempts with reasoning and no text, tried once more: {by_intent}"
 

@@ -73,13 +73,14 @@ _NAMED_ROWS = 5
 
 def _unreadable(path: Path, imports: Imports) -> list[str]:
     """Say which imported responses are left out because they cannot be read."""
-    gone = [
+    lines = [
         f"{path}: an imported response of {one_line(model, 80)} to {one_line(set_id, 80)},"
         f" {one_line(variant, 40)}, was left out: {why}"
         for (model, set_id, variant, _), why in imports.unreadable.items()
     ]
-    more = [f"{path}: … and {len(gone) - _NAMED_ROWS:,} more"] * (len(gone) > _NAMED_ROWS)
-    return [*gone[:_NAMED_ROWS], *more]
+    if len(lines) > _NAMED_ROWS:
+        return [*lines[:_NAMED_ROWS], f"{path}: … and {len(lines) - _NAMED_ROWS:,} more"]
+    return lines
 
 
 def graded_run_of(

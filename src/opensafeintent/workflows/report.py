@@ -74,9 +74,9 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
             locked_folder(out, "writing a report into"),
         ):
             outcome = _write_report(settings, gates, out, screen)
-    except Taken as taken:
+    except Taken as refusal:
         hint = "" if settings.out else "; or give --out DIR for a report on the results so far"
-        raise InputError(f"{taken}{hint}") from taken
+        raise InputError(f"{refusal}{hint}") from refusal
     if outcome.gates is not None:
         outcome.notes += [*outcome.gates.cautions, *not_met(outcome.gates)]
         outcome.exit_code = first_exit_code(outcome.exit_code, outcome.gates.exit_code)
@@ -224,17 +224,19 @@ def _check_alike(runs: Sequence[GradedRun], cohorts: Sequence[Cohort]) -> None:
     """
     if sum(len(cohort.models) for cohort in cohorts) < 2:
         raise InputError("nothing to compare: there are not two models")
-    first, *others = runs
-    if not others and max(len(cohort.models) for cohort in cohorts) < 2:
-        others = [first]  # its own models differ
+    first, *other_runs = runs
+    if not other_runs and max(len(cohort.models) for cohort in cohorts) < 2:
+        other_runs = [first]  # its own models differ
     shared = [{origin.run for origin in cohort.origins.values()} for cohort in cohorts]
-    for run in others:
+    for run in other_runs:
         if run is not first and any({first.name, run.name} <= names for names in shared):
             continue
-        one, other = contenders(first.manifest.models)[0], contenders(run.manifest.models)[-1]
-        differences = "; ".join(unlike_conditions(first, run, one, other))
+        first_model = contenders(first.manifest.models)[0]
+        run_model = contenders(run.manifest.models)[-1]
+        differences = "; ".join(unlike_conditions(first, run, first_model, run_model))
         raise InputError(
-            f"{_named(first, one)} and {_named(run, other)} cannot be compared: {differences}"
+            f"{_named(first, first_model)} and {_named(run, run_model)} cannot be compared:"
+            f" {differences}"
         )
 
 
@@ -323,14 +325,17 @@ def _write_numbers(
         *cost_tables(costs),
     ]
     write_tables(tables, out / "tables")
-    covered = [one for cohort in cohorts for one in cohort.coverage.items()]
+    coverages = [item for cohort in cohorts for item in cohort.coverage.items()]
     beyond = [
         f"{model}: {missing_line(cohort.rows[model], coverage, max_missing)}"
         for cohort in cohorts
         for model, coverage in cohort.coverage.items()
         if coverage.missing_beyond(max_missing)
     ]
-    partial = [line for one in covered for lines in COVERAGE_LINES for line in lines(*one)]
+    partial: list[str] = []
+    for model, coverage in coverages:
+        for lines_of in COVERAGE_LINES:
+            partial += lines_of(model, coverage)
     outcome = Outcome(
         exit_code=1 if beyond else 0,
         cohorts=cohorts,

@@ -75,10 +75,10 @@ def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]
     by them its grades are stored, or missing.
     """
     answering: set[str] = set()
-    own = folder.ledger_path(manifest)
-    for path in filter(Path.is_file, (own, *_shards_of(folder))):
+    run_ledger = folder.ledger_path(manifest)
+    for path in filter(Path.is_file, (run_ledger, *_shards_of(folder))):
         with (
-            contextlib.nullcontext() if path == own else shard_read(path.parent),
+            contextlib.nullcontext() if path == run_ledger else shard_read(path.parent),
             Ledger(path, readonly=True) as ledger,
         ):
             answering |= ledger.answering_models()
@@ -134,13 +134,13 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
             InputError: one of those is a Python function: a run may come from somebody else.
         """
         panels = {judge for item in self.work for judge in item.plan.judges}
-        others = sorted(panels - set(self.named))
-        if loaded := [judge for judge in others if judge.startswith(PREFIX)]:
+        run_judges = sorted(panels - set(self.named))
+        if loaded := [judge for judge in run_judges if judge.startswith(PREFIX)]:
             raise InputError(
                 f"{self.folder.path}: was graded by {loaded[0]} too, and only Python that the"
                 " command names is loaded; expected it as a --judge"
             )
-        return [*self.named, *others]
+        return [*self.named, *run_judges]
 
     @property
     def new_panels(self) -> dict[str, str]:
@@ -265,7 +265,7 @@ def _headlines(cohorts: Sequence[Cohort]) -> dict[str, dict[str, str]]:
     }
 
 
-async def _left(
+async def _unfinished_work(
     plan: EvaluationPlan,
     client: Client,
     display: Display,
@@ -276,14 +276,14 @@ async def _left(
     """
     if client.ledger.count() == 0:
         return plan.work
-    left: list[ModelWork] = []
-    every = sum(len(item.tasks) for item in plan.work)
+    unfinished: list[ModelWork] = []
+    responses = sum(len(item.tasks) for item in plan.work)
     read = 0
     for item in plan.work:
         tasks: list[Task] = []
         for replayed in replay(client.ledger, plan.manifest.identities(), item.planned):
             if read % _READ_AT_ONCE == 0:
-                so_far = f": {read:,} of {counted(every, 'response')}" if read else ""
+                so_far = f": {read:,} of {counted(responses, 'response')}" if read else ""
                 display.stage(f"reading the ledger{so_far}")
                 await asyncio.sleep(0)  # nothing else waits: an interruption is to be heard
             read += 1
@@ -295,8 +295,8 @@ async def _left(
                     client.reused(call, outcome)
             client.tally.missing += missing_grades(replayed.result)
             done(replayed.result)
-        left.append(msgspec.structs.replace(item, tasks=tasks))
-    return left
+        unfinished.append(msgspec.structs.replace(item, tasks=tasks))
+    return unfinished
 
 
 async def _run_calls(
@@ -310,20 +310,20 @@ async def _run_calls(
     """
     folder, dataset, stop_when = plan.folder, plan.dataset, plan.stop_when
     notes = _taken_up(folder, client.ledger, display)
-    known: dict[ResponseKey, GradedResponse] = {}
+    graded_by_key: dict[ResponseKey, GradedResponse] = {}
     tally = client.tally
     least = tally.new_calls.total() + tally.reused_calls  # a check of the judges went before
     least += expected_calls(plan.work) + expected_regrades(manifest, dataset)
 
     def done(graded: GradedResponse) -> None:
-        known[graded.key] = graded
+        graded_by_key[graded.key] = graded
         if stop_when is not None:
             stop_when.take(graded)
 
     def expected() -> int:  # probes come on top
         return least + sum(count for (_, what), count in tally.new_calls.items() if what == "probe")
 
-    work = await _left(plan, client, display, done)
+    work = await _unfinished_work(plan, client, display, done)
     if stop_when is not None:
         work = stop_when.begin(manifest, folder.save, work)
     if plan.settings.ray is not None:
@@ -335,7 +335,7 @@ async def _run_calls(
         if stop_when is not None:
             manifest = stop_when.conclude()
         # a reply that a limit cut is a thought if later ones of its model show how it thinks
-        settled = {key: graded for key, graded in known.items() if not graded.truncated}
+        settled = {key: graded for key, graded in graded_by_key.items() if not graded.truncated}
         graded = derive(manifest, dataset, client.ledger, settled)
         second = await regrade(client, manifest, dataset, graded)
     with contextlib.suppress(OSError):
@@ -354,8 +354,8 @@ def _taken_up(folder: RunFolder, ledger: Ledger, display: Display) -> list[str]:
         raise_if_interrupted()
         display.stage(f"waiting: {line}")
 
-    left = sorted(_shards_of(folder))
-    added = sum(take_up(ledger, shard.parent, waiting).added for shard in left)
+    shards = sorted(_shards_of(folder))
+    added = sum(take_up(ledger, shard.parent, waiting).added for shard in shards)
     return [f"shards of an interrupted run: {counted(added, 'call')} taken up"] if added else []
 
 

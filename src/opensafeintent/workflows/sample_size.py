@@ -164,7 +164,7 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
         entry = cohort.manifests[0].models[next(iter(cohort.origins.values())).model]
         grading, epochs = entry, entry.epochs
     calls = _calls(grading, epochs, settings.judges)
-    each = sum(calls.values()) * settings.models
+    calls_per_set = sum(calls.values()) * settings.models
     return SampleSize(
         difference=settings.difference,
         models=settings.models,
@@ -172,7 +172,7 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
         calls_per_set=calls,
         basis=basis,
         needed=tuple(
-            SetsNeeded(metric, deviation, power, sets, sets * each)
+            SetsNeeded(metric, deviation, power, sets, sets * calls_per_set)
             for metric, deviation in deviations.items()
             for power in POWERS
             if (
@@ -199,7 +199,7 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
                     )
                     for metric, deviation in deviations.items()
                 },
-                sets * each,
+                sets * calls_per_set,
             )
             for sets in _SIZES
         ),
@@ -259,24 +259,25 @@ def _measured(cohort: Cohort, pilot: str) -> tuple[dict[str, float], str]:
             if len(names) > 1
             else [values[0] * sqrt(2)]
         )
-        known = [difference[~np.isnan(difference)] for difference in apart]
-        counted = min(counted, *map(len, known))
+        defined = [difference[~np.isnan(difference)] for difference in apart]
+        counted = min(counted, *map(len, defined))
         if counted < _FEWEST:
             raise InputError(
                 f"--pilot {pilot}: {counted} prompt-sets count; expected {_FEWEST} or more"
             )
-        deviations[metric] = sqrt(float(np.mean([np.var(each, ddof=1) for each in known])))
+        deviations[metric] = sqrt(
+            float(np.mean([np.var(values_of_pair, ddof=1) for values_of_pair in defined]))
+        )
         if not deviations[metric]:
             raise InputError(
                 f"--pilot {pilot}: the difference in {METRICS[metric].label} is alike in all"
                 " prompt-sets, so the run does not tell how much it varies; leave --pilot out"
             )
-    first, *others = (one_line(name, 60) for name in names)
-    of = (
-        f"the values of {first} alone, times √2 as for two unrelated models"
-        if not others
-        else f"the paired differences of {first} and {others[0]}"
-        if len(others) == 1
-        else f"the paired differences of {len(apart)} pairs of models (root mean square)"
-    )
+    shown = [one_line(name, 60) for name in names]
+    if len(shown) == 1:
+        of = f"the values of {shown[0]} alone, times √2 as for two unrelated models"
+    elif len(shown) == 2:
+        of = f"the paired differences of {shown[0]} and {shown[1]}"
+    else:
+        of = f"the paired differences of {len(apart)} pairs of models (root mean square)"
     return deviations, f"from {of}, {counted:,} prompt-sets"

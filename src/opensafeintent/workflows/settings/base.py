@@ -132,7 +132,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             path = getattr(self, name, None)
             if path is None or not _is_file(path):
                 continue
-            if any(path.samefile(other) for other in self._files_to_read()):
+            if any(path.samefile(source) for source in self._files_to_read()):
                 raise InputError(
                     f"--{name} {path}: is a file that this command reads; choose another"
                 )
