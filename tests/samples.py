@@ -15,7 +15,7 @@ from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.cli import main
 from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet, write_dataset
-from opensafeintent.taxonomy import default_taxonomy
+from opensafeintent.taxonomy import KnownGrades, default_taxonomy
 
 
 def prompt_set(
@@ -51,6 +51,8 @@ def grade_line(model: str, set_id: str, variant: str, pair: str, **fields: Any) 
         **{"epoch": 1, "mode": None, "strategy": None, "stop_reason": "stop"},
         **{"truncated": False, "refused": "", "missing": (), "by_judge": {}},
     }
+    pairs = fields.get("by_judge", {}).items()
+    fields["by_judge"] = {judge: KnownGrades(*grades) for judge, grades in pairs}
     return GradeRow(
         model=model,
         set_id=set_id,

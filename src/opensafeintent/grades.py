@@ -27,6 +27,7 @@ from opensafeintent.taxonomy import (
     SCALES,
     STRATEGIES,
     Graded,
+    KnownGrades,
 )
 
 if TYPE_CHECKING:
@@ -54,14 +55,17 @@ class GradeRow(AboutResponse, frozen=True, kw_only=True):
     refused: str
     missing: tuple[MissingGrade, ...]
     """Every grade that was requested but not obtained."""
-    by_judge: dict[str, tuple[int | None, int | None]]
-    """(helpfulness, harm severity) of each judge."""
+    by_judge: dict[str, KnownGrades]
     mode_judge: str = ""
     """The judge that was asked for the mode."""
     mark: str = ""
     """See `GradedResponse.mark`."""
     reasoning_only: bool = False
     """See `GradedResponse.reasoning_only`."""
+
+    def grade(self, what: Graded, judge: str) -> int | None:
+        """Return a judge's grade; None if it is missing or that judge was not asked."""
+        return self.by_judge[judge].of(what) if judge in self.by_judge else None
 
     @property
     def counts(self) -> bool:
@@ -96,8 +100,12 @@ def grade_row(response: GradedResponse, mode_judge: str = "") -> GradeRow:
         if isinstance(grade := grades[what], Missing)
     ]
     by_judge = {
-        judge: (_grade_or_none(grades["helpfulness"]), _grade_or_none(grades["harm_severity"]))
+        judge: KnownGrades(**{what: _grade_or_none(grade) for what, grade in grades.items()})
         for judge, grades in response.grades.items()
+    }
+    counted = {
+        what: panel_grade(what, [grades.of(what) for grades in by_judge.values()])
+        for what in SCALES
     }
     if isinstance(response.mode, Missing):
         missing.append(MissingGrade("mode", response.mode.reason))
@@ -105,8 +113,8 @@ def grade_row(response: GradedResponse, mode_judge: str = "") -> GradeRow:
         missing.append(MissingGrade("strategy", response.strategy.reason))
     return GradeRow(
         **response.key._asdict(),
-        helpfulness=panel_grade("helpfulness", [grade for grade, _ in by_judge.values()]),
-        harm_severity=panel_grade("harm_severity", [grade for _, grade in by_judge.values()]),
+        helpfulness=counted["helpfulness"],
+        harm_severity=counted["harm_severity"],
         mode=_grade_or_none(response.mode),
         strategy=_grade_or_none(response.strategy),
         stop_reason=response.stop_reason,
@@ -244,7 +252,7 @@ def grade_table(
             "; ".join(map(str, row.missing)),
             " + ".join(row.by_judge),
             row.mode_judge,
-            *(grade for judge in several for grade in row.by_judge.get(judge, (None, None))),
+            *(row.grade(what, judge) for judge in several for what in SCALES),
         ]
 
     return columns[first:], (

@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
@@ -58,6 +58,27 @@ SCALES: dict[Graded, tuple[int, ...]] = {
     "harm_severity": get_args(HarmSeverity),
 }
 """Every possible grade, by scale (paper, section 4.1); safe is a harm severity of 0."""
+
+
+HelpfulnessGrade = Annotated[int, msgspec.Meta(ge=1, le=4)]
+HarmGrade = Annotated[int, msgspec.Meta(ge=0, le=3)]
+
+
+class KnownGrades(msgspec.Struct, frozen=True, array_like=True):
+    """One judge's grades of one response, by the name of their scale; None is missing.
+
+    It is stored as an array, to which a later scale is added at the end.
+    """
+
+    helpfulness: HelpfulnessGrade | None = None
+    harm_severity: HarmGrade | None = None
+
+    def of(self, scale: Graded) -> int | None:
+        """Return the grade on one scale."""
+        grade: int | None = getattr(self, scale)
+        return grade
+
+
 CONTENT_SHIFTS: tuple[ContentShift, ...] = get_args(ContentShift)
 """Share of an answer's content that changes from a set's benign prompt to its malicious one.
 

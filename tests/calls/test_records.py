@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from opensafeintent.calls.records import Answered, Call, Sampling, Subject, Usage, call_key
+from opensafeintent.calls.records import Answered, Call, Sampling, Usage, call_key
 from opensafeintent.calls.replies import read_reply
 from opensafeintent.templates.template import Message
 
@@ -76,7 +76,6 @@ TURNED = sampling(temperature=0, extra={"b": [{"d": 2, "c": 1}], "a": 1})
     [
         ({}, {"model": "another name for it"}),
         ({}, {"purpose": "harm", "template": "osi-harm/1", "template_hash": "ab"}),
-        ({}, {"subject": Subject("set", "benign", 1)}),
         ({}, {"messages": messages("Be brief.", "Tell me of ", "boats.")}),
         ({}, {"sampling": sampling(extra={})}),
         ({"sampling": NESTED}, {"sampling": TURNED}),  # 0 is 0.0 once it has been through run.json

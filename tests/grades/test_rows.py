@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from opensafeintent.evaluation.responses import GradedResponse, Missing
 from opensafeintent.grades import GradeRow, grade_row, sort_rows, to_array, write_grades_of_runs
+from opensafeintent.taxonomy import KnownGrades
 from samples import grade_line, made_dataset, prompt_set
 
 GONE = Missing("unparsed")
@@ -70,7 +71,11 @@ def test_panel_of_one_grade_does_not_need_the_other() -> None:
     row = grade_row(judged((4, GONE), (3, 0), (GONE, 0)))
     assert (row.helpfulness, row.harm_severity, row.counts) == (3, 0, True)
     assert list(map(str, row.missing)) == ["helpfulness[j3]:unparsed", "harm_severity[j1]:unparsed"]
-    assert row.by_judge == {"j1": (4, None), "j2": (3, 0), "j3": (None, 0)}
+    assert row.by_judge == {
+        "j1": KnownGrades(4, None),
+        "j2": KnownGrades(3, 0),
+        "j3": KnownGrades(None, 0),
+    }
 
 
 CUT = replace(RESPONSE, stop_reason="", missing_response="truncated")

@@ -15,6 +15,7 @@ from opensafeintent.evaluation.regrade import Regrade
 from opensafeintent.evaluation.responses import JudgeGrades, Missing
 from opensafeintent.grades import GradeRow, panel_grade
 from opensafeintent.promptsets import Dataset
+from opensafeintent.taxonomy import KnownGrades
 from report.runs import MODELS, changed, random_run, run_with
 from samples import grade_line
 
@@ -82,7 +83,7 @@ def random_panel(
     rows, regrades = [], []
     for row in run.rows:
         if not row.counts:
-            rows.append(msgspec.structs.replace(row, by_judge=dict.fromkeys(judges, (None, None))))
+            rows.append(msgspec.structs.replace(row, by_judge=dict.fromkeys(judges, KnownGrades())))
             continue
         place = (row.model, row.set_id, row.variant)
         first, second = (

@@ -26,6 +26,7 @@ from opensafeintent.calls.ledger_file import unpack
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.promptsets import Dataset, Prompts
+from opensafeintent.taxonomy import KnownGrades
 from opensafeintent.workflows.trace import TracedResponse
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
@@ -208,7 +209,7 @@ def test_a_judge_that_did_not_grade_a_response_is_not_behind_it(tmp_path: Path) 
     purposes = {row.purpose for row in one(found, model="judged").rows}
     assert purposes == {"imported", "helpfulness", "harm"}
     brought = one(found, model="brought", variant="benign")
-    assert brought.grades.by_judge == {"imported": (2, 3)}
+    assert brought.grades.by_judge == {"imported": KnownGrades(2, 3)}
     assert [row.purpose for row in brought.rows] == ["imported"]
 
 

@@ -14,6 +14,7 @@ import pytest
 from endtoend import osi
 from opensafeintent import EvaluateSettings, FunctionModel, TraceSettings, evaluate, traces
 from opensafeintent.cli.output.trace import show_traces
+from opensafeintent.taxonomy import KnownGrades
 from opensafeintent.workflows.trace import TracedResponse
 from samples import dataset_file, made_dataset, prompt_set
 
@@ -140,7 +141,10 @@ def response_to(run: Path, set_id: str, variant: str) -> TracedResponse:
 
 def test_every_judges_grades_and_replies_are_told(run: Path) -> None:
     response = response_to(run, "sc", "dual_use")
-    assert response.grades.by_judge == {"python/a@1": (4, 0), "python/b@1": (4, 2)}
+    assert response.grades.by_judge == {
+        "python/a@1": KnownGrades(4, 0),
+        "python/b@1": KnownGrades(4, 2),
+    }
     replies = {(row.model, row.purpose): row.reply for row in response.rows}
     assert replies == {
         ("python/m@1", "generate"): None,  # its text is the response's

@@ -97,7 +97,8 @@ def judges_differ(row: GradeRow) -> bool:
     """Tell whether judges differ on "safe", as their agreement has it: those without a grade of
     harm are left aside.
     """
-    return len({harm == 0 for _, harm in row.by_judge.values() if harm is not None}) > 1
+    harms = [grades.harm_severity for grades in row.by_judge.values()]
+    return len({harm == 0 for harm in harms if harm is not None}) > 1
 
 
 def agreement_of(judges: Sequence[str], sample: Sample, pairs: Floats) -> JudgeAgreement:

@@ -28,7 +28,7 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Comparison, Estimate, rank_intervals
 from opensafeintent.statistics.missing import extreme_ratios
 from opensafeintent.statistics.samples import Sample
-from opensafeintent.taxonomy import CORE_VARIANTS
+from opensafeintent.taxonomy import CORE_VARIANTS, SCALES
 
 JUDGE_AVERAGE = "judge_average"
 """The name of the ranking by the mean over judges."""
@@ -154,7 +154,7 @@ class JudgeResults:
             return []
         sample = Sample([row.set_id for row in rows])
         pairs = np.array(
-            [[row.by_judge.get(judge, (None, None)) for judge in self.panel] for row in rows],
+            [[[row.grade(what, judge) for what in SCALES] for judge in self.panel] for row in rows],
             dtype=np.float64,
         )  # None becomes NaN
         places = range(len(self.panel))
@@ -185,13 +185,11 @@ class JudgeResults:
 
     def _by(self, judge: str) -> Ranking:
         """Rank the models by the grades of one judge alone."""
-        rows = []
-        for row in self.rows:
-            if row.variant in CORE_VARIANTS:
-                helpfulness, harm = row.by_judge.get(judge, (None, None))
-                rows.append(
-                    msgspec.structs.replace(row, helpfulness=helpfulness, harm_severity=harm)
-                )
+        rows = [
+            msgspec.structs.replace(row, **{what: row.grade(what, judge) for what in SCALES})
+            for row in self.rows
+            if row.variant in CORE_VARIANTS
+        ]
         grades = Grades(to_array(rows, self._dataset, list(self._rows)))
         return ranking_of(judge, shown_ratios(grades), grades)
 

@@ -38,6 +38,9 @@ from opensafeintent.taxonomy import (
     SCALES,
     STRATEGIES,
     Graded,
+    HarmGrade,
+    HelpfulnessGrade,
+    KnownGrades,
     Mode,
     Strategy,
     paraphrase_variant,
@@ -84,10 +87,6 @@ WITHHELD = MissingGrade("response", "withheld")
 """An export left the text out because it is unsafe, and the grades were taken away."""
 
 
-_Helpfulness = Annotated[int, Meta(ge=SCALES["helpfulness"][0], le=SCALES["helpfulness"][-1])]
-_HarmSeverity = Annotated[int, Meta(ge=SCALES["harm_severity"][0], le=SCALES["harm_severity"][-1])]
-
-
 class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A target's response to one prompt, and the grades that came with it."""
 
@@ -97,14 +96,14 @@ class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """From 0 on in files of tools that count so."""
     response: str | None = None
     stop_reason: str = "stop"
-    helpfulness: _Helpfulness | None = None
-    harm_severity: _HarmSeverity | None = None
+    helpfulness: HelpfulnessGrade | None = None
+    harm_severity: HarmGrade | None = None
     mode: Mode | None = None
     strategy: Strategy | None = None
     missing: tuple[MissingGrade, ...] = ()
     """Why a grade that was tried for is not there."""
-    by_judge: dict[str, tuple[_Helpfulness | None, _HarmSeverity | None]] = {}
-    """(helpfulness, harm severity) of each judge, if the judges are known."""
+    by_judge: dict[str, KnownGrades] = {}
+    """The grades of each judge, if the judges are known."""
 
 
 def check_recorded(source: Path, responses: Iterable[RecordedResponse]) -> None:

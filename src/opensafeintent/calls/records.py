@@ -58,14 +58,6 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             msgspec.structs.force_setattr(self, "temperature", float(self.temperature))
 
 
-class Subject(msgspec.Struct, frozen=True):
-    """Which response a call is about; never part of a key."""
-
-    set_id: str
-    variant: str
-    epoch: int
-
-
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One request to one model."""
 
@@ -80,7 +72,6 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """
     template: str = ""
     template_hash: str = ""
-    subject: Subject | None = None
 
 
 def call_key(call: Call, identity: str) -> bytes:

@@ -25,7 +25,6 @@ from opensafeintent.calls.records import (
     Purpose,
     Refused,
     Sampling,
-    Subject,
 )
 from opensafeintent.construction.instructions import (
     Instruction,
@@ -125,7 +124,6 @@ class StageContext:
         kind: type[R],
         fills: Mapping[str, str],
         *,
-        about: str,
         by: ModelRole | None = None,
         epoch: int = 1,
         choices: Mapping[str, tuple[str, ...]] | None = None,
@@ -136,7 +134,6 @@ class StageContext:
         Args:
             kind: the reply's contract, which names the request and the model.
             fills: the instruction's placeholders.
-            about: id of the item, for tracing.
             by: the model, if the contract leaves it open.
             epoch: distinguishes equal questions that are repeated on purpose.
             choices: valid texts by key, for structured output.
@@ -149,7 +146,7 @@ class StageContext:
         client = (
             self.recorded if self.recorded and kind.purpose in self.recorded_only else self.client
         )
-        call = self._call(kind, fills, model, about, epoch, choices or {})
+        call = self._call(kind, fills, model, epoch, choices or {})
         calls: list[CallRef] = []
 
         async def ask(call: Call) -> Outcome:
@@ -182,7 +179,6 @@ class StageContext:
         kind: type[Reply],
         fills: Mapping[str, str],
         model: ModelRole,
-        about: str,
         epoch: int,
         choices: Mapping[str, tuple[str, ...]],
     ) -> Call:
@@ -199,7 +195,6 @@ class StageContext:
             epoch=epoch,
             template=instruction.name,
             template_hash=instruction.hash,
-            subject=Subject(about, "", epoch),
         )
 
     def _instruction(self, kind: type[Reply]) -> Instruction:

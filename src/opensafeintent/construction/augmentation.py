@@ -90,9 +90,9 @@ class _Augmentation(DraftWork):
         self._paraphrases: list[str] = []
 
     async def work(self) -> None:
-        about, fills = self.draft.topic.id, {"request": self._prompt}
+        fills = {"request": self._prompt}
         annotated, unusable = await side_by_side(
-            self.context.ask(AnnotationReply, fills, about=about), self._paraphrase()
+            self.context.ask(AnnotationReply, fills), self._paraphrase()
         )
         assert annotated is not None
         (reply,) = self.take(annotated)
@@ -141,7 +141,6 @@ class _Augmentation(DraftWork):
                     self.context.ask(
                         ParaphraseCheckReply,
                         {"request": self._prompt, "paraphrase": text},
-                        about=self.draft.topic.id,
                     )
                     for text in fresh
                 )
@@ -168,9 +167,7 @@ class _Augmentation(DraftWork):
             "count": str(count),
             "taken": "\n".join(earlier) or "(none yet)",
         }
-        return await self.context.ask(
-            ParaphraseReply, fills, about=self.draft.topic.id, epoch=number, check=check
-        )
+        return await self.context.ask(ParaphraseReply, fills, epoch=number, check=check)
 
     def _complaint_of_form(self, paraphrase: str) -> str:
         """Describe a problem of a paraphrase that needs no judge; empty if there is none."""

@@ -127,9 +127,7 @@ class _Cell:
             "there": "\n".join(f"- {summary}" for summary in self._summaries[-SHOWN:])
             or "(none yet)",
         }
-        return await self._context.ask(
-            BackfillReply, fills, about=" / ".join(self._cell), epoch=number, check=check
-        )
+        return await self._context.ask(BackfillReply, fills, epoch=number, check=check)
 
     def _admit(self, topic: Topic) -> Topic | Rejection:
         if match := self._index.admit(topic.id, {"summary": topic.summary}):

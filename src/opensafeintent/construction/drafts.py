@@ -157,7 +157,7 @@ class DraftWork:
             "task": draft.underlying_task,
             "type": self.context.labels(draft.topic.cell)["type"],
         }
-        (reply,) = self.take(await self.context.ask(kind, fills, about=draft.topic.id, check=check))
+        (reply,) = self.take(await self.context.ask(kind, fills, check=check))
         after = " ".join(reply.prompt.split()) if is_task else reply.prompt.strip()
         revision = Revision(
             variant=part,

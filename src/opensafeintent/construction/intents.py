@@ -126,9 +126,7 @@ class _Repair(DraftWork):
         draft = self.draft
         answers = await side_by_side(
             *(
-                self.context.ask(
-                    IntentReply, {"request": draft.prompts.of(intent)}, about=draft.topic.id
-                )
+                self.context.ask(IntentReply, {"request": draft.prompts.of(intent)})
                 for intent in intents
             )
         )

@@ -52,7 +52,7 @@ async def describe_seeds(context: StageContext, seeds: Sequence[Seed]) -> StageR
     async def describe(seed: Seed) -> Topic | Rejection:
         by_generator, by_judge = await side_by_side(
             *(
-                read_labels(context, MetadataReply, by, seed.prompt, seed.id)
+                read_labels(context, MetadataReply, by, seed.prompt)
                 for by in (context.generator, context.judge)
             )
         )
@@ -67,7 +67,7 @@ async def describe_seeds(context: StageContext, seeds: Sequence[Seed]) -> StageR
         readings = [first, second]
         if (first.harm_domain, first.task_type) != (second.harm_domain, second.task_type):
             again = await read_labels(
-                context, MetadataReply, context.judge, seed.prompt, seed.id, turned=True
+                context, MetadataReply, context.judge, seed.prompt, turned=True
             )
             calls = (*calls, *again.calls)
             if isinstance(again, Unusable):
@@ -104,7 +104,6 @@ async def read_labels(
     kind: type[M],
     by: ModelRole,
     request: str,
-    about: str,
     *,
     turned: bool = False,
 ) -> Usable[M] | Unusable:
@@ -115,7 +114,6 @@ async def read_labels(
         kind: of the reply, which names the call's purpose.
         by: the model.
         request: the text.
-        about: id of the item, for tracing.
         turned: whether the labels are listed in the reverse order.
     """
     taxonomy = context.taxonomy
@@ -140,5 +138,5 @@ async def read_labels(
     }
     choices = {"harm_domain": taxonomy.domain_names, "task_type": taxonomy.type_names}
     return await context.ask(
-        kind, fills, about=about, by=by, epoch=2 if turned else 1, choices=choices, check=check
+        kind, fills, by=by, epoch=2 if turned else 1, choices=choices, check=check
     )

@@ -157,7 +157,7 @@ class _Check(DraftWork):
             "task": draft.underlying_task,
             "earlier": _earlier(draft.revisions),
         }
-        (looked,) = self.take(await context.ask(QualityReply, fills, about=draft.topic.id))
+        (looked,) = self.take(await context.ask(QualityReply, fills))
         return looked
 
     async def _without_confirmed(self, failed: list[str]) -> list[str]:
@@ -168,7 +168,7 @@ class _Check(DraftWork):
             return failed
         topic, request = self.draft.topic, self.draft.prompts.dual_use
         (read,) = self.take(
-            await read_labels(self.context, RelabelReply, self.context.judge, request, topic.id)
+            await read_labels(self.context, RelabelReply, self.context.judge, request)
         )
         self._confirmed.update(
             name
@@ -188,7 +188,7 @@ class _Check(DraftWork):
             part, WordingReply, why="wording", reason=reasons["wording"][fault], objection=objection
         )
         fills = {"request": self.draft.prompts.of(part)}
-        (reply,) = self.take(await self.context.ask(RereadReply, fills, about=self.draft.topic.id))
+        (reply,) = self.take(await self.context.ask(RereadReply, fills))
         self.draft = read_as(self.draft, part, reply)
         if (wrong := complaint_of_intent(self.draft, part)) is not None:
             reason_of, what = wrong

@@ -50,9 +50,7 @@ async def write_triplets(
         if context.instructions.by_role["triplet"].takes("habits"):
             fills["habits"] = habit_instructions(habits, topic.id)
         material = takes_material(context, topic.cell)
-        match await context.ask(
-            TripletReply, fills, about=topic.id, check=partial(_check, material=material)
-        ):
+        match await context.ask(TripletReply, fills, check=partial(_check, material=material)):
             case Unusable() as unusable:
                 return unusable.reject(topic)
             case Usable(reply=reply, calls=calls):

@@ -23,7 +23,6 @@ from opensafeintent.calls.records import (
     Purpose,
     Refused,
     Sampling,
-    Subject,
 )
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.questions import QUESTIONS, Question
@@ -114,11 +113,6 @@ class Task(AboutResponse, frozen=True, kw_only=True):
     given: Given | None = None
     """The response, if it need not be generated."""
 
-    @property
-    def subject(self) -> Subject:
-        """The subject of this task's calls."""
-        return Subject(self.set_id, self.variant, self.epoch)
-
 
 class ModelWork(msgspec.Struct, frozen=True, kw_only=True):
     """The tasks for one target."""
@@ -152,7 +146,6 @@ def generation_call(task: Task, plan: JudgePlan) -> Call:
         sampling=plan.target_sampling,
         purpose="generate",
         epoch=task.epoch,
-        subject=task.subject,
     )
 
 
@@ -352,7 +345,6 @@ class Asking:
             attempt=self.first_attempt,
             template=template.name,
             template_hash=template.hash,
-            subject=self.task.subject,
         )
         reply: int | str | Unparsed | Refused | Failed = await ask_until_parsed(
             self.ask, call, parse

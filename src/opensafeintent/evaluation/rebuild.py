@@ -34,7 +34,7 @@ from opensafeintent.evaluation.responses import (
 )
 from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.promptsets import Dataset
-from opensafeintent.taxonomy import SCALES, Graded
+from opensafeintent.taxonomy import SCALES, Graded, KnownGrades
 
 IMPORTED_JUDGE = "imported"
 """The name of the judge of grades that came with imported responses."""
@@ -216,7 +216,7 @@ def _from_import(row: ImportedResponse) -> GradedResponse:
     graded = _has_both_grades(recorded) or any((what, "") in reasons for what in SCALES)
     by_judge = recorded.by_judge
     if not by_judge and graded:
-        by_judge = {IMPORTED_JUDGE: (recorded.helpfulness, recorded.harm_severity)}
+        by_judge = {IMPORTED_JUDGE: KnownGrades(recorded.helpfulness, recorded.harm_severity)}
 
     def grade(what: Graded, judge: str, value: int | None) -> int | Missing:
         reason = reasons.get((what, judge)) or reasons.get((what, ""), "not_recorded")
@@ -237,10 +237,8 @@ def _from_import(row: ImportedResponse) -> GradedResponse:
         mark=unknown_mark(without_reasoning(recorded.response or "").text),
         missing_response=reasons.get(("response", ""), ""),
         grades={
-            judge: {
-                what: grade(what, judge, value) for what, value in zip(SCALES, values, strict=True)
-            }
-            for judge, values in by_judge.items()
+            judge: {what: grade(what, judge, grades.of(what)) for what in SCALES}
+            for judge, grades in by_judge.items()
         },
         mode=label("mode"),
         strategy=label("strategy"),

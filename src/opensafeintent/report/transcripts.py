@@ -18,6 +18,7 @@ from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.grades import NOT_GRADED, GradeRow, worst_first
 from opensafeintent.promptsets import Dataset, sampled
 from opensafeintent.report.failure_kinds import KINDS, Kind, failure_bits, failure_bits_of
+from opensafeintent.taxonomy import SCALES
 
 CELL = 5
 """Characters that hold one response's grades."""
@@ -271,8 +272,8 @@ def _cell(row: GradeRow | None) -> str:
 
 
 def _by_judge(row: GradeRow | None, judges: Sequence[str]) -> str:
-    pairs = [row.by_judge.get(judge, (None, None)) if row else (None, None) for judge in judges]
-    return "".join("-" if grade is None else str(grade) for pair in pairs for grade in pair)
+    grades = [row.grade(what, judge) if row else None for judge in judges for what in SCALES]
+    return "".join("-" if grade is None else str(grade) for grade in grades)
 
 
 def _remark(row: GradeRow) -> str:

@@ -52,7 +52,7 @@ from opensafeintent.report.metrics_json import to_json
 from opensafeintent.report.tables import write_tables
 from opensafeintent.report.tables_labels import agreement_tables
 from opensafeintent.statistics.intervals import SEED
-from opensafeintent.taxonomy import CORE_VARIANTS
+from opensafeintent.taxonomy import CORE_VARIANTS, SCALES
 from opensafeintent.workflows.reading import read_graded_run
 from opensafeintent.workflows.settings import (
     AgreementSettings,
@@ -288,16 +288,10 @@ def _judges_of(answers: Answers, run: Path) -> Mapping[str, JudgeGrades]:
             f"--run {run}: no judge has graded these responses: opensafeintent grade {run} --judge"
             " MODEL"
         )
-    grades = {
-        name: _grades([row.by_judge.get(name, (None, None)) for row in labelled]) for name in names
+    grades: dict[str, JudgeGrades] = {
+        name: {what: [row.grade(what, name) for row in labelled] for what in SCALES}
+        for name in names
     }
     if len(names) > 1:
-        grades[PANEL] = _grades([(row.helpfulness, row.harm_severity) for row in labelled])
+        grades[PANEL] = {what: [getattr(row, what) for row in labelled] for what in SCALES}
     return grades
-
-
-def _grades(pairs: Sequence[tuple[int | None, int | None]]) -> JudgeGrades:
-    return {
-        "helpfulness": [helpfulness for helpfulness, _ in pairs],
-        "harm_severity": [harm for _, harm in pairs],
-    }

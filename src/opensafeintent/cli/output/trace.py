@@ -22,7 +22,7 @@ from opensafeintent.files import near
 from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.quoting import Hidden, hidden_prompt, hidden_text, without_quoted
-from opensafeintent.taxonomy import CORE_VARIANTS
+from opensafeintent.taxonomy import CORE_VARIANTS, SCALES
 from opensafeintent.workflows.settings import TraceSettings
 from opensafeintent.workflows.trace import Trace
 
@@ -137,9 +137,13 @@ def _show_grades(console: Console, grades: GradeRow, as_harmful: int) -> None:
     if as_harmful > 1:
         line += f" (one of {as_harmful:,} responses with this harm severity)"
     console.print(plain(one_line(line, 1000)))
-    for judge, pair in grades.by_judge.items() if len(grades.by_judge) > 1 else ():
-        helpfulness, harm = ("missing" if grade is None else grade for grade in pair)
-        console.print(plain(f"  by {shown_name(judge)}: helpfulness {helpfulness} · harm {harm}"))
+    for judge in grades.by_judge if len(grades.by_judge) > 1 else ():
+        by_scale = {what: grades.grade(what, judge) for what in SCALES}
+        text = " · ".join(
+            f"{what.removesuffix('_severity')} {'missing' if grade is None else grade}"
+            for what, grade in by_scale.items()
+        )
+        console.print(plain(f"  by {shown_name(judge)}: {text}"))
 
 
 def _show_row(

@@ -82,6 +82,7 @@ from opensafeintent.promptsets import Dataset, Prompts, PromptSet, drawn, load_d
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     MODES,
+    SCALES,
     STRATEGIES,
     ModesScope,
     ParseRule,
@@ -545,8 +546,10 @@ def _reason(missing: Sequence[MissingGrade]) -> ScoreReason:
 
 def _single(row: GradeRow, what: str) -> Score | None:
     value = getattr(row, what)
-    judges = {judge: grades[what == "harm_severity"] for judge, grades in row.by_judge.items()}
-    metadata = {"by_judge": judges} if what in ("helpfulness", "harm_severity") else None
+    metadata = None
+    if what in SCALES:
+        grades = {judge: row.grade(what, judge) for judge in row.by_judge}
+        metadata = {"by_judge": grades}
     if value is not None:
         return Score(value=value, explanation=_ABOUT[what], metadata=metadata)
     reasons = [gone for gone in row.missing if gone.what in (what, "response")]
