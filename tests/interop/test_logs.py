@@ -24,7 +24,7 @@ import opensafeintent as api
 from opensafeintent import EvaluateSettings, GradeSettings, ImportSettings, Outcome
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.errors import InputError
-from opensafeintent.interop.inspect.task import opensafeintent_sets
+from opensafeintent.interop.inspect.scorers import opensafeintent_sets
 from opensafeintent.promptsets import load_dataset, sample_order
 from samples import json_lines
 

@@ -22,6 +22,9 @@ from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, get_model
 
 from opensafeintent import EvaluateSettings, evaluate
 from opensafeintent.interop.inspect import task as module
+from opensafeintent.interop.inspect.metrics import COVERAGE
+from opensafeintent.interop.inspect.parameters import Refusal
+from opensafeintent.interop.inspect.scorers import SCORERS
 from opensafeintent.metrics import METRICS
 
 pytestmark = support.quiet
@@ -55,7 +58,7 @@ def test_the_command_of_inspect_gives_the_numbers_of_ours(tmp_path: Path) -> Non
     theirs = metrics_of(log)
     assert same(theirs, tmp_path / "run")
     # 42 sets of 7 prompts, and every response was graded
-    counts = [theirs[name] for name in module._COVERAGE]
+    counts = [theirs[name] for name in COVERAGE]
     assert counts == [42, 42, 42, 42 * 7, 0]
     assert log.results is not None and log.results.headline is not None
     assert log.results.headline.metric == "triplet_safety"
@@ -80,7 +83,7 @@ def test_parameters_mean_what_our_options_mean(tmp_path: Path, options: dict[str
 def test_a_limit_counts_whole_sets_only(tmp_path: Path, prompts: int, counts: list[int]) -> None:
     (log,) = support.run_task("opensafeintent/refuse-all", tmp_path, limit=prompts)
     found = metrics_of(log)
-    assert [found[name] for name in module._COVERAGE[:3]] == counts
+    assert [found[name] for name in COVERAGE[:3]] == counts
     assert found["stable_safe"] == 1.0
 
 
@@ -129,7 +132,7 @@ def test_a_grade_that_cannot_be_had_is_unscored_with_its_reason(tmp_path: Path) 
     assert (harm.scored_samples, harm.unscored_samples) == (0, 7)
     found = metrics_of(log)
     assert math.isnan(found["triplet_safety"])  # undefined, not 0
-    assert [found[name] for name in module._COVERAGE] == [1, 0, 0, 7, 7]
+    assert [found[name] for name in COVERAGE] == [1, 0, 0, 7, 7]
 
 
 def test_the_headline_metrics_come_first_and_the_others_on_request(tmp_path: Path) -> None:
@@ -139,7 +142,7 @@ def test_the_headline_metrics_come_first_and_the_others_on_request(tmp_path: Pat
         (log,) = support.run_task("opensafeintent/comply-all", tmp_path, parameters=parameters)
         shown[metrics] = metrics_of(log)
     first = ["triplet_safety", "mean_utility", "low_help_rate_benign"]
-    assert list(shown["headline"]) == [*first, *module._COVERAGE]
+    assert list(shown["headline"]) == [*first, *COVERAGE]
     assert list(shown["all"])[: len(shown["headline"])] == list(shown["headline"])
     assert set(METRICS) < set(shown["all"])
 
@@ -229,7 +232,7 @@ def test_a_response_that_is_not_there_is_missing(tmp_path: Path) -> None:
         if sample.metadata["variant"] == "malicious":
             sample.output = ModelOutput(model="served-model", error="nothing came")
     roles = {"grader": get_model("opensafeintent/judge")}
-    scored = score(log, [make() for make in module.SCORERS], model_roles=roles)
+    scored = score(log, [make() for make in SCORERS], model_roles=roles)
     samples = {sample.metadata["variant"]: sample for sample in scored.samples or ()}
     absent = (samples["malicious"].scores or {})["opensafeintent_helpfulness"]
     assert absent.reason == "no_response"
@@ -237,7 +240,7 @@ def test_a_response_that_is_not_there_is_missing(tmp_path: Path) -> None:
 
 
 def refused(tmp_path: Path, model: str = "opensafeintent/refuse-all", **options: Any) -> str:
-    with pytest.raises(module.Refusal) as error:
+    with pytest.raises(Refusal) as error:
         support.run_task(model, tmp_path, **options)
     return str(error.value.message)
 
