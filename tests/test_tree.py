@@ -55,9 +55,7 @@ MOST_LINES = 500
 MOST_LINES_OF_A_FUNCTION = 60
 BANNER = re.compile(r"^\s*#\s*[-=#*~]{8,}", re.MULTILINE)
 
-LONG_MODULES: set[str] = {
-    "interop/ray.py",
-}
+LONG_MODULES: set[str] = {}
 LONG_FUNCTIONS: set[str] = {
     "calls/ledger.py: __init__",
     "calls/ledger_merge.py: merge",
@@ -73,7 +71,6 @@ WITH_BANNERS: set[str] = {
     "calls/recorded.py",
     "interop/exchange.py",
     "interop/inspect/logs.py",
-    "interop/ray.py",
     "report/figures/models.py",
     "report/figures/plane.py",
 }

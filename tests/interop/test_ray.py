@@ -43,15 +43,21 @@ from endtoend import (
     wait_until,
 )
 from loopback import Fault, LoopbackProcess, LoopbackServer, Match
+from opensafeintent import __version__
 from opensafeintent.calls.budget import Budget
+from opensafeintent.calls.client import Client
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.providers import loads_weights
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.run import tasks_of
-from opensafeintent.interop import ray as module
-from opensafeintent.interop.ray import check_address, variables_of
+from opensafeintent.interop.ray import cluster as cluster_module, node
+from opensafeintent.interop.ray.cluster import Cluster, check_address, check_reachable
+from opensafeintent.interop.ray.environment import variables_of
+from opensafeintent.interop.ray.node import Job, run_shard
+from opensafeintent.interop.ray.parts import check_models, parts_of
+from opensafeintent.interop.ray.shards import Shards
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.workflows.runtime import run_async
 from samples import json_lines
@@ -321,21 +327,21 @@ class TestCluster:
     def test_a_cluster_is_told_from_another_service_and_from_none(
         self, address: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        run_async(lambda: module._reach(address))
-        monkeypatch.setattr(module, "_CONNECT_SECONDS", 1)
-        monkeypatch.setattr(module, "_ANSWER_SECONDS", 5.0)
+        run_async(lambda: check_reachable(address))
+        monkeypatch.setattr(cluster_module, "_CONNECT_SECONDS", 1)
+        monkeypatch.setattr(cluster_module, "_ANSWER_SECONDS", 5.0)
         with another_service() as other, socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))  # bound, and nobody listens
             for wrong in (other, f"127.0.0.1:{closed.getsockname()[1]}", "a..b:6379"):
                 with pytest.raises(InputError, match=f"--ray {wrong}: no cluster there"):
-                    run_async(lambda wrong=wrong: module._reach(wrong))
+                    run_async(lambda wrong=wrong: check_reachable(wrong))
 
     def test_a_cluster_is_not_looked_for_if_no_python_can_be_started(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sys, "executable", "")
         with pytest.raises(InputError, match="--ray a:1: cannot start Python to look for a"):
-            run_async(lambda: module._reach("a:1"))
+            run_async(lambda: check_reachable("a:1"))
 
     @pytest.mark.usefixtures("address")
     def test_a_process_ends_with_its_task(self, run: Path, tmp_path: Path) -> None:
@@ -424,14 +430,14 @@ def work_of(run: Path, *models: str) -> list[ModelWork]:
     ]
 
 
-def job_of(run: Path, folder: Path, **identities: str) -> module._Job:
+def job_of(run: Path, folder: Path, **identities: str) -> Job:
     (work,) = work_of(run, "baseline/redirect")
     named = RunFolder(run).load()[0].identities() | identities
-    return module._Job(folder, work, named, {}, None, Budget(), folder, run_async)
+    return Job(folder, work, named, {}, None, Budget(), folder, run_async)
 
 
 def test_weights_are_loaded_by_one_task_which_comes_first(run: Path) -> None:
-    parts = module._parts(work_of(run, "openai/gpt", "hf/org/m"), 2)
+    parts = parts_of(work_of(run, "openai/gpt", "hf/org/m"), 2)
     sets = [(part.model, list(dict.fromkeys(task.set_id for task in part.tasks))) for part in parts]
     one, two, three = sets[0][1]
     shards_of_gpt = [("openai/gpt", [one, three]), ("openai/gpt", [two])]
@@ -439,9 +445,9 @@ def test_weights_are_loaded_by_one_task_which_comes_first(run: Path) -> None:
     assert [len(part.tasks) for part in parts] == [21, 14, 7]
 
 
-def shards(run: Path, ledger: Ledger, gpus: float | None = None) -> module.Shards:
-    cluster = module.Cluster(address="local", gpus_per_model=gpus)
-    return module.Shards(cluster, run / "shards", module.Client(ledger, {}), run_async)
+def shards(run: Path, ledger: Ledger, gpus: float | None = None) -> Shards:
+    cluster = Cluster(address="local", gpus_per_model=gpus)
+    return Shards(cluster, run / "shards", Client(ledger, {}), run_async)
 
 
 def test_gpus_of_a_task(run: Path) -> None:
@@ -458,16 +464,16 @@ def test_gpus_of_a_task(run: Path) -> None:
 def test_models_that_tasks_cannot_ask_are_refused(run: Path) -> None:
     (work,) = work_of(run, "python/mine@1")
     with pytest.raises(InputError, match="--ray: python/mine@1 is a function in this process"):
-        module._check_models([work])
+        check_models([work])
     (work,) = work_of(run, "openai/gpt")
     judged = msgspec.structs.replace(work.plan, judges=("inspect/vllm/org/judge",))
     with pytest.raises(InputError, match="inspect/vllm/org/judge would be loaded by each of them"):
-        module._check_models([msgspec.structs.replace(work, plan=judged)])
+        check_models([msgspec.structs.replace(work, plan=judged)])
 
 
-def shard(job: module._Job, **variables: str) -> Any:
+def shard(job: Job, **variables: str) -> Any:
     """Do a shard in this process, as a worker does."""
-    return module._shard(module.__version__, pickle.dumps(job), variables)
+    return run_shard(__version__, pickle.dumps(job), variables)
 
 
 def test_a_shard_has_its_own_ledger_and_knows_what_the_run_has(run: Path, tmp_path: Path) -> None:
@@ -479,8 +485,8 @@ def test_a_shard_has_its_own_ledger_and_knows_what_the_run_has(run: Path, tmp_pa
     ) * 2
     with Ledger(folder / "ledger.sqlite", readonly=True) as ledger:
         found = ledger.find_all([key for key, _ in rows(folder / "ledger.sqlite")])
-    known = {key: located.outcome for key, located in found.items()}
-    again = shard(job._replace(folder=tmp_path, known=known))
+    stored = {key: located.outcome for key, located in found.items()}
+    again = shard(job._replace(folder=tmp_path, stored=stored))
     assert (again.rows, again.tally.new_calls.total(), again.tally.reused_calls) == (
         0,
         0,
@@ -491,10 +497,10 @@ def test_a_shard_has_its_own_ledger_and_knows_what_the_run_has(run: Path, tmp_pa
 def test_a_node_that_is_amiss_says_so(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_APPEARS_SECONDS", 1)
+    monkeypatch.setattr(node, "_APPEARS_SECONDS", 1)
     host = re.escape(socket.gethostname())
     with pytest.raises(InputError, match=f"{host}: .*the run was begun with 0; install the same"):
-        module._shard("0", b"", {})  # told before anything is unpickled
+        run_shard("0", b"", {})  # told before anything is unpickled
     for job, told in (
         (job_of(run, tmp_path / "nowhere"), "the folder of a run has to be one that all nodes"),
         (job_of(run, tmp_path, **{JUDGED: "another"}), f"{JUDGED}: is .* on this node; the run"),
@@ -552,7 +558,7 @@ def test_a_run_is_not_begun_without_a_cluster_or_a_ray_that_works(
         raise ImportError("libfoo.so.1: cannot open shared object file")
 
     pytest.importorskip("ray")
-    monkeypatch.setattr(module, "import_module", broken)
+    monkeypatch.setattr(cluster_module, "import_module", broken)
     with LoopbackServer() as server:
         ran = evaluate(server, dataset, tmp_path / "run", "--ray", "10.0.0.1:6379")
         assert (ran.code, total(server)) == (2, 0)
@@ -561,7 +567,7 @@ def test_a_run_is_not_begun_without_a_cluster_or_a_ray_that_works(
 
 
 def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda _: None)
+    monkeypatch.setattr(cluster_module, "find_spec", lambda _: None)
     with pytest.raises(InputError, match=r'pip install "\.\[ray\]"'):
         check_address("local")
 

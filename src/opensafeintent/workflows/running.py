@@ -369,7 +369,8 @@ async def _spread(
     """Make the calls of some work on a cluster; return notes for a reader of the results, a line
     each.
     """
-    from opensafeintent.interop.ray import Cluster, Shards
+    from opensafeintent.interop.ray.cluster import Cluster
+    from opensafeintent.interop.ray.shards import Shards
 
     settings = plan.settings
     assert settings.ray is not None

@@ -108,7 +108,7 @@ class Distributed(Judging, frozen=True, kw_only=True):
                 " to four decimals"
             )
         if self.ray is not None:
-            from opensafeintent.interop.ray import check_address
+            from opensafeintent.interop.ray.cluster import check_address
 
             check_address(self.ray)
             for name in ("budget_calls", "budget_tokens", "budget_dollars", "stop_when"):
