@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from opensafeintent.calls.recorded import (
-    MissingGrade,
-)
+from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.responses import AboutResponse, GradedResponse, Missing
 from opensafeintent.files import write_private

@@ -19,9 +19,10 @@ from opensafeintent.calls.budget import Budget
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_imports import ImportedRow
 from opensafeintent.calls.ledger_writer import Entry
 from opensafeintent.calls.providers import resolve_endpoint
-from opensafeintent.calls.recorded import ImportedRow, RecordedResponse
+from opensafeintent.calls.recorded import RecordedResponse
 from opensafeintent.calls.records import (
     Answered,
     Call,

@@ -38,7 +38,7 @@ from fuzz.contract import bounded
 from opensafeintent.calls import ledger_file
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import Texts, pack, unpack
-from opensafeintent.calls.recorded import ImportedRow
+from opensafeintent.calls.ledger_imports import ImportedRow
 from opensafeintent.calls.records import Answered, Failure, Refused, Sampling, Usage
 from opensafeintent.errors import InputError
 from opensafeintent.locks import Taken

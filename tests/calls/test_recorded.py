@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from opensafeintent.calls.recorded import RecordedResponse, read_recorded
+from opensafeintent.calls.recorded import RecordedResponse
+from opensafeintent.calls.recorded_file import read_recorded
 from opensafeintent.errors import InputError
 
 LINE = {"id": "s1", "variant": "benign", "response": "Hello."}

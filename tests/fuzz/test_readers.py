@@ -26,7 +26,7 @@ from opensafeintent.annotation.labels import read_key, read_labels
 from opensafeintent.annotation.study import render_sheet
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.prices import read_prices
-from opensafeintent.calls.recorded import read_recorded
+from opensafeintent.calls.recorded_file import read_recorded
 from opensafeintent.calls.suites import load_suite
 from opensafeintent.construction.instructions import load_instructions
 from opensafeintent.construction.seeds import read_seeds

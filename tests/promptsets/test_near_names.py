@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from opensafeintent.calls.recorded import read_recorded
+from opensafeintent.calls.recorded_file import read_recorded
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import load_dataset
 from samples import json_lines, prompt_set

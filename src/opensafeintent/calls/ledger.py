@@ -28,11 +28,11 @@ from opensafeintent.calls.ledger_file import (
     typed,
     unpack,
 )
+from opensafeintent.calls.ledger_imports import Imports
 from opensafeintent.calls.ledger_rows import Attempted, Located, Status, stored_outcome
 from opensafeintent.calls.ledger_writer import Entry, Writer
 from opensafeintent.calls.outcomes import REPLIED, NotAnAnswer, response_of
 from opensafeintent.calls.reasoning_signs import REASONING_ONLY
-from opensafeintent.calls.recorded import Imports
 from opensafeintent.calls.records import Answered, Call, Failure, Refused
 from opensafeintent.calls.replies import ends_unopened_thought, usage_in
 from opensafeintent.errors import InputError

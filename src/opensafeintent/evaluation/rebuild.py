@@ -10,28 +10,17 @@ from typing import Any, Literal
 import msgspec
 
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_imports import ImportedResponse
 from opensafeintent.calls.reasoning import without_reasoning
 from opensafeintent.calls.reasoning_marks import unknown_mark
-from opensafeintent.calls.recorded import ImportedResponse, RecordedResponse
-from opensafeintent.calls.records import (
-    call_key,
-    is_cut,
-)
+from opensafeintent.calls.recorded import RecordedResponse
+from opensafeintent.calls.records import call_key, is_cut
 from opensafeintent.calls.stop_reasons import stop_kind
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import (
-    Given,
-    Task,
-    generation_call,
-)
+from opensafeintent.evaluation.pipeline import Given, Task, generation_call
 from opensafeintent.evaluation.replay import replay
-from opensafeintent.evaluation.responses import (
-    GradedResponse,
-    Missing,
-    Refusal,
-    ResponseKey,
-)
+from opensafeintent.evaluation.responses import GradedResponse, Missing, Refusal, ResponseKey
 from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.promptsets import Dataset
 from opensafeintent.taxonomy import SCALES, Graded, KnownGrades

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from opensafeintent.calls.recorded import (
-    RecordedResponse,
-)
+from opensafeintent.calls.recorded import RecordedResponse
 from opensafeintent.errors import counted
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.promptsets.fields import fields_named

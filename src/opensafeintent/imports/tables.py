@@ -7,20 +7,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from opensafeintent.calls.recorded import (
-    ANSWERS,
-    READ,
-    is_withheld,
-    recorded_responses,
-)
+from opensafeintent.calls.recorded_file import ANSWERS, READ, is_withheld, recorded_responses
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import MOST_MODELS, check_number
 from opensafeintent.grades import COLUMNS
 from opensafeintent.imports.content import FileContent, Located
 from opensafeintent.promptsets.fields import fields_found
-from opensafeintent.promptsets.reading import (
-    whole_number,
-)
+from opensafeintent.promptsets.reading import whole_number
 from opensafeintent.taxonomy import SCALES, Taxonomy
 
 _BLANK = {"", "na", "n/a", "nan", "none", "null"}

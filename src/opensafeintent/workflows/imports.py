@@ -14,15 +14,10 @@ import msgspec
 
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
+from opensafeintent.calls.ledger_imports import ImportedResponse, ImportedRow, ResponsePlace
 from opensafeintent.calls.models import check_model_name
 from opensafeintent.calls.progress import Display
-from opensafeintent.calls.recorded import (
-    ImportedResponse,
-    ImportedRow,
-    RecordedResponse,
-    ResponsePlace,
-    check_recorded,
-)
+from opensafeintent.calls.recorded import RecordedResponse, check_recorded
 from opensafeintent.errors import InputError, counted, first_exit_code, nearest
 from opensafeintent.evaluation.manifest import (
     MOST_JUDGES,

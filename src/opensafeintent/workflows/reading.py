@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from opensafeintent.analysis.cohort import GradedRun
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_imports import Imports
 from opensafeintent.calls.progress import Display
-from opensafeintent.calls.recorded import Imports
 from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.rebuild import derive

@@ -1,0 +1,192 @@
+"""Files of responses that were made elsewhere, one response a line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from opensafeintent.calls.reasoning_signs import REASONING_FIELDS, REASONING_ONLY, reasoned_beside
+from opensafeintent.calls.recorded import WITHHELD, MissingGrade, RecordedResponse, short
+from opensafeintent.errors import InputError, nearest
+from opensafeintent.hostile import short_name
+from opensafeintent.promptsets.fields import Record
+from opensafeintent.promptsets.limits import RowLimit
+from opensafeintent.promptsets.reading import MOST_LISTED, Problem, distinct_problems, read_records
+from opensafeintent.taxonomy import (
+    CORE_VARIANTS,
+    MODES,
+    MOST_EPOCHS,
+    SCALES,
+    STRATEGIES,
+    paraphrase_variant,
+)
+
+_PARAPHRASE = re.compile(r"dual_use_paraphrase_[1-9]\d*")
+
+
+def check_score(record: Record, field: str, value: Any, low: int, high: int) -> int:
+    """Return a whole number within its range, or raise the Problem that it has."""
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        record.fail(field, f"is {short(value)}; expected a whole number from {low} to {high}")
+    return value
+
+
+def check_response(record: Record, field: str, value: Any) -> str:
+    """Return a response, which may be empty, or raise the Problem that it has."""
+    if not isinstance(value, str):
+        record.fail(field, f"is {short(value)}; expected a text")
+    return record.check_unicode(field, value)
+
+
+def is_withheld(data: Mapping[str, Any]) -> bool:
+    """Whether an export of a run withheld the response of this line."""
+    return str(data.get("response_hidden")).lower() in ("1", "1.0", "true")
+
+
+def _only_reasoned(data: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
+    """Tell whether a line has an empty response without grades, and beside it reasoning."""
+    usage = data.get("usage")
+    return (
+        not SCALES.keys() & fields.keys()
+        and fields.get("response", "x").strip() == ""
+        and reasoned_beside(data, usage if isinstance(usage, dict) else {})
+    )
+
+
+def _missing_in(record: Record, fields: Collection[str]) -> tuple[MissingGrade, ...]:
+    """Return the missing entries of a line, with reasons: from a list, or from a text as in
+    `grades.csv.gz`.
+
+    Args:
+        record: the line.
+        fields: the fields that it has all the same.
+    """
+    value = record.data.get("missing")
+    texts = (
+        record.texts("missing")
+        if isinstance(value, list)
+        else (record.optional_text("missing") or "").split(";")
+    )
+    entries: dict[str, MissingGrade] = {}
+    for text in filter(None, map(str.strip, texts)):
+        try:
+            entry = MissingGrade.parse(text)
+        except ValueError as error:
+            record.fail(
+                "missing",
+                f"{error}; expected it so, such as response:truncated or helpfulness:unparsed",
+            )
+        if entry.what in fields and not entry.judge:
+            record.fail(
+                "missing",
+                f"{short(text)}, and the line has a {entry.what}; expected one of the two",
+            )
+        if (
+            entry.what != "grades" and entry.what not in fields
+        ):  # a line without grades has `grades:not_graded`
+            entries.setdefault(entry.what, msgspec.structs.replace(entry, judge=""))
+    # without a response there can be no grade
+    return (entries["response"],) if "response" in entries else tuple(entries.values())
+
+
+_FIELDS = ("id", *RecordedResponse.__struct_fields__[1:])
+ANSWERS = ("response", "completion", *SCALES, "mode", "strategy", "missing", "response_hidden")
+"""Fields by one of which a line says what came of a prompt."""
+READ = {*_FIELDS, *ANSWERS, "model", "prompt", "usage", "quotes_hidden", *REASONING_FIELDS}
+"""Fields that a line of a file of responses may have; others are not read."""
+
+
+def parse_recorded(record: Record) -> RecordedResponse:
+    """Turn one line into a recorded response, or raise the Problem that it has."""
+    record.check_names(_FIELDS)
+    fields: dict[str, Any] = {
+        field: check_score(record, field, record.data[field], scale[0], scale[-1])
+        for field, scale in SCALES.items()
+        if field in record
+    }
+    for field, valid in (("mode", MODES), ("strategy", STRATEGIES)):
+        if field in record:
+            fields[field] = record.choice(field, valid)
+    if "response" in record:
+        fields["response"] = check_response(record, "response", record.data["response"])
+    variant = record.text("variant")
+    if variant not in CORE_VARIANTS and not _PARAPHRASE.fullmatch(variant):
+        names = [*CORE_VARIANTS, *(paraphrase_variant(n) for n in range(1, 5))]
+        record.fail("variant", f"unknown variant {variant!r}; {nearest(variant, names)}")
+    missing = _missing_in(record, fields)
+    if _only_reasoned(record.data, fields):
+        del fields["response"]
+        missing = (MissingGrade("response", REASONING_ONLY),)
+    if not missing and is_withheld(record.data) and not {"response", *SCALES} & fields.keys():
+        missing = (WITHHELD,)
+    without_response = any(entry.what == "response" for entry in missing)
+    graded = [field in fields for field in SCALES]
+    accounted_for = [
+        field in fields or any(entry.what == field for entry in missing) for field in SCALES
+    ]
+    if "response" not in fields and not without_response and not all(accounted_for):
+        record.fail(
+            "response",
+            "missing; a line has a response, or both grades, or all, or in `missing` why there is"
+            " none",
+        )
+    if without_response and any(graded):
+        record.fail(
+            "missing",
+            "says that there is no response, and the line has grades; expected one of the two",
+        )
+    return RecordedResponse(
+        set_id=record.text("id"),
+        variant=variant,
+        epoch=check_score(record, "epoch", record.data.get("epoch", 1), 0, MOST_EPOCHS),
+        stop_reason=short_name(record.optional_text("stop_reason") or "stop", 60),
+        missing=missing,
+        **fields,
+    )
+
+
+def read_recorded(path: Path) -> list[RecordedResponse]:
+    """Read a file of responses.
+
+    Raises:
+        InputError: it cannot be read, or a line is not a response, or a response is there twice.
+    """
+    return recorded_responses(read_records(path, limit=RowLimit(None)), path)
+
+
+def recorded_responses(records: Iterable[tuple[str, object]], path: Path) -> list[RecordedResponse]:
+    """Turn the records of a file, each with its location, into responses.
+
+    Raises:
+        InputError: a record is not a response, or a response is there twice.
+    """
+    responses: list[RecordedResponse] = []
+    locations: dict[tuple[str, str, int], str] = {}
+    problems: list[Problem] = []
+    try:
+        for location, data in records:
+            try:
+                response = parse_recorded(Record(data, location))
+                key = (response.set_id, response.variant, response.epoch)
+                if key in locations:
+                    raise Problem(
+                        f"{location}: {response.set_id}, {response.variant}, epoch"
+                        f" {response.epoch} is there already, at {locations[key]}",
+                        location,
+                    )
+            except Problem as problem:
+                problems.append(problem)
+            else:
+                locations[key] = location
+                responses.append(response)
+    except Problem as problem:  # a line that is not JSON: later lines cannot be trusted
+        problems.append(problem)
+    if problems:
+        raise InputError(*distinct_problems(problems, MOST_LISTED))
+    if not responses:
+        raise InputError(f"{path}: no responses in it")
+    return responses
