@@ -30,7 +30,7 @@ from opensafeintent import (
     import_files,
     write_report,
 )
-from opensafeintent.calls import recorded
+from opensafeintent.calls import ledger_imports
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import pack, unpack
 from opensafeintent.calls.progress import Display
@@ -717,13 +717,13 @@ def test_the_rows_that_were_stored_are_read_once(
 ) -> None:
     """All of a run's were once decoded three times."""
     decoded: Counter[str] = Counter()
-    content = recorded._content
+    content = ledger_imports._content
 
     def counted(*arguments: Any) -> Any:
         decoded["rows"] += 1
         return content(*arguments)
 
-    monkeypatch.setattr(recorded, "_content", counted)
+    monkeypatch.setattr(ledger_imports, "_content", counted)
     take_lines(tmp_path, graded_lines())
     assert decoded["rows"] == 7
 

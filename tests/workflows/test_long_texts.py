@@ -21,7 +21,7 @@ from opensafeintent import (
     export_run,
     traces,
 )
-from opensafeintent.calls import ledger_file, recorded
+from opensafeintent.calls import ledger_file, ledger_imports
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import Room, TooLong, pack
 from opensafeintent.evaluation import replay as replaying
@@ -134,7 +134,7 @@ def test_imported_texts_that_do_not_fit_together_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = imported(tmp_path)
-    monkeypatch.setattr(recorded, "Room", partial(Room, most=100))
+    monkeypatch.setattr(ledger_imports, "Room", partial(Room, most=100))
     with pytest.raises(TooLong, match=r"ledger\.sqlite: texts of more than .* several runs"):
         rows_of(run)
 

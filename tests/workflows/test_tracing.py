@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from endtoend import JUDGE, TARGET, evaluate, grades, osi
 from loopback import GENERATE, HARM, Fault, LoopbackServer, Match
 from opensafeintent import GradeSettings, Trace, grade, trace
-from opensafeintent.calls import recorded
+from opensafeintent.calls import ledger_imports
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import unpack
 from opensafeintent.evaluation.manifest import RunFolder
@@ -294,8 +294,8 @@ def test_tracing_reads_the_imported_responses_of_a_model_once(
     dataset = made_dataset(*(prompt_set(f"s{number}") for number in range(8)))
     for model in ("a", "b", "c"):
         import_lines(tmp_path, lines_of(dataset, helpfulness=3, harm_severity=0), dataset, model)
-    read, plain = [], recorded._content
-    monkeypatch.setattr(recorded, "_content", lambda *row: read.append(row[0]) or plain(*row))
+    read, plain = [], ledger_imports._content
+    monkeypatch.setattr(ledger_imports, "_content", lambda *row: read.append(row[0]) or plain(*row))
     run = RunFolder(tmp_path / "run")
     manifest, sets = run.load()
     with RunTexts(manifest, sets, run.ledger_path(manifest)) as texts:

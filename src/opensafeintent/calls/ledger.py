@@ -1,6 +1,4 @@
-"""The durable record of every call, keyed by content; its folder; and merging ledgers. Rows are
-only ever added.
-"""
+"""The durable record of every call, keyed by content. Rows are only ever added."""
 
 from __future__ import annotations
 
@@ -140,38 +138,8 @@ class Ledger:
         with contextlib.ExitStack() as opened:  # if a later step fails, the opened files are closed
             try:
                 if not readonly:
-                    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-                    file = path.resolve()  # under any name that was given
-                    if file.stat().st_nlink > 1:
-                        raise InputError(
-                            f"{path}: has several names (hard links), which cannot be locked as"
-                            " one; use a copy"
-                        )
-                    opened.enter_context(
-                        lock_held(
-                            path,
-                            file.with_name(f".{file.name}.lock"),
-                            "writing this ledger",
-                            waiting,
-                        )
-                    )
-                # a run that was killed as it began leaves an empty file: to a reader, a ledger
-                # without rows
-                begun = not readonly or not (
-                    (missing_ok and not path.exists()) or path.stat().st_size == 0
-                )
-                self._unlocked = (
-                    begun and readonly and not path.with_name(path.name + "-wal").exists()
-                )
-                self._reader = (
-                    connect(path, readonly=readonly)
-                    if begun
-                    else sqlite3.connect(":memory:", isolation_level=None)
-                )
-                opened.callback(self._reader.close)
-                prepare(self._reader, path, readonly=readonly, begun=begun)
-                self._reader.execute(f"PRAGMA cache_size = {-_CACHE_KIB}")
+                    _lock(path, opened, waiting)
+                self._open_for_reading(opened, readonly=readonly, missing_ok=missing_ok)
                 self.imports = Imports(path, self._reader, self._texts)
                 """Responses from elsewhere."""
                 if not readonly:
@@ -183,6 +151,23 @@ class Ledger:
                     f"{path}: cannot open the ledger: {reason(error)}"
                 ) from error
             self._opened = opened.pop_all()
+
+    def _open_for_reading(
+        self, opened: contextlib.ExitStack, *, readonly: bool, missing_ok: bool
+    ) -> None:
+        """Connect to the file, or to an empty ledger if there are no rows to read yet."""
+        path = self.path
+        # a run that was killed as it began leaves an empty file: to a reader, a ledger without rows
+        begun = not readonly or not ((missing_ok and not path.exists()) or path.stat().st_size == 0)
+        self._unlocked = begun and readonly and not path.with_name(path.name + "-wal").exists()
+        self._reader = (
+            connect(path, readonly=readonly)
+            if begun
+            else sqlite3.connect(":memory:", isolation_level=None)
+        )
+        opened.callback(self._reader.close)
+        prepare(self._reader, path, readonly=readonly, begun=begun)
+        self._reader.execute(f"PRAGMA cache_size = {-_CACHE_KIB}")
 
     def __enter__(self) -> Self:
         return self
@@ -248,13 +233,9 @@ class Ledger:
         not_pending: list[bytes] = []
 
         def locate(
-            key: bytes,
-            row: int,
-            model: str,
-            purpose: str,
-            outcome: Answered | Refused | NotAnAnswer,
+            key: bytes, row: int, model: str, purpose: str, stored: Answered | Refused | NotAnAnswer
         ) -> None:
-            settled = self.settled(model, purpose, outcome)
+            settled = self.settled(model, purpose, stored)
             if isinstance(settled, NotAnAnswer):
                 self._no_outcome[key] = f"{settled.kind}: {settled}"
                 self._note_kind(key, settled.kind)
@@ -268,9 +249,9 @@ class Ledger:
                 call, outcome = pending
                 locate(key, 0, call.model, call.purpose, outcome)
         with reading(self.path):
-            for some in [not_pending] if len(not_pending) == 1 else _parts(not_pending):
-                statement = _FIND_ONE if len(some) == 1 else _FIND_MANY
-                cursor = self._reader.execute(statement, some)
+            for part in [not_pending] if len(not_pending) == 1 else _parts(not_pending):
+                statement = _FIND_ONE if len(part) == 1 else _FIND_MANY
+                cursor = self._reader.execute(statement, part)
                 while rows := typed(cursor.fetchmany(_ROWS_AT_ONCE), _FOUND):
                     for key, row, model, purpose, *content in rows:
                         stored = stored_outcome(*content)
@@ -353,10 +334,10 @@ class Ledger:
         """
         queries: list[tuple[str, list[bytes]]] = [(f"{_ATTEMPT} WHERE true", [])]
         if keys is not None:
-            queries = [(statement, some) for some in _parts(keys) for statement in _ATTEMPTS_AT]
+            queries = [(statement, part) for part in _parts(keys) for statement in _ATTEMPTS_AT]
         with reading(self.path):
-            for statement, some in queries:
-                for row in self._reader.execute(statement, some):
+            for statement, values in queries:
+                for row in self._reader.execute(statement, values):
                     attempted = typed(row[:-1], Attempted)
                     if row[-1] is not None and not attempted.input_tokens + attempted.output_tokens:
                         attempted = attempted._replace(
@@ -460,12 +441,30 @@ class Ledger:
             return sha, body
 
 
+def _lock(path: Path, opened: contextlib.ExitStack, waiting: Callable[[str], object]) -> None:
+    """Create a missing file, and lock it for writing until `opened` is closed.
+
+    Raises:
+        Taken: another process writes it.
+        InputError: it has several names.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    file = path.resolve()  # under any name that was given
+    if file.stat().st_nlink > 1:
+        raise InputError(
+            f"{path}: has several names (hard links), which cannot be locked as one; use a copy"
+        )
+    lock = file.with_name(f".{file.name}.lock")
+    opened.enter_context(lock_held(path, lock, "writing this ledger", waiting))
+
+
 def _parts(keys: Iterable[bytes]) -> Iterator[list[bytes]]:
     """Yield keys, each once, in parts of one length: one statement, compiled once."""
     distinct = list(dict.fromkeys(keys))
     for start in range(0, len(distinct), _KEYS_AT_ONCE):
-        some = distinct[start : start + _KEYS_AT_ONCE]
-        yield some + some[-1:] * (_KEYS_AT_ONCE - len(some))
+        part = distinct[start : start + _KEYS_AT_ONCE]
+        yield part + part[-1:] * (_KEYS_AT_ONCE - len(part))
 
 
 LEDGER = "ledger.sqlite"

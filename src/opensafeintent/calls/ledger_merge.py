@@ -64,7 +64,6 @@ def merge(ledger: Ledger, source: Path) -> Merged:
         InputError: `source` is no ledger, is damaged, or holds imported responses; or `ledger`
             cannot be written. Nothing is added then.
     """
-    rows = added = duplicates = 0
     with (
         Ledger(source, readonly=True) as source_ledger,
         source_ledger.snapshot(),
@@ -75,43 +74,45 @@ def merge(ledger: Ledger, source: Path) -> Merged:
                 f"{source}: holds imported responses, which cannot be merged; import their files"
                 " instead"
             )
-
-        @cache
-        def moved(identity: int) -> int:
-            """Return the id of a text of the other ledger in this one."""
-            return id_at(connection, *source_ledger.packed_text(identity))
-
-        def kept(part: str | int) -> str | int:
-            return part if isinstance(part, str) else moved(part)
-
         try:
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("BEGIN IMMEDIATE")
             with connection:
-                for row, key, stored_status, created, seconds, *columns in source_ledger.stored():
-                    rows += 1
-                    body, _, purpose = columns[:3]
-                    status = stored_status
-                    if failure := _failure_of(purpose, status, body):
-                        status, columns[-1] = "failed", failure
-                    same = (
-                        (_FAILURE, (key, created, seconds))
-                        if status == "failed"
-                        else (_ANSWER, (key,))
-                    )
-                    if (recorded := connection.execute(*same).fetchone()) is not None:
-                        if recorded[:2] == (created, seconds):
-                            continue  # the same row, merged before
-                        if not (failure := _failure_of(*recorded[2:])):
-                            duplicates += 1
-                            continue
-                        connection.execute(NO_OUTCOME, (failure, key))
-                    added += 1
-                    packed = source_ledger.packed_request(row)
-                    request = stored_request(packed.messages, packed.sampling, kept)
-                    connection.execute(_INSERT, (key, status, created, seconds, *columns, request))
+                return _add_rows(connection, source_ledger)
         except sqlite3.Error as error:
             raise InputError(f"{ledger.path}: cannot write the ledger: {reason(error)}") from error
+
+
+def _add_rows(connection: sqlite3.Connection, source: Ledger) -> Merged:
+    """Add the rows of a ledger, but for those that are there and second answers to a call."""
+
+    @cache
+    def moved(identity: int) -> int:
+        """Return the id of a text of the source in the ledger that grows."""
+        return id_at(connection, *source.packed_text(identity))
+
+    def moved_part(part: str | int) -> str | int:
+        return part if isinstance(part, str) else moved(part)
+
+    rows = added = duplicates = 0
+    for row, key, stored_status, created, seconds, *fields in source.stored():
+        rows += 1
+        body, _, purpose = fields[:3]
+        status = stored_status
+        if failure := _failure_of(purpose, status, body):
+            status, fields[-1] = "failed", failure
+        same = (_FAILURE, (key, created, seconds)) if status == "failed" else (_ANSWER, (key,))
+        if (present := connection.execute(*same).fetchone()) is not None:
+            if present[:2] == (created, seconds):
+                continue  # the same row, merged before
+            if not (failure := _failure_of(*present[2:])):
+                duplicates += 1
+                continue
+            connection.execute(NO_OUTCOME, (failure, key))
+        added += 1
+        packed = source.packed_request(row)
+        request = stored_request(packed.messages, packed.sampling, moved_part)
+        connection.execute(_INSERT, (key, status, created, seconds, *fields, request))
     return Merged(rows=rows, added=added, duplicates=duplicates)
 
 
@@ -142,10 +143,10 @@ def shard_read(shard: Path) -> Iterator[None]:
         calls = _readable_calls(shard / LEDGER)
         named = ", ".join(f"{one_line(model, 60)} {count:,}" for model, count in calls.items())
         raise InputError(
-            f"{damage}. It holds the answers of one shard"
-            f" ({f'calls that can be counted: {named}' if named else 'no call can be counted'})."
-            f" Put a copy in its place. Or move the folder {shard} out of {shard.parent} and run"
-            " the same command again: it makes these calls again, and no other"
+            f"{damage}; it holds the answers of one shard"
+            f" ({f'calls that can be counted: {named}' if named else 'no call can be counted'});"
+            f" put a copy in its place, or move the folder {shard} out of {shard.parent} and run"
+            " the same command again, which makes these calls again and no other"
         ) from damage
 
 
@@ -226,7 +227,7 @@ def merge_ledgers(ledgers: Sequence[Path], out: Path) -> dict[Path, Merged]:
 def _remove(ledger: Path) -> None:
     """Remove a ledger with the files that SQLite keeps beside it."""
     names = (
-        *(ledger.name + end for end in ("", "-wal", "-shm", "-journal")),
+        *(ledger.name + suffix for suffix in ("", "-wal", "-shm", "-journal")),
         f".{ledger.name}.lock",
     )
     for name in names:
