@@ -146,7 +146,7 @@ def shard_read(shard: Path) -> Iterator[None]:
             f"{damage}; it holds the answers of one shard"
             f" ({f'calls that can be counted: {named}' if named else 'no call can be counted'});"
             f" put a copy in its place, or move the folder {shard} out of {shard.parent} and run"
-            " the same command again, which makes these calls again and no other"
+            " the same command again"
         ) from damage
 
 
