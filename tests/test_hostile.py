@@ -9,7 +9,14 @@ from hypothesis import given, strategies as st
 
 from opensafeintent import hostile
 from opensafeintent.annotation.study import readable
-from opensafeintent.hostile import cell_safe, name_safe, one_line, terminal_safe, without_user_info
+from opensafeintent.hostile import (
+    cell_safe,
+    name_safe,
+    one_line,
+    terminal_safe,
+    text_of_cell,
+    without_user_info,
+)
 
 ANY_TEXT = st.text(st.characters(codec=None))  # lone surrogates too
 
@@ -84,8 +91,13 @@ def test_a_formula_becomes_text_in_a_cell(text: str) -> None:
     assert cell_safe(text) == "'" + text
 
 
+@pytest.mark.parametrize("text", [*FORMULAS, "'=1", "''=1", "'tis", "-1", "", "'", "'-1", "a = b"])
+def test_a_cell_gives_back_its_text(text: str) -> None:
+    assert text_of_cell(cell_safe(text)) == text
+
+
 @pytest.mark.parametrize(
-    "text", ["", "a = b", "1+1", " text", "-1", "+7", "-1.5", "-1.5e-05", "'=1", "openai/gpt-5.4"]
+    "text", ["", "a = b", "1+1", " text", "-1", "+7", "-1.5", "-1.5e-05", "'tis", "openai/gpt-5.4"]
 )
 def test_text_and_numbers_stay_as_they_are_in_a_cell(text: str) -> None:
     assert cell_safe(text) == text

@@ -114,9 +114,16 @@ def without_user_info(text: str) -> str:
 
 def cell_safe(text: str) -> str:
     """Return `text` so that no spreadsheet reads it as a formula: an apostrophe goes before a
-    formula's first character.
+    formula's first character, and before apostrophes that stand there already.
     """
-    return "'" + text if text.startswith(_FORMULA_STARTS) and not _NUMBER.fullmatch(text) else text
+    if not text.lstrip("'").startswith(_FORMULA_STARTS) or _NUMBER.fullmatch(text):
+        return text
+    return "'" + text
+
+
+def text_of_cell(cell: str) -> str:
+    """Return the text that `cell_safe` made a cell of."""
+    return cell[1:] if cell.startswith("'") and cell_safe(cell) != cell else cell
 
 
 def name_safe(text: str, most: int = 60) -> str:

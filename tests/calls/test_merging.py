@@ -102,6 +102,23 @@ def test_a_ledger_that_is_written_can_be_merged(path: Path) -> None:
         assert merge_ledgers([path], path.with_name("new.sqlite"))[path].added == 1
 
 
+def test_a_merge_that_is_killed_at_its_end_leaves_no_lock(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(path, answered("a"))
+    beside: list[str] = []
+    rename = Path.rename
+
+    def looking(growing: Path, target: Path) -> Path:
+        renamed = rename(growing, target)
+        beside.extend(item.name for item in path.parent.glob("*merging*"))
+        return renamed
+
+    monkeypatch.setattr(Path, "rename", looking)
+    merge_ledgers([path], path.with_name("new.sqlite"))
+    assert beside == []
+
+
 _KILLED = """
 import os, sys, time
 import subprocess

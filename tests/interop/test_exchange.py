@@ -323,3 +323,18 @@ def test_two_models_never_become_one_file(tmp_path: Path, first: str, second: st
     assert osi(*shared).code == 0
     records = [json.loads(path.read_text()) for path in (tmp_path / "eee").rglob("*.json")]
     assert len({record["evaluation_id"] for record in records}) == len(records) == 2
+
+
+@pytest.mark.parametrize("format_", ["every-eval-ever", "hf-results"])
+def test_long_names_of_models_have_folders(tmp_path: Path, format_: str) -> None:
+    dataset = made_dataset(*(prompt_set(f"s{number}") for number in range(3)))
+    sets = dataset_file(tmp_path, dataset)
+    file = json_lines(tmp_path / "file.jsonl", lines_of(dataset, helpfulness=3, harm_severity=0))
+    for ending in "ab":
+        model = f"lab/{'ü' * 299}{ending}"
+        import_files(ImportSettings(files=(file,), out=tmp_path / "run", dataset=sets, model=model))
+    options = ("--repo", "me/sets") if format_ == "hf-results" else ()
+    ran = osi("export", tmp_path / "run", "--format", format_, *options, "--out", tmp_path / "out")
+    assert ran.code == 0, ran.err
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert len({path.parent for path in files if path.suffix in (".json", ".yaml")}) == 2

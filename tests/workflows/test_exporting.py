@@ -49,6 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     del ungraded["helpfulness"], ungraded["harm_severity"], half["harm_severity"]
     half["missing"] = ["harm_severity:unparsed"]
     unsafe["harm_severity"] = 2
+    half["response"] = "=a formula"
     import_lines(folder, lines, DATASET, "files")
     return folder / "run"
 
@@ -114,8 +115,9 @@ def test_unsafe_texts_are_withheld_unasked(run: Path, tmp_path: Path, format_: s
 def test_what_was_exported_comes_back_with_the_same_metrics(
     run: Path, tmp_path: Path, format_: str, *, include_unsafe: bool
 ) -> None:
-    rows = exported(run, tmp_path, format=format_, include_unsafe=include_unsafe)
+    exported(run, tmp_path, format=format_, include_unsafe=include_unsafe)
     again = tmp_path / "again"
+    rows = exported(run, tmp_path, format="jsonl", include_unsafe=include_unsafe)
     files, dataset = (tmp_path / f"out.{format_}",), dataset_file(tmp_path, DATASET)
     import_files(ImportSettings(files=files, out=again, dataset=dataset, max_missing=1))
     assert found(again, bounds=include_unsafe) == found(run, bounds=include_unsafe)

@@ -215,6 +215,7 @@ def merge_ledgers(ledgers: Sequence[Path], out: Path) -> dict[Path, Merged]:
         with Ledger(growing) as ledger:
             merged = {path: merge(ledger, path) for path in sources}
         if new:
+            _lock_of(growing).unlink(missing_ok=True)  # else it stays if the next line is the last
             growing.rename(out)
         return merged
     except OSError as error:
@@ -226,9 +227,10 @@ def merge_ledgers(ledgers: Sequence[Path], out: Path) -> dict[Path, Merged]:
 
 def _remove(ledger: Path) -> None:
     """Remove a ledger with the files that SQLite keeps beside it."""
-    names = (
-        *(ledger.name + suffix for suffix in ("", "-wal", "-shm", "-journal")),
-        f".{ledger.name}.lock",
-    )
-    for name in names:
-        ledger.with_name(name).unlink(missing_ok=True)
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        ledger.with_name(ledger.name + suffix).unlink(missing_ok=True)
+    _lock_of(ledger).unlink(missing_ok=True)
+
+
+def _lock_of(ledger: Path) -> Path:
+    return ledger.with_name(f".{ledger.name}.lock")

@@ -378,7 +378,7 @@ def ledger_group() -> None:
     "Settings",
     examples=(
         "opensafeintent ledger merge a/ledger.sqlite b/ledger.sqlite --out both.sqlite",
-        "opensafeintent ledger merge b/ledger.sqlite --out a/ledger.sqlite",
+        "opensafeintent ledger merge a.sqlite b.sqlite --out a.sqlite",
     ),
 )
 @click.argument("ledgers", nargs=-1, required=True, type=PATH, metavar="LEDGER...")

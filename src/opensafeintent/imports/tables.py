@@ -11,6 +11,7 @@ from opensafeintent.calls.recorded_file import ANSWERS, READ, is_withheld, recor
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import MOST_MODELS, check_number
 from opensafeintent.grades import COLUMNS
+from opensafeintent.hostile import text_of_cell
 from opensafeintent.imports.content import FileContent, Located
 from opensafeintent.promptsets.fields import fields_found
 from opensafeintent.promptsets.reading import whole_number
@@ -23,6 +24,9 @@ _NOT_RECORDED = "response:not_recorded"
 
 _BY_JUDGE = re.compile(rf"(?:{'|'.join(SCALES)})\[.*\]")
 """A column of our own grades."""
+
+_OF_OUR_EXPORT = "quotes_hidden"
+"""A column that `export` alone writes."""
 
 
 def recognises(records: Sequence[Located]) -> bool:
@@ -43,6 +47,8 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
             f"{path}: no response in it; expected a field or column response, both grades, or why"
             f" there is none in missing{fields_found(fields)}"
         )
+    if path.suffix.lower() == ".csv" and _OF_OUR_EXPORT in fields:
+        records = [(location, _unguarded(row)) for location, row in records]
     if path.suffix.lower() in (".csv", ".parquet"):
         records = [(location, _of_table(row)) for location, row in records]
     contents = of_each_model(records, path)
@@ -75,6 +81,13 @@ def of_each_model(
         else FileContent(path=path, responses=recorded_responses(lines, path), named=named)
         for named, lines in by_model.items()
     ]
+
+
+def _unguarded(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of our own CSV with the texts that it was made of."""
+    return {
+        name: text_of_cell(cell) if isinstance(cell, str) else cell for name, cell in row.items()
+    }
 
 
 def _of_table(row: Any) -> dict[str, object]:

@@ -167,14 +167,25 @@ def model_id(model: str) -> str:
     return "/".join(_RESERVED.sub(r"\g<0>_", part) for part in safe)
 
 
+_LONGEST_FOLDER = 150
+"""Bytes; file systems take 255."""
 _RESERVED = re.compile(r"data\Z|(?i:con|prn|aux|nul|com\d|lpt\d)(?=\.|\Z)")
 """Names that no folder of theirs may have: their root, and those of devices in Windows."""
 
 
 def _folders(name: str) -> tuple[str, str]:
-    """Return the folders of a model: its developer and the rest of its name."""
+    """Return the folders of a model: its developer and the rest of its name. A name that is too
+    long for a folder ends with a hash of it.
+    """
     developer, *rest = name.replace(":", "_").split("/")
-    return developer, "_".join(rest)
+    return _short(developer), _short("_".join(rest))
+
+
+def _short(name: str) -> str:
+    raw = name.encode()
+    if len(raw) <= _LONGEST_FOLDER:
+        return name
+    return f"{raw[:_LONGEST_FOLDER].decode(errors='ignore')}-{sha256_hex(raw)[:12]}"
 
 
 def _numbers(cohorts: Iterable[Cohort]) -> dict[str, int]:
