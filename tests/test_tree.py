@@ -64,8 +64,6 @@ LONG_FUNCTIONS: set[str] = {
     "report/page.py: render_page",
 }
 WITH_BANNERS: set[str] = {
-    "annotation/labels.py",
-    "annotation/study.py",
     "interop/exchange.py",
     "interop/inspect/logs.py",
     "report/figures/models.py",

@@ -10,15 +10,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from opensafeintent.annotation.labels import AnnotationKey, Answer, KeyItem, Label, Showing
-from opensafeintent.annotation.study import (
-    PAGE_FORM,
-    lay_out,
-    quality_subject,
-    render_page,
-    render_sheet,
-    response_subject,
-)
+from opensafeintent.annotation.forms import PAGE_FORM, render_page, render_sheet
+from opensafeintent.annotation.key import AnnotationKey, Showing
+from opensafeintent.annotation.labels import Answer, KeyItem, Label
+from opensafeintent.annotation.study import lay_out, quality_subject, response_subject
 from opensafeintent.promptsets import Dataset
 from samples import made_dataset, prompt_set
 

@@ -8,8 +8,9 @@ import re
 import pytest
 
 from annotation.forms import judge_study, quality_study
+from opensafeintent.annotation.guide import SLOTS, guide_of, questions_of, words_hash
 from opensafeintent.annotation.labels import ANSWERS, LabelKind, text_hash
-from opensafeintent.annotation.study import SLOTS, guide_of, questions_of, readable, words_hash
+from opensafeintent.annotation.study import readable
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import load_dataset
 

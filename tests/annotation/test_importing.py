@@ -21,7 +21,7 @@ from annotation.forms import (
     quality_study,
 )
 from opensafeintent.annotation.importing import import_returns
-from opensafeintent.annotation.labels import AnnotationKey, read_key, write_key
+from opensafeintent.annotation.key import AnnotationKey, read_key, write_key
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import load_dataset
 

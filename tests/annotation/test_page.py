@@ -22,9 +22,9 @@ from annotation.forms import (
     page_file,
     quality_study,
 )
+from opensafeintent.annotation.guide import guide_of, questions_of
 from opensafeintent.annotation.importing import import_returns
-from opensafeintent.annotation.labels import Showing
-from opensafeintent.annotation.study import guide_of, questions_of
+from opensafeintent.annotation.key import Showing
 from opensafeintent.promptsets import load_dataset
 from report.pages import Opened
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from opensafeintent.annotation.study import allocate, draw
+from opensafeintent.annotation.drawing import allocate, draw
 from opensafeintent.errors import InputError
 from opensafeintent.grades import GradeRow
 from samples import grade_line

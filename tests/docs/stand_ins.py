@@ -21,7 +21,7 @@ import click
 from annotation.forms import Sheet, filled
 from endtoend import REPO, STARTER, Ran, environment, osi
 from loopback import LoopbackServer
-from opensafeintent.annotation.labels import read_key
+from opensafeintent.annotation.key import read_key
 from opensafeintent.calls.providers import ENDPOINTS, INSPECT_PROVIDERS, variables
 from opensafeintent.calls.suites import load_suite
 from opensafeintent.cli.commands import cli

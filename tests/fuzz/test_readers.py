@@ -21,9 +21,10 @@ from annotation.forms import judge_study, page_file
 from fuzz.contract import FUZZ, SLOW, attempt, write
 from fuzz.faults import TEXTS, damaged, damaged_json, damaged_lines, damaged_text, damaged_toml
 from opensafeintent import ImportSettings, import_files
+from opensafeintent.annotation.forms import render_sheet
 from opensafeintent.annotation.importing import import_returns
-from opensafeintent.annotation.labels import read_key, read_labels
-from opensafeintent.annotation.study import render_sheet
+from opensafeintent.annotation.key import read_key
+from opensafeintent.annotation.labels import read_labels
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.prices import read_prices
 from opensafeintent.calls.recorded_file import read_recorded

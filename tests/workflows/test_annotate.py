@@ -29,14 +29,8 @@ from opensafeintent import (
     import_annotations,
     trace,
 )
-from opensafeintent.annotation.labels import (
-    AnnotationKey,
-    Label,
-    read_key,
-    read_labels,
-    text_hash,
-    write_labels,
-)
+from opensafeintent.annotation.key import AnnotationKey, read_key
+from opensafeintent.annotation.labels import Label, read_labels, text_hash, write_labels
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts

@@ -15,7 +15,7 @@ import pytest
 
 from annotation.forms import Sheet, filled
 from endtoend import environment, osi, some_sets
-from opensafeintent.annotation.labels import read_key
+from opensafeintent.annotation.key import read_key
 
 pytestmark = pytest.mark.slow
 

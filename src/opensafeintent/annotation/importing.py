@@ -8,15 +8,10 @@ from typing import Literal
 
 import msgspec
 
-from opensafeintent.annotation.labels import (
-    UNSURE,
-    AnnotationKey,
-    Answer,
-    Label,
-    LabelKind,
-    Showing,
-)
-from opensafeintent.annotation.study import SLOTS, questions_of, sheet_columns, words_hash
+from opensafeintent.annotation.forms import sheet_columns
+from opensafeintent.annotation.guide import SLOTS, questions_of, words_hash
+from opensafeintent.annotation.key import AnnotationKey, Showing
+from opensafeintent.annotation.labels import UNSURE, Answer, Label, LabelKind
 from opensafeintent.errors import InputError, counted
 from opensafeintent.files import os_errors, parse_json, read_bytes
 from opensafeintent.hostile import one_line

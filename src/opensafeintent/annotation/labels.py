@@ -1,6 +1,4 @@
-"""Human labels, the key from a form's items to prompt-sets and responses, and labels as arrays of
-answers.
-"""
+"""Human labels, and labels as arrays of answers."""
 
 from __future__ import annotations
 
@@ -15,8 +13,8 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from opensafeintent.errors import InputError
-from opensafeintent.files import parse_json, read_bytes, read_json, sha256_hex, write_private
-from opensafeintent.taxonomy import SCALES, Intent
+from opensafeintent.files import parse_json, read_bytes, sha256_hex, write_private
+from opensafeintent.taxonomy import SCALES
 
 LabelKind = Literal["dataset_quality", "judge_validation"]
 Unit = Literal["response", "set"]
@@ -111,8 +109,8 @@ class AnnotatedItem(NamedTuple):
     def __str__(self) -> str:
         if not self.variant:
             return f"set {self.id}"
-        again = f", epoch {self.epoch}" if self.epoch != 1 else ""
-        return f"set {self.id}, {self.variant}, {self.model}{again}"
+        epoch_text = f", epoch {self.epoch}" if self.epoch != 1 else ""
+        return f"set {self.id}, {self.variant}, {self.model}{epoch_text}"
 
 
 class SourcedLabel(NamedTuple):
@@ -190,21 +188,21 @@ class Answers:
 
     def __init__(self, kind: LabelKind, sourced: Iterable[SourcedLabel]) -> None:
         self.labels: dict[tuple[AnnotatedItem, str], SourcedLabel] = {}
-        for one in sourced:
-            key = (one.item, one.label.annotator)
-            if one.label.kind != kind:
+        for entry in sourced:
+            key = (entry.item, entry.label.annotator)
+            if entry.label.kind != kind:
                 continue
             if key in self.labels:
                 raise InputError(
-                    f"{one}: answered already at {self.labels[key].line}; give two people two"
+                    f"{entry}: answered already at {self.labels[key].line}; give two people two"
                     " names, or leave out the return that is there twice"
                 )
-            self.labels[key] = one
+            self.labels[key] = entry
         self.items = sorted({item for item, _ in self.labels})
         self.annotators = sorted({annotator for _, annotator in self.labels})
         for item in self.items:
-            first, *others = self.of(item)
-            if differing := [one for one in others if one.drawn != first.drawn]:
+            first, *further = self.of(item)
+            if differing := [label for label in further if label.drawn != first.drawn]:
                 raise InputError(
                     f"{differing[0]}: drawn in another way than {first}; weight, unit and stratum"
                     " of a response have to be the same in all labels"
@@ -233,77 +231,12 @@ class Answers:
 
     def count(self, question: str, answer: Answer | None) -> int:
         """Return how often a question was answered so; None is blank."""
-        return sum(one.label.answers.get(question) == answer for one in self.labels.values())
+        return sum(
+            sourced.label.answers.get(question) == answer for sourced in self.labels.values()
+        )
 
     def undefined(self) -> str:
         """Say why there may be no agreement."""
         if len(self.annotators) < 2:
             return "one annotator"
         return "no item was answered by two annotators"
-
-
-# The key of a study: it stays with the study's owner
-# -----------------------------------------------------------------------
-
-_SCHEMA = 1
-
-
-class Showing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One item as one annotator meets it."""
-
-    code: str
-    """Its name in the form; the code reveals nothing to its reader."""
-    item: Annotated[int, Meta(ge=0)]
-    """Position in the key's items."""
-    words: str
-    """Hash of the texts as they are shown: see `study.words_hash`."""
-    order: tuple[Intent, ...] = ()
-    """With dataset quality: the variants behind A, B and C."""
-
-
-class AnnotationKey(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that an import needs to know about a study."""
-
-    schema: int = _SCHEMA
-    study: str
-    """Identity of the study: of its task, items, texts and seed, but not of its annotators."""
-    kind: LabelKind
-    dataset: str
-    """The dataset's name."""
-    dataset_hash: str
-    unit: Unit = "response"
-    guide: str
-    """`ID@VERSION`."""
-    items: tuple[KeyItem, ...]
-    annotators: dict[str, tuple[Showing, ...]]
-    """By annotator, in the order of the form."""
-
-    def __post_init__(self) -> None:
-        for name, showings in self.annotators.items():
-            if any(showing.item >= len(self.items) for showing in showings):
-                raise ValueError(f"{name} is shown an item that the key does not have")
-
-
-def write_key(key: AnnotationKey, path: Path) -> None:
-    """Write a key, for its owner's eyes only.
-
-    Raises:
-        InputError: it cannot be written.
-    """
-    write_private(
-        path, msgspec.json.format(msgspec.json.encode(key, order="sorted"), indent=1) + b"\n"
-    )
-
-
-def read_key(path: Path) -> AnnotationKey:
-    """Read a key.
-
-    Raises:
-        InputError: the file cannot be read, or is not a key of this version.
-    """
-    return read_json(
-        path,
-        AnnotationKey,
-        "the key of a study (key.json, which annotate export wrote)",
-        schema=_SCHEMA,
-    )

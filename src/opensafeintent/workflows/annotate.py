@@ -15,29 +15,25 @@ from opensafeintent.annotation.agreement import (
     dataset_quality,
     judge_study,
 )
+from opensafeintent.annotation.drawing import LONGEST, draw
+from opensafeintent.annotation.forms import render_page, render_sheet
 from opensafeintent.annotation.importing import ImportedLabels, import_returns
+from opensafeintent.annotation.key import AnnotationKey, read_key, write_key
 from opensafeintent.annotation.labels import (
     AnnotatedItem,
-    AnnotationKey,
     Answers,
     KeyItem,
     LabelKind,
     Unit,
-    read_key,
     read_labels,
     text_hash,
-    write_key,
     write_labels,
 )
 from opensafeintent.annotation.study import (
-    LONGEST,
     AnnotatedText,
     checked_names,
-    draw,
     lay_out,
     quality_subject,
-    render_page,
-    render_sheet,
     response_subject,
 )
 from opensafeintent.errors import InputError, nearest

@@ -1,0 +1,84 @@
+"""The page and the sheet that an annotator fills in."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from opensafeintent import __version__
+from opensafeintent.annotation.guide import SLOTS, asset, guide_of, questions_of
+from opensafeintent.annotation.key import AnnotationKey
+from opensafeintent.annotation.labels import LabelKind
+from opensafeintent.hostile import cell_safe, json_for_html, name_safe, page_script, security_policy
+
+PAGE_FORM = "opensafeintent annotation 1"
+"""Identifies a file that a page saved."""
+_SCRIPTS = ("answers.js", "views.js", "page.js")
+
+
+def render_page(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, ...]]) -> bytes:
+    """Return an annotator's page as one HTML file; the same arguments give the same bytes.
+
+    It loads and sends nothing: a content security policy allows its own script and style and
+    nothing else. Texts are embedded as escaped JSON and shown as text.
+
+    Args:
+        key: of the study; of the items only codes and hashes go into the page.
+        annotator: the page's reader.
+        items: the texts of each of the annotator's items, one for each slot of the task.
+    """
+    from jinja2 import Environment, StrictUndefined
+
+    guide = guide_of(key.kind)
+    showings = zip(key.annotators[annotator], items, strict=True)
+    data = {
+        "form": PAGE_FORM,
+        "study": key.study,
+        "annotator": annotator,
+        "file": name_safe(annotator),
+        "dataset": f"{key.dataset} ({key.dataset_hash[:8]})",
+        "guide": guide,
+        "slots": SLOTS[key.kind],
+        "items": [
+            {"code": showing.code, "words": showing.words, "texts": texts}
+            for showing, texts in showings
+        ],
+    }
+    style = asset("page_assets/page.css")
+    script = page_script(asset(f"page_assets/{name}") for name in _SCRIPTS)
+    environment = Environment(autoescape=True, undefined=StrictUndefined)
+    html: str = environment.from_string(asset("page_assets/template.html")).render(
+        title=guide.title,
+        annotator=annotator,
+        version=__version__,
+        policy=security_policy(scripts=(script,), styles=(style,)),
+        style=style,
+        script=script,
+        data=json_for_html(data).decode(),
+    )
+    return html.encode()
+
+
+def sheet_columns(kind: LabelKind) -> list[str]:
+    """Return the names of a sheet's columns; a heading may go on after a colon."""
+    texts = [slot.label for slot in SLOTS[kind]]
+    return ["study", "annotator", "item", *texts, *questions_of(kind), "note"]
+
+
+def render_sheet(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, ...]]) -> bytes:
+    """Return an annotator's sheet as CSV in UTF-8: a row an item, a column an answer. Its arguments
+    are those of `render_page`; no text in it is a formula, and no heading holds a comma, by which a
+    spreadsheet program might separate it.
+    """
+    questions = questions_of(key.kind)
+    file = io.StringIO(newline="")
+    writer = csv.writer(file)
+    writer.writerow(
+        f"{name}: {questions[name].valid.replace(', ', ' / ')}" if name in questions else name
+        for name in sheet_columns(key.kind)
+    )
+    for showing, texts in zip(key.annotators[annotator], items, strict=True):
+        row = (key.study, annotator, showing.code, *texts, *("" for _ in questions), "")
+        writer.writerow(map(cell_safe, row))
+    return file.getvalue().encode("utf-8-sig")
