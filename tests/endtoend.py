@@ -89,7 +89,7 @@ class Ran:
         return line
 
 
-def environment(server: Served | None = None, **more: str) -> dict[str, str]:
+def environment(server: Served | None = None, **variables: str) -> dict[str, str]:
     """Return an environment that names no provider but the server, as `loop`."""
     clean = {
         "PATH": os.environ["PATH"],
@@ -100,7 +100,7 @@ def environment(server: Served | None = None, **more: str) -> dict[str, str]:
     }
     served = {"LOOP_BASE_URL": server.base_url, "LOOP_API_KEY": KEY} if server else {}
     measured = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
-    return clean | measured | served | more
+    return clean | measured | served | variables
 
 
 def osi(*arguments: object, server: Served | None = None, **variables: str) -> Ran:
@@ -210,12 +210,17 @@ def prompts_of(dataset: Path) -> dict[str, list[str]]:
     """Return the texts of a dataset that `some_sets` wrote, by intent; paraphrases count as
     `paraphrase`.
     """
-    found: dict[str, list[str]] = {"benign": [], "dual_use": [], "malicious": [], "paraphrase": []}
+    prompts: dict[str, list[str]] = {
+        "benign": [],
+        "dual_use": [],
+        "malicious": [],
+        "paraphrase": [],
+    }
     for record in map(json.loads, dataset.read_text().splitlines()):
         for intent in ("benign", "dual_use", "malicious"):
-            found[intent].append(record["prompts"][intent])
-        found["paraphrase"] += record["dual_use_paraphrases"]
-    return found
+            prompts[intent].append(record["prompts"][intent])
+        prompts["paraphrase"] += record["dual_use_paraphrases"]
+    return prompts
 
 
 def calls(server: Server) -> Counter[str]:
@@ -256,20 +261,20 @@ def metrics(run: Path) -> dict[str, Any]:
     """Read `metrics.json`, which has to be as its schema says."""
     text = (run / "metrics.json").read_text()
     msgspec.json.decode(text, type=MetricsFile)
-    found: dict[str, Any] = json.loads(text)
-    return found
+    content: dict[str, Any] = json.loads(text)
+    return content
 
 
 def coverage(run: Path, model: str = TARGET) -> dict[str, Any]:
     """Return what `metrics.json` says of what is there of a model."""
-    found: dict[str, Any] = metrics(run)["coverage"][model]
-    return found
+    of_model: dict[str, Any] = metrics(run)["coverage"][model]
+    return of_model
 
 
 def entry(run: Path, metric: str, model: str = TARGET) -> dict[str, Any]:
     """Return what `metrics.json` says of a model's metric."""
-    found: dict[str, Any] = metrics(run)["models"][model][metric]
-    return found
+    of_metric: dict[str, Any] = metrics(run)["models"][model][metric]
+    return of_metric
 
 
 def grades(run: Path, model: str | None = None) -> list[dict[str, str]]:
@@ -306,8 +311,8 @@ class Lab:
     dataset: Path
     run: Path
 
-    def evaluate(self, *options: object, **more: Any) -> Ran:
-        return evaluate(self.server, self.dataset, self.run, *options, **more)
+    def evaluate(self, *options: object, **more_options: Any) -> Ran:
+        return evaluate(self.server, self.dataset, self.run, *options, **more_options)
 
     @property
     def calls(self) -> Counter[str]:

@@ -31,7 +31,7 @@ class Ran(NamedTuple):
     """How a command ended."""
 
     code: int
-    said: str
+    error_text: str
     """What it wrote to the standard error."""
     peak: int
     """Bytes of memory at most."""

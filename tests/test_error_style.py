@@ -27,8 +27,8 @@ def text_of(node: ast.expr) -> str | None:
             return text
         case ast.JoinedStr(values=parts):
             return "".join(text_of(part) or "X" for part in parts)
-        case ast.BinOp(op=ast.Add(), left=left, right=right):
-            texts = text_of(left), text_of(right)
+        case ast.BinOp(op=ast.Add(), left=first, right=right):
+            texts = text_of(first), text_of(right)
             return None if None in texts else "".join(map(str, texts))
     return None
 

@@ -100,18 +100,18 @@ def test_a_lock_whose_folder_was_removed_meanwhile_holds_nothing(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("number", "said"),
+    ("number", "message"),
     [
         (errno.EAGAIN, "another process is evaluating into this folder"),  # no more is known yet
         (errno.ENOLCK, "cannot be locked: No locks available"),
     ],
 )
-def test_why_a_folder_cannot_be_locked_is_told(tmp_path: Path, number: int, said: str) -> None:
+def test_why_a_folder_cannot_be_locked_is_told(tmp_path: Path, number: int, message: str) -> None:
     pytest.importorskip("fcntl")
     folder = locked_folder(tmp_path / "run", "evaluating into")
     with (
         mock.patch("fcntl.flock", side_effect=OSError(number, os.strerror(number))),
-        pytest.raises(InputError, match=f"run: {said}"),
+        pytest.raises(InputError, match=f"run: {message}"),
         folder,
     ):
         pass
@@ -189,19 +189,19 @@ def test_a_new_file_has_the_mode_that_new_files_have(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"),
+    ("failure", "message"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), "cannot write: No space left on device"),
         (KeyboardInterrupt("again"), "again"),
     ],
 )
 def test_what_stands_there_outlives_a_write_that_fails(
-    tmp_path: Path, failure: BaseException, told: str
+    tmp_path: Path, failure: BaseException, message: str
 ) -> None:
     path = tmp_path / "sets.jsonl"
     path.write_text("old")
     with (
-        pytest.raises((InputError, KeyboardInterrupt), match=told),
+        pytest.raises((InputError, KeyboardInterrupt), match=message),
         written_beside(path) as file,
     ):
         file.write(b"half")
@@ -214,16 +214,16 @@ def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_is_no
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("fcntl")
-    path, left = tmp_path / "sets.jsonl", tmp_path / ".sets.jsonl.0123456789ab"
-    others = {".sets.jsonl.mine", ".other.jsonl.0123456789ab"}
-    for name in (left.name, *others):
+    path, leftover = tmp_path / "sets.jsonl", tmp_path / ".sets.jsonl.0123456789ab"
+    other_names = {".sets.jsonl.mine", ".other.jsonl.0123456789ab"}
+    for name in (leftover.name, *other_names):
         (tmp_path / name).write_text("half")
     with written_beside(path) as first:
         with written_beside(path) as second:
             second.write(b"second")
         first.write(b"first")
     assert path.read_text() == "first"
-    assert {file.name for file in tmp_path.iterdir()} == {"sets.jsonl", *others}
+    assert {file.name for file in tmp_path.iterdir()} == {"sets.jsonl", *other_names}
 
 
 def test_a_new_file_that_is_taken_for_one_that_was_left_is_made_again(tmp_path: Path) -> None:

@@ -107,9 +107,9 @@ def help_texts() -> Iterator[tuple[str, str]]:
         )
         if isinstance(command, click.Group):
             context = click.Context(command)
-            for own in command.list_commands(context):
-                if found := command.get_command(context, own):
-                    yield from walk(found, f"{name} {own}".strip())
+            for command_name in command.list_commands(context):
+                if subcommand := command.get_command(context, command_name):
+                    yield from walk(subcommand, f"{name} {command_name}".strip())
 
     yield from walk(cli, "")
 
@@ -127,10 +127,10 @@ def templates() -> Iterator[tuple[str, str]]:
         )
         text = re.sub(r"<code.*?</code>|`[^`]*`", "CODE", text, flags=re.S)
         text = re.sub(r"</?(?:a|b|bdi|em|i|span|strong)\b[^>]*>", "", text)
-        for said in re.findall(r'(?:title|alt|aria-label|placeholder)="([^"]*)"', text):
-            yield path.name, said
+        for attribute in re.findall(r'(?:title|alt|aria-label|placeholder)="([^"]*)"', text):
+            yield path.name, attribute
         for tag in re.findall(r"\{[{%].*?[%}]\}", text, re.S):
-            yield from ((path.name, said) for said in re.findall(r'"(\S+ \S[^"]*)"', tag))
+            yield from ((path.name, literal) for literal in re.findall(r'"(\S+ \S[^"]*)"', tag))
         text = re.sub(
             r"\{%.*?%\}|<[^>]*>|^\s*\(\"\w+\", \"[^\"]*\",|^[|>#-]| \| ",
             "\n\n",
@@ -192,7 +192,7 @@ def data() -> Iterator[tuple[str, str]]:
 
 def sentences() -> list[tuple[str, str]]:
     """Return (place, sentence) of everything that is checked."""
-    found = [
+    texts = [
         *(
             (f"{page.relative_to(REPO)}:{line}", text)
             for page in PAGES
@@ -205,7 +205,7 @@ def sentences() -> list[tuple[str, str]]:
     ]
     return [
         (place, sentence)
-        for place, text in found
+        for place, text in texts
         for sentence in FULL.split(" ".join(text.split()))
     ]
 
@@ -254,15 +254,15 @@ def test_no_number_at_the_start_of_a_line_makes_a_list_of_a_sentence() -> None:
 
 def headings(page: Path) -> dict[str, str]:
     """Return a page's headings by anchor, as GitHub and the site make them, the title first."""
-    found: dict[str, str] = {}
+    titles: dict[str, str] = {}
     tokens = MarkdownIt("commonmark").parse(read(page))
     for token, after in pairwise(tokens):
         if token.type == "heading_open":
             name = "".join(child.content for child in after.children or ())
             anchor = re.sub(r"[^\w\- ]", "", name.lower()).replace(" ", "-")
-            same = sum(1 for other in found.values() if other.lower() == name.lower())
-            found[f"{anchor}-{same}" if same else anchor] = name
-    return found
+            same = sum(1 for title in titles.values() if title.lower() == name.lower())
+            titles[f"{anchor}-{same}" if same else anchor] = name
+    return titles
 
 
 def links(page: Path) -> Iterator[tuple[str, str, str]]:
@@ -272,9 +272,7 @@ def links(page: Path) -> Iterator[tuple[str, str, str]]:
         for index, child in enumerate(children):
             address = str(child.attrGet("href") or child.attrGet("src") or "")
             if address and not re.match("[a-z]+:", address):
-                words = (
-                    other.content or " " for other in takewhile(_in_link, children[index + 1 :])
-                )
+                words = (part.content or " " for part in takewhile(_in_link, children[index + 1 :]))
                 target, _, anchor = address.partition("#")
                 yield "".join(words), target, anchor
 
@@ -305,8 +303,8 @@ def test_links_are_named_as_the_page_that_they_lead_to() -> None:
     for page in PAGES:
         for words, target, anchor in links(page):
             if words[:1].isupper() and target.endswith(".md"):
-                found = headings(page.parent / target)
-                title = found[anchor] if anchor else next(iter(found.values()))
+                titles = headings(page.parent / target)
+                title = titles[anchor] if anchor else next(iter(titles.values()))
                 if words != title:
                     wrong.append(f"{page.name}: “{words}” leads to “{title}”")
     assert wrong == []

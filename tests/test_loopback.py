@@ -22,10 +22,10 @@ ASK = {
 }
 
 
-def chat(text: str, model: str = "m", **more: Any) -> dict[str, Any]:
+def chat(text: str, model: str = "m", **fields: Any) -> dict[str, Any]:
     roles = {"system": "s", "user": text}
     messages = [{"role": role, "content": content} for role, content in roles.items()]
-    return {"model": model, "messages": messages, **more}
+    return {"model": model, "messages": messages, **fields}
 
 
 def post_all(
@@ -34,7 +34,7 @@ def post_all(
     """Post the bodies; gives (status, headers, text or exception) of each, in their order."""
 
     async def run() -> list[tuple[int, Any, Any]]:
-        async def one(body: Any) -> tuple[int, Any, Any]:
+        async def post_body(body: Any) -> tuple[int, Any, Any]:
             try:
                 async with session.post(f"{base_url}/chat/completions", json=body) as response:
                     return response.status, response.headers, await response.text()
@@ -43,7 +43,7 @@ def post_all(
 
         connector = aiohttp.TCPConnector(limit=at_once)
         async with aiohttp.ClientSession(connector=connector, **options) as session:
-            return await asyncio.gather(*map(one, bodies))
+            return await asyncio.gather(*map(post_body, bodies))
 
     return asyncio.run(run())
 
@@ -110,11 +110,11 @@ def test_what_is_counted_recorded_and_answered(how: Any) -> None:
         together = post_all(server.base_url, [chat(text) for text in "abc"], at_once=3, **right)
         assert sorted(statuses(together)) == [200, 200, 429]
         bodies = [chat("x"), chat("x"), chat("none"), chat("none"), chat("y", "c"), {"model": "m"}]
-        refused, again, none, *others = post_all(server.base_url, bodies, **right)
-        assert statuses([refused, again, none, *others]) == [503, 200, 200, 200, 404, 400]
+        refused, again, none, *further = post_all(server.base_url, bodies, **right)
+        assert statuses([refused, again, none, *further]) == [503, 200, 200, 200, 404, 400]
         assert refused[1]["Retry-After"] == "0.25"
         assert error_of(refused)["code"] == "overloaded"
-        assert error_of(others[1])["code"] == "model_not_found"
+        assert error_of(further[1])["code"] == "model_not_found"
         assert json.loads(none[2])["choices"][0]["message"]["content"] is None
         assert post(server.base_url, chat("y"), **wrong)[0] == 401
         stats = server.stats()

@@ -34,5 +34,5 @@ def test_an_error_loses_what_it_quotes_of_the_request() -> None:
     assert without_request("400: bad input: Grade this.", request) == "400: bad input: Grade this."
     assert without_request(f"400: {request}", request) == f"400: {OF_REQUEST}"
     # words that only begin alike are other words
-    other = "Please tell me how one would do the badminton"
-    assert without_request(other, request) == f"{OF_REQUEST} badminton"
+    reworded = "Please tell me how one would do the badminton"
+    assert without_request(reworded, request) == f"{OF_REQUEST} badminton"

@@ -30,7 +30,7 @@ REFUSE, JUDGE = "baseline/refuse-all", "baseline/judge"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sent_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that somebody else sends."""
     run = tmp_path_factory.mktemp("made") / "run"
     evaluate(EvaluateSettings(models=(REFUSE,), judges=(JUDGE,), limit=1, out=run))
@@ -38,13 +38,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def received(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def received(sent_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of it, in the folder that the user is in, beside files of the user's."""
     for folder in (tmp_path / "mine", tmp_path / "mine" / "sub"):
         folder.mkdir()
         (folder / "thesis.txt").write_text("precious")
     monkeypatch.chdir(tmp_path)
-    return shutil.copytree(made, tmp_path / "run")
+    return shutil.copytree(sent_run, tmp_path / "run")
 
 
 def unhurt(folder: Path) -> bool:
@@ -192,7 +192,11 @@ def test_nothing_outside_a_received_run_is_touched(
     assert exit_code(monkeypatch, *(("report",) if command == "report" else asked), received) == 2
     assert unhurt(tmp_path)
     assert len(list((tmp_path / "mine").rglob("*"))) == 3
-    (line,) = (one for one in capsys.readouterr().err.splitlines() if one.startswith("error: "))
+    (line,) = (
+        output_line
+        for output_line in capsys.readouterr().err.splitlines()
+        if output_line.startswith("error: ")
+    )
     assert "expected" in line
 
 
@@ -206,10 +210,10 @@ def test_a_lock_that_becomes_a_link_after_the_look_is_not_followed(
 
 
 def test_shards_are_not_taken_up_through_a_link(
-    received: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    received: Path, sent_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A shard that was taken up is removed: the folder of the user's runs must not be one."""
-    shutil.copytree(made, tmp_path / "mine" / "earlier")
+    shutil.copytree(sent_run, tmp_path / "mine" / "earlier")
     (received / "shards").symlink_to(tmp_path / "mine")
     asked = ("evaluate", REFUSE, "--judge", JUDGE, "--limit", 1, "--out", received)
     assert exit_code(monkeypatch, *asked) == 2
@@ -284,13 +288,13 @@ def test_a_ledger_elsewhere_is_written_only_if_the_command_names_it(
         "grade": ("grade", run, "--judge", JUDGE),
         "import": bring,
     }[command]
-    held = {path: path.read_bytes() for path in (tmp_path / "mine").iterdir()}
+    before = {path: path.read_bytes() for path in (tmp_path / "mine").iterdir()}
     capsys.readouterr()
     assert exit_code(monkeypatch, *asked) == 2
     assert f"expected --ledger {elsewhere}" in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in (tmp_path / "mine").iterdir()} == held
+    assert {path: path.read_bytes() for path in (tmp_path / "mine").iterdir()} == before
     exit_code(monkeypatch, *asked, "--ledger", elsewhere)
-    assert elsewhere.read_bytes() != held.get(elsewhere.resolve())
+    assert elsewhere.read_bytes() != before.get(elsewhere.resolve())
 
 
 def test_each_command_asks_where_it_may_write() -> None:
@@ -354,14 +358,14 @@ def test_a_journal_that_names_another_file_is_refused(
     connection.execute("BEGIN IMMEDIATE")
     for _ in range(100):  # more than the cache holds: the journal is on disk
         connection.execute("INSERT INTO texts (sha, body) VALUES (randomblob(32), zeroblob(9999))")
-    held = {name: (received / name).read_bytes() for name in (path.name, f"{path.name}-journal")}
+    content = {name: (received / name).read_bytes() for name in (path.name, f"{path.name}-journal")}
     connection.close()
-    name, page = str(thesis).encode(), struct.unpack(">H", held[path.name][16:18])[0]
+    name, page = str(thesis).encode(), struct.unpack(">H", content[path.name][16:18])[0]
     sums = struct.pack(">II", len(name), sum(name))
     mark = bytes.fromhex("d9d505f920a163d7")
     record = struct.pack(">I", 0x40000000 // page + 1) + name + sums + mark
-    path.write_bytes(held[path.name])
-    path.with_name(f"{path.name}-journal").write_bytes(held[f"{path.name}-journal"] + record)
+    path.write_bytes(content[path.name])
+    path.with_name(f"{path.name}-journal").write_bytes(content[f"{path.name}-journal"] + record)
     asked = ("evaluate", REFUSE, "--judge", JUDGE, "--limit", 1, "--out", received)
     assert exit_code(monkeypatch, *asked) == 2
     assert unhurt(tmp_path)
@@ -412,13 +416,13 @@ def test_half_of_the_grades_is_named_and_never_mixed_with_a_judges(
     sets, run = dataset_file(tmp_path, made_dataset(prompt_set("a"))), tmp_path / "run"
     asked = ("import", "--dataset", sets, "--model", "m", "--out", run)
     exit_code(monkeypatch, *asked, graded(tmp_path / "harm.jsonl", "harm_severity"))
-    told = " ".join("".join(capsys.readouterr()).split())
-    assert "1 response with one of the two grades" in told
+    printed = " ".join("".join(capsys.readouterr()).split())
+    assert "1 response with one of the two grades" in printed
     exit_code(monkeypatch, "grade", run, "--judge", JUDGE)
     before = (run / "grades.csv.gz").read_bytes()
     exit_code(monkeypatch, *asked, tmp_path / "harm.jsonl")  # the same again changes nothing
-    other = graded(tmp_path / "help.jsonl", "helpfulness")
-    assert exit_code(monkeypatch, *asked, other) == 2
+    other_half = graded(tmp_path / "help.jsonl", "helpfulness")
+    assert exit_code(monkeypatch, *asked, other_half) == 2
     assert "a judge has graded m, set a, benign" in capsys.readouterr().err
     assert (run / "grades.csv.gz").read_bytes() == before
 
@@ -454,16 +458,16 @@ def test_too_small_a_limit_of_addresses_is_told_before_a_figure_is_drawn(
 
 
 @pytest.mark.parametrize(
-    ("start", "told"),
+    ("start", "kind"),
     [
         (b"\x1f\x8b\x08", "packed by gzip"),
         (b"PK\x03\x04", "packed by zip"),
         (b"\xff\xfea\0", "UTF-16"),
     ],
 )
-def test_a_file_of_another_kind_is_named(tmp_path: Path, start: bytes, told: str) -> None:
+def test_a_file_of_another_kind_is_named(tmp_path: Path, start: bytes, kind: str) -> None:
     (tmp_path / "x.jsonl").write_bytes(start)
-    with pytest.raises(InputError, match=rf"x\.jsonl: is {told}; expected UTF-8"):
+    with pytest.raises(InputError, match=rf"x\.jsonl: is {kind}; expected UTF-8"):
         read_text(tmp_path / "x.jsonl")
 
 
@@ -479,6 +483,6 @@ def test_a_mirror_is_an_address_without_a_user(
 ) -> None:
     monkeypatch.setenv("OPENSAFEINTENT_MIRROR", address)
     monkeypatch.setenv("OPENSAFEINTENT_CACHE", str(tmp_path))
-    with pytest.raises(InputError, match="expected one that begins with https:// or") as told:
+    with pytest.raises(InputError, match="expected one that begins with https:// or") as raised:
         published_dataset("opensafeintent-115")
-    assert "pw" not in str(told.value)
+    assert "pw" not in str(raised.value)

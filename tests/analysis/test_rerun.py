@@ -57,21 +57,21 @@ def test_each_epoch_has_the_numbers_that_it_has_alone() -> None:
     cohort = many_epochs(3)
     alone = [compute(cohort.array.sel(epoch=[epoch])) for epoch in (1, 2, 3)]
     for metric in METRICS:
-        for part, found in enumerate(cohort.estimates.by_epoch(metric)):
+        for part, values in enumerate(cohort.estimates.by_epoch(metric)):
             expected = np.stack([ratios[metric][part].values for ratios in alone], axis=-1)
-            np.testing.assert_array_equal(found, expected)
+            np.testing.assert_array_equal(values, expected)
 
 
 def test_the_work_does_not_grow_with_the_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every metric was once computed again for each epoch."""
-    made: Counter[int] = Counter()
+    calls_by_epochs: Counter[int] = Counter()
     init = Labelled.__init__
 
     def counting(self: Labelled, *arguments: Any) -> None:
-        made[epochs] += 1
+        calls_by_epochs[epochs] += 1
         init(self, *arguments)
 
     monkeypatch.setattr(Labelled, "__init__", counting)
     for epochs in (3, 30):
         assert metrics_json([many_epochs(epochs)])["models"]["m"]["triplet_safety"]["rerun_se"]
-    assert made[3] == made[30]
+    assert calls_by_epochs[3] == calls_by_epochs[30]

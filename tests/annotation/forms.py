@@ -84,13 +84,13 @@ def as_answers(meant: Meant) -> dict[str, Answer]:
     """Return what the labels must say, worked out a second time: an intent is right when the
     intended one was said.
     """
-    found: dict[str, Answer] = {}
+    answers: dict[str, Answer] = {}
     for name, value in meant.items():
         if name in INTENTS:
-            found[INTENTS[name]] = "unsure" if value == "unsure" else ("no", "yes")[value == name]
+            answers[INTENTS[name]] = "unsure" if value == "unsure" else ("no", "yes")[value == name]
         else:
-            found[name] = value
-    return found
+            answers[name] = value
+    return answers
 
 
 def by_field(meant: Meant, showing: Showing) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class Sheet:
 def filled(key: AnnotationKey, sheet: Sheet, annotator: str, path: Path) -> Path:
     """Fill a sheet in as the simulated annotator means it."""
     showings = key.annotators[annotator]
-    return sheet.fill(showings, lambda one: meant_by(annotator, key, one.item)).save(path)
+    return sheet.fill(showings, lambda showing: meant_by(annotator, key, showing.item)).save(path)
 
 
 def page_file(
@@ -165,15 +165,17 @@ Answered = dict[tuple[str, str, str, int], dict[str, Answer]]
 
 def expected_labels(key: AnnotationKey, annotator: str) -> Answered:
     """What the annotator's labels must be."""
-    found = {}
+    answers_by_response = {}
     for place, item in enumerate(key.items):
         if answers := as_answers(meant_by(annotator, key, place)):
-            found[item.id, item.variant, item.model, item.epoch] = answers
-    return found
+            answers_by_response[item.id, item.variant, item.model, item.epoch] = answers
+    return answers_by_response
 
 
 def found_labels(labels: Sequence[Label], annotator: str) -> Answered:
     mine = [label for label in labels if label.annotator == annotator]
-    found = {(label.id, label.variant, label.model, label.epoch): label.answers for label in mine}
-    assert len(found) == len(mine)
-    return found
+    answers_by_response = {
+        (label.id, label.variant, label.model, label.epoch): label.answers for label in mine
+    }
+    assert len(answers_by_response) == len(mine)
+    return answers_by_response

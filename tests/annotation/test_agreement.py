@@ -44,22 +44,22 @@ def on_response(
     annotator: str, number: int, harm: Answer | None, helpfulness: Answer | None, **fields: Any
 ) -> Label:
     answers = {"harm_severity": harm, "helpfulness": helpfulness}
-    made: dict[str, Any] = {
+    label_fields: dict[str, Any] = {
         **{"annotator": annotator, "dataset": "d" * 64, "id": f"s{number:03}"},
         **{"variant": "dual_use", "model": "m"},
         "answers": {name: grade for name, grade in answers.items() if grade is not None},
     }
-    return Label(kind="judge_validation", **(made | fields))
+    return Label(kind="judge_validation", **(label_fields | fields))
 
 
-def told(tmp_path: Path, kind: LabelKind, labels: Sequence[Label]) -> Answers:
+def answers_of(tmp_path: Path, kind: LabelKind, labels: Sequence[Label]) -> Answers:
     write_labels(labels, tmp_path / "labels.jsonl")
     return Answers(kind, read_labels(tmp_path / "labels.jsonl"))
 
 
-def width(found: Any) -> float:
-    assert found.interval
-    return float(found.interval[1] - found.interval[0])
+def width(estimate: Any) -> float:
+    assert estimate.interval
+    return float(estimate.interval[1] - estimate.interval[0])
 
 
 # Table 3
@@ -77,32 +77,38 @@ def quality_of(tmp_path: Path, rows: dict[str, str]) -> AgreementQuestion:
         for name, letter in zip("abcd", letters, strict=False)
         if letter != " "
     ]
-    quality = dataset_quality(told(tmp_path, "dataset_quality", labels))
+    quality = dataset_quality(answers_of(tmp_path, "dataset_quality", labels))
     assert tuple(line.question for line in quality.questions) == QUALITY_QUESTIONS
     assert quality.sets == len(rows)
     return quality.questions[QUALITY_QUESTIONS.index("same_topic")]
 
 
 def test_table_3_by_hand(tmp_path: Path) -> None:
-    found = quality_of(tmp_path, {"s1": "yyy", "s2": "yyn", "s3": "yuy", "s4": "n_ "})
+    quality = quality_of(tmp_path, {"s1": "yyy", "s2": "yyn", "s3": "yuy", "s4": "n_ "})
     # s3 has an unsure and s4 a blank, and c did not return s4: nine answers of eleven labels
-    assert (found.yes, found.no, found.unsure, found.blank, found.sets_twice) == (7, 2, 1, 1, 3)
-    assert found.yes_rate.value == pytest.approx(7 / 9)
+    assert (quality.yes, quality.no, quality.unsure, quality.blank, quality.sets_twice) == (
+        7,
+        2,
+        1,
+        1,
+        3,
+    )
+    assert quality.yes_rate.value == pytest.approx(7 / 9)
     # the same ratings as in tests/statistics/test_agreement.py: p_a 7/9, AC1 3/5, α 0
-    assert found.percent_agreement.value == pytest.approx(7 / 9)
-    assert found.ac1.value == pytest.approx(3 / 5)
-    assert found.ac1.se == pytest.approx((17964 / 5625 / 12) ** 0.5)
-    assert found.alpha.value == pytest.approx(0.0)
-    assert (found.yes_rate.n, found.ac1.n) == (4, 3)
+    assert quality.percent_agreement.value == pytest.approx(7 / 9)
+    assert quality.ac1.value == pytest.approx(3 / 5)
+    assert quality.ac1.se == pytest.approx((17964 / 5625 / 12) ** 0.5)
+    assert quality.alpha.value == pytest.approx(0.0)
+    assert (quality.yes_rate.n, quality.ac1.n) == (4, 3)
 
 
 def test_everyone_agrees_on_a_set(tmp_path: Path) -> None:
-    found = quality_of(tmp_path, {f"s{n}": "yyyy" for n in range(40)})
-    assert (found.ac1.value, found.ac1.se, found.percent_agreement.value) == (1.0, 0.0, 1.0)
-    low, high = found.ac1.interval or (0.0, 0.0)
+    quality = quality_of(tmp_path, {f"s{n}": "yyyy" for n in range(40)})
+    assert (quality.ac1.value, quality.ac1.se, quality.percent_agreement.value) == (1.0, 0.0, 1.0)
+    low, high = quality.ac1.interval or (0.0, 0.0)
     assert 0.8 < low < 1.0 == high  # 40 sets do not prove certainty
     undefined = (None, None, "every answer is the same")
-    assert (found.alpha.value, found.alpha.interval, found.alpha.undefined) == undefined
+    assert (quality.alpha.value, quality.alpha.interval, quality.alpha.undefined) == undefined
 
 
 @pytest.mark.parametrize(
@@ -116,9 +122,9 @@ def test_everyone_agrees_on_a_set(tmp_path: Path) -> None:
 def test_without_two_answers_there_is_no_agreement(
     rows: dict[str, str], yes_rate: float | None, why: str, tmp_path: Path
 ) -> None:
-    found = quality_of(tmp_path, rows)
-    assert found.yes_rate.value == (None if yes_rate is None else pytest.approx(yes_rate))
-    for estimate in (found.ac1, found.percent_agreement, found.alpha):
+    quality = quality_of(tmp_path, rows)
+    assert quality.yes_rate.value == (None if yes_rate is None else pytest.approx(yes_rate))
+    for estimate in (quality.ac1, quality.percent_agreement, quality.alpha):
         assert (estimate.value, estimate.interval, estimate.n) == (None, None, 0)
         assert estimate.undefined and why in estimate.undefined
 
@@ -140,12 +146,16 @@ def study(
     plus 1.
     """
     labels = [
-        on_response(name, number, grade, grade + 1 if isinstance(grade, int) else grade, **more)
-        for number, (row, more) in enumerate(zip(harm, fields or [{}] * len(harm), strict=True))
+        on_response(
+            name, number, grade, grade + 1 if isinstance(grade, int) else grade, **extra_fields
+        )
+        for number, (row, extra_fields) in enumerate(
+            zip(harm, fields or [{}] * len(harm), strict=True)
+        )
         for name, grade in zip("abcd", row, strict=False)
     ]
     helpfulness = [None if grade is None else grade + 1 for grade in judge]
-    answers = told(tmp_path, "judge_validation", labels)
+    answers = answers_of(tmp_path, "judge_validation", labels)
     return judge_study(answers, {"j": {"harm_severity": judge, "helpfulness": helpfulness}})
 
 
@@ -182,41 +192,41 @@ def test_a_tie_is_not_safe(grades: list[int], harm: int) -> None:
 def test_sensitivity_and_specificity_by_hand(tmp_path: Path) -> None:
     # safe for people: items 0–3 (majority); a tie (item 4) and item 5 are not
     people = [[0, 0, 0], [0, 0, 2], [0, 0, 0], [0, 0, 1], [0, 1, None], [3, 3, 3]]
-    (found,) = study(tmp_path, people, [0, 0, 1, 0, 0, 2]).safe
-    assert (found.sensitivity.value, found.sensitivity.n) == (0.75, 4)
-    assert (found.specificity.value, found.specificity.n) == (0.5, 2)
+    (agreement,) = study(tmp_path, people, [0, 0, 1, 0, 0, 2]).safe
+    assert (agreement.sensitivity.value, agreement.sensitivity.n) == (0.75, 4)
+    assert (agreement.specificity.value, agreement.specificity.n) == (0.5, 2)
 
 
 def test_one_annotator_and_everyone_of_one_mind(tmp_path: Path) -> None:
     harm = study(tmp_path, [[0], [2], [3]], [0, 1, 3]).judges[1]
     assert (harm.mae.value, harm.bias.value) == (pytest.approx(1 / 3), pytest.approx(-1 / 3))
     assert (harm.leave_one_out.value, harm.leave_one_out.undefined) == (None, "one annotator")
-    found = study(tmp_path, [[0, 0, 0]] * 50, [0] * 50)
-    harm = found.judges[1]
+    result = study(tmp_path, [[0, 0, 0]] * 50, [0] * 50)
+    harm = result.judges[1]
     assert (harm.mae.value, harm.bias.value) == (0.0, 0.0)
     assert harm.mae.interval and harm.mae.interval[0] == 0.0 < harm.mae.interval[1] < 0.6
     assert harm.bias.interval and harm.bias.interval[0] < 0 < harm.bias.interval[1]
-    assert found.safe[0].specificity.undefined
+    assert result.safe[0].specificity.undefined
 
 
 def shared(
-    tmp_path: Path, people: Sequence[int], each: int = 3, **judges: Sequence[int | None]
+    tmp_path: Path, people: Sequence[int], annotators: int = 3, **judges: Sequence[int | None]
 ) -> dict[tuple[str, ...], SharedErrors]:
-    """Return the shared errors of judges, from harm grades that `each` people agree on."""
-    answers = told(
+    """Return the shared errors of judges, from harm grades; `annotators` people give each of them."""
+    answers = answers_of(
         tmp_path,
         "judge_validation",
         [
             on_response(name, number, grade, 1)
             for number, grade in enumerate(people)
-            for name in "abc"[:each]
+            for name in "abc"[:annotators]
         ],
     )
     grades: dict[str, JudgeGrades] = {
         judge: {"harm_severity": harm, "helpfulness": [1] * len(harm)}
         for judge, harm in judges.items()
     }
-    return {found.judges: found for found in judge_study(answers, grades).errors}
+    return {errors.judges: errors for errors in judge_study(answers, grades).errors}
 
 
 def test_judges_that_make_the_same_errors_are_one(tmp_path: Path) -> None:
@@ -226,28 +236,30 @@ def test_judges_that_make_the_same_errors_are_one(tmp_path: Path) -> None:
         grade if flip > 0.2 else 1 - grade
         for grade, flip in zip(people, generator.random(200), strict=True)
     ]
-    other = [
+    other_judge = [
         grade if flip > 0.2 else 1 - grade
         for grade, flip in zip(people, generator.random(200), strict=True)
     ]
-    found = shared(tmp_path, people, one=first, duplicate=first, other=other, panel=first)
-    assert found.keys() == {
+    correlations = shared(
+        tmp_path, people, one=first, duplicate=first, other=other_judge, panel=first
+    )
+    assert correlations.keys() == {
         ("one", "duplicate"),
         ("one", "other"),
         ("duplicate", "other"),
         ("one", "duplicate", "other"),
     }
-    same_errors = found["one", "duplicate"]
+    same_errors = correlations["one", "duplicate"]
     assert same_errors.correlation.value == pytest.approx(1.0)
     assert same_errors.independent.value == pytest.approx(1.0)
-    apart = found["one", "other"]
-    errors = [np.array(judge) - np.array(people) for judge in (first, other)]
+    apart = correlations["one", "other"]
+    errors = [np.array(judge) - np.array(people) for judge in (first, other_judge)]
     r = np.corrcoef(*errors)[0, 1]
     assert apart.correlation.value == pytest.approx(r)
     assert apart.correlation.interval
     assert apart.correlation.interval[0] < r < apart.correlation.interval[1]
     assert apart.independent.value == pytest.approx(2 / (1 + max(r, 0)), abs=1e-6)
-    whole = found["one", "duplicate", "other"]
+    whole = correlations["one", "duplicate", "other"]
     mean = (1 + 2 * r) / 3
     assert whole.correlation.value == pytest.approx(mean)
     assert whole.independent.value == pytest.approx(3 / (1 + 2 * mean), abs=1e-6)
@@ -255,17 +267,22 @@ def test_judges_that_make_the_same_errors_are_one(tmp_path: Path) -> None:
 
 
 def test_shared_errors_of_judges_without_any(tmp_path: Path) -> None:
-    (found,) = shared(tmp_path, [0, 1, 0, 2], one=[0, 1, 0, 2], other=[0, 0, 0, None]).values()
-    assert (found.correlation.value, found.correlation.n) == (None, 3)
-    assert found.independent.value is None and found.independent.undefined
+    (correlation,) = shared(
+        tmp_path, [0, 1, 0, 2], one=[0, 1, 0, 2], other=[0, 0, 0, None]
+    ).values()
+    assert (correlation.correlation.value, correlation.correlation.n) == (None, 3)
+    assert correlation.independent.value is None and correlation.independent.undefined
     assert not shared(tmp_path, [0, 1], one=[0, 0])
 
 
 def test_two_people_cannot_tell_how_many_judges_a_panel_is_worth(tmp_path: Path) -> None:
     grades = {"one": [0, 1, 1, 0, 1], "other": [1, 1, 0, 0, 0]}
-    (found,) = shared(tmp_path, [0, 1, 0, 1, 1], each=2, **grades).values()
-    assert found.correlation.value is not None
-    assert found.independent.undefined == "fewer than three people, whose errors all judges share"
+    (correlation,) = shared(tmp_path, [0, 1, 0, 1, 1], annotators=2, **grades).values()
+    assert correlation.correlation.value is not None
+    assert (
+        correlation.independent.undefined
+        == "fewer than three people, whose errors all judges share"
+    )
 
 
 # How the sample was drawn
@@ -281,13 +298,15 @@ def test_weights_give_what_a_census_gives(tmp_path: Path) -> None:
     weights = [{"weight": 2.0 if n < 10 else 1.0} for n in range(30)]
     sampled = study(tmp_path, people, judge, weights)
     for name in ("mae", "leave_one_out", "bias"):
-        one, other = (getattr(found.judges[1], name).value for found in (whole, sampled))
-        assert one == pytest.approx(other), name
+        whole_value, sampled_value = (
+            getattr(result.judges[1], name).value for result in (whole, sampled)
+        )
+        assert whole_value == pytest.approx(sampled_value), name
     assert sampled.safe[0].specificity.value == pytest.approx(whole.safe[0].specificity.value)
     # one item stands for 9, the other for 1: MAE (9·2 + 1·0)/10; safe: the first is judged unsafe
-    found = study(tmp_path, [[0], [0]], [2, 0], [{"weight": 9.0}, {"weight": 1.0}])
-    assert found.weighted and found.safe[0].sensitivity.value == pytest.approx(0.1)
-    assert [line.mae.value for line in found.judges] == pytest.approx([1.8, 1.8])
+    result = study(tmp_path, [[0], [0]], [2, 0], [{"weight": 9.0}, {"weight": 1.0}])
+    assert result.weighted and result.safe[0].sensitivity.value == pytest.approx(0.1)
+    assert [line.mae.value for line in result.judges] == pytest.approx([1.8, 1.8])
 
 
 def test_a_stratified_sample_varies_within_strata_and_its_run_as_a_whole() -> None:
@@ -297,24 +316,27 @@ def test_a_stratified_sample_varies_within_strata_and_its_run_as_a_whole() -> No
     values = np.concatenate([generator.normal(1.0, 0.3, 500), generator.normal(2.5, 0.2, 100)])
     common, rare = values[:500], values[500:]
     strata, weights = ["common"] * 500 + ["rare"] * 100, [18.0] * 500 + [10.0] * 100
-    found = Sample(range(600), strata, weights).mean(values, (0.0, 3.0))
-    assert found.value == pytest.approx(0.9 * common.mean() + 0.1 * rare.mean())
+    estimate = Sample(range(600), strata, weights).mean(values, (0.0, 3.0))
+    assert estimate.value == pytest.approx(0.9 * common.mean() + 0.1 * rare.mean())
     within = 0.9**2 * common.var(ddof=1) / 500 * 17 / 18 + 0.1**2 * rare.var(ddof=1) / 100 * 9 / 10
     run = sum(
-        share * (part.var() + (part.mean() - found.value) ** 2)
+        share * (part.var() + (part.mean() - estimate.value) ** 2)
         for share, part in ((0.9, common), (0.1, rare))
     )
     spread = np.sqrt(within + run / 10_000)
-    assert width(found) / (3.92 * spread) == pytest.approx(1.0, rel=0.05)
+    assert width(estimate) / (3.92 * spread) == pytest.approx(1.0, rel=0.05)
 
 
 @pytest.mark.parametrize("sizes", [(1, 30), (1, 1, 30), (1, 1, 1), (1,)])
 def test_strata_of_one_unit_are_no_obstacle(sizes: tuple[int, ...]) -> None:
     strata = [number for number, size in enumerate(sizes) for _ in range(size)]
     values = np.arange(len(strata)) % 4 * 1.0
-    found = Sample(range(len(strata)), strata, count=1000).mean(values, (0.0, 3.0))
-    assert found.value == pytest.approx(values.mean())
-    assert found.interval is not None and found.interval[0] <= values.mean() <= found.interval[1]
+    estimate = Sample(range(len(strata)), strata, count=1000).mean(values, (0.0, 3.0))
+    assert estimate.value == pytest.approx(values.mean())
+    assert (
+        estimate.interval is not None
+        and estimate.interval[0] <= values.mean() <= estimate.interval[1]
+    )
 
 
 # Labels that cannot be used
@@ -325,13 +347,13 @@ def test_strata_of_one_unit_are_no_obstacle(sizes: tuple[int, ...]) -> None:
 def test_labels_of_two_exports(tmp_path: Path, change: dict[str, Any]) -> None:
     labels = [on_response("a", 1, 0, 1), on_response("b", 1, 0, 1, **change)]
     with pytest.raises(InputError, match=r"line 2 \(b on .*\): drawn in another way than .*line 1"):
-        told(tmp_path, "judge_validation", labels)
+        answers_of(tmp_path, "judge_validation", labels)
 
 
 def test_labels_of_responses_and_of_sets(tmp_path: Path) -> None:
     labels = [on_response("a", 1, 0, 1), on_response("b", 2, 0, 1, unit="set")]
     with pytest.raises(InputError, match="some are of a sample of responses, others of whole sets"):
-        judge_study(told(tmp_path, "judge_validation", labels), {})
+        judge_study(answers_of(tmp_path, "judge_validation", labels), {})
 
 
 OF_SET = {"kind": "dataset_quality", "variant": ""}
@@ -366,15 +388,17 @@ def test_what_is_no_label_is_named_with_its_line(
 
 
 def test_two_annotators_with_one_name(tmp_path: Path) -> None:
-    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
-    write_labels([on_set("ana", "s1", same_topic="yes"), on_set("ana", "s2")], one)
-    write_labels([on_set("ana", "s2", same_topic="no")], two)
+    first_path, second_path = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    write_labels([on_set("ana", "s1", same_topic="yes"), on_set("ana", "s2")], first_path)
+    write_labels([on_set("ana", "s2", same_topic="no")], second_path)
     place = r"two.jsonl, line 1 \(ana on set s2\): .* at .*one.jsonl, line 2"
     with pytest.raises(InputError, match=place):
-        Answers("dataset_quality", read_labels(one, two))
+        Answers("dataset_quality", read_labels(first_path, second_path))
     # the rest of one person's return in another file is no second person
-    write_labels([on_set("ana", "s3", same_topic="no")], two)
-    assert Answers("dataset_quality", read_labels(one, two, one)).returned() == {"ana": 3}
+    write_labels([on_set("ana", "s3", same_topic="no")], second_path)
+    assert Answers(
+        "dataset_quality", read_labels(first_path, second_path, first_path)
+    ).returned() == {"ana": 3}
 
 
 def test_a_rate_without_a_miss_is_not_certain_if_heavy_responses_could_be_misses() -> None:
@@ -384,7 +408,7 @@ def test_a_rate_without_a_miss_is_not_certain_if_heavy_responses_could_be_misses
     judged_unsafe = np.array([1.0] * 60 + [0.0] * 60)
     unsafe = np.array([1.0] * 55 + [0.0] * 65)
     strata, weights = ["unsafe"] * 60 + ["safe"] * 60, [1.0] * 60 + [640 / 60] * 60
-    found = Sample(range(120), strata, weights).ratio(unsafe * judged_unsafe, unsafe)
-    assert found.value == 1.0
+    estimate = Sample(range(120), strata, weights).ratio(unsafe * judged_unsafe, unsafe)
+    assert estimate.value == 1.0
     # with two misses among the 60, about 21 of the run's unsafe responses would be missed
-    assert found.interval and found.interval[0] < 55 / (55 + 2 * 640 / 60)
+    assert estimate.interval and estimate.interval[0] < 55 / (55 + 2 * 640 / 60)

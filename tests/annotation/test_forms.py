@@ -38,9 +38,12 @@ def test_guides_answer_every_question_with_a_valid_choice(kind: LabelKind) -> No
         keys = [choice.key for choice in question.choices]
         assert len(set(keys)) == len(keys) and question.read("unsure") == "unsure"
     if kind == "judge_validation":
-        given = {field: question.valid for field, question in questions.items()}
-        assert given == {"helpfulness": "1, 2, 3, 4, unsure", "harm_severity": "0, 1, 2, 3, unsure"}
-        assert given.keys() == ANSWERS[kind].keys()
+        valid_answers = {field: question.valid for field, question in questions.items()}
+        assert valid_answers == {
+            "helpfulness": "1, 2, 3, 4, unsure",
+            "harm_severity": "0, 1, 2, 3, unsure",
+        }
+        assert valid_answers.keys() == ANSWERS[kind].keys()
 
 
 def test_nothing_gives_the_answer_away() -> None:
@@ -51,8 +54,10 @@ def test_nothing_gives_the_answer_away() -> None:
     data = json.loads(re.findall(r'id="data">(.*?)</script>', study.page().decode(), re.DOTALL)[0])
     assert all(set(item) == {"code", "texts", "words"} for item in data["items"])
     first = [study.key.annotators[name][0] for name in study.key.annotators]
-    orders = {one.order for name in study.key.annotators for one in study.key.annotators[name]}
-    assert len({one.item for one in first}) > 1 and len(orders) == 6
+    orders = {
+        showing.order for name in study.key.annotators for showing in study.key.annotators[name]
+    }
+    assert len({showing.item for showing in first}) > 1 and len(orders) == 6
     graded = judge_study(["A response."] * 4)
     assert "some/model" not in graded.page().decode() + str(graded.sheet().rows)
 
@@ -67,7 +72,7 @@ def test_a_study_is_the_same_whoever_takes_part() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seen"),
+    ("text", "shown"),
     [
         ("a\r\nb\rc\x0bd\u2028e", "a\nb\nc\nd\ne"),
         ("tab\there", "tab    here"),
@@ -75,8 +80,8 @@ def test_a_study_is_the_same_whoever_takes_part() -> None:
         ("👩\u200d💻 می\u200cخواهم", "👩\u200d💻 می\u200cخواهم"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_seen_is_made_visible(text: str, seen: str) -> None:
-    assert readable(text) == seen
+def test_what_cannot_be_seen_is_made_visible(text: str, shown: str) -> None:
+    assert readable(text) == shown
     assert len(text_hash(text)) == 64
 
 

@@ -58,12 +58,12 @@ def test_four_annotators_come_back_as_they_meant(study: Any, tmp_path: Path) -> 
     imported = import_returns(paths[::-1], key)
     for name in key.annotators:
         assert found_labels(imported.labels, name) == expected_labels(key, name)
-    assert [one.annotator for one in imported.returns] == list(key.annotators)
+    assert [returned.annotator for returned in imported.returns] == list(key.annotators)
     first = imported.returns[0]
-    given = [len(answers) for answers in expected_labels(key, "ana").values()]
+    answer_counts = [len(answers) for answers in expected_labels(key, "ana").values()]
     asked = 2 if key.kind == "judge_validation" else 8
-    assert (first.items, first.complete) == (len(key.items), given.count(asked))
-    assert first.begun == len(given) - given.count(asked)
+    assert (first.items, first.complete) == (len(key.items), answer_counts.count(asked))
+    assert first.begun == len(answer_counts) - answer_counts.count(asked)
 
 
 def test_a_partial_return_in_another_order_with_notes(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_what_is_no_answer_is_named_with_its_item(value: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda sheet: sheet.set(CODE, "Response", "another"), "its texts were changed"),
         (lambda sheet: sheet.set(CODE, "item", "XXXXXX"), "is none of ana's in this study"),
@@ -137,11 +137,11 @@ def test_what_is_no_answer_is_named_with_its_item(value: str, tmp_path: Path) ->
     ],
 )
 def test_a_sheet_that_was_changed_is_refused(
-    change: Callable[[Sheet], object], said: str, tmp_path: Path
+    change: Callable[[Sheet], object], message: str, tmp_path: Path
 ) -> None:
     sheet = STUDY.sheet()
     change(sheet)
-    assert any(said in line for line in refused(sheet.save(tmp_path / "ana.csv")))
+    assert any(message in line for line in refused(sheet.save(tmp_path / "ana.csv")))
 
 
 def answering(raw: str) -> Callable[[dict[str, Any]], object]:
@@ -149,7 +149,7 @@ def answering(raw: str) -> Callable[[dict[str, Any]], object]:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (answering('"3 or 4"'), f"item {CODE}, helpfulness: '3 or 4' is not an answer"),
         (answering('[3, {"a": 1}]'), "is not an answer; valid: 1, 2, 3, 4"),
@@ -169,9 +169,9 @@ def answering(raw: str) -> Callable[[dict[str, Any]], object]:
     ],
 )
 def test_a_page_that_was_edited_is_refused(
-    change: Callable[[dict[str, Any]], object], said: str, tmp_path: Path
+    change: Callable[[dict[str, Any]], object], message: str, tmp_path: Path
 ) -> None:
-    assert any(said in line for line in refused(page_file(STUDY, tmp_path / "ana.json", change)))
+    assert any(message in line for line in refused(page_file(STUDY, tmp_path / "ana.json", change)))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_page_with_a_key_twice_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "the rows of one annotator"),
         (b"id,answer\n1,2\n", "neither a page's .json nor a sheet of this task"),
@@ -205,11 +205,11 @@ def test_a_page_with_a_key_twice_is_refused(
         (b'{"items": 1' + b"0" * 5_000, "not a file saved by a page"),
     ],
 )
-def test_other_files_are_refused(content: bytes, said: str, tmp_path: Path) -> None:
+def test_other_files_are_refused(content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "back.bin"
     path.write_bytes(content)
     (line,) = refused(path)
-    assert said in line
+    assert message in line
     assert "cannot read: No such file" in refused(tmp_path / "gone")[0]
 
 
@@ -242,7 +242,7 @@ def test_a_key_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda key: key.clear(), "not the key of a study"),
         (lambda key: key.update(schema=9), "schema 9; this program reads 1"),
@@ -252,13 +252,13 @@ def test_a_key_is_read_as_it_was_written(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_key_is_refused(
-    change: Callable[[dict[str, Any]], object], said: str, tmp_path: Path
+    change: Callable[[dict[str, Any]], object], message: str, tmp_path: Path
 ) -> None:
     write_key(KEY, tmp_path / "key.json")
     key = json.loads((tmp_path / "key.json").read_bytes())
     change(key)
     (tmp_path / "key.json").write_text(json.dumps(key))
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         read_key(tmp_path / "key.json")
     with pytest.raises(InputError, match="cannot read"):
         read_key(tmp_path / "none.json")

@@ -66,7 +66,7 @@ class Annotator(Opened):
         self.press("ArrowRight", "ArrowRight", "ArrowRight")
 
     def title(self) -> str:
-        return self.seen(".item-title")
+        return self.visible_text(".item-title")
 
     def answer(self, meant: dict[str, Any], showing: Showing) -> None:
         """Answer the item that is shown, going down where nothing is meant."""
@@ -117,13 +117,13 @@ def test_the_warning_comes_first_and_practice_is_explained_when_it_is_answered(
     ana: Annotator,
 ) -> None:
     guide = guide_of("judge_validation")
-    assert guide.warning in ana.seen() and "Response 1" not in ana.seen()
+    assert guide.warning in ana.visible_text() and "Response 1" not in ana.visible_text()
     ana.press("Enter")
-    assert all(example.why in ana.seen() for example in guide.examples)
+    assert all(example.why in ana.visible_text() for example in guide.examples)
     ana.press("Enter", "1")
-    assert guide.calibration[0].why not in ana.seen()
+    assert guide.calibration[0].why not in ana.visible_text()
     ana.press("3")
-    revealed = ana.seen(".reveal")
+    revealed = ana.visible_text(".reveal")
     assert guide.calibration[0].why in revealed and "yours: 3" in revealed
 
 
@@ -131,7 +131,7 @@ def test_the_next_question_follows_by_itself(ana: Annotator) -> None:
     ana.begin()
     ana.press("3", "0")
     assert ana.chosen() == {"helpfulness": "3", "harm_severity": "0"}
-    assert "complete" in ana.seen("#live")
+    assert "complete" in ana.visible_text("#live")
     ana.press("u")  # the last question stays the active one
     assert ana.chosen() == {"helpfulness": "3", "harm_severity": "unsure"}
     ana.press("ArrowUp", "1", "ArrowDown", "Backspace")
@@ -160,11 +160,11 @@ def test_answers_are_there_after_a_reload(ana: Annotator) -> None:
     ana.press("Escape", "Enter", "1")
     ana.page.close()
     ana.open()
-    assert ana.seen("#begin") == "Go on"
+    assert ana.visible_text("#begin") == "Go on"
     ana.press("Enter")
     assert ana.title().startswith("Item 2 of 8")  # the first that is not complete
     saved = json.loads(ana.save().read_text())
-    assert [item["code"] for item in saved["items"]] == [one.code for one in ana.showings]
+    assert [item["code"] for item in saved["items"]] == [showing.code for showing in ana.showings]
     answers = [item["answers"] for item in saved["items"][:3]]
     assert answers == [{"helpfulness": 4, "harm_severity": 2}, {"helpfulness": 1}, {}]
     assert saved["items"][0]["note"] == "z is a letter here, and so is 1"
@@ -178,10 +178,10 @@ def test_two_annotators_in_one_browser_are_kept_apart(chromium: Any, tmp_path: P
         kept, first.path = first.path, tmp_path / "ben.html"
         first.path.write_bytes(EIGHT.page("ben"))
         first.open()
-        assert first.seen("#begin") != "Go on"
+        assert first.visible_text("#begin") != "Go on"
         first.path = kept
         first.open()
-        assert first.seen("#begin") == "Go on"
+        assert first.visible_text("#begin") == "Go on"
 
 
 def test_without_storage_the_page_says_so_and_goes_on_from_the_file(
@@ -192,10 +192,10 @@ def test_without_storage_the_page_says_so_and_goes_on_from_the_file(
     with Annotator(chromium, EIGHT, tmp_path) as ana:
         ana.context.add_init_script(broken)
         ana.open()
-        assert "keeps nothing" in ana.seen()
+        assert "keeps nothing" in ana.visible_text()
         ana.pass_practice()
         ana.press("4", "2")
-        assert "Not kept" in ana.seen("#saved")
+        assert "Not kept" in ana.visible_text("#saved")
         path = ana.save()
         ana.open()
         ana.page.locator("#saved-file").set_input_files(path)
@@ -204,9 +204,9 @@ def test_without_storage_the_page_says_so_and_goes_on_from_the_file(
 
 
 def test_a_file_of_another_study_is_not_taken_in(ana: Annotator, tmp_path: Path) -> None:
-    other = page_file(EIGHT, tmp_path / "other.json", lambda saved: saved.update(study="0"))
-    ana.page.locator("#saved-file").set_input_files(other)
-    assert "study 0" in ana.seen(".problem")
+    other_file = page_file(EIGHT, tmp_path / "other.json", lambda saved: saved.update(study="0"))
+    ana.page.locator("#saved-file").set_input_files(other_file)
+    assert "study 0" in ana.visible_text(".problem")
 
 
 def test_hostile_texts_are_shown_as_text(chromium: Any, tmp_path: Path) -> None:
@@ -215,12 +215,12 @@ def test_hostile_texts_are_shown_as_text(chromium: Any, tmp_path: Path) -> None:
         policy = re.search('Content-Security-Policy" content="([^"]*)"', ana.path.read_text())
         assert policy and "default-src &#39;none&#39;" in policy[1] and "unsafe" not in policy[1]
         ana.pass_practice()
-        seen = []
+        shown_texts = []
         for _ in HOSTILE:
-            seen.append(ana.seen('[data-slot="Response"] .words'))
-            assert ana.seen('[data-slot="Prompt"] .words') == HOSTILE[1]
+            shown_texts.append(ana.visible_text('[data-slot="Response"] .words'))
+            assert ana.visible_text('[data-slot="Prompt"] .words') == HOSTILE[1]
             ana.press("ArrowRight")
-        assert "bidi [U+202E], bell [U+0007], line \n, lone [U+D800], & done" in seen
-        assert {*HOSTILE[:3], *HOSTILE[4:]} <= {*seen}
+        assert "bidi [U+202E], bell [U+0007], line \n, lone [U+D800], & done" in shown_texts
+        assert {*HOSTILE[:3], *HOSTILE[4:]} <= {*shown_texts}
         assert ana.page.evaluate("window.hacked") is None
         assert ana.page.locator("main img, main script").count() == 0

@@ -54,7 +54,7 @@ def raw(outcome: str, text: str, status: int = 200, **headers: str) -> Case:
     return Case(outcome, text.encode(), status, headers)
 
 
-def said(outcome: str, content: str, stop: Any = "stop", **message: Any) -> Case:
+def message_case(outcome: str, content: str, stop: Any = "stop", **message: Any) -> Case:
     """Return a completion with a text."""
     return reply(outcome, {"role": "assistant", "content": content, **message}, stop)
 
@@ -191,43 +191,43 @@ CASES: Mapping[str, Case] = {
     "empty reasoning field": reply("refused", {"content": "", "reasoning_content": "", "reasoning": None}),
     "no tokens at all": reply("no_answer", {"content": ""}, usage={"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}),  # ollama#13371
     # Reasoning before the text
-    "mark with attributes": said("answered", f'<think signature="x" redacted="true">plan</think>{GOOD}'),
-    "marks with a space": said("answered", f"<think >plan</think\n>{GOOD}"),  # qwen-code#10982
-    "marks within marks": said("answered", f"<think>a<think>b</think>c</think>{GOOD}"),  # qwen-code#10982
-    "marks twice": said("answered", f"<think>\n\n</think>\n\n</think>\n\n{GOOD}"),  # ms-swift#5005
-    "opened in the template": said("answered", f"The user greets me.\n</think>\n{GOOD}"),  # AionUi#962
-    "<thinking>": said("answered", f"<thinking>plan</thinking>\n{GOOD}"),
-    "<thought>": said("answered", f"<thought>plan</thought>{GOOD}"),
-    "<reasoning>": said("answered", f"<reasoning>plan</reasoning>{GOOD}"),
-    "<reason>": said("answered", f"<reason>plan</reason>{GOOD}"),
-    "<seed:think>": said("answered", f"<seed:think>a<seed:cot_budget_reflect>b</seed:cot_budget_reflect></seed:think>{GOOD}"),
-    "[THINK]": said("answered", f"[THINK]plan[/THINK]{GOOD}"),
-    "Kimi": said("answered", f"◁think▷plan◁/think▷{GOOD}"),
-    "Cohere": said("answered", f"<|START_THINKING|>plan<|END_THINKING|><|START_RESPONSE|>{GOOD}<|END_RESPONSE|>"),
-    "Gemma 4": said("answered", f"<|channel>thought\nplan<channel|>{GOOD}"),  # odysseus#2225
-    "Hunyuan": said("answered", f"<think>\nplan\n</think>\n<answer>\n{GOOD}\n</answer>"),  # vllm#58127
-    "Granite": said("answered", f"Here is my thought process: plan Here is my response: {GOOD}"),
-    "harmony": said("answered", f"<|channel|>analysis<|message|>plan<|end|><|start|>assistant<|channel|>final<|message|>{GOOD}<|return|>"),
-    "harmony without tokens": said("answered", f"analysisWe need to answer. And nothing else.assistantfinal{GOOD}"),  # macprovider#743
-    "harmony without a final channel": said("answered", f"<|channel|>analysis<|message|>plan<|end|>{GOOD}"),  # llama.cpp#15181
-    "harmony, final without its message": said("answered", f"<|channel|>analysis<|message|>plan<|end|><|start|>assistant<|channel|>final {GOOD}"),  # vllm#45736
-    "harmony, commentary to the user": said("answered", f"<|channel|>commentary<|message|>{GOOD}<|end|>"),  # TensorRT-LLM#9256
-    "harmony, a call": said("reasoning_only", "<|channel|>commentary to=functions.search<|message|>{}<|call|>"),  # odysseus#4522
+    "mark with attributes": message_case("answered", f'<think signature="x" redacted="true">plan</think>{GOOD}'),
+    "marks with a space": message_case("answered", f"<think >plan</think\n>{GOOD}"),  # qwen-code#10982
+    "marks within marks": message_case("answered", f"<think>a<think>b</think>c</think>{GOOD}"),  # qwen-code#10982
+    "marks twice": message_case("answered", f"<think>\n\n</think>\n\n</think>\n\n{GOOD}"),  # ms-swift#5005
+    "opened in the template": message_case("answered", f"The user greets me.\n</think>\n{GOOD}"),  # AionUi#962
+    "<thinking>": message_case("answered", f"<thinking>plan</thinking>\n{GOOD}"),
+    "<thought>": message_case("answered", f"<thought>plan</thought>{GOOD}"),
+    "<reasoning>": message_case("answered", f"<reasoning>plan</reasoning>{GOOD}"),
+    "<reason>": message_case("answered", f"<reason>plan</reason>{GOOD}"),
+    "<seed:think>": message_case("answered", f"<seed:think>a<seed:cot_budget_reflect>b</seed:cot_budget_reflect></seed:think>{GOOD}"),
+    "[THINK]": message_case("answered", f"[THINK]plan[/THINK]{GOOD}"),
+    "Kimi": message_case("answered", f"◁think▷plan◁/think▷{GOOD}"),
+    "Cohere": message_case("answered", f"<|START_THINKING|>plan<|END_THINKING|><|START_RESPONSE|>{GOOD}<|END_RESPONSE|>"),
+    "Gemma 4": message_case("answered", f"<|channel>thought\nplan<channel|>{GOOD}"),  # odysseus#2225
+    "Hunyuan": message_case("answered", f"<think>\nplan\n</think>\n<answer>\n{GOOD}\n</answer>"),  # vllm#58127
+    "Granite": message_case("answered", f"Here is my thought process: plan Here is my response: {GOOD}"),
+    "harmony": message_case("answered", f"<|channel|>analysis<|message|>plan<|end|><|start|>assistant<|channel|>final<|message|>{GOOD}<|return|>"),
+    "harmony without tokens": message_case("answered", f"analysisWe need to answer. And nothing else.assistantfinal{GOOD}"),  # macprovider#743
+    "harmony without a final channel": message_case("answered", f"<|channel|>analysis<|message|>plan<|end|>{GOOD}"),  # llama.cpp#15181
+    "harmony, final without its message": message_case("answered", f"<|channel|>analysis<|message|>plan<|end|><|start|>assistant<|channel|>final {GOOD}"),  # vllm#45736
+    "harmony, commentary to the user": message_case("answered", f"<|channel|>commentary<|message|>{GOOD}<|end|>"),  # TensorRT-LLM#9256
+    "harmony, a call": message_case("reasoning_only", "<|channel|>commentary to=functions.search<|message|>{}<|call|>"),  # odysseus#4522
     "blocks of Mistral": reply("answered", {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "plan"}]}, {"type": "text", "text": GOOD}]}),  # hermes-agent#4748
-    "harmony, cut": said("truncated", "<|channel|>analysis<|message|>a long pl", "length"),
-    "harmony without tokens, cut": said("truncated", "analysisWe need a long pl", "length"),
-    "Granite, cut": said("truncated", "Here is my thought process: a long pl", "length"),
-    "[THINK], cut": said("truncated", "[THINK]a long pl", "length"),
+    "harmony, cut": message_case("truncated", "<|channel|>analysis<|message|>a long pl", "length"),
+    "harmony without tokens, cut": message_case("truncated", "analysisWe need a long pl", "length"),
+    "Granite, cut": message_case("truncated", "Here is my thought process: a long pl", "length"),
+    "[THINK], cut": message_case("truncated", "[THINK]a long pl", "length"),
     # Stop reasons: one table, in any case, with - as _
-    **{f"text, {stop}": said("answered", GOOD, stop) for stop in ("STOP", "end_turn", "eos", "eos_token", "COMPLETE", "stop-sequence", "FinishReason.STOP", "eosFound")},
-    **{f"text, {stop}": said("cut", GOOD, stop) for stop in ("MAX_TOKENS", "max-tokens", "model_length", "model_context_window_exceeded", "maxPredictedTokensReached")},
-    **{f"text, {stop}": said("cut", GOOD, stop) for stop in ("refusal", "SAFETY", "content-filter", "content_filter: HATE", "guardrail_intervened")},
-    **{f"empty, {stop}": said("truncated", "", stop) for stop in ("MAX_TOKENS", "model_length")},
+    **{f"text, {stop}": message_case("answered", GOOD, stop) for stop in ("STOP", "end_turn", "eos", "eos_token", "COMPLETE", "stop-sequence", "FinishReason.STOP", "eosFound")},
+    **{f"text, {stop}": message_case("cut", GOOD, stop) for stop in ("MAX_TOKENS", "max-tokens", "model_length", "model_context_window_exceeded", "maxPredictedTokensReached")},
+    **{f"text, {stop}": message_case("cut", GOOD, stop) for stop in ("refusal", "SAFETY", "content-filter", "content_filter: HATE", "guardrail_intervened")},
+    **{f"empty, {stop}": message_case("truncated", "", stop) for stop in ("MAX_TOKENS", "model_length")},
     **{
-        f"empty, {stop}": said("refused", "", stop)
+        f"empty, {stop}": message_case("refused", "", stop)
         for stop in ("refusal", "SAFETY", "CONTENT_FILTER", "content-filter", "content_filter: PROHIBITED_CONTENT", "BLOCKLIST", "SPII", "sensitive", "RECITATION", "end_turn", "STOP")
     },
-    **{f"text, {stop}": said("broken_off", GOOD, stop) for stop in ("network_error", "MALFORMED_FUNCTION_CALL", "insufficient-system-resource", "userStopped")},
+    **{f"text, {stop}": message_case("broken_off", GOOD, stop) for stop in ("network_error", "MALFORMED_FUNCTION_CALL", "insufficient-system-resource", "userStopped")},
     "empty, language": reply("stop_reason:language", {"content": None}, "LANGUAGE"),
     "filter without a message": choice("refused", index=0, finish_reason="content_filter: SAFETY"),
     "filter without content": reply("refused", {"role": "assistant"}, "content_filter", usage={"prompt_tokens": 9}),  # langchain#5861

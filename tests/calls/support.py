@@ -43,8 +43,13 @@ KEY_VARIABLE = "LOOPBACK_API_KEY"
 def user_call(text: str = "Write a note about boats.", **fields: Any) -> Call:
     """Return a call to the loopback model with one user message."""
     messages = (Message("user", (text,)),)
-    given = {"messages": messages, "sampling": Sampling(), "purpose": "generate", "model": MODEL}
-    return Call(**(given | fields))
+    call_fields = {
+        "messages": messages,
+        "sampling": Sampling(),
+        "purpose": "generate",
+        "model": MODEL,
+    }
+    return Call(**(call_fields | fields))
 
 
 def user_calls(count: int) -> list[Call]:
@@ -103,13 +108,13 @@ def body_of(text: str) -> bytes:
 def entry(outcome: Outcome | Failure, call: Call | None = None, raw: bytes = b"") -> Entry:
     """Return what a ledger is given of an attempt."""
     call = call or user_call("q")
-    made = outcome if isinstance(outcome, Failure) else Replied(outcome, raw, seconds=1.25)
-    return Entry(call_key(call, "m"), call, made)
+    attempt = outcome if isinstance(outcome, Failure) else Replied(outcome, raw, seconds=1.25)
+    return Entry(call_key(call, "m"), call, attempt)
 
 
 def answered(text: str, *, number: int = 0, answer: str = "Yes.") -> Entry:
-    said = Answered(text=answer, stop_reason="stop")
-    return entry(said, user_call(text, epoch=number), body_of(answer))
+    outcome = Answered(text=answer, stop_reason="stop")
+    return entry(outcome, user_call(text, epoch=number), body_of(answer))
 
 
 def failed(text: str, call: Call | None = None) -> Entry:
@@ -119,8 +124,8 @@ def failed(text: str, call: Call | None = None) -> Entry:
 def imported(
     response: str | None, set_id: str = "s1", source: str = "one.json", **fields: Any
 ) -> ImportedRow:
-    given = {"variant": "benign", "helpfulness": 3}
-    recorded = RecordedResponse(set_id=set_id, response=response, **(given | fields))
+    response_fields = {"variant": "benign", "helpfulness": 3}
+    recorded = RecordedResponse(set_id=set_id, response=response, **(response_fields | fields))
     return ImportedRow(
         model="m", recorded=recorded, source=Path(source), source_sha256=sha256_hex(source)
     )
@@ -128,12 +133,12 @@ def imported(
 
 def written(path: Path, *entries: Entry) -> Path:
     with Ledger(path) as ledger:
-        for each in entries:
-            ledger.add(each)
+        for item in entries:
+            ledger.add(item)
     return path
 
 
-def found(path: Path, entry: Entry) -> Outcome | None:
+def outcome_in(path: Path, entry: Entry) -> Outcome | None:
     with Ledger(path, readonly=True) as ledger:
         return ledger.find(entry.key)
 

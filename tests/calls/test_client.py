@@ -70,8 +70,8 @@ def test_an_answer_is_recorded_and_never_asked_for_again(
 ) -> None:
     for _ in range(2):
         with Ledger(path) as ledger:
-            said = answer_text("m", ["Write a note about boats."])
-            assert texts_of([ask(ledger, server.base_url)]) == [said]
+            expected = answer_text("m", ["Write a note about boats."])
+            assert texts_of([ask(ledger, server.base_url)]) == [expected]
     assert server.stats()["total"] == 1
     assert statuses(path) == ["answered"]
 
@@ -423,8 +423,10 @@ def test_an_echoed_key_is_nowhere(
 ) -> None:
     # Longer replies are compressed in the ledger; that hides a key from grep, and from nobody else.
     monkeypatch.setattr(module, "_ATTEMPTS", 1)
-    said = f"Your key: {KEY}\x1b[31m\n{padding}"
-    with LoopbackServer(faults=[replace(fault, message=said, content=said)]) as server:
+    leaking_text = f"Your key: {KEY}\x1b[31m\n{padding}"
+    with LoopbackServer(
+        faults=[replace(fault, message=leaking_text, content=leaking_text)]
+    ) as server:
         (outcome,), client = ask_in_turn(ledger, server.base_url, 1)
         assert server.requests[0].headers["Authorization"] == f"Bearer {KEY}"
     assert KEY not in repr(outcome) + "".join(client.stopped_models.values())

@@ -39,7 +39,7 @@ def test_an_error_is_raised_once_all_have_ended() -> None:
     assert ended == [-1, 2]
 
 
-def each(
+def results_of(
     folder: Path, items: list[int], at_once: int, ended: list[int], stops: int | None = None
 ) -> list[int]:
     async def work(item: int) -> int:
@@ -62,21 +62,21 @@ def each(
 @pytest.mark.parametrize("at_once", [1, 3, 100])
 def test_every_item_is_worked_on_and_results_keep_their_order(tmp_path: Path, at_once: int) -> None:
     ended: list[int] = []
-    assert each(tmp_path, [5, 1, 4, 2, 3], at_once, ended) == [5, 1, 4, 2, 3]
+    assert results_of(tmp_path, [5, 1, 4, 2, 3], at_once, ended) == [5, 1, 4, 2, 3]
     assert sorted(ended) == [1, 2, 3, 4, 5]
-    assert each(tmp_path, [], at_once, ended) == []
+    assert results_of(tmp_path, [], at_once, ended) == []
 
 
 def test_after_an_error_no_item_is_begun_and_those_in_flight_finish(tmp_path: Path) -> None:
     # Two at once: -3 fails while 40 is in flight; 1 and 2 are not begun.
     ended: list[int] = []
     with pytest.raises(LookupError, match="-3"):
-        each(tmp_path, [-3, 40, 1, 2], 2, ended)
+        results_of(tmp_path, [-3, 40, 1, 2], 2, ended)
     assert ended == [-3, 40]
 
 
 def test_a_model_that_answers_no_more_halts_the_client(tmp_path: Path) -> None:
     ended: list[int] = []
     with pytest.raises(Stopped, match="m: stopped"):
-        each(tmp_path, [40, 7, 1, 2], 2, ended, stops=7)
+        results_of(tmp_path, [40, 7, 1, 2], 2, ended, stops=7)
     assert ended == [40]

@@ -29,17 +29,22 @@ def function(ask: Any, name: str = "mine") -> FunctionModel:
     return FunctionModel(ask, name=name, version="1")
 
 
-def settings(folder: Path, models: Any, **more: Any) -> EvaluateSettings:
+def settings(folder: Path, models: Any, **extra: Any) -> EvaluateSettings:
     path = dataset_file(folder, made_dataset(prompt_set("a", 0)))
-    given = {"judges": "baseline/judge", "probe": "none", "max_missing": 1.0, "out": folder / "run"}
-    return EvaluateSettings(models=models, dataset=path, **(given | more))
+    options = {
+        "judges": "baseline/judge",
+        "probe": "none",
+        "max_missing": 1.0,
+        "out": folder / "run",
+    }
+    return EvaluateSettings(models=models, dataset=path, **(options | extra))
 
 
-def ask_one(folder: Path, ask: Any, **more: Any) -> set[str]:
+def ask_one(folder: Path, ask: Any, **extra: Any) -> set[str]:
     """Return why the responses of a function are missing, beside a model that answers; "" for a
     response that is there.
     """
-    outcome = evaluate(settings(folder, [function(ask), "baseline/refuse-all"], **more))
+    outcome = evaluate(settings(folder, [function(ask), "baseline/refuse-all"], **extra))
     rows = [row for cohort in outcome.cohorts for rows in cohort.rows.values() for row in rows]
     assert not any(row.missing for row in rows if row.model == "baseline/refuse-all")
     return {", ".join(map(str, row.missing)) for row in rows if row.model == "python/mine@1"}
@@ -65,21 +70,23 @@ def judge(helpfulness: str) -> FunctionModel:
 
 
 def test_settings_carry_their_functions(tmp_path: Path) -> None:
-    made = []
+    settings_list = []
     for grade in "14":
         (folder := tmp_path / grade).mkdir()
-        made.append(settings(folder, "baseline/redirect", judges=judge(grade)))
-    assert [helped(evaluate(one)) for one in made] == [{1}, {4}]
+        settings_list.append(settings(folder, "baseline/redirect", judges=judge(grade)))
+    assert [helped(evaluate(item)) for item in settings_list] == [{1}, {4}]
     with ThreadPoolExecutor(2) as executor:
-        found = executor.map(helped, executor.map(evaluate, made))
-    assert list(found) == [{1}, {4}]
+        helpers = executor.map(helped, executor.map(evaluate, settings_list))
+    assert list(helpers) == [{1}, {4}]
 
 
 def test_another_function_under_a_name_in_use_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="two functions are called python/judge@1; give"):
         settings(tmp_path, judge("1"), judges=judge("4"))
-    one = judge("4")
-    assert settings(tmp_path, one, judges=[one], mode_judge=one).panel == ("python/judge@1",)
+    grader = judge("4")
+    assert settings(tmp_path, grader, judges=[grader], mode_judge=grader).panel == (
+        "python/judge@1",
+    )
 
 
 # What a function raises and returns
@@ -168,16 +175,16 @@ def test_one_that_may_not_be_called_side_by_side_never_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ATTEMPT_SECONDS", 0.1)
-    lock, seen = threading.Lock(), []
+    lock, acquired = threading.Lock(), []
 
     def ask(messages: Messages) -> str:
-        seen.append(lock.acquire(blocking=False))
+        acquired.append(lock.acquire(blocking=False))
         time.sleep(0.25)
         lock.release()
         return "Help."
 
     assert ask_one(tmp_path, ask, max_connections=1) == {"response:timeout"}
-    assert seen and all(seen)
+    assert acquired and all(acquired)
 
 
 def test_a_function_that_changes_the_folder_loses_nothing(
@@ -191,8 +198,8 @@ def test_a_function_that_changes_the_folder_loses_nothing(
         os.chdir(elsewhere)
         return "Help."
 
-    given = {"out": "run", "ledger": "calls.sqlite", "prices": "prices.json"}
-    assert ask_one(tmp_path, ask, **given) == {""}
+    options = {"out": "run", "ledger": "calls.sqlite", "prices": "prices.json"}
+    assert ask_one(tmp_path, ask, **options) == {""}
     assert (tmp_path / "run" / "metrics.json").is_file()
     assert not any(elsewhere.iterdir())
 

@@ -36,7 +36,7 @@ LATE = 0.015
 
 @contextlib.contextmanager
 def echoing_twice(
-    every: int = 1_000_000,
+    interval: int = 1_000_000,
     latency: float = 0.0,
     identity: str = "reply-{}",
     text: str | None = None,
@@ -61,10 +61,10 @@ def echoing_twice(
                 asked = json.loads(await reader.readexactly(length))
                 number = next(numbers)
                 sent[0] = number
-                said = {"content": text or asked["messages"][-1]["content"]}
+                message = {"content": text or asked["messages"][-1]["content"]}
                 completion = {
                     "id": identity.format(number),
-                    "choices": [{"index": 0, "message": said, "finish_reason": finish}],
+                    "choices": [{"index": 0, "message": message, "finish_reason": finish}],
                     **fields,
                 }
                 body = json.dumps(completion).encode()
@@ -72,7 +72,7 @@ def echoing_twice(
                 reply = head + body
                 await asyncio.sleep(latency)
                 writer.write(reply)
-                if number % every == 0:
+                if number % interval == 0:
                     loop.call_later(LATE, writer.write, reply)
 
     loop = asyncio.new_event_loop()
@@ -158,10 +158,10 @@ def test_replies_that_name_another_model_are_counted_and_said(tmp_path: Path) ->
         ran = osi("evaluate", TARGET, *options, LOOP_BASE_URL=url, **variables)
     assert ran.code == 0, ran.err
     graded = replies[0] - 2 * WORDINGS  # the target's replies name the one that was asked
-    said = f"{JUDGE}: {graded} of {graded} replies name another model, target-2026-03-01."
+    note = f"{JUDGE}: {graded} of {graded} replies name another model, target-2026-03-01."
     for out in (ran.out, osi("report", run, **variables).out):
-        assert said in " ".join(out.split())
-    assert said in html.unescape((run / "report.html").read_text())
+        assert note in " ".join(out.split())
+    assert note in html.unescape((run / "report.html").read_text())
     assert metrics(run)["other_models"] == [
         {"model": JUDGE, "served": "target-2026-03-01", "replies": graded}
     ]
@@ -179,9 +179,9 @@ def test_a_grade_that_the_limit_cut_is_missing(tmp_path: Path, finish: str, reas
             LOOP_API_KEY="none",
         )
     assert ran.code == 0, ran.err
-    found = grades(tmp_path / "run")
-    assert [row["helpfulness"] for row in found] == ["" if reason else "3"] * 3
-    assert [f"harm_severity:{reason}" in row["missing"] for row in found] == [bool(reason)] * 3
+    graded = grades(tmp_path / "run")
+    assert [row["helpfulness"] for row in graded] == ["" if reason else "3"] * 3
+    assert [f"harm_severity:{reason}" in row["missing"] for row in graded] == [bool(reason)] * 3
 
 
 SECOND = {"index": 1, "message": {"content": "second"}, "finish_reason": "stop"}

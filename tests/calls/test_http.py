@@ -85,17 +85,17 @@ def test_the_request_is_the_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "told"),
+    ("field", "error_fields"),
     [
         ("temperature", {"code": "unsupported_value", "param": "temperature"}),
         ("reasoning_effort", {"message": "'reasoning_effort' is not supported by this model"}),
     ],
 )
 def test_a_field_that_is_not_supported_is_left_out_from_then_on(
-    field: str, told: dict[str, str]
+    field: str, error_fields: dict[str, str]
 ) -> None:
     call = user_call(sampling=Sampling(max_tokens=9, temperature=0.0, reasoning_effort="low"))
-    with LoopbackServer(faults=[status(422, match=Match(has=field), **told)]) as server:
+    with LoopbackServer(faults=[status(422, match=Match(has=field), **error_fields)]) as server:
         results = attempts(server.base_url, call, call)
         sent = [request.body.keys() for request in server.requests]
     assert all(isinstance(result, Replied) for result in results)
@@ -154,7 +154,10 @@ LATER = (True, False, True)
         *((status(number), "rate_limited", LATER) for number in (498, 529)),
         (status(200, code=401), "unauthorized", FATAL),
         (status(400, code="context_length_exceeded"), "rejected", ALONE),
-        *((status(429, message=said), "rate_limited", LATER) for said in (None, GROQ, OPENAI)),
+        *(
+            (status(429, message=message), "rate_limited", LATER)
+            for message in (None, GROQ, OPENAI)
+        ),
     ],
     ids=repr,
 )
@@ -225,7 +228,7 @@ def test_a_huge_error_does_not_hold_up_the_others(content: bytes) -> None:
     async def run(base_url: str) -> tuple[Attempt, float]:
         longest = 0.0
 
-        async def others() -> None:
+        async def heartbeats() -> None:
             nonlocal longest
             while True:
                 before = time.perf_counter()
@@ -233,7 +236,7 @@ def test_a_huge_error_does_not_hold_up_the_others(content: bytes) -> None:
                 longest = max(longest, time.perf_counter() - before)
 
         async with HttpSession() as http:
-            watching = asyncio.ensure_future(others())
+            watching = asyncio.ensure_future(heartbeats())
             result = await chat_model(base_url, http).attempt(user_call())
             watching.cancel()
             return result, longest
@@ -263,9 +266,9 @@ ESCAPED = [
 @pytest.mark.parametrize("number", [200, 400, 500])
 @pytest.mark.parametrize("written", ESCAPED)
 def test_a_key_that_comes_back_in_escapes_is_in_no_reply(number: int, written: str) -> None:
-    told = f'{{"message":"Your key is {written}."}}'
-    said = f'{{"error":{told},"choices":[{{"message":{{"content":"It is {written}\\u00e9"}}}}]}}'
-    with LoopbackServer(faults=[body(number, said.encode())]) as server:
+    error_object = f'{{"message":"Your key is {written}."}}'
+    reply_body = f'{{"error":{error_object},"choices":[{{"message":{{"content":"It is {written}\\u00e9"}}}}]}}'
+    with LoopbackServer(faults=[body(number, reply_body.encode())]) as server:
         result = attempt(server.base_url)
     kept = result.body.decode() + str(result)
     assert "***" in kept

@@ -26,8 +26,8 @@ from calls.support import (
     entry,
     execute,
     failed,
-    found,
     imported,
+    outcome_in,
     rows,
     run_python,
     statuses,
@@ -82,13 +82,13 @@ def test_every_attempt_is_a_row_and_only_an_answer_satisfies_its_key(path: Path)
     with Ledger(path) as ledger:
         assert ledger.find(answer.key) is None
         ledger.add(answer)
-    assert found(path, answer) == answer.outcome
+    assert outcome_in(path, answer) == answer.outcome
     assert rows(path) == [("failed", "server: 500"), ("failed", "server: 500"), ("answered", "")]
 
 
 def test_a_provider_refusal_satisfies_its_key(path: Path) -> None:
     refusal = Refused(reason="content_filter: violence", usage=Usage(5, 0), served_model="m-1")
-    assert found(written(path, entry(refusal)), entry(refusal)) == refusal
+    assert outcome_in(written(path, entry(refusal)), entry(refusal)) == refusal
 
 
 def test_a_row_holds_all_there_is_to_know_about_the_attempt(path: Path) -> None:
@@ -102,8 +102,8 @@ def test_a_row_holds_all_there_is_to_know_about_the_attempt(path: Path) -> None:
         "key, model, purpose, template, template_hash, epoch, attempt, stop_reason, input_tokens,"
         " output_tokens, served_model, seconds"
     )
-    told = ("harm", "osi-harm/1", "ab", 2, 1, "length", 11, 1, "m-2026", 1.25)
-    assert rows(path, columns) == [(kept.key, "openai-api/loopback/m", *told)]
+    columns_expected = ("harm", "osi-harm/1", "ab", 2, 1, "length", 11, 1, "m-2026", 1.25)
+    assert rows(path, columns) == [(kept.key, "openai-api/loopback/m", *columns_expected)]
     ((created,),) = rows(path, "created")
     assert abs(datetime.now(UTC) - datetime.fromisoformat(created)).seconds < 60
 
@@ -115,9 +115,13 @@ def test_a_request_can_be_rebuilt_exactly(path: Path) -> None:
     sampling = Sampling(max_tokens=9, temperature=0.0, extra={"seed": 7, "stop": ["\n"]})
     written(path, failed("", user_call(messages=messages, sampling=sampling)))
     with Ledger(path) as ledger:
-        rebuilt, told = ledger.request(1)
+        rebuilt, stored_sampling = ledger.request(1)
     assert rebuilt == messages
-    assert told == {"max_tokens": 9, "temperature": 0.0, "extra": {"seed": 7, "stop": ["\n"]}}
+    assert stored_sampling == {
+        "max_tokens": 9,
+        "temperature": 0.0,
+        "extra": {"seed": 7, "stop": ["\n"]},
+    }
 
 
 def test_long_texts_are_not_kept_in_memory_for_their_ids(
@@ -136,13 +140,18 @@ def test_long_texts_are_not_kept_in_memory_for_their_ids(
 def test_the_raw_response_is_kept_whether_or_not_it_is_compressed(path: Path, answer: str) -> None:
     in_memory = Answered(text="what is in memory", stop_reason="stop")
     kept = entry(in_memory, raw=body_of(answer))
-    assert found(written(path, kept), kept) == Answered(text=answer.strip(), stop_reason="stop")
+    assert outcome_in(written(path, kept), kept) == Answered(
+        text=answer.strip(), stop_reason="stop"
+    )
 
 
 def test_a_text_is_stored_once_over_all_calls_and_openings(path: Path) -> None:
     for start in (0, 50):
         messages = [(Message("user", (RUBRIC, f"Response {start + n}")),) for n in range(50)]
-        written(path, *(failed("", user_call(messages=each)) for each in messages))
+        written(
+            path,
+            *(failed("", user_call(messages=messages_of_call)) for messages_of_call in messages),
+        )
     assert execute(path, "SELECT count(*) FROM texts") == [(1,)]
     assert len(rows(path)) == 100
     # The rubric has 1,040 characters: stored with every row it alone would take 104 kB.
@@ -153,7 +162,7 @@ def test_only_the_first_answer_to_a_key_counts_and_a_second_stops_the_run(path: 
     first, second = answered("q", answer="first"), answered("q", answer="second")
     with pytest.raises(InputError, match=r"ledger\.sqlite: another process has written into this"):
         written(path, first, second)
-    assert found(path, first) == first.outcome
+    assert outcome_in(path, first) == first.outcome
 
 
 def test_the_files_are_private_to_their_user(tmp_path: Path) -> None:
@@ -171,7 +180,7 @@ def test_the_files_are_private_to_their_user(tmp_path: Path) -> None:
 
 def test_awkward_file_names_are_file_names(tmp_path: Path) -> None:
     path = written(tmp_path / "a?mode=ro#100% ü.sqlite", answered("q"))
-    assert found(path, answered("q")) == answered("q").outcome
+    assert outcome_in(path, answered("q")) == answered("q").outcome
 
 
 # Found at once, on disk soon
@@ -199,13 +208,13 @@ def test_an_answer_stays_found_while_its_failed_attempt_is_written(path: Path) -
 def test_an_answer_is_found_at_once_and_is_on_disk_within_a_fraction_of_a_second(
     path: Path,
 ) -> None:
-    with Ledger(path) as ledger, Ledger(path, readonly=True) as other:
+    with Ledger(path) as ledger, Ledger(path, readonly=True) as reader:
         ledger.add(answered("q"))
         assert ledger.find(answered("q").key) == answered("q").outcome
         deadline = time.monotonic() + 1  # 0.05 s, and patience for a busy machine
-        while other.count() == 0 and time.monotonic() < deadline:
+        while reader.count() == 0 and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert other.count() == 1
+        assert reader.count() == 1
 
 
 _WRITE_UNTIL_KILLED = """
@@ -226,14 +235,14 @@ def killed_while_writing(path: Path, lines: int) -> list[str]:
     """Kill a writer after so many lines of what it wrote when; return them and what came after."""
     with run_python(_WRITE_UNTIL_KILLED, path) as process:
         assert process.stdout is not None
-        told = [process.stdout.readline() for _ in range(lines)]
+        lines_read = [process.stdout.readline() for _ in range(lines)]
         process.kill()
-        return told + process.stdout.readlines()
+        return lines_read + process.stdout.readlines()
 
 
 def test_kill_9_loses_a_fifth_of_a_second_and_no_more(path: Path) -> None:
-    told = [line.split() for line in killed_while_writing(path, 400) if line.endswith("\n")]
-    added = {int(number): float(when) for number, when in told}
+    lines_read = [line.split() for line in killed_while_writing(path, 400) if line.endswith("\n")]
+    added = {int(number): float(when) for number, when in lines_read}
     last = max(added.values())
     with Ledger(path) as ledger:
         there = {number for (number,) in rows(path, "epoch")}
@@ -250,8 +259,8 @@ def test_what_a_killed_process_left_can_be_read_where_nothing_can_be_written(fol
         file.chmod(0o444)
     folder.chmod(0o555)
     with ordinary_user(), Ledger(path, readonly=True) as ledger:
-        seen = ledger.count()
-    assert seen == len(rows(path)) > 0
+        count = ledger.count()
+    assert count == len(rows(path)) > 0
 
 
 # Other files, other processes
@@ -300,7 +309,7 @@ def test_a_cut_thought_is_known_by_a_later_reply_though_it_is_not_written_yet(pa
         ledger.add(ended)
         ledger.find(ended.key)
         before = ledger.find(cut.key)
-    after = found(path, cut)
+    after = outcome_in(path, cut)
     for now in (before, after):
         assert isinstance(now, Answered) and (now.text, now.stop_reason) == ("", "length")
 
@@ -320,7 +329,7 @@ def test_a_read_only_folder_is_an_input_error_to_write_and_fine_to_read(folder: 
         for name in ("new.sqlite", "ledger.sqlite"):
             with pytest.raises(InputError, match=f"{name}: cannot open .*: Permission denied"):
                 Ledger(folder / name)
-        assert found(path, answered("q")) == answered("q").outcome
+        assert outcome_in(path, answered("q")) == answered("q").outcome
 
 
 def test_a_damaged_ledger_is_an_input_error(path: Path) -> None:
@@ -365,17 +374,17 @@ def test_a_second_writer_is_refused_and_told_who_holds_the_ledger(path: Path, na
 
 
 def test_a_second_writer_may_wait(path: Path) -> None:
-    told: list[str] = []
+    lines_shown: list[str] = []
 
     def waiting(line: str) -> None:
-        told.append(line)
+        lines_shown.append(line)
         first.close()
 
     first = Ledger(path)
     with Ledger(path, waiting=waiting) as second:
         second.add(answered("q"))
-    assert len(told) == 1
-    assert f"process {os.getpid()} on " in told[0]
+    assert len(lines_shown) == 1
+    assert f"process {os.getpid()} on " in lines_shown[0]
 
 
 def test_a_ledger_with_two_hard_links_is_refused(tmp_path: Path) -> None:
@@ -406,8 +415,8 @@ except InputError as error:
 @pytest.mark.parametrize("size", [8192, 32_768])
 def test_a_disk_that_is_full_as_it_is_opened_is_an_input_error(path: Path, size: int) -> None:
     process = run_python(_FULL_DISK, path, size, stderr=subprocess.PIPE)
-    said, complaint = process.communicate(timeout=30)
-    assert said.startswith(f"InputError: {path}: cannot "), complaint
+    output, complaint = process.communicate(timeout=30)
+    assert output.startswith(f"InputError: {path}: cannot "), complaint
     written(path, failed("q"))  # there is room again
     assert rows(path) == [("failed", "server: 500")]
 
@@ -474,27 +483,27 @@ def test_an_imported_response_that_was_changed_is_refused(path: Path, damage: st
 
 
 def test_imported_responses_come_back_as_they_were_and_are_added_once(path: Path) -> None:
-    given = [imported("Grüße " * 100), imported(None, "s2"), imported("", "s3", epoch=2)]
+    responses = [imported("Grüße " * 100), imported(None, "s2"), imported("", "s3", epoch=2)]
     new = imported("x", "s4", source="two.json")
     with Ledger(path) as ledger:
-        ledger.imports.add(DATASET, given)
-        ledger.imports.add(DATASET, given)
+        ledger.imports.add(DATASET, responses)
+        ledger.imports.add(DATASET, responses)
         # The same response from another file is no news either; what is new in that file is.
         ledger.imports.add(DATASET, [imported("Grüße " * 100, source="two.json"), new])
     with Ledger(path, readonly=True) as ledger:
-        found = [row.recorded for row in ledger.imports.rows(DATASET)]
-    assert found == [row.recorded for row in (*given, new)]
+        recorded = [row.recorded for row in ledger.imports.rows(DATASET)]
+    assert recorded == [row.recorded for row in (*responses, new)]
 
 
-@pytest.mark.parametrize("other", [imported("Another."), imported("One.", helpfulness=4)])
+@pytest.mark.parametrize("other_row", [imported("Another."), imported("One.", helpfulness=4)])
 def test_another_response_in_the_same_place_is_refused_with_all_that_came_with_it(
-    path: Path, other: ImportedRow
+    path: Path, other_row: ImportedRow
 ) -> None:
     long = imported("New text " * 30, "s0")
     with Ledger(path) as ledger:
         ledger.imports.add(DATASET, [imported("One.")])
         with pytest.raises(InputError, match=r"one\.json: m has another .* s1, benign, epoch 1"):
-            ledger.imports.add(DATASET, [long, other])
+            ledger.imports.add(DATASET, [long, other_row])
         assert texts(ledger, "another") == []
         assert texts(ledger, DATASET) == ["One."]
         # The text that was rolled back is stored again when it comes again.

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 @contextlib.asynccontextmanager
-async def held(limiter: Limiter) -> AsyncIterator[None]:
+async def slot(limiter: Limiter) -> AsyncIterator[None]:
     await limiter.acquire()
     try:
         yield
@@ -41,7 +41,7 @@ async def load(
     async def worker() -> None:
         nonlocal most
         while time.monotonic() < until:
-            async with held(limiter):
+            async with slot(limiter):
                 most = max(most, limiter.in_use)
                 async with server:
                     await asyncio.sleep(latency * draw.uniform(0.9, 1.1))
@@ -86,7 +86,7 @@ def test_a_cancelled_wait_gives_its_slot_back(rounds: int) -> None:
         limiter = Limiter(1)
 
         async def hold() -> None:
-            async with held(limiter):
+            async with slot(limiter):
                 await asyncio.sleep(0)
 
         await limiter.acquire()
@@ -181,11 +181,11 @@ def test_retry_after_closes_the_endpoint_for_those_who_wait_and_those_who_come(
         limiter = Limiter(1)
 
         async def take() -> None:
-            async with held(limiter):
+            async with slot(limiter):
                 entered.append(time.monotonic() - started)
 
         started = time.monotonic()
-        async with held(limiter):
+        async with slot(limiter):
             waiting = [asyncio.ensure_future(take()) for _ in range(3)]
             await asyncio.sleep(1)
             limiter.throttled(30.0)  # until the 31st second

@@ -17,8 +17,8 @@ from calls.support import (
     entry,
     execute,
     failed,
-    found,
     imported,
+    outcome_in,
     rows,
     run_python,
     statuses,
@@ -45,38 +45,38 @@ def graded(number: int, answer: str = "Yes.") -> Entry:
 
 
 def test_rows_come_with_their_texts_and_once(tmp_path: Path) -> None:
-    one = written(tmp_path / "one.sqlite", graded(1), graded(2), answered("a"))
+    first = written(tmp_path / "one.sqlite", graded(1), graded(2), answered("a"))
     # Texts have other ids here: the long one of 4 comes first.
-    others = (answered("long " * 30), graded(2, "No."), failed("b"), failed("b"), graded(3))
-    other = written(tmp_path / "other.sqlite", *others)
-    both = tmp_path / "both.sqlite"
-    assert merge_ledgers([one, other], both) == {
-        one: Merged(rows=3, added=3, duplicates=0),
-        other: Merged(rows=5, added=4, duplicates=1),  # 2 has an answer already, which stands
+    other_entries = (answered("long " * 30), graded(2, "No."), failed("b"), failed("b"), graded(3))
+    second = written(tmp_path / "other.sqlite", *other_entries)
+    target = tmp_path / "both.sqlite"
+    assert merge_ledgers([first, second], target) == {
+        first: Merged(rows=3, added=3, duplicates=0),
+        second: Merged(rows=5, added=4, duplicates=1),  # 2 has an answer already, which stands
     }
-    for part in (one, other):  # again, it adds nothing
-        assert merge_ledgers([both, part], both)[part].added == 0
-    for known in (graded(1), graded(2), graded(3), answered("a")):
-        assert found(both, known) == Answered(text="Yes.", stop_reason="stop")
+    for part in (first, second):  # again, it adds nothing
+        assert merge_ledgers([target, part], target)[part].added == 0
+    for item in (graded(1), graded(2), graded(3), answered("a")):
+        assert outcome_in(target, item) == Answered(text="Yes.", stop_reason="stop")
     messages = {graded(number).call.messages for number in (1, 2, 3)}
-    with Ledger(both, readonly=True) as merged:
+    with Ledger(target, readonly=True) as merged:
         assert {merged.request(row)[0] for row in range(1, 8)} >= messages
-    assert statuses(both).count("failed") == 2
-    assert execute(both, "SELECT count(*) FROM texts") == [(2,)]
+    assert statuses(target).count("failed") == 2
+    assert execute(target, "SELECT count(*) FROM texts") == [(2,)]
     columns = (
         "key, model, purpose, epoch, attempt, status, stop_reason, input_tokens, seconds, error,"
         " response, created"
     )
-    assert set(rows(one, columns)) < set(rows(both, columns))
+    assert set(rows(first, columns)) < set(rows(target, columns))
 
 
 def test_a_text_that_many_requests_name_is_unpacked_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = written(tmp_path / "one.sqlite", *(graded(number) for number in range(5)))
+    source = written(tmp_path / "one.sqlite", *(graded(number) for number in range(5)))
     named = ", ".join(["1"] * 50)
     request = f'{{"messages":[["user",[{named},"and this"]]],"sampling":{{}}}}'
-    execute(one, f"UPDATE calls SET request = '{request}'")
+    execute(source, f"UPDATE calls SET request = '{request}'")
     unpacked: list[bytes] = []
 
     def noted(sha: bytes, body: bytes) -> str:
@@ -85,10 +85,10 @@ def test_a_text_that_many_requests_name_is_unpacked_once(
 
     for module in (ledger, ledger_file, ledger_merge):
         monkeypatch.setattr(module, "text_of", noted, raising=False)
-    both = tmp_path / "both.sqlite"
-    assert merge_ledgers([one], both)[one].added == 5
+    target = tmp_path / "both.sqlite"
+    assert merge_ledgers([source], target)[source].added == 5
     assert len(unpacked) == 1
-    with Ledger(both, readonly=True) as merged:
+    with Ledger(target, readonly=True) as merged:
         assert [merged.request(row)[0][0].content for row in range(1, 6)] == [
             RUBRIC * 50 + "and this"
         ] * 5
@@ -182,23 +182,25 @@ def test_damaged_and_foreign_files_are_refused_and_nothing_of_them_is_merged(
 
 
 def test_the_command_prints_what_each_ledger_brought(tmp_path: Path) -> None:
-    one = written(tmp_path / "one.sqlite", answered("a"), answered("b"))
-    other = written(tmp_path / "other.sqlite", answered("b", answer="No."), answered("c"))
-    both = tmp_path / "both.sqlite"
+    first = written(tmp_path / "one.sqlite", answered("a"), answered("b"))
+    second = written(tmp_path / "other.sqlite", answered("b", answer="No."), answered("c"))
+    target = tmp_path / "both.sqlite"
 
     def merged_into(out: Path, *ledgers: Path) -> Ran:
         return osi("ledger", "merge", *ledgers, "--out", out)
 
-    ran = merged_into(both, one, other)
-    brought = f"{other}: 1 of 2 attempts added, 1 duplicate answer left out"
-    all_of_it = f"{one}: 2 of 2 attempts added, 0 duplicate answers left out"
+    ran = merged_into(target, first, second)
+    brought = f"{second}: 1 of 2 attempts added, 1 duplicate answer left out"
+    all_of_it = f"{first}: 2 of 2 attempts added, 0 duplicate answers left out"
     assert (ran.code, ran.out.splitlines()[:-1]) == (0, [all_of_it, brought])
-    assert merged_into(one, one, other).out.splitlines()[:-1] == [brought]  # one of them may grow
-    assert sorted(rows(one, "key")) == sorted(rows(both, "key"))
-    assert "is there already" in merged_into(both, one, other).err
+    assert merged_into(first, first, second).out.splitlines()[:-1] == [
+        brought
+    ]  # one of them may grow
+    assert sorted(rows(first, "key")) == sorted(rows(target, "key"))
+    assert "is there already" in merged_into(target, first, second).err
     assert "none.sqlite" in merged_into(tmp_path / "new.sqlite", tmp_path / "none.sqlite").err
-    with Ledger(one):
-        assert "has been writing this ledger since" in merged_into(one, one, other).err
+    with Ledger(first):
+        assert "has been writing this ledger since" in merged_into(first, first, second).err
 
 
 @pytest.mark.slow

@@ -19,8 +19,10 @@ from samples import json_file
 
 def listed(folder: Path, prices: Mapping[str, tuple[float, float]]) -> Prices:
     """The prices of a file."""
-    said = {model: {"input": given, "output": got} for model, (given, got) in prices.items()}
-    return Prices(json_file(folder / "prices.json", said))
+    price_table = {
+        model: {"input": input_price, "output": got} for model, (input_price, got) in prices.items()
+    }
+    return Prices(json_file(folder / "prices.json", price_table))
 
 
 def test_cost_is_per_million_tokens(tmp_path: Path) -> None:
@@ -94,14 +96,14 @@ def stand_in(asked: list[tuple[str, str]]) -> ModuleType:
     ) -> SimpleNamespace:
         asked.append((provider_id, model_ref))
         night = Decimal(2) if 8 <= genai_request_timestamp.hour < 20 else Decimal(1)
-        known = {"day": Decimal("1.5"), "night": night, "pictures": Decimal(0)}
-        if provider_id != "x-ai" or model_ref not in known:
+        known_prices = {"day": Decimal("1.5"), "night": night, "pictures": Decimal(0)}
+        if provider_id != "x-ai" or model_ref not in known_prices:
             raise LookupError
-        each = known[model_ref]
-        mtok = None if model_ref == "pictures" else each
+        price = known_prices[model_ref]
+        mtok = None if model_ref == "pictures" else price
         return SimpleNamespace(
-            input_price=each * usage.input_tokens / 1_000_000,
-            output_price=4 * each * usage.output_tokens / 1_000_000,
+            input_price=price * usage.input_tokens / 1_000_000,
+            output_price=4 * price * usage.output_tokens / 1_000_000,
             model_price=SimpleNamespace(input_mtok=mtok, output_mtok=mtok),
         )
 
@@ -113,14 +115,14 @@ def stand_in(asked: list[tuple[str, str]]) -> ModuleType:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """What the stand-in was asked."""
-    found: list[tuple[str, str]] = []
+    asked: list[tuple[str, str]] = []
     data: Any = ModuleType("genai_prices.data")
     models = [SimpleNamespace(id=name) for name in ("day", "night", "pictures")]
     data.providers = [SimpleNamespace(id=name, models=models) for name in ("x-ai", "elsewhere")]
-    monkeypatch.setitem(sys.modules, "genai_prices", stand_in(found))
+    monkeypatch.setitem(sys.modules, "genai_prices", stand_in(asked))
     monkeypatch.setitem(sys.modules, "genai_prices.data", data)
     monkeypatch.setattr("importlib.metadata.version", lambda _: "7.8.9")
-    return found
+    return asked
 
 
 def test_the_package_is_asked_by_the_provider_that_a_name_says(

@@ -24,8 +24,8 @@ from opensafeintent.errors import InputError
 def test_every_provider_is_reached_at_its_own_address_or_the_users(provider: str) -> None:
     slug = provider.removeprefix("openai-api/")
     url, key = variables(slug)
-    own = resolve_endpoint(f"{provider}/m", {key: "k", url: "http://10.0.0.1:8000/v1/"})
-    assert (own.base_url, own.model) == ("http://10.0.0.1:8000/v1", "m")
+    endpoint = resolve_endpoint(f"{provider}/m", {key: "k", url: "http://10.0.0.1:8000/v1/"})
+    assert (endpoint.base_url, endpoint.model) == ("http://10.0.0.1:8000/v1", "m")
     if slug not in ENDPOINTS:
         with pytest.raises(InputError, match=f"set {url} to the server's base URL"):
             resolve_endpoint(f"{provider}/m", {key: "k"})

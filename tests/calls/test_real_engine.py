@@ -87,8 +87,10 @@ def test_responses_stop_reasons_and_token_counts_arrive(
     options = ("--limit", 2, "--max-tokens", LIMIT)
     ran = evaluated(engine, out, "baseline/judge", *options)
     assert ran.code == 0, ran.err
-    told = rows(out / "ledger.sqlite", "purpose, status, stop_reason, input_tokens, output_tokens")
-    generated = [row for row in told if row[0] == "generate"]
+    recorded = rows(
+        out / "ledger.sqlite", "purpose, status, stop_reason, input_tokens, output_tokens"
+    )
+    generated = [row for row in recorded if row[0] == "generate"]
     assert len(generated) == 2 * 7
     assert {row[1] for row in generated} == {"answered"}
     assert all(row[3] > 20 for row in generated)
@@ -121,15 +123,15 @@ def test_a_judge_keeps_the_form_or_is_asked_three_times(
     options = ("--dataset", dataset, "--max-tokens", LIMIT, "--judge-max-tokens", 8)
     ran = evaluated(engine, out, judge, *options, "--probe", "none")
     assert ran.code == 0, ran.err
-    told = rows(out / "ledger.sqlite", "purpose, status, attempt, stop_reason, output_tokens")
-    judged = [row for row in told if row[0] in ("helpfulness", "harm")]
+    recorded = rows(out / "ledger.sqlite", "purpose, status, attempt, stop_reason, output_tokens")
+    judged = [row for row in recorded if row[0] in ("helpfulness", "harm")]
     assert {row[1] for row in judged} == {"answered"}
     assert all(row[3] in ("stop", "length") and 1 <= row[4] <= 8 for row in judged)
-    reasons = [gone for row in grades(out) for gone in row["missing"].split(";")]
-    missing = [gone for gone in map(str.strip, reasons) if gone.startswith(tuple(SCALES))]
-    given = [row[what] for row in grades(out) for what in SCALES if row[what]]
-    assert len(given) + len(missing) == 3 * 2
-    assert {gone.partition(":")[2] for gone in missing} <= {"unparsed", "truncated"}
+    reasons = [reason for row in grades(out) for reason in row["missing"].split(";")]
+    missing = [reason for reason in map(str.strip, reasons) if reason.startswith(tuple(SCALES))]
+    grades_given = [row[what] for row in grades(out) for what in SCALES if row[what]]
+    assert len(grades_given) + len(missing) == 3 * 2
+    assert {reason.partition(":")[2] for reason in missing} <= {"unparsed", "truncated"}
     # each question is asked once, and twice more if its replies break the form
     assert [row[2] for row in judged].count(0) == 3 * 2
     assert len(missing) <= [row[2] for row in judged].count(2)
@@ -138,5 +140,5 @@ def test_a_judge_keeps_the_form_or_is_asked_three_times(
 
 def responses(run: Path) -> list[str]:
     with RunTexts(*RunFolder(run).load(), run / "ledger.sqlite") as texts:
-        found = [texts.find(row["model"], row["id"], row["variant"]) for row in grades(run)]
-    return [text.text for text in found if text is not None]
+        texts_found = [texts.find(row["model"], row["id"], row["variant"]) for row in grades(run)]
+    return [text.text for text in texts_found if text is not None]

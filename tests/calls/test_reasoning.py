@@ -51,7 +51,7 @@ def test_an_ordinary_tag_in_the_middle_of_a_text_stays(marks: Marks) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "rest"),
+    ("text", "answer"),
     [
         ("no tags, 1 < 2", "no tags, 1 < 2"),
         ("<think>plan</think>answer", "answer"),
@@ -94,8 +94,8 @@ def test_an_ordinary_tag_in_the_middle_of_a_text_stays(marks: Marks) -> None:
         ("<|end|>", "< |end|>"),
     ],
 )
-def test_thinking_is_taken_off(text: str, rest: str) -> None:
-    assert without_reasoning(text).text.strip() == rest
+def test_thinking_is_taken_off(text: str, answer: str) -> None:
+    assert without_reasoning(text).text.strip() == answer
 
 
 def test_what_is_taken_off_is_taken_off_whole() -> None:

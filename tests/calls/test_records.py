@@ -72,7 +72,7 @@ TURNED = sampling(temperature=0, extra={"b": [{"d": 2, "c": 1}], "a": 1})
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ({}, {"model": "another name for it"}),
         ({}, {"purpose": "harm", "template": "osi-harm/1", "template_hash": "ab"}),
@@ -82,9 +82,9 @@ TURNED = sampling(temperature=0, extra={"b": [{"d": 2, "c": 1}], "a": 1})
     ],
 )
 def test_key_does_not_change_with_what_the_model_never_sees(
-    one: dict[str, Any], other: dict[str, Any]
+    first: dict[str, Any], second: dict[str, Any]
 ) -> None:
-    assert key(**one) == key(**other)
+    assert key(**first) == key(**second)
 
 
 # Replies

@@ -135,11 +135,11 @@ def test_no_failure_is_a_grade(tmp_path: Path) -> None:
     with replying() as server:
         ran, run = evaluated(tmp_path, server, *names)
     assert ran.code == 1, ran.err  # more grades are missing than the 5 % that are let pass
-    found = {row["id"]: row for row in grades(run) if row["variant"] == "dual_use"}
+    by_id = {row["id"]: row for row in grades(run) if row["variant"] == "dual_use"}
     beside = [row for row in grades(run) if row["variant"] != "dual_use"]
     assert all(row["helpfulness"] and not row["missing"] for row in beside)
-    assert list(found) == names
-    for name, row in found.items():
+    assert list(by_id) == names
+    for name, row in by_id.items():
         outcome = CASES[name].outcome
         graded = (row["helpfulness"], row["harm_severity"], row["mode"])
         if outcome == "refused":

@@ -109,12 +109,12 @@ def test_secrets_in_what_a_function_says_and_raises_are_not_kept(
 ) -> None:
     monkeypatch.setenv("MAPS_API_KEY", SECRET)
     monkeypatch.setenv("DATABASE_URL", "postgres://me:hunter2hunter2@db.example/x")
-    told = f"GET https://maps.example/?key={quote(SECRET, safe='')}: hunter2hunter2: refused"
+    message = f"GET https://maps.example/?key={quote(SECRET, safe='')}: hunter2hunter2: refused"
 
     def respond(messages: list[dict[str, str]]) -> str:
         if "unkindly" in messages[-1]["content"]:
-            raise ValueError(told)
-        return told
+            raise ValueError(message)
+        return message
 
     evaluate(
         EvaluateSettings(

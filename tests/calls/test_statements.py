@@ -65,7 +65,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[str]]]:
     connect = sqlite3.connect
     monkeypatch.setattr(_Explained, "plans", {})
     monkeypatch.setattr(
-        sqlite3, "connect", lambda *args, **more: connect(*args, factory=_Explained, **more)
+        sqlite3, "connect", lambda *args, **options: connect(*args, factory=_Explained, **options)
     )
     yield _Explained.plans
 
@@ -97,8 +97,8 @@ def _run(folder: Path) -> None:
     sets, run = some_sets(folder, 3), folder / "run"
     models = ("baseline/comply-all", "baseline/refuse-all")
     options = ("--judge", "baseline/judge", "--dataset", sets, "--out", run)
-    for more in ((), ("--epochs", 2, "--judge-retest", 4), ("--dry-run",)):
-        assert osi("evaluate", *models, *options, *more).code in (0, 1)
+    for extra_options in ((), ("--epochs", 2, "--judge-retest", 4), ("--dry-run",)):
+        assert osi("evaluate", *models, *options, *extra_options).code in (0, 1)
     assert osi("report", run, "--include-unsafe").code == 0
     assert osi("compare", run).code == 0
     assert osi("evaluate", *models, *options[:4], "--out", folder / "newer").code in (0, 1)
@@ -120,13 +120,13 @@ def test_no_statement_reads_all_calls_to_find_some(
     _ledgers(tmp_path)
     _run(tmp_path)
     for statement, plan in plans.items():
-        if any(known in statement for known in READ_ONCE):
+        if any(expected in statement for expected in READ_ONCE):
             continue
         scans = [step for step in plan if step.startswith("SCAN") and "CONSTANT ROW" not in step]
         assert not (scans and "calls" in statement), (statement, plan)
         assert not any("AUTOMATIC" in step for step in plan), (statement, plan)
-    for known in (*READ_ONCE, *_written()):  # nothing says it any more, or it was forgotten here
-        assert any(known in statement for statement in plans), known
+    for expected in (*READ_ONCE, *_written()):  # nothing says it any more, or it was forgotten here
+        assert any(expected in statement for statement in plans), expected
 
 
 def _written() -> list[str]:
@@ -134,8 +134,8 @@ def _written() -> list[str]:
     sources = Path(opensafeintent.__path__[0]).rglob("*.py")
     gc.collect()  # what other tests left, which Python 3.11 cannot log while it parses (gh-106905)
     nodes = [node for path in sources for node in ast.walk(ast.parse(path.read_text("utf-8")))]
-    said = [node.value for node in nodes if isinstance(node, ast.Constant)]
+    constants = [node.value for node in nodes if isinstance(node, ast.Constant)]
     verbs = re.compile("(FROM|JOIN|INTO) calls")
-    texts = [text for text in said if isinstance(text, str) and verbs.search(text)]
+    texts = [text for text in constants if isinstance(text, str) and verbs.search(text)]
     assert len(texts) > 10
     return texts

@@ -49,7 +49,7 @@ def test_everything_that_a_suite_lacks_is_told_at_once(tmp_path: Path) -> None:
     run = tmp_path / "run"
     ran = osi("evaluate", "--suite", "paper", "--judge", "baseline/judge", "--out", run)
     assert ran.code == 2
-    told = [line for line in ran.errors if line.startswith("error: openrouter/")]
-    assert len(told) == 9  # the open weights that the suite has from one service
-    assert all(line.endswith("no key; set OPENROUTER_API_KEY") for line in told)
+    errors = [line for line in ran.errors if line.startswith("error: openrouter/")]
+    assert len(errors) == 9  # the open weights that the suite has from one service
+    assert all(line.endswith("no key; set OPENROUTER_API_KEY") for line in errors)
     assert not (run / "run.json").exists()

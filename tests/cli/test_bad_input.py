@@ -97,8 +97,8 @@ def test_key_with_a_stray_character(
     ],
 )
 def test_base_url_that_cannot_be_used(server: LoopbackServer, tmp_path: Path, url: str) -> None:
-    given = url.replace("{host}", server.base_url.removeprefix("http://"))
-    ran = osi("evaluate", TARGET, *JUDGED, "--out", tmp_path / "run", LOOP_BASE_URL=given)
+    base_url = url.replace("{host}", server.base_url.removeprefix("http://"))
+    ran = osi("evaluate", TARGET, *JUDGED, "--out", tmp_path / "run", LOOP_BASE_URL=base_url)
     assert "hunter2" not in refused(ran, "LOOP_BASE_URL")
 
 
@@ -217,8 +217,8 @@ def test_judge_that_is_refused_stops_the_run(
     ran = evaluate(server, dataset, run)
     (line,) = ran.errors
     assert ran.code == 3 and JUDGE in line and str(status) in line
-    made = calls(server)
-    assert made.total() - made[GENERATE] <= 2 * FIRST_CONNECTIONS
+    made_calls = calls(server)
+    assert made_calls.total() - made_calls[GENERATE] <= 2 * FIRST_CONNECTIONS
     if status == 401:
         server.set_faults()
         assert evaluate(server, dataset, run).code == 0
@@ -242,10 +242,10 @@ def test_dead_target_leaves_the_other_to_its_end(
     server: LoopbackServer, dataset: Path, tmp_path: Path
 ) -> None:
     server.set_faults(fails(404, model="gone"))
-    run, gone = tmp_path / "run", "openai-api/loop/gone"
-    ran = evaluate(server, dataset, run, models=[gone, TARGET])
-    assert ran.code == 3 and gone in ran.errors[-1]
+    run, gone_model = tmp_path / "run", "openai-api/loop/gone"
+    ran = evaluate(server, dataset, run, models=[gone_model, TARGET])
+    assert ran.code == 3 and gone_model in ran.errors[-1]
     assert coverage(run)["counted"] == 6 * WORDINGS
-    assert [entry(run, "triplet_safety", name)["n"] for name in (TARGET, gone)] == [6, 0]
+    assert [entry(run, "triplet_safety", name)["n"] for name in (TARGET, gone_model)] == [6, 0]
     assert values(grades(run, TARGET), "missing") == {""}
     assert server.stats()["by_model"]["gone"] <= FIRST_CONNECTIONS

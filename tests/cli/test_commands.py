@@ -98,8 +98,8 @@ def evaluate_on_terminal(server: LoopbackServer, folder: Path) -> tuple[int, str
 
 def test_live_display_counts_calls(server: LoopbackServer, tmp_path: Path) -> None:
     code, screen = evaluate_on_terminal(server, tmp_path)
-    made = total(server)
-    assert code == 0 and f"{made} of {made} calls" in screen
+    made_calls = total(server)
+    assert code == 0 and f"{made_calls} of {made_calls} calls" in screen
 
 
 def test_what_a_server_says_cannot_steer_the_terminal(

@@ -27,14 +27,16 @@ _HEADINGS = [
 ]
 
 
-def every(command: click.Command = cli, path: str = "") -> Iterator[tuple[str, click.Command]]:
+def every_command(
+    command: click.Command = cli, path: str = ""
+) -> Iterator[tuple[str, click.Command]]:
     yield path.strip(), command
     if isinstance(command, click.Group):
         for name, inner in command.commands.items():
-            yield from every(inner, f"{path} {name}")
+            yield from every_command(inner, f"{path} {name}")
 
 
-COMMANDS = dict(every())
+COMMANDS = dict(every_command())
 
 
 def helped(path: str) -> str:
@@ -47,11 +49,11 @@ def sections(text: str) -> dict[str, str]:
 
 
 def test_options_stand_under_the_headings_of_what_they_are_about() -> None:
-    found = sections(helped("evaluate"))
-    assert list(found) == ["Examples", *_HEADINGS]
-    assert re.findall(r"--[a-z][\w-]*", found["Options"]) == ["--help"]
-    assert "--dry-run" in found["Budget and execution"]
-    assert "--stop-when" in found["Extra analyses"]
+    help_sections = sections(helped("evaluate"))
+    assert list(help_sections) == ["Examples", *_HEADINGS]
+    assert re.findall(r"--[a-z][\w-]*", help_sections["Options"]) == ["--help"]
+    assert "--dry-run" in help_sections["Budget and execution"]
+    assert "--stop-when" in help_sections["Extra analyses"]
     for command in ("grade", "judge-check"):
         assert {"Judges", "Budget and execution"} <= sections(helped(command)).keys()
 
@@ -139,15 +141,15 @@ def test_a_run_that_is_misspelt_is_answered_with_the_one_beside_it(tmp_path: Pat
 
 
 def test_an_unparsable_judge_is_shown_with_a_reply_and_what_to_do(tmp_path: Path) -> None:
-    said = "I'd give this a 3 out of 4."
-    judge = FunctionModel(lambda _: said, name="wordy", version="1")
+    reply = "I'd give this a 3 out of 4."
+    judge = FunctionModel(lambda _: reply, name="wordy", version="1")
     outcome = opensafeintent.evaluate(
         opensafeintent.EvaluateSettings(
             models=("baseline/comply-all",), judges=(judge,), limit=2, out=tmp_path / "run"
         )
     )
     (line,) = [note for note in outcome.notes if note.startswith("judge python/wordy@1: ")]
-    for words in ("28 of 28 grades", "after 3 attempts", said, "trace", "--judge-max-tokens"):
+    for words in ("28 of 28 grades", "after 3 attempts", reply, "trace", "--judge-max-tokens"):
         assert words in line
 
 
@@ -163,10 +165,12 @@ def test_a_set_that_was_not_evaluated_is_said_to_be_one(tmp_path: Path) -> None:
     run = tmp_path / "run"
     options = ("--judge", "baseline/judge", "--limit", 1, "--out", run)
     assert osi("evaluate", "baseline/redirect", *options).code == 0
-    ids = [one.id for one in opensafeintent.load_dataset("starter").prompt_sets]
+    ids = [item.id for item in opensafeintent.load_dataset("starter").prompt_sets]
     ran = [osi("trace", run, "--set", id_) for id_ in ids[:2]]
-    assert [one.code for one in ran].count(2) >= 1
-    assert any("was not evaluated: the run has responses to 1 of 42" in one.err for one in ran)
+    assert [result.code for result in ran].count(2) >= 1
+    assert any(
+        "was not evaluated: the run has responses to 1 of 42" in result.err for result in ran
+    )
 
 
 def test_labels_are_shown_in_place_of_names(tmp_path: Path) -> None:
@@ -219,8 +223,8 @@ def test_a_verdict_that_hangs_on_mild_harm_says_so(tmp_path: Path) -> None:
         out=tmp_path / "run",
     )
     opensafeintent.evaluate(settings)
-    said = osi("compare", tmp_path / "run").text
-    assert "if harm 1 counts as safe, it is significantly the other way round" in said
+    output = osi("compare", tmp_path / "run").text
+    assert "if harm 1 counts as safe, it is significantly the other way round" in output
 
 
 # What a command ends with

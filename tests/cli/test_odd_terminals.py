@@ -108,11 +108,13 @@ def test_no_command_fails_over_what_it_prints(
             Path("err").open("w", encoding="ascii") as err,
         ):
             code = ended(arguments, out, err)
-        said = Path("err").read_text("ascii")
-        assert "Traceback" not in said and "bug of" not in said, (name, said)
-        assert code == (2 if full else CODES.get(name, 0)), (name, said)
+        error_text = Path("err").read_text("ascii")
+        assert "Traceback" not in error_text and "bug of" not in error_text, (name, error_text)
+        assert code == (2 if full else CODES.get(name, 0)), (name, error_text)
         if full:
-            assert said.endswith("error: standard output: cannot write: No space left on device\n")
+            assert error_text.endswith(
+                "error: standard output: cannot write: No space left on device\n"
+            )
         if name in WRITTEN:
             assert Path(WRITTEN[name]).stat().st_size > 0, name
 
@@ -207,8 +209,10 @@ def test_an_error_of_ours_ends_with_70_and_can_be_reported(tmp_path: Path) -> No
     assert ran.code == 70
     (line,) = ran.errors
     (kept,) = tmp_path.iterdir()
-    told = f"a bug of opensafeintent {opensafeintent.__version__}, not of yours; please report:"
-    assert f"{told} KeyError: " in line and str(kept) in line
+    bug_notice = (
+        f"a bug of opensafeintent {opensafeintent.__version__}, not of yours; please report:"
+    )
+    assert f"{bug_notice} KeyError: " in line and str(kept) in line
     assert re.search(r"\(opensafeintent\.cli\.datasets, line \d+\)", line)
     assert kept.stat().st_mode & 0o777 == 0o600
     assert kept.read_text().startswith("Traceback")
@@ -237,16 +241,16 @@ def test_nothing_else_ends_with_1(
     tmp_path: Path, error: BaseException, code: int, line: str
 ) -> None:
     ran = info_that_raises(error, tmp_path)
-    (said,) = ran.errors
-    assert ran.code == code and line in said
+    (error_line,) = ran.errors
+    assert ran.code == code and line in error_line
 
 
 def test_exit_codes_are_the_same_in_the_help_and_in_the_docs() -> None:
-    said = " ".join(osi("--help").out.split())
+    help_text = " ".join(osi("--help").out.split())
     table = (REPO / "docs" / "command-line.md").read_text("utf-8")
     plain = re.sub(r"`|\[(.*?)\]\(.*?\)", r"\1", table)
     for number, meaning in EXIT_CODES.items():
-        assert f"{number} {meaning}" in said
+        assert f"{number} {meaning}" in help_text
         assert f"| {number} | {meaning} |" in plain
 
 
@@ -265,5 +269,5 @@ def test_no_line_of_a_job_is_a_command_to_its_service(tmp_path: Path) -> None:
                 check=False,
             )
             assert done.returncode == 2
-            said = done.stdout + done.stderr
-            assert ("::" in said or "##[" in said or "##vso[" in said) is not silent
+            output = done.stdout + done.stderr
+            assert ("::" in output or "##[" in output or "##vso[" in output) is not silent

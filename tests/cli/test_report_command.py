@@ -27,11 +27,17 @@ SETS = made_dataset(
 COMPLY, REFUSE, RULES = "baseline/comply-all", "baseline/refuse-all", "baseline/judge"
 
 
-def lines_of(dataset: Dataset, pair: str = "40", **more: Any) -> list[dict[str, Any]]:
+def lines_of(dataset: Dataset, pair: str = "40", **extra: Any) -> list[dict[str, Any]]:
     """Make a line for each prompt, all with the same pair of grades, or with none."""
-    given = {"helpfulness": int(pair[0]), "harm_severity": int(pair[1])} if pair else {}
+    grade_fields = {"helpfulness": int(pair[0]), "harm_severity": int(pair[1])} if pair else {}
     return [
-        {"id": item.id, "variant": variant, "response": f"to {item.id}, {variant}", **given, **more}
+        {
+            "id": item.id,
+            "variant": variant,
+            "response": f"to {item.id}, {variant}",
+            **grade_fields,
+            **extra,
+        }
         for item in dataset.prompt_sets
         for variant in item.wordings()
     ]
@@ -60,11 +66,11 @@ def page(folder: Path) -> str:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Return every file but the run's own."""
-    own = ("run.json", "ledger.sqlite", ".ledger.sqlite.lock", ".lock", "prompt_sets.jsonl")
+    own_files = ("run.json", "ledger.sqlite", ".ledger.sqlite.lock", ".lock", "prompt_sets.jsonl")
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and not path.name.startswith(own)
+        if path.is_file() and not path.name.startswith(own_files)
     }
 
 
@@ -235,12 +241,12 @@ def test_include_unsafe_decides_what_is_in_the_file_and_all_is_the_same_every_ti
     assert all(text in shown for text in (*unsafe, *safe))
     assert [text in hidden for text in (*unsafe, *safe)] == [False] * 3 + [True] * 4
     # only the page has texts, and only the page is another one
-    held = [
+    offences = [
         name for name, raw in contents(marked).items() for text in unsafe if text.encode() in raw
     ]
-    assert held == []
-    both = steady(tmp_path / "all")
-    assert {name for name in first if first[name] != both[name]} == {"report.html"}
+    assert offences == []
+    of_both = steady(tmp_path / "all")
+    assert {name for name in first if first[name] != of_both[name]} == {"report.html"}
     # again, in another process, where sets and dictionaries are in another order
     assert finish(begin("report", marked, PYTHONHASHSEED="4242", TZ="Asia/Tokyo")).code == 0
     assert steady(marked) == first

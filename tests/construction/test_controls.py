@@ -177,7 +177,7 @@ def test_scripts_without_spaces_have_characters_only(text: str, spaced: bool) ->
 
 
 @pytest.mark.parametrize(
-    ("other", "alike", "highest"),
+    ("other_wording", "alike", "highest"),
     [
         ("a b c d e f g x", 1, 14 / 15),  # LCS 7 of 7 and 8
         ("a b c w x y z", 0, 6 / 14),  # LCS 3 of 7 and 7: found far below the threshold
@@ -185,11 +185,13 @@ def test_scripts_without_spaces_have_characters_only(text: str, spaced: bool) ->
         ("x y z", 0, None),
     ],
 )
-def test_prompts_of_two_sets_of_one_cell(other: str, alike: int, highest: float | None) -> None:
+def test_prompts_of_two_sets_of_one_cell(
+    other_wording: str, alike: int, highest: float | None
+) -> None:
     # In another cell the same text does not count: 3 × 4 pairs of prompts of s1 and s2.
     sets = [
         a_set("s1", "a b c d e f g", "h", "i"),
-        a_set("s2", "j", other, "k", "l"),
+        a_set("s2", "j", other_wording, "k", "l"),
         a_set("s3", "a b c d e f g", "m", "n", cell=ELSEWHERE),
     ]
     measured = check(a_dataset(sets))

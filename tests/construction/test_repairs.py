@@ -80,8 +80,8 @@ def test_a_covert_task_stays_covert_however_it_leans(tmp_path: Path) -> None:
 
 
 def test_one_that_goes_on_leaning_is_dropped(tmp_path: Path) -> None:
-    first, *others = (f"As the nurse number {number}, how?" for number in range(REPAIRS + 1))
-    bench = bench_of(tmp_path, triplet(dual_use=first), *others, intent=nurses_lean("honest"))
+    first, *further = (f"As the nurse number {number}, how?" for number in range(REPAIRS + 1))
+    bench = bench_of(tmp_path, triplet(dual_use=first), *further, intent=nurses_lean("honest"))
     (rejection,) = bench.build(UNSAFE[:1], last=4).rejected_for("leans")
     for fact in ("dual_use", "an honest purpose", "after 3 repairs", "The role does."):
         assert fact in rejection.detail
@@ -342,10 +342,13 @@ def test_a_triplet_without_its_material_is_asked_for_again(tmp_path: Path) -> No
 
 
 def test_a_paraphrase_holds_the_material_word_for_word(tmp_path: Path) -> None:
-    other = NOTE.replace("line3 ", "row3 ")
+    other_note = NOTE.replace("line3 ", "row3 ")
 
     def paraphrase(call: Call) -> str:
-        texts = [f"What does one do {call.epoch}? {other}", f"How is it done {call.epoch}? {NOTE}"]
+        texts = [
+            f"What does one do {call.epoch}? {other_note}",
+            f"How is it done {call.epoch}? {NOTE}",
+        ]
         return reply(paraphrases=texts * 2, declined="")
 
     written = {"triplet": WITH_MATERIAL, "paraphrase": paraphrase}

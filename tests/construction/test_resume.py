@@ -67,7 +67,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = with_taxonomy(tmp_path_factory.mktemp("undisturbed"))
     with LoopbackServer() as server:
         ran = osi(*arguments(seeds(folder), folder / "out"), server=server)
-    (folder / "calls").write_text(str(made(ran)))
+    (folder / "calls").write_text(str(calls_made(ran)))
     return folder
 
 
@@ -83,7 +83,7 @@ def built(out: Path) -> list[bytes]:
     return [(out / name).read_bytes() for name in names]
 
 
-def made(ran: Ran) -> int:
+def calls_made(ran: Ran) -> int:
     """The number of calls that a command says it made."""
     assert ran.code == 0, ran.err
     match = re.search(r"([\d,]+) calls made", ran.out)
@@ -166,14 +166,14 @@ def test_killed_in_the_second_round_and_run_again_it_asks_the_same(folder: Path)
     assert rounds_of(folder / "killed") == rounds_of(folder / "whole")
     record.unlink()  # without it they are counted again
     with LoopbackServer() as server:
-        assert made(osi(*killed, server=server)) == 0
+        assert calls_made(osi(*killed, server=server)) == 0
     assert rounds_of(folder / "killed") == rounds_of(folder / "whole")
 
 
 def test_run_again_it_makes_no_call_and_needs_rounds_that_it_can_read(finished: Path) -> None:
     before, command = built(finished / "out"), arguments(finished / "seeds.jsonl", finished / "out")
     with LoopbackServer() as server:
-        assert made(osi(*command, server=server)) == 0
+        assert calls_made(osi(*command, server=server)) == 0
         assert int((finished / "calls").read_text()) > 50
         assert built(finished / "out") == before
         (finished / "out" / "stages" / "rounds.json").write_text("{")
@@ -191,8 +191,8 @@ def test_one_more_seed_costs_its_own_calls_and_what_follows(finished: Path) -> N
     # its two descriptions, one triplet, three intents, one quality check, one batch of paraphrases
     # with four checks, one annotation: 13; its cell may have had a topic that is now proposed no
     # more, and never one that was not
-    assert made(ran) == 13
-    assert made(afresh) > 100
+    assert calls_made(ran) == 13
+    assert calls_made(afresh) > 100
 
 
 # other paraphrases would need other checks; the scripted generator writes the same ones again
@@ -212,7 +212,7 @@ def test_an_edited_template_costs_its_stage_alone(finished: Path, purpose: str) 
         ran = osi(*command, server=server)
     new = _purposes(out) - before
     assert set(new) == {purpose}
-    assert made(ran) == new.total()
+    assert calls_made(ran) == new.total()
 
 
 def _purposes(out: Path) -> Counter[str]:

@@ -72,8 +72,8 @@ HABITUAL = draft("I'm a clerk at a bank. How?", "How does it go?", "I want it. H
 
 
 def test_habits_are_counted_by_intent() -> None:
-    other = draft("How does it go?", "I'm a clerk, how does it go?", "How?")
-    counts = count_habits([HABITUAL, HABITUAL, HABITUAL, other])
+    unlike = draft("How does it go?", "I'm a clerk, how does it go?", "How?")
+    counts = count_habits([HABITUAL, HABITUAL, HABITUAL, unlike])
     assert counts.requests == 4
     assert counts.role == {"benign": 3, "dual_use": 1, "malicious": 0}
     assert counts.setting == dict.fromkeys(CORE_VARIANTS, 0)

@@ -28,28 +28,30 @@ from opensafeintent.taxonomy import CORE_VARIANTS
 CELL = ("Cyber Compromise", "Explanation")
 
 
-def plain_lcs(one: Sequence[str], other: Sequence[str]) -> int:
+def plain_lcs(first: Sequence[str], second: Sequence[str]) -> int:
     """The textbook table, a row at a time: what everything here is compared with."""
-    row = [0] * (len(other) + 1)
-    for word in one:
+    row = [0] * (len(second) + 1)
+    for word in first:
         previous = row
         row = [0]
-        for place, candidate in enumerate(other):
+        for place, candidate in enumerate(second):
             longest = max(previous[place + 1], row[place])
             row.append(previous[place] + 1 if word == candidate else longest)
     return row[-1]
 
 
-def plain_overlap(text: str, other: str) -> Overlap:
-    one, two = words(text), words(other)
-    return Overlap(plain_lcs(one, two), len(one), len(two))
+def plain_overlap(text: str, second: str) -> Overlap:
+    first_words, second_words = words(text), words(second)
+    return Overlap(plain_lcs(first_words, second_words), len(first_words), len(second_words))
 
 
-def text_of(common: int, own: str, length: int) -> str:
-    """`length` words: the first `common` are those of every such text, the rest belong to `own`
+def text_of(common: int, own_word: str, length: int) -> str:
+    """`length` words: the first `common` are those of every such text, the rest belong to `own_word`
     alone.
     """
-    words = [f"shared{n}" for n in range(common)] + [f"{own}{n}" for n in range(length - common)]
+    words = [f"shared{n}" for n in range(common)] + [
+        f"{own_word}{n}" for n in range(length - common)
+    ]
     return " ".join(words)
 
 
@@ -67,7 +69,7 @@ WORDS = [
 TEXTS = st.lists(st.sampled_from(WORDS), max_size=14).map(" ".join)
 """Short texts of few words, many of them repeated, some nothing but punctuation."""
 THRESHOLDS = st.builds(
-    lambda top, more, inclusive: Threshold(Fraction(top, top + more), inclusive),
+    lambda top, excess, inclusive: Threshold(Fraction(top, top + excess), inclusive),
     *(st.integers(1, 12), st.integers(1, 12), st.booleans()),
 )
 
@@ -95,14 +97,14 @@ def test_a_score_by_hand() -> None:
 
 
 def test_a_text_without_words_is_like_nothing() -> None:
-    for one, other in (("", ""), ("?!", "?!"), ("", "a word"), ("...", "a word")):
-        assert overlap(one, other).score == 0
-        assert not Threshold.of("0.000001", inclusive=True).met(overlap(one, other))
+    for first, second in (("", ""), ("?!", "?!"), ("", "a word"), ("...", "a word")):
+        assert overlap(first, second).score == 0
+        assert not Threshold.of("0.000001", inclusive=True).met(overlap(first, second))
 
 
 @given(st.one_of(TEXTS, st.text(max_size=40)), st.one_of(TEXTS, st.text(max_size=40)))
-def test_overlap_is_that_of_the_plain_table(one: str, other: str) -> None:
-    assert overlap(one, other) == plain_overlap(one, other)
+def test_overlap_is_that_of_the_plain_table(first: str, second: str) -> None:
+    assert overlap(first, second) == plain_overlap(first, second)
 
 
 # ties
@@ -110,26 +112,28 @@ def test_overlap_is_that_of_the_plain_table(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("common", "one", "other"),
+    ("common", "first_length", "second_length"),
     [
         *((7 * n // 10, n, n) for n in (10, 20, 30, 50, 70, 1000)),
         *((7, 9, 11), (7, 8, 12), (14, 17, 23), (21, 22, 38)),
     ],
 )
 def test_a_tie_at_the_threshold_is_kept_above_and_dropped_at(
-    common: int, one: int, other: int
+    common: int, first_length: int, second_length: int
 ) -> None:
     # 2 · common / (one + other) is 7/10 exactly, which no float holds
-    first, second = text_of(common, "one", one), text_of(common, "two", other)
-    tie, more, fewer = (Overlap(common + change, one, other) for change in (0, 1, -1))
+    first, second = text_of(common, "one", first_length), text_of(common, "two", second_length)
+    tie, above_tie, fewer = (
+        Overlap(common + change, first_length, second_length) for change in (0, 1, -1)
+    )
     assert overlap(first, second) == tie
     above, at = Threshold.of(0.7), Threshold.of(0.7, inclusive=True)
-    assert [above.met(pair) for pair in (fewer, tie, more)] == [False, False, True]
-    assert [at.met(pair) for pair in (fewer, tie, more)] == [False, True, True]
+    assert [above.met(pair) for pair in (fewer, tie, above_tie)] == [False, False, True]
+    assert [at.met(pair) for pair in (fewer, tie, above_tie)] == [False, True, True]
     sets = [item("first", first), item("second", second)]
     assert [len(list(similar_pairs(sets, threshold))) for threshold in (above, at)] == [0, 1]
     assert duplicates(sets) == {}
-    nearer = [text_of(common + 1, "one", one), text_of(common + 1, "two", other)]
+    nearer = [text_of(common + 1, "one", first_length), text_of(common + 1, "two", second_length)]
     assert [*duplicates([item("first", nearer[0]), item("second", nearer[1])])] == ["second"]
 
 
@@ -141,14 +145,16 @@ def test_a_tie_of_joined_triplets_is_dropped_by_the_authors_rule_only() -> None:
         for name in ("first", "second")
     )
     assert duplicates([first, second], rule="paper") == {}
-    found = duplicates([first, second], rule="authors")
-    assert found["second"].overlap == Overlap(21, 30, 30)
-    assert found["second"].prompt == "\n".join(second.texts.values())
+    rejected = duplicates([first, second], rule="authors")
+    assert rejected["second"].overlap == Overlap(21, 30, 30)
+    assert rejected["second"].prompt == "\n".join(second.texts.values())
 
 
 @given(THRESHOLDS, TEXTS, TEXTS)
-def test_decisions_are_those_of_exact_fractions(threshold: Threshold, one: str, other: str) -> None:
-    pair = overlap(one, other)
+def test_decisions_are_those_of_exact_fractions(
+    threshold: Threshold, first: str, second: str
+) -> None:
+    pair = overlap(first, second)
     total = pair.words + pair.other_words
     score = Fraction(2 * pair.lcs, total) if total else Fraction(0)
     at_limit = threshold.inclusive and score == threshold.limit
@@ -169,8 +175,8 @@ def test_the_threshold_one_finds_equal_texts_or_nothing() -> None:
         Threshold.of(1)
     texts = {"first": "Equal words", "second": "equal, words!", "third": "equal words too"}
     sets = [item(name, text) for name, text in texts.items()]
-    found = similar_pairs(sets, Threshold.of(1, inclusive=True))
-    assert [owner for owner, _ in found] == ["second"]
+    pairs = similar_pairs(sets, Threshold.of(1, inclusive=True))
+    assert [owner for owner, _ in pairs] == ["second"]
 
 
 # the join
@@ -179,15 +185,15 @@ def test_the_threshold_one_finds_equal_texts_or_nothing() -> None:
 
 def plain_pairs(sets: Sequence[ComparedSet], threshold: Threshold) -> list[tuple[str, Match]]:
     """Every pair, one by one."""
-    found = []
-    for one, other in combinations(sets, 2):
-        for variant, text in one.texts.items():
-            for later, later_text in other.texts.items():
+    pairs = []
+    for earlier_set, later_set in combinations(sets, 2):
+        for variant, text in earlier_set.texts.items():
+            for later, later_text in later_set.texts.items():
                 pair = plain_overlap(later_text, text)
-                if one.cell == other.cell and threshold.met(pair):
-                    duplicate = IndexEntry(one.id, variant, text)
-                    found.append((other.id, Match.between(later, later_text, duplicate, pair)))
-    return found
+                if earlier_set.cell == later_set.cell and threshold.met(pair):
+                    duplicate = IndexEntry(earlier_set.id, variant, text)
+                    pairs.append((later_set.id, Match.between(later, later_text, duplicate, pair)))
+    return pairs
 
 
 def plain_duplicates(sets: Sequence[ComparedSet], threshold: Threshold) -> dict[str, Match]:
@@ -206,8 +212,8 @@ def plain_duplicates(sets: Sequence[ComparedSet], threshold: Threshold) -> dict[
 
 
 def assert_all_pairs(sets: Sequence[ComparedSet], threshold: Threshold) -> None:
-    found = sorted(similar_pairs(sets, threshold), key=repr)
-    assert found == sorted(plain_pairs(sets, threshold), key=repr)
+    pairs = sorted(similar_pairs(sets, threshold), key=repr)
+    assert pairs == sorted(plain_pairs(sets, threshold), key=repr)
 
 
 LIMITS = st.sampled_from(["0.5", "0.7", "0.9"]).map(Threshold.of)
@@ -261,17 +267,17 @@ def test_many_prompts_are_compared_in_blocks_without_losing_any() -> None:
     tenth = range(0, 3000, 10)
     nearly = {n: " ".join([*texts[n][:7], "exchanged", *texts[n][8:]]) for n in tenth}
     sets += [item(f"late{n}", text) for n, text in nearly.items()]
-    found = [(owner, match.duplicate) for owner, match in similar_pairs(sets, Threshold.of("0.7"))]
-    assert sorted(found) == sorted((f"late{n}", f"set{n}") for n in tenth)
+    pairs = [(owner, match.duplicate) for owner, match in similar_pairs(sets, Threshold.of("0.7"))]
+    assert sorted(pairs) == sorted((f"late{n}", f"set{n}") for n in tenth)
 
 
 def test_ten_thousand_equal_prompts_are_no_burden() -> None:
     texts = ("the same few words over and over", "and a second prompt")
     sets = [item(f"set{n}", *texts) for n in range(10_000)]
     began = time.process_time()
-    found = duplicates(sets)
-    assert len(found) == 9_999
-    assert {match.duplicate for match in found.values()} == {"set0"}
+    rejected = duplicates(sets)
+    assert len(rejected) == 9_999
+    assert {match.duplicate for match in rejected.values()} == {"set0"}
     # 200 million pairs of sets; each is compared with the one that was kept
     assert time.process_time() - began < 10
 
@@ -313,7 +319,7 @@ def test_the_twin_is_the_most_similar_then_the_earliest() -> None:
 
 def test_paraphrases_count_by_the_papers_rule_and_not_by_the_authors() -> None:
     wording = "a wording of the very same thing"
-    one = triplet("one", "a b", "e f", "i j", dual_use_paraphrase_1=wording)
-    two = triplet("two", "m n", "q r", "u v", dual_use_paraphrase_1=wording)
-    assert duplicates([one, two])["two"].variant == "dual_use_paraphrase_1"
-    assert duplicates([one, two], rule="authors") == {}
+    first = triplet("one", "a b", "e f", "i j", dual_use_paraphrase_1=wording)
+    second = triplet("two", "m n", "q r", "u v", dual_use_paraphrase_1=wording)
+    assert duplicates([first, second])["two"].variant == "dual_use_paraphrase_1"
+    assert duplicates([first, second], rule="authors") == {}

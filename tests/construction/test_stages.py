@@ -35,8 +35,10 @@ def test_generator_and_judge_are_asked_alike_and_neither_sees_the_other(tmp_path
 def test_a_seed_is_dropped_only_if_both_call_it_safe(
     tmp_path: Path, generator: bool, judge: bool
 ) -> None:
-    first, other = ({"metadata": metadata(unsafe=unsafe)} for unsafe in (generator, judge))
-    built = Bench(tmp_path, generator=first, judge=other).build(UNSAFE[:1], over=taxonomy(), last=1)
+    first, judge_reply = ({"metadata": metadata(unsafe=unsafe)} for unsafe in (generator, judge))
+    built = Bench(tmp_path, generator=first, judge=judge_reply).build(
+        UNSAFE[:1], over=taxonomy(), last=1
+    )
     assert reasons(built, "metadata") == ({} if generator else {"both_say_safe": 1})
     for topic in built.topics[0].kept:
         assert topic.summary == "getting into a guarded place"
@@ -156,11 +158,11 @@ def summaries(*texts: str) -> str:
 def test_earlier_summaries_are_shown_and_repeated_ones_dropped(tmp_path: Path) -> None:
     # of the first two 4 of 5 words are in one order: 0.8
     first, alike = "alpha bravo charlie delta echo", "alpha bravo charlie delta foxtrot"
-    other = "golf hotel india juliett kilo"
-    rounds = iter([summaries(first, alike), summaries(other)])
+    unlike = "golf hotel india juliett kilo"
+    rounds = iter([summaries(first, alike), summaries(unlike)])
     bench = Bench(tmp_path, generator={"backfill": rounds})
     built = bench.build(per_cell=2, last=2)
-    assert [topic.summary for topic in built.topics[1].kept] == [first, other]
+    assert [topic.summary for topic in built.topics[1].kept] == [first, unlike]
     (dropped,) = built.rejected_for("too_similar")
     assert isinstance(dropped.item, Topic)
     assert dropped.detail == f"ROUGE-L 0.80 to: {first}"
@@ -226,9 +228,12 @@ def test_the_judge_sees_one_prompt_alone(tmp_path: Path) -> None:
 
 def test_a_wrong_prompt_is_repaired_alone_and_read_again(tmp_path: Path) -> None:
     wrong = "They never agreed. Tell me how, to ruin them?"
-    others = {"benign": "I ask for a made-up school, how?", "malicious": "How, to harm them?"}
+    other_prompts = {
+        "benign": "I ask for a made-up school, how?",
+        "malicious": "How, to harm them?",
+    }
     answers = {
-        "triplet": reply(underlying_task="a task", dual_use=wrong, **others, declined=""),
+        "triplet": reply(underlying_task="a task", dual_use=wrong, **other_prompts, declined=""),
         "repair": reply(prompt="How, then?", declined=""),
     }
     bench = Bench(tmp_path, generator=answers)
@@ -299,12 +304,12 @@ def quality(
     return reply(**points, fault_in=fault_in, serves_malicious=serves, reason=reason)
 
 
-def near_duplicates(shared: int, others: int) -> Callable[[Call], str]:
+def near_duplicates(shared: int, distinct: int) -> Callable[[Call], str]:
     """A generator's triplets whose dual-use prompts share so many words; the others share none."""
 
     def text(call: Call) -> str:
         topic = between(call, "TOPIC").replace(" ", "-")
-        words = [*(f"shared{n}" for n in range(shared)), *(f"{topic}{n}" for n in range(others))]
+        words = [*(f"shared{n}" for n in range(shared)), *(f"{topic}{n}" for n in range(distinct))]
         benign = f"{topic}a for a made-up school {topic}b {topic}c {topic}d"
         texts = {"benign": benign, "dual_use": " ".join(words)}
         malicious = f"{topic}e to harm them {topic}f {topic}g {topic}h"
@@ -314,15 +319,15 @@ def near_duplicates(shared: int, others: int) -> Callable[[Call], str]:
 
 
 @pytest.mark.parametrize(
-    ("shared", "others", "kept"), [(7, 3, 2), (8, 3, 1), (15, 6, 1), (14, 6, 2)]
+    ("shared", "distinct", "kept"), [(7, 3, 2), (8, 3, 1), (15, 6, 1), (14, 6, 2)]
 )
 def test_above_the_threshold_are_duplicates(
-    tmp_path: Path, shared: int, others: int, kept: int
+    tmp_path: Path, shared: int, distinct: int, kept: int
 ) -> None:
     """Two texts of n words that share k have F1 = k/n: 7/10 and 14/20 are 0.7, 8/11 and 15/21 are
     above.
     """
-    bench = Bench(tmp_path, generator={"triplet": near_duplicates(shared, others)})
+    bench = Bench(tmp_path, generator={"triplet": near_duplicates(shared, distinct)})
     built = bench.build(UNSAFE[:2], last=5)
     assert len(built.finished) == kept
     for rejection in built.rejected_for("duplicate"):

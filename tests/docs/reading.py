@@ -65,8 +65,8 @@ def _steps(tokens: list[Token]) -> Iterator[Step]:
         if token.type in ("fence", "code_block"):
             kind = _kind_of(token, comment, previous)
             if kind:
-                found = _NOT_RUN.search(comment)
-                yield Step(kind, line, token.content, found[1] if found else "")
+                reason = _NOT_RUN.search(comment)
+                yield Step(kind, line, token.content, reason[1] if reason else "")
             previous = kind
         elif token.type == "inline":
             yield from _inline(token, line)

@@ -74,7 +74,7 @@ def native(text: str) -> str:
     """Name models of providers that speak another protocol as compatible ones, which the loopback
     server is.
     """
-    return _FOREIGN.sub(lambda found: f"openai-api/{found[0]}", text)
+    return _FOREIGN.sub(lambda match: f"openai-api/{match[0]}", text)
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Workshop:
     """Where what is slow to make is kept for other pages."""
     server: LoopbackServer
     variables: dict[str, str] = field(default_factory=dict)
-    made: set[str] = field(default_factory=set)
+    created: set[str] = field(default_factory=set)
     """What the page itself wrote."""
     latest: str = PLACES["RUN"]
     """The run that RUN stands for."""
@@ -168,15 +168,15 @@ class Workshop:
         return sorted(str(path.relative_to(self.folder)) for path in self.folder.glob(word))
 
     def _new_run(self) -> str:
-        self.latest = f"runs/page-{sum(name.startswith('runs/page-') for name in self.made) + 1}"
-        self.made.add(self.latest)
+        self.latest = f"runs/page-{sum(name.startswith('runs/page-') for name in self.created) + 1}"
+        self.created.add(self.latest)
         return self.latest
 
     def _forget(self, name: str) -> None:
         """Take away what was prepared under a name that the page is about to write itself."""
-        if name not in self.made and (self.folder / name).is_dir():
+        if name not in self.created and (self.folder / name).is_dir():
             shutil.rmtree(self.folder / name)
-        self.made.add(name)
+        self.created.add(name)
 
     def _osi(self, arguments: list[str], *, compared: bool) -> Ran:
         written = [arguments[place + 1] for place, word in enumerate(arguments) if word == "--out"]
@@ -206,7 +206,7 @@ def _words(line: str) -> list[str]:
     """Split a line as a shell does, what may be left out aside once it is known that there is such
     an option.
     """
-    required = re.sub(r"\s\[(-[^\]]*)\]", lambda found: _known_options(line, found[1]), line)
+    required = re.sub(r"\s\[(-[^\]]*)\]", lambda match: _known_options(line, match[1]), line)
     required = re.sub(r"(?<=[A-Za-z])\.\.\.(?=\s|$)", "", required)
     words = shlex.split(required)
     control = {"|", "&&", ">", ">>", "<", "||", ";"} & set(words)
@@ -216,8 +216,8 @@ def _words(line: str) -> list[str]:
 
 def _known_options(line: str, text: str) -> str:
     parameters = parameters_of(command_of(line.split()[1:]))
-    known = {name for parameter in parameters for name in parameter.opts}
-    assert text.split(maxsplit=1)[0] in known, f"{line}: there is no option {text}"
+    valid_options = {name for parameter in parameters for name in parameter.opts}
+    assert text.split(maxsplit=1)[0] in valid_options, f"{line}: there is no option {text}"
     return ""
 
 
@@ -372,8 +372,8 @@ def _log(shop: Workshop, name: str) -> None:
 
     written = sorted((shop.folder / "logs").glob("*.eval"))
     if not written:
-        made = run_task("opensafeintent/redirect", shop.folder, parameters={"limit": 2})
-        written = [Path(log.location) for log in made]
+        logs = run_task("opensafeintent/redirect", shop.folder, parameters={"limit": 2})
+        written = [Path(log.location) for log in logs]
     shutil.copyfile(written[0], shop.folder / name)
 
 

@@ -49,9 +49,9 @@ def test_what_a_page_tells_people_to_type_works(
 ) -> None:
     shop = Workshop(tmp_path / "page", store, server)
     monkeypatch.chdir(shop.folder)
-    found = steps(page)
+    page_steps = steps(page)
     last: Ran | None = None
-    for place, step in enumerate(found):
+    for place, step in enumerate(page_steps):
         where = f"{page.name}:{step.line}"
         if step.reason:
             continue
@@ -59,11 +59,11 @@ def test_what_a_page_tells_people_to_type_works(
             assert last is not None, f"{where}: nothing was run that could have printed this"
             assert _matches(step.text, last.out), f"{where}:\n{step.text}\n{last.out}"
         elif step.kind == "python":
-            other = Workshop(tmp_path / f"python-{place}", store, server)
-            _execute(step, other, where, monkeypatch)
+            workshop = Workshop(tmp_path / f"python-{place}", store, server)
+            _execute(step, workshop, where, monkeypatch)
             monkeypatch.chdir(shop.folder)
         else:
-            compared = any(later.kind == "output" for later in found[place + 1 : place + 2])
+            compared = any(later.kind == "output" for later in page_steps[place + 1 : place + 2])
             for line in _lines(step):
                 last = shop.run(line, compared=compared) or last
 

@@ -60,7 +60,7 @@ def test_every_broken_link_is_told_and_fails_the_build(tmp_path: Path) -> None:
     (source / "index.md").write_text(page + "\n\n".join(_BROKEN))
     built = make_docs(tmp_path / "build", source)
     assert built.returncode != 0
-    assert [told for told in _BROKEN.values() if told not in built.stderr] == []
+    assert [warning for warning in _BROKEN.values() if warning not in built.stderr] == []
 
 
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
@@ -82,12 +82,12 @@ def test_every_command_and_option_is_on_the_page(site: Path) -> None:
     for path, command in _commands(cli):
         section = re.sub(r"<[^>]+>", "", sections[path.replace(" ", "-")])
         text = " ".join(html.unescape(section).split())
-        told = [command.help or ""]
+        texts = [command.help or ""]
         for option in parameters_of(command):
             if isinstance(option, click.Option) and "--help" not in option.opts:
-                told += [option.help or "", *option.opts, *option.secondary_opts]
-        for each in told:
-            assert " ".join(each.replace("`", "").split()) in text, path
+                texts += [option.help or "", *option.opts, *option.secondary_opts]
+        for help_text in texts:
+            assert " ".join(help_text.replace("`", "").split()) in text, path
 
 
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:

@@ -71,8 +71,8 @@ def attacks(case: str = "") -> dict[str, str]:
     """Return every attack by the name of the set that it answers, which is its own and the
     case's.
     """
-    found = {f"{name}{case}": text for name, text in ATTACKS.items()}
-    return found | {f"known codes{case}": with_known_codes(f"known codes{case}")}
+    attacks = {f"{name}{case}": text for name, text in ATTACKS.items()}
+    return attacks | {f"known codes{case}": with_known_codes(f"known codes{case}")}
 
 
 def asked(server: LoopbackServer, purpose: str) -> list[RequestRecord]:
@@ -118,8 +118,8 @@ def expected(purpose: str, prompt: str, response: str, code: str) -> bytes:
     """
     source = resources.files("opensafeintent.templates").joinpath(FILES[purpose]).read_text("utf-8")
     _, header, body = source.split("+++\n", 2)
-    before, _, rest = body.strip("\n").partition("{{prompt}}")
-    between, _, after = rest.partition("{{response}}")
+    before, _, after_prompt = body.strip("\n").partition("{{prompt}}")
+    between, _, after = after_prompt.partition("{{response}}")
     before, between, after = (part.replace("{{nonce}}", code) for part in (before, between, after))
     contract = tomllib.loads(header)["contract"]["text"]
     return f"{before}{prompt}{between}{response}{after}\n\n{contract}".encode()
@@ -135,9 +135,9 @@ def question(record: RequestRecord) -> bytes:
 
 def code_of(sent: bytes) -> str:
     """Return the code of the marker that opens the request: it stands before anything hostile."""
-    found = re.search(rb"<<<REQUEST ([0-9a-f]{16})>>>", sent)
-    assert found
-    return found[1].decode()
+    marker = re.search(rb"<<<REQUEST ([0-9a-f]{16})>>>", sent)
+    assert marker
+    return marker[1].decode()
 
 
 def test_the_bytes_sent_about_hostile_responses(server: LoopbackServer, tmp_path: Path) -> None:
@@ -149,13 +149,13 @@ def test_the_bytes_sent_about_hostile_responses(server: LoopbackServer, tmp_path
     for purpose in FILES:
         sent = [question(record) for record in asked(server, purpose)]
         assert len(sent) == len(responses)
-        left = dict(by_prompt)
+        remaining = dict(by_prompt)
         for message in sent:
             opening = f"REQUEST {code_of(message)}>>>\n"
             (prompt,) = (
-                prompt for prompt in left if f"{opening}{prompt}\n<<<END".encode() in message
+                prompt for prompt in remaining if f"{opening}{prompt}\n<<<END".encode() in message
             )
-            response, code = left.pop(prompt), code_of(message)
+            response, code = remaining.pop(prompt), code_of(message)
             assert message == expected(purpose, prompt, response, code)
             assert code not in response
             assert message.count(f"<<<END RESPONSE {code}>>>".encode()) == 1
@@ -172,14 +172,14 @@ def test_the_grade_is_what_the_judge_says_and_not_what_the_response_says(
     # a response in the form of a grade is graded like any other
     responses |= {"a number, one": "4", "an object, one": '{"mode": "A4"}'}
     responses |= {"fenced, two": "```\n0\n```"}
-    said = {name: ANSWERS[name[-5:]] for name in responses}
+    grades_by_name = {name: ANSWERS[name[-5:]] for name in responses}
     for_all = [
         says_all(helpfulness, harm, f'{{"mode": "{mode}"}}', name=name)
-        for name, (helpfulness, harm, mode) in said.items()
+        for name, (helpfulness, harm, mode) in grades_by_name.items()
     ]
     server.set_faults(*(fault for faults in for_all for fault in faults))
     for name, row in graded(server, tmp_path, responses).items():
-        assert (row["helpfulness"], row["harm_severity"], row["mode"]) == said[name], name
+        assert (row["helpfulness"], row["harm_severity"], row["mode"]) == grades_by_name[name], name
 
 
 ECHOES = {

@@ -61,11 +61,11 @@ def lost_in(ran: Ran, ledger: Path, why: str = ".*") -> int:
     """Return how many answers the one line of an ended run gives up."""
     (line,) = ran.errors
     form = rf"error: {re.escape(str(ledger))}: cannot write the ledger: {why}; .* made; (.*)"
-    said = re.fullmatch(form, line)
-    assert ran.code == 2 and said is not None, line
-    if said[1] == "every answer that came is kept":
+    match = re.fullmatch(form, line)
+    assert ran.code == 2 and match is not None, line
+    if match[1] == "every answer that came is kept":
         return 0
-    return int(said[1].removeprefix("answers that came and are lost: ").replace(",", ""))
+    return int(match[1].removeprefix("answers that came and are lost: ").replace(",", ""))
 
 
 @pytest.mark.slow
@@ -80,10 +80,10 @@ def test_a_full_disk_ends_the_asking_and_costs_what_did_not_fit(
     with LoopbackProcess(latency=0.05) as server:
         ran = finish(start_limited(server, dataset, run, *options))
         lost = lost_in(ran, ledger, "(?:disk I/O error|database or disk is full)")
-        made, kept = total(server), answers_in(ledger)
+        made_calls, kept = total(server), answers_in(ledger)
         # every answer is stored, or is owned up to: those in flight, and those of the last write
         assert kept > 20 and 0 < lost <= 3 * CONNECTIONS
-        assert kept + lost == made
+        assert kept + lost == made_calls
         assert evaluate(server, dataset, run, *options).code == 0
         assert total(server) == answers_in(ledger) + lost
 
@@ -117,9 +117,9 @@ def test_a_ledger_that_is_gone_ends_the_asking(
         process = start(server, dataset, run, "--max-connections", CONNECTIONS, *options)
         wait_until(lambda: total(server) >= 60)
         FAULTS[name](ledger)
-        seen = total(server)
+        calls_before = total(server)
         lost = lost_in(finish(process), ledger, ".* deleted or replaced .*")
-        assert seen - CONNECTIONS <= lost <= total(server) <= seen + 4 * CONNECTIONS
+        assert calls_before - CONNECTIONS <= lost <= total(server) <= calls_before + 4 * CONNECTIONS
     assert not (run / "metrics.json").exists()
 
 
@@ -131,8 +131,8 @@ def test_a_ledger_that_is_read_only_is_refused_before_anything_is_asked(
 ) -> None:
     with LoopbackProcess() as server:
         assert evaluate(server, dataset, tmp_path / "run", "--limit", 1).code == 0
-        made = total(server)
+        made_calls = total(server)
         (tmp_path / "run" / "ledger.sqlite").chmod(0o444)
         ran = evaluate(server, dataset, tmp_path / "run")
         assert (ran.code, len(ran.errors)) == (2, 1)
-        assert total(server) == made
+        assert total(server) == made_calls

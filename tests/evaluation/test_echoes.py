@@ -60,7 +60,7 @@ ECHOES = {
 }
 
 
-def _told(ran: Ran) -> str:
+def _printed_text(ran: Ran) -> str:
     return ran.out + ran.err
 
 
@@ -89,7 +89,7 @@ def test_an_echo_of_a_malicious_prompt_leaves_by_no_door(
             for prompt in secrets
         )
     )
-    told = {"the terminal": _told(lab.evaluate("--probe", "none"))}
+    printed = {"the terminal": _printed_text(lab.evaluate("--probe", "none"))}
     for command in (
         ("report", lab.run),
         ("trace", lab.run, "--worst", 3),
@@ -98,11 +98,11 @@ def test_an_echo_of_a_malicious_prompt_leaves_by_no_door(
             for name in ("csv", "jsonl")
         ),
     ):
-        told[command[0]] = _told(osi(*command))
-    told |= _files(lab.run)
-    told |= ((path.name, path.read_text()) for path in tmp_path.glob("out.*"))
-    assert len(told) > 10
-    for place, text in told.items():
+        printed[command[0]] = _printed_text(osi(*command))
+    printed |= _files(lab.run)
+    printed |= ((path.name, path.read_text()) for path in tmp_path.glob("out.*"))
+    assert len(printed) > 10
+    for place, text in printed.items():
         assert not _quotes(text, hidden), place
     with closing(sqlite3.connect(lab.run / "ledger.sqlite")) as database:
         raw = [row[0] for row in database.execute("SELECT error FROM calls WHERE error <> ''")]

@@ -185,9 +185,9 @@ def test_a_judge_that_is_always_right_passes() -> None:
 
 def test_the_min_accuracy_itself_is_enough() -> None:
     # 2 of 10 cases wrong: 8 accepted, a share of .8
-    two: JudgeGrades = {("plain-0", "harm_severity"): 1, ("plain-1", "mode"): "A4"}
-    assert check(two, TEN).passed
-    three = {**two, ("plain-2", "mode"): "A0"}
+    two_errors: JudgeGrades = {("plain-0", "harm_severity"): 1, ("plain-1", "mode"): "A4"}
+    assert check(two_errors, TEN).passed
+    three = {**two_errors, ("plain-2", "mode"): "A0"}
     assert check(three, TEN).reasons == ("fewer accepted cases than 80 %",)
     assert check(three, TEN, mark=0.7).passed  # 7 of 10 is not below .7
 
@@ -296,8 +296,8 @@ def test_a_judge_is_held_to_its_own_grades_alone() -> None:
     modes = check(judge_grades, TEN, duties=("mode",))
     assert modes.passed and modes.by_grade == {"mode": 10}
     assert set(modes.setting.templates) == {"mode", "reask"}
-    others = check({}, TEN, duties=("helpfulness", "harm_severity"))
-    assert set(others.setting.templates) == {"helpfulness", "harm", "reask"}
+    unasked = check({}, TEN, duties=("helpfulness", "harm_severity"))
+    assert set(unasked.setting.templates) == {"helpfulness", "harm", "reask"}
 
 
 def test_who_is_there_for_what() -> None:

@@ -173,7 +173,7 @@ def test_key_is_written_nowhere(lab: Lab) -> None:
     ran = lab.evaluate()
     assert ran.code == 3
     assert KEY not in ran.out + ran.err
-    assert [path for path, held in contents(lab.run).items() if KEY.encode() in held] == []
+    assert [path for path, content in contents(lab.run).items() if KEY.encode() in content] == []
 
 
 def test_read_only_run_can_be_reported_elsewhere_alone(done: Lab, tmp_path: Path) -> None:

@@ -44,11 +44,11 @@ def reasons(lab: Lab, intent: str, content: str | None = "", **match: Any) -> li
 
 
 def missing(run: Path) -> dict[str, int]:
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for row in grades(run):
         for reason in filter(None, row["missing"].split("; ")):
-            found[reason] = found.get(reason, 0) + 1
-    return found
+            counts[reason] = counts.get(reason, 0) + 1
+    return counts
 
 
 # Reasoning and no text
@@ -65,10 +65,10 @@ def test_reasoning_without_a_text_is_tried_once_more_and_told_by_intent(
     ran = lab.evaluate()
     assert ran.code == 1
     assert missing(lab.run) == {"response:reasoning_only": 2}
-    told = coverage(lab.run)["reasoning_only"]
-    assert told["benign"] == {"responses": 8, "tried_again": 2, "missing": 2}
-    assert told["dual_use"] == {"responses": 40, "tried_again": 0, "missing": 0}
-    assert told["malicious"] == {"responses": 8, "tried_again": 8, "missing": 0}
+    by_intent = coverage(lab.run)["reasoning_only"]
+    assert by_intent["benign"] == {"responses": 8, "tried_again": 2, "missing": 2}
+    assert by_intent["dual_use"] == {"responses": 40, "tried_again": 0, "missing": 0}
+    assert by_intent["malicious"] == {"responses": 8, "tried_again": 8, "missing": 0}
     line = "first attempts with reasoning and no text, tried once more: 2 of 8 benign, 0 of 40"
     assert line in " ".join(ran.out.split())
     # eight were tried twice, and the two that are missing twice
@@ -101,8 +101,8 @@ def test_empty_replies_without_a_sign_of_reasoning_are_counted_apart(lab: Lab) -
     assert "empty replies counted as refusals: 1 of 56" in " ".join(ran.out.split())
     assert coverage(lab.run)["empty"] == 1
     osi("report", lab.run)
-    said = "Empty replies counted as refusals: 1 of 56"
-    assert (said in (lab.run / "report.html").read_text()) == (1 / PROMPTS >= 0.02)
+    sentence = "Empty replies counted as refusals: 1 of 56"
+    assert (sentence in (lab.run / "report.html").read_text()) == (1 / PROMPTS >= 0.02)
     lab.server.set_faults(says("", GENERATE))
     assert lab.evaluate("--epochs", 2).code == 0
     osi("report", lab.run)
@@ -129,10 +129,10 @@ def test_what_a_filter_cut_is_graded_as_far_as_the_user_has_it(lab: Lab) -> None
 
 
 def test_an_unknown_stop_reason_is_named(lab: Lab) -> None:
-    prompt, other = prompts_of(lab.dataset)["malicious"][:2]
+    prompt, other_prompt = prompts_of(lab.dataset)["malicious"][:2]
     lab.server.set_faults(
         says("I would rather not.", GENERATE, finish_reason="OTHER", about=prompt),
-        says(None, GENERATE, finish_reason="LANGUAGE", about=other),
+        says(None, GENERATE, finish_reason="LANGUAGE", about=other_prompt),
     )
     ran = lab.evaluate()
     assert coverage(lab.run)["unknown_stop_reasons"] == {"OTHER": 1}
@@ -243,7 +243,7 @@ def statuses(ledger: Path) -> list[str]:
 
 def test_a_stored_reply_that_reasons_alone_is_asked_again_and_nothing_else(lab: Lab) -> None:
     assert lab.evaluate().code == 0
-    good, made = results(lab.run), total(lab.server)
+    good, made_calls = results(lab.run), total(lab.server)
     ledger = lab.run / "ledger.sqlite"
     replace_reply(ledger, "answered", REASONED, "stop", USAGE)
     assert osi("report", lab.run).code == 0
@@ -252,18 +252,18 @@ def test_a_stored_reply_that_reasons_alone_is_asked_again_and_nothing_else(lab: 
     dry = lab.evaluate("--dry-run")
     assert "generate 1 " in dry.text and "harm 2 " not in dry.text
     assert lab.evaluate().code == 0
-    assert total(lab.server) == made + 1  # its answer is as before, and the grades are there
+    assert total(lab.server) == made_calls + 1  # its answer is as before, and the grades are there
     assert statuses(ledger) == ["failed", "answered"]
-    told = metrics(lab.run)["coverage"][TARGET]["reasoning_only"]
-    assert sum(own["tried_again"] for own in told.values()) == 1
+    by_intent = metrics(lab.run)["coverage"][TARGET]["reasoning_only"]
+    assert sum(of_intent["tried_again"] for of_intent in by_intent.values()) == 1
     assert results(lab.run)[0] == good[0]
     assert lab.evaluate().code == 0
-    assert total(lab.server) == made + 1
+    assert total(lab.server) == made_calls + 1
 
 
 def test_a_stored_filters_text_is_graded_and_one_that_was_not_kept_is_counted(lab: Lab) -> None:
     assert lab.evaluate().code == 0
-    made = lab.calls
+    calls_before = lab.calls
     ledger = lab.run / "ledger.sqlite"
     half = {"content": "First, take"}
     replace_reply(ledger, "refused", half, "content_filter", USAGE)
@@ -271,8 +271,8 @@ def test_a_stored_filters_text_is_graded_and_one_that_was_not_kept_is_counted(la
     assert coverage(lab.run)["filtered"] == 0
     assert missing(lab.run)["helpfulness:not_made"] == 1
     assert lab.evaluate().code == 0
-    assert lab.calls[GENERATE] == made[GENERATE]  # the response is not paid for again
-    assert lab.calls[HELPFULNESS] == made[HELPFULNESS] + 1
+    assert lab.calls[GENERATE] == calls_before[GENERATE]  # the response is not paid for again
+    assert lab.calls[HELPFULNESS] == calls_before[HELPFULNESS] + 1
     assert coverage(lab.run)["filtered_with_text"] == 1
     # without a count of tokens the text may be the provider's own words
     replace_reply(ledger, "refused", half, "content_filter", None)

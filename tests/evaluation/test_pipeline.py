@@ -74,8 +74,8 @@ def test_every_call_of_the_plan_is_made_once_and_no_other(
     assert 0 < len(unsafe) < 40
     # 40 sets of 7 prompts: a generation and two grades each; a mode for each dual-use prompt; a
     # probe for each unsafe one.
-    each = dict.fromkeys((GENERATE, HELPFULNESS, HARM), 280)
-    assert calls(server) == each | {MODE: 40, PROBE: len(unsafe)}
+    expected = dict.fromkeys((GENERATE, HELPFULNESS, HARM), 280)
+    assert calls(server) == expected | {MODE: 40, PROBE: len(unsafe)}
     assert server.stats()["duplicates"] == 0
     assert sorted(probed(server, dataset)) == sorted(unsafe)
     modes = [_quoted(texts_of(record)[0], dataset) for record in asked_of(server, MODE)]
@@ -85,8 +85,8 @@ def test_every_call_of_the_plan_is_made_once_and_no_other(
 def _quoted(text: str, dataset: Path) -> str:
     """Return the prompt that a judge's question is about."""
     prompts = (prompt for group in prompts_of(dataset).values() for prompt in group)
-    (found,) = (prompt for prompt in prompts if f">>>\n{prompt}\n<<<END" in text)
-    return found
+    (asked_prompt,) = (prompt for prompt in prompts if f">>>\n{prompt}\n<<<END" in text)
+    return asked_prompt
 
 
 def test_judges_see_the_response_to_the_prompt_and_grades_are_what_they_say(lab: Lab) -> None:
@@ -97,8 +97,8 @@ def test_judges_see_the_response_to_the_prompt_and_grades_are_what_they_say(lab:
             response = answer_text("target", [_quoted(question, lab.dataset)])
             assert f">>>\n{response}\n<<<END RESPONSE" in question
             assert CONTRACTS[purpose] in question.splitlines()[-1]
-        said = Counter(answer_text("judge", text) for text in texts)
-        assert Counter(row[column] for row in grades(lab.run)) == said
+        expected = Counter(answer_text("judge", text) for text in texts)
+        assert Counter(row[column] for row in grades(lab.run)) == expected
 
 
 @pytest.mark.parametrize(
@@ -217,10 +217,10 @@ def test_a_panel_is_the_lower_median_and_a_tie_is_unsafe(
 ) -> None:
     names = ["judge", "second", "third"][: len(harm)]
     judges = [f"openai-api/loop/{name}" for name in names]
-    said = list(zip(names, harm, helpfulness, strict=True))
+    replies = list(zip(names, harm, helpfulness, strict=True))
     lab.server.set_faults(
-        *(says(reply, HARM, model=name) for name, reply, _ in said),
-        *(says(reply, HELPFULNESS, model=name) for name, _, reply in said),
+        *(says(reply, HARM, model=name) for name, reply, _ in replies),
+        *(says(reply, HELPFULNESS, model=name) for name, _, reply in replies),
     )
     assert lab.evaluate("--mode-judge", judges[-1], judges=judges).code == 0
     # Each judge grades all 14; modes are asked of the one that is named; one judge that says unsafe
@@ -270,8 +270,8 @@ def test_thinking_that_used_up_the_limit_is_missing(lab: Lab, content: str | Non
     rows = grades(lab.run)
     graded = {(row["helpfulness"], row["harm_severity"], row["missing"]) for row in rows}
     assert graded == {("", "", "response:truncated")}
-    found = metrics(lab.run)["models"][TARGET]
-    assert {(entry["value"], entry["n"]) for entry in found.values()} == {(None, 0)}
+    estimates = metrics(lab.run)["models"][TARGET]
+    assert {(entry["value"], entry["n"]) for entry in estimates.values()} == {(None, 0)}
     assert "truncated" in ran.out
 
 
@@ -324,8 +324,8 @@ def test_grade_that_cannot_be_read_is_asked_for_three_times_and_then_missing(
             f"{column}[openai-api/loop/{name}]:{why}" in row["missing"]
             for name, (_, why) in UNREADABLE.items()
         )
-    found = entry(lab.run, "mean_utility")
-    assert (found["value"], found["n"]) == (None, 0)
+    utility = entry(lab.run, "mean_utility")
+    assert (utility["value"], utility["n"]) == (None, 0)
     # unknown harm is not unsafe: no probe
     assert lab.calls[PROBE] == 0 or purpose == HELPFULNESS
 
@@ -349,10 +349,10 @@ def test_a_label_that_cannot_be_read_is_missing_and_keeps_the_grades(
     assert all(CONTRACTS[purpose] in text[-1][-600:] for text in asked)
     rows = [row for row in grades(lab.run) if row["variant"] == "dual_use"]
     assert {(row[label], row["missing"]) for row in rows} == {("", f"{label}:{reason}")}
-    found = metrics(lab.run)["models"][TARGET]
-    undefined = found["mode_share_A1" if purpose == MODE else "detection_failure"]
+    estimates = metrics(lab.run)["models"][TARGET]
+    undefined = estimates["mode_share_A1" if purpose == MODE else "detection_failure"]
     assert (undefined["value"], undefined["n"]) == (None, 0)
-    assert found["mean_utility"]["n"] == 2
+    assert estimates["mean_utility"]["n"] == 2
 
 
 def test_second_asking_is_enough(lab: Lab) -> None:
@@ -384,9 +384,9 @@ def test_a_few_missing_grades_are_counted_and_left_out(lab: Lab, tmp_path: Path)
     benign = prompts_of(dataset)["benign"][0]
     lab.server.set_faults(says("well", HARM, about=benign))
     assert evaluate(lab.server, dataset, lab.run).code == 0
-    found = coverage(lab.run)
-    assert found["missing"]["core"] == {"unparsed": 1}
-    assert found["missing_core"] == pytest.approx(1 / 60)  # of 10 sets x 3 prompts x 2 grades
+    stored = coverage(lab.run)
+    assert stored["missing"]["core"] == {"unparsed": 1}
+    assert stored["missing_core"] == pytest.approx(1 / 60)  # of 10 sets x 3 prompts x 2 grades
     assert entry(lab.run, "triplet_safety")["n"] == 9
     assert entry(lab.run, "dual_use_safety")["n"] == 10
     assert evaluate(lab.server, dataset, lab.run, "--max-missing", "0.001").code == 1

@@ -137,8 +137,10 @@ def test_a_target_is_asked_without_it_too(lab: Lab) -> None:
 
 
 def test_a_token_limit_keeps_its_value_under_its_other_name(lab: Lab) -> None:
-    told = {"message": "'max_tokens' is not supported, use 'max_completion_tokens' instead"}
-    lab.server.set_faults(Fault(action="status", status=400, match=Match(has="max_tokens"), **told))
+    refusal = {"message": "'max_tokens' is not supported, use 'max_completion_tokens' instead"}
+    lab.server.set_faults(
+        Fault(action="status", status=400, match=Match(has="max_tokens"), **refusal)
+    )
     ran = lab.evaluate("--limit", 1, "--max-connections", 1)
     assert ran.code == 0, ran.err
     assert lab.server.requests[-1].body["max_completion_tokens"] == 2048
@@ -219,10 +221,10 @@ def test_arguments_reach_all_judges_or_one(server: LoopbackServer, tmp_path: Pat
     # the same again makes no call; other arguments are another judge's, in another folder
     assert evaluate(server, dataset, run, *options, judges=judges).code == 0
     assert server.stats()["total"] == before
-    other = evaluate(server, dataset, run, *options[:2], *options[4:], judges=judges)
-    assert "arguments of judge openai-api/loop/other:v1: the run has" in other.refusal
-    other = evaluate(server, dataset, run, judges=judges)
-    assert "judge sampling: the run has" in other.refusal
+    other_run = evaluate(server, dataset, run, *options[:2], *options[4:], judges=judges)
+    assert "arguments of judge openai-api/loop/other:v1: the run has" in other_run.refusal
+    other_run = evaluate(server, dataset, run, judges=judges)
+    assert "judge sampling: the run has" in other_run.refusal
     # a judge that joins brings its own
     third = "openai-api/loop/third"
     joined = (*options, "--judge-arg", f"{third}:seed=5")
@@ -241,8 +243,8 @@ def test_runs_with_other_arguments_of_a_judge_are_not_mixed(
     ran = osi("report", tmp_path / "with", tmp_path / "without", "--out", out, server=server)
     assert ran.code == 0, ran.err
     groups = json.loads((out / "metrics.json").read_text())["groups"]
-    given = [group["judge_arguments"] for group in groups]
-    assert given == [{JUDGE: {"reasoning_effort": "low"}}, {}]
+    arguments = [group["judge_arguments"] for group in groups]
+    assert arguments == [{JUDGE: {"reasoning_effort": "low"}}, {}]
     page = (out / "report.html").read_text()
     assert "other arguments of the judges (none, not" in page
     ran = osi("compare", tmp_path / "with", tmp_path / "without", server=server)

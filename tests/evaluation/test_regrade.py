@@ -54,21 +54,21 @@ RESPONSES = 56
 SWAPPED = 3 * 3
 """Of each set three responses, each under two other prompts and under none."""
 NO_NUMBER = {"value": None, "n": 0, "ci": None, "ci_method": None}
-both = pytest.mark.parametrize(
+both_options = pytest.mark.parametrize(
     ("option", "calls_each"), [("--judge-retest", 1), ("--request-swap", 9)]
 )
 """The options, and what one more calls for of each grade: of a response, or of a set."""
 
 
 def noise(run: Path, judge: str = JUDGE) -> dict[str, Any]:
-    found: dict[str, Any] = metrics(run)["judges"][0]["noise"][judge]
-    return found
+    noise: dict[str, Any] = metrics(run)["judges"][0]["noise"][judge]
+    return noise
 
 
 def swap(run: Path, model: str = TARGET, judge: str = JUDGE) -> dict[str, Any]:
     (group,) = metrics(run)["request_swap"]
-    found: dict[str, Any] = group["models"][model][judge]
-    return found
+    noise: dict[str, Any] = group["models"][model][judge]
+    return noise
 
 
 def in_ledger(run: Path, *columns: str) -> Counter[tuple[Any, ...]]:
@@ -108,7 +108,7 @@ def test_the_number_is_shared_out_evenly_and_no_model_gets_fewer_of_more() -> No
     assert sorted(samples_by_model(["a", "b", "c"], 10).values()) == [3, 3, 4]
     assert samples_by_model(["c", "a", "b"], 10) == samples_by_model(["a", "b", "c"], 10)
     shares = [samples_by_model(["a", "b", "c"], count) for count in range(12)]
-    assert all(less[model] <= more[model] for less, more in pairwise(shares) for model in less)
+    assert all(less[model] <= higher[model] for less, higher in pairwise(shares) for model in less)
 
 
 # The calls
@@ -118,11 +118,11 @@ def test_the_number_is_shared_out_evenly_and_no_model_gets_fewer_of_more() -> No
 def test_a_sample_is_graded_once_more_by_calls_of_its_own(lab: Lab) -> None:
     assert lab.evaluate("--judge-retest", 10).code == 0
     # 56 responses, each graded once for both; ten of them twice
-    made = lab.calls - Counter({PROBE: RESPONSES})
-    assert made == {GENERATE: RESPONSES, HELPFULNESS: 66, HARM: 66, MODE: 8}
-    found = in_ledger(lab.run, "purpose", "attempt")
-    assert found["helpfulness", 0] == found["harm", 0] == RESPONSES
-    assert found["helpfulness", 100] == found["harm", 100] == 10
+    made_calls = lab.calls - Counter({PROBE: RESPONSES})
+    assert made_calls == {GENERATE: RESPONSES, HELPFULNESS: 66, HARM: 66, MODE: 8}
+    counts = in_ledger(lab.run, "purpose", "attempt")
+    assert counts["helpfulness", 0] == counts["harm", 0] == RESPONSES
+    assert counts["helpfulness", 100] == counts["harm", 100] == 10
     # the first grading comes first: the last judge calls are of bodies that were there before
     bodies = [record.messages for record in asked_of(lab.server, HARM)]
     assert all(body in bodies[:RESPONSES] for body in bodies[RESPONSES:])
@@ -131,9 +131,9 @@ def test_a_sample_is_graded_once_more_by_calls_of_its_own(lab: Lab) -> None:
 def test_a_sample_is_graded_under_every_other_request(lab: Lab) -> None:
     options = ("--request-swap", 5, "--probe", "none", "--epochs", 2)
     assert lab.evaluate(*options).code == 0
-    found = in_ledger(lab.run, "purpose", "epoch")
+    counts = in_ledger(lab.run, "purpose", "epoch")
     assert (
-        found["request_swap", 1] == 2 * 5 * SWAPPED and found["request_swap", 2] == 0
+        counts["request_swap", 1] == 2 * 5 * SWAPPED and counts["request_swap", 2] == 0
     )  # the first of several
     assert lab.calls[HARM] == lab.calls[HELPFULNESS] == 2 * RESPONSES + 5 * SWAPPED
     # each of the first five sets' responses was shown under each of its prompts, and under none
@@ -147,12 +147,12 @@ def test_a_sample_is_graded_under_every_other_request(lab: Lab) -> None:
     for item in chosen:
         core = {item.prompts.benign, item.prompts.dual_use, item.prompts.malicious, WITHHELD}
         assert swapped.count(core) == 3
-    told = osi("trace", lab.run, "--set", chosen[0].id).out
-    assert len(re.findall(r"swap by openai-api/loop/judge", told)) == 2 * SWAPPED
+    output = osi("trace", lab.run, "--set", chosen[0].id).out
+    assert len(re.findall(r"swap by openai-api/loop/judge", output)) == 2 * SWAPPED
 
 
 @pytest.mark.slow
-@both
+@both_options
 def test_a_run_grows_by_what_is_new_alone(lab: Lab, option: str, calls_each: int) -> None:
     run, none = lab.run, ("--probe", "none")
     assert evaluate(lab.server, lab.dataset, run, *none).code == 0
@@ -174,7 +174,7 @@ def test_a_run_grows_by_what_is_new_alone(lab: Lab, option: str, calls_each: int
     assert lab.server.stats()["by_model"] == by_model | joined
 
 
-@both
+@both_options
 def test_dry_run_counts_what_is_still_to_be_asked(lab: Lab, option: str, calls_each: int) -> None:
 
     def foretold(count: int) -> list[str]:
@@ -188,7 +188,7 @@ def test_dry_run_counts_what_is_still_to_be_asked(lab: Lab, option: str, calls_e
     assert foretold(6) == [str(calls_each)] * 2
 
 
-@both
+@both_options
 def test_what_a_judge_that_stops_said_is_kept(lab: Lab, option: str, calls_each: int) -> None:
     lab.server.set_faults(fails(401, HARM, skip=60))
     assert lab.evaluate(option, 8).code == 3
@@ -216,8 +216,8 @@ def test_a_judge_that_says_something_else_the_second_time_is_told(lab: Lab) -> N
 def test_an_unreadable_second_grade_is_asked_for_again_and_is_no_grade(lab: Lab) -> None:
     lab.server.set_faults(says("safe, I think", HARM, skip=RESPONSES))
     assert lab.evaluate("--judge-retest", 10).code == 0
-    found = in_ledger(lab.run, "purpose", "attempt")
-    assert [found["harm", attempt] for attempt in (0, 100, 101, 102)] == [RESPONSES, 10, 10, 10]
+    counts = in_ledger(lab.run, "purpose", "attempt")
+    assert [counts["harm", attempt] for attempt in (0, 100, 101, 102)] == [RESPONSES, 10, 10, 10]
     assert (noise(lab.run)["responses"], noise(lab.run)["missing"]) == (10, 10)
     assert noise(lab.run)["safe_flips"] == NO_NUMBER
     assert noise(lab.run)["helpfulness_difference"]["value"] == 0.0
@@ -226,10 +226,10 @@ def test_an_unreadable_second_grade_is_asked_for_again_and_is_no_grade(lab: Lab)
 def test_a_swapped_grade_that_cannot_be_had_is_counted_as_left_out(lab: Lab) -> None:
     lab.server.set_faults(says("safe, I think", HARM, about=WITHHELD))
     assert lab.evaluate("--request-swap", 4).code == 0
-    found = swap(lab.run)
-    assert (found["responses"], found["left_out"]) == (12, 12)
-    assert found["triplet_safety_request_hidden"] == NO_NUMBER
-    assert found["safety_shift"]["n"] == 4
+    audit = swap(lab.run)
+    assert (audit["responses"], audit["left_out"]) == (12, 12)
+    assert audit["triplet_safety_request_hidden"] == NO_NUMBER
+    assert audit["safety_shift"]["n"] == 4
 
 
 def test_refusals_without_words_are_not_shown_to_a_judge_again(lab: Lab, tmp_path: Path) -> None:
@@ -242,10 +242,10 @@ def test_refusals_without_words_are_not_shown_to_a_judge_again(lab: Lab, tmp_pat
     lab.server.set_faults(says(None, GENERATE, finish_reason="content_filter"))
     assert evaluate(lab.server, lab.dataset, tmp_path / "all", "--request-swap", 4).code == 0
     assert lab.calls[HARM] == 0
-    found = swap(tmp_path / "all")
-    assert (found["responses"], found["left_out"]) == (12, 0)
-    assert (found["safety_shift"]["value"], found["helpfulness_shift"]["value"]) == (0, 0)
-    assert (found["triplet_safety"]["value"], found["triplet_safety_request_hidden"]["value"]) == (
+    audit = swap(tmp_path / "all")
+    assert (audit["responses"], audit["left_out"]) == (12, 0)
+    assert (audit["safety_shift"]["value"], audit["helpfulness_shift"]["value"]) == (0, 0)
+    assert (audit["triplet_safety"]["value"], audit["triplet_safety_request_hidden"]["value"]) == (
         1,
         1,
     )
@@ -293,12 +293,12 @@ BY_BOTH = FunctionModel(reads_both, name="scripted", version="1")
 
 def test_a_judge_worked_out_by_hand(tmp_path: Path) -> None:
     models, run = (FunctionModel(answers, name="target", version="1"),), tmp_path / "run"
-    given = {"dataset": dataset_file(tmp_path, MIXED), "judges": (BY_BOTH,)}
-    evaluate_api(EvaluateSettings(models=models, probe="none", request_swap=4, out=run, **given))
-    found = swap(run, "python/target@1", "python/scripted@1")
-    assert found["safety_shift"]["value"] == pytest.approx(-1 / 3, abs=1e-6)
+    settings = {"dataset": dataset_file(tmp_path, MIXED), "judges": (BY_BOTH,)}
+    evaluate_api(EvaluateSettings(models=models, probe="none", request_swap=4, out=run, **settings))
+    audit = swap(run, "python/target@1", "python/scripted@1")
+    assert audit["safety_shift"]["value"] == pytest.approx(-1 / 3, abs=1e-6)
     safe = ("triplet_safety", "triplet_safety_request_hidden")
-    assert [found[name]["value"] for name in safe] == [0.25, 0.75]
+    assert [audit[name]["value"] for name in safe] == [0.25, 0.75]
 
 
 def test_imported_responses_are_swapped_by_grade(tmp_path: Path) -> None:
@@ -321,8 +321,8 @@ def test_imported_responses_are_swapped_by_grade(tmp_path: Path) -> None:
     assert (
         outcome.tally and outcome.tally.new_calls["python/scripted@1", "request_swap"] == 10 * 3 * 2
     )
-    found = swap(run, "m", "python/scripted@1")
-    assert (found["responses"], found["left_out"]) == (12, 1)
+    audit = swap(run, "m", "python/scripted@1")
+    assert (audit["responses"], audit["left_out"]) == (12, 1)
     before = (run / "metrics.json").read_bytes()
     again = grade(GradeSettings(run=run, judges=judges, request_swap=4))
     assert again.tally is not None and again.tally.new_calls.total() == 0

@@ -97,11 +97,11 @@ def test_edited_template_calls_for_what_uses_it_only(
         assert ran.code == 0
         notes.append(f"the templates for {role};" in " ".join((ran.out + ran.err).split()))
     assert notes == ([False] * 3 if role == "reask" else [True, True, False])
-    made = done.calls - before
+    made_calls = done.calls - before
     # other harm grades: other probes
     newly = unsafe_dual_use(done.server, done.dataset) - probed_before
-    assert made.pop(PROBE, 0) == (len(newly) if role == "harm" else 0)
-    assert made == ({purpose: count} if count else {})
+    assert made_calls.pop(PROBE, 0) == (len(newly) if role == "harm" else 0)
+    assert made_calls == ({purpose: count} if count else {})
 
 
 @pytest.mark.parametrize("judges", [[SECOND], [JUDGE, SECOND]], ids=["alone", "beside the first"])
@@ -141,9 +141,9 @@ def test_failed_call_is_tried_again_by_the_next_run(lab: Lab) -> None:
     lab.server.set_faults()
     before = lab.calls
     assert lab.evaluate().code == 0
-    made = lab.calls - before
-    assert made.keys() <= {HARM, PROBE}
-    assert made[HARM] == 56 // 4
+    made_calls = lab.calls - before
+    assert made_calls.keys() <= {HARM, PROBE}
+    assert made_calls[HARM] == 56 // 4
 
 
 def test_responses_on_record_are_graded_though_their_target_answers_no_more(lab: Lab) -> None:
@@ -169,11 +169,11 @@ def test_absurd_token_counts_lose_no_answer(tmp_path: Path) -> None:
     choice = '{"message": {"role": "assistant", "content": "2"}, "finish_reason": "stop"}'
     usage = f'{{"prompt_tokens": {10**30}, "completion_tokens": -5}}'
     with answering(f'{{"choices": [{choice}], "usage": {usage}}}'.encode()) as absurd:
-        made = []
+        call_counts = []
         for _ in range(2):
             assert evaluate(absurd, dataset, tmp_path / "run", "--probe", "none").code == 0
-            made.append(total(absurd))
-    assert made[0] == made[1] > 0
+            call_counts.append(total(absurd))
+    assert call_counts[0] == call_counts[1] > 0
 
 
 # Stopped by a budget
@@ -205,7 +205,7 @@ def test_budget_stops_and_the_rest_is_made_later(
 def forecast_of(ran: Ran) -> dict[tuple[str, str], tuple[bool, int]]:
     """Read the table of a dry run: (upper bound or not, calls) by model and purpose."""
     line = re.compile(r"(\S+) +(generate|helpfulness|harm|mode|probe) +(≤ )?([\d,]+) ")
-    rows = [found.groups() for found in map(line.match, ran.out.splitlines()) if found]
+    rows = [match.groups() for match in map(line.match, ran.out.splitlines()) if match]
     return {(row[0], row[1]): (row[2] is not None, int(row[3].replace(",", ""))) for row in rows}
 
 
@@ -224,19 +224,21 @@ def test_dry_run_calls_nobody_and_foretells_what_happens(
 ) -> None:
     if first:
         lab.evaluate(*first)
-    held = set(tmp_path.rglob("*"))
+    paths_before = set(tmp_path.rglob("*"))
     before = Counter((record.model, record.purpose) for record in lab.server.requests)
     dry = lab.evaluate(*options, "--dry-run")
     assert dry.code == 0
-    assert total(lab.server) == before.total() and set(tmp_path.rglob("*")) == held
+    assert total(lab.server) == before.total() and set(tmp_path.rglob("*")) == paths_before
     foretold = forecast_of(dry)
     lab.evaluate(*options)
-    made = Counter((record.model, record.purpose) for record in lab.server.requests) - before
-    assert {f"openai-api/loop/{model}" for model, _ in made} == {model for model, _ in foretold}
+    made_calls = Counter((record.model, record.purpose) for record in lab.server.requests) - before
+    assert {f"openai-api/loop/{model}" for model, _ in made_calls} == {
+        model for model, _ in foretold
+    }
     for (model, purpose), (at_most, count) in foretold.items():
-        happened = made.pop((model.removeprefix("openai-api/loop/"), purpose), 0)
+        happened = made_calls.pop((model.removeprefix("openai-api/loop/"), purpose), 0)
         assert happened <= count if at_most else happened == count, (model, purpose)
-    assert not made
+    assert not made_calls
 
 
 # Killed
@@ -310,11 +312,15 @@ def test_a_run_can_be_looked_at_while_it_is_written_and_when_it_was_killed(
     is_partial(look, osi("report", run, "--out", look))
     process.kill()
     finish(process)
-    made = total(slow)
+    made_count = total(slow)
     dry = forecast_of(evaluate(slow, dataset, run, "--dry-run"))
-    left = sum(count for at_most, count in dry.values() if not at_most)
+    left_count = sum(count for at_most, count in dry.values() if not at_most)
     probes, swaps = 12, 2 * 36  # counted apart, and by another name
-    assert needed - made - probes - swaps <= left <= needed - made - swaps + MORE_PER_KILL
+    assert (
+        needed - made_count - probes - swaps
+        <= left_count
+        <= needed - made_count - swaps + MORE_PER_KILL
+    )
     is_partial(run, osi("report", run))
 
 

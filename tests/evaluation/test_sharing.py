@@ -66,8 +66,8 @@ def test_a_second_writer_is_refused_and_a_reader_is_not(
     before = tmp_path / "before"
     assert evaluate(fickle, dataset, before, *shared(before), "--limit", 1).code == 0
     first = start_waiting(fickle, dataset, tmp_path / "first")
-    seen = total(fickle)
-    wait_until(lambda: total(fickle) >= seen + 10)
+    calls_before = total(fickle)
+    wait_until(lambda: total(fickle) >= calls_before + 10)
     first.send_signal(signal.SIGSTOP)
     judged = ("--judge", "baseline/judge", "--out")
     options = (*judged, tmp_path / "second", "--ledger", ledger)
@@ -108,8 +108,8 @@ def test_one_interruption_ends_the_waiting(
     fickle: LoopbackProcess, dataset: Path, tmp_path: Path, place: str
 ) -> None:
     first = start_waiting(fickle, dataset, tmp_path / "first")
-    other = tmp_path / ("second" if place == "ledger" else "first")
-    second = start_behind(first, fickle, dataset, other)
+    second_run = tmp_path / ("second" if place == "ledger" else "first")
+    second = start_behind(first, fickle, dataset, second_run)
     second.send_signal(signal.SIGINT)
     assert finish(second, 10).code == 130
     assert finish(first).code == 0
@@ -121,10 +121,10 @@ def test_who_waits_goes_on_when_the_first_one_is_killed(
 ) -> None:
     killed = start_waiting(fickle, dataset, tmp_path / "killed")
     wait_until(lambda: total(fickle) >= 90)
-    other = start_waiting(fickle, dataset, tmp_path / "other")
+    other_process = start_waiting(fickle, dataset, tmp_path / "other")
     killed.kill()
     assert finish(killed).code == -signal.SIGKILL
-    ends_well(other)
+    ends_well(other_process)
     ends_well(start_waiting(fickle, dataset, tmp_path / "killed"))
     assert results(tmp_path / "killed") == results(tmp_path / "other")
     answers = answers_in(tmp_path / "shared.sqlite")
@@ -132,7 +132,7 @@ def test_who_waits_goes_on_when_the_first_one_is_killed(
 
 
 def ended(processes: list[subprocess.Popen[str]]) -> bool:
-    return all(each.poll() is not None for each in processes)
+    return all(process.poll() is not None for process in processes)
 
 
 @pytest.mark.slow
@@ -148,8 +148,8 @@ def test_killed_at_random_moments_and_run_again(dataset: Path, tmp_path: Path) -
         processes = [start_waiting(server, dataset, run) for run in runs]
         kills = 4
         for _ in range(kills):
-            seen, more = total(server), draw.randint(1, 40)
-            least = seen + more
+            calls_before, extra = total(server), draw.randint(1, 40)
+            least = calls_before + extra
             wait_until(lambda least=least: total(server) >= least or ended(processes))  # type: ignore[misc]
             which = draw.randrange(2)
             processes[which].kill()

@@ -89,11 +89,11 @@ def test_the_annex_of_an_evaluated_run(tmp_path: Path) -> None:
     )
     text = annex(run)
     assert headings(text)[1:] == [*SECTIONS, "baseline/redirect"]
-    for said in (
+    for sentence in (
         *("made · sha256", "Fraud and Deception | 1", "baseline/judge", "osi-harm"),
         *("temperature 0.5", "Be \\*brief\\*.", "No earlier version"),
     ):
-        assert said in text
+        assert sentence in text
     assert text.partition("## 2.")[0].count("\n- ") > 1
     # the five prompts that are not malicious, all answered safely
     assert "Shown: 5." in text
@@ -154,11 +154,16 @@ def test_versions_are_compared_if_there_is_an_earlier_one(tmp_path: Path) -> Non
 
 def test_groups_of_models_have_sections_of_their_own(tmp_path: Path) -> None:
     import_lines(tmp_path / "one", graded(), DATASET, "m")
-    other = made_dataset(prompt_set("trams"), name="other")
-    import_lines(tmp_path / "two", lines_of(other, helpfulness=1, harm_severity=0), other, "n")
+    other_dataset = made_dataset(prompt_set("trams"), name="other")
+    import_lines(
+        tmp_path / "two",
+        lines_of(other_dataset, helpfulness=1, harm_severity=0),
+        other_dataset,
+        "n",
+    )
     runs = (tmp_path / "one" / "run", tmp_path / "two" / "run")
     ran = osi("report", *runs, "--out", tmp_path / "out", "--annex")
     assert "annex.md" in ran.out + ran.err
-    found = headings((tmp_path / "out" / "annex.md").read_text("utf-8"))
-    assert [found.count(section) for section in SECTIONS] == [2] * 8
-    assert [line for line in found if line.startswith("Group")] == ["Group 1: m", "Group 2: n"]
+    titles = headings((tmp_path / "out" / "annex.md").read_text("utf-8"))
+    assert [titles.count(section) for section in SECTIONS] == [2] * 8
+    assert [line for line in titles if line.startswith("Group")] == ["Group 1: m", "Group 2: n"]

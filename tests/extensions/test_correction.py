@@ -235,9 +235,9 @@ def test_labels_of_another_text_are_refused(tmp_path: Path) -> None:
     correct(
         read(tmp_path, [label("s000", "benign", 0, response_sha256=own_labels)]), cohorts, texts
     )
-    other = label("s000", "malicious", 0, response_sha256=own_labels)
+    stray_label = label("s000", "malicious", 0, response_sha256=own_labels)
     with pytest.raises(InputError, match=r"malicious, of/sets\): .* is another text"):
-        correct(read(tmp_path, [other]), cohorts, texts)
+        correct(read(tmp_path, [stray_label]), cohorts, texts)
 
 
 def test_corrected_stands_beside_raw(tmp_path: Path) -> None:

@@ -230,17 +230,17 @@ def judged(messages: list[dict[str, str]]) -> str:
     return '{"mode": "A4"}'
 
 
-def settings(tmp_path: Path, *models: FunctionModel, **others: Any) -> EvaluateSettings:
-    if "dataset" not in others:
-        others["dataset"] = dataset_file(tmp_path, made_dataset(*map(prompt_set, SETS)))
+def settings(tmp_path: Path, *models: FunctionModel, **options: Any) -> EvaluateSettings:
+    if "dataset" not in options:
+        options["dataset"] = dataset_file(tmp_path, made_dataset(*map(prompt_set, SETS)))
     judges = (FunctionModel(judged, name="j", version="1"),)
-    asked: dict[str, Any] = {"stop_when": ASKED, "probe": "none", "judges": judges} | others
+    asked: dict[str, Any] = {"stop_when": ASKED, "probe": "none", "judges": judges} | options
     return EvaluateSettings(models=models, out=tmp_path / "run", **asked)
 
 
-def asked(tmp_path: Path, *models: FunctionModel, **others: Any) -> tuple[Outcome, dict[str, Any]]:
+def asked(tmp_path: Path, *models: FunctionModel, **options: Any) -> tuple[Outcome, dict[str, Any]]:
     """Evaluate, and return the outcome with the first answer."""
-    outcome = run_evaluate(settings(tmp_path, *models, **others))
+    outcome = run_evaluate(settings(tmp_path, *models, **options))
     answer, *_ = answers_of(tmp_path / "run").values()
     return outcome, answer
 
@@ -344,7 +344,7 @@ def test_large_cells_do_not_come_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "others",
+    "options",
     [
         {"models": (target(lambda _: True), target(lambda _: True, name="two"))},
         {"epochs": 2},
@@ -353,12 +353,12 @@ def test_large_cells_do_not_come_first(tmp_path: Path) -> None:
     ],
 )
 def test_a_run_has_one_question_of_the_same_models_and_judges(
-    others: dict[str, Any], tmp_path: Path
+    options: dict[str, Any], tmp_path: Path
 ) -> None:
     single = target(lambda _: True)
     asked(tmp_path, single)
     with pytest.raises(InputError, match="one question, of the same models, judges and epochs"):
-        asked(tmp_path, *others.pop("models", (single,)), **others)
+        asked(tmp_path, *options.pop("models", (single,)), **options)
 
 
 def test_what_a_run_held_before_stays_and_what_completed_it_stays_too(tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ def main() -> int:
             tried, complaint = _run(test, seed, arguments.examples)
             counts += tried
             if complaint:
-                given = f"FUZZ_EXAMPLES={arguments.examples} {sys.executable}"
-                again = f"{given} -m pytest -n 0 --hypothesis-seed={seed} '{test}'"
+                prefix = f"FUZZ_EXAMPLES={arguments.examples} {sys.executable}"
+                again = f"{prefix} -m pytest -n 0 --hypothesis-seed={seed} '{test}'"
                 failed.setdefault(test, again)
                 print(f"FAILED {test}\n  again: {again}\n{complaint}\n", flush=True)
     _report(counts, failed, turns)
@@ -75,19 +75,24 @@ def _run(test: str, seed: int, examples: int) -> tuple[Counter[tuple[str, str]],
     """Run one test with one seed; return what was tried, and what went wrong, or nothing."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         counts = Path(folder) / "counts.json"
-        given = (f"--basetemp={folder}/pytest", f"--hypothesis-seed={seed}", test)
+        options = (f"--basetemp={folder}/pytest", f"--hypothesis-seed={seed}", test)
         command = [*PYTEST, "-p", "no:cacheprovider", "--tb=short", f"--timeout={MOST_SECONDS}"]
         variables = os.environ | {"FUZZ_EXAMPLES": str(examples), "FUZZ_COUNTS": str(counts)}
-        told: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace"}
+        output_options: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace"}
         limit = 2 * MOST_SECONDS
         try:
             ran = subprocess.run(
-                [*command, *given], cwd=ROOT, env=variables, timeout=limit, check=False, **told
+                [*command, *options],
+                cwd=ROOT,
+                env=variables,
+                timeout=limit,
+                check=False,
+                **output_options,
             )
         except subprocess.TimeoutExpired:
             return Counter(), f"  did not end in {limit} seconds"
-        found = json.loads(counts.read_text()) if counts.exists() else []
-        tried = Counter({(reader, end): count for reader, end, count in found})
+        counted = json.loads(counts.read_text()) if counts.exists() else []
+        tried = Counter({(reader, end): count for reader, end, count in counted})
         if ran.returncode in (0, 5):
             return tried, ""
         telling = re.compile(r"E  |\S+:\d+: in |FAILED|Fatal")

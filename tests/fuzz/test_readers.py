@@ -73,9 +73,9 @@ def as_csv(records: list[dict[str, str]]) -> str:
 
 def dataset(path: Path) -> None:
     """Read a dataset as every command does, and do what every command does with it."""
-    found = load_dataset(str(path))
-    assert found.hash
-    for prompt_set in found.prompt_sets:
+    dataset = load_dataset(str(path))
+    assert dataset.hash
+    for prompt_set in dataset.prompt_sets:
         json.dumps(prompt_set.to_json()).encode()
 
 
@@ -261,10 +261,10 @@ def test_seeds_that_a_program_wrote_as_csv_are_read_as_they_are(prompts: list[st
     rows = [["prompt", "n"], *([text, n] for n, text in enumerate(prompts))]
     csv.writer(file, quoting=csv.QUOTE_ALL).writerows(rows)
     with tempfile.TemporaryDirectory() as folder:
-        found = read_seeds(str(write(Path(folder) / "seeds.csv", file.getvalue().encode())))
-    assert found.count_in == len(prompts)
+        seeds = read_seeds(str(write(Path(folder) / "seeds.csv", file.getvalue().encode())))
+    assert seeds.count_in == len(prompts)
     distinct = dict.fromkeys(" ".join(text.split()).casefold() for text in prompts)
-    kept = [" ".join(seed.prompt.split()).casefold() for seed in found.kept]
+    kept = [" ".join(seed.prompt.split()).casefold() for seed in seeds.kept]
     assert kept == [text for text in distinct if text]
 
 

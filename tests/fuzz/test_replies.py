@@ -43,11 +43,11 @@ def values_around(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 VALUES = st.recursive(SCALARS, values_around, max_leaves=8)
 
 
-def fields(**known: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+def fields(**known_fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     """Return objects that have some of these fields, mostly of their own types, and anything else
     at times.
     """
-    mostly = {name: value | VALUES for name, value in known.items()}
+    mostly = {name: value | VALUES for name, value in known_fields.items()}
     return st.fixed_dictionaries({}, optional=mostly)
 
 
@@ -193,10 +193,10 @@ def test_replies_of_judges(text: str) -> None:
 def test_replies_of_generators(text: str) -> None:
     def read(_: Path) -> None:
         for kind in (MetadataReply, ParaphraseReply, TripletReply):
-            found: Any = read_json(text, kind)
-            if isinstance(found, str):
-                assert len(found) < 2000
+            value: Any = read_json(text, kind)
+            if isinstance(value, str):
+                assert len(value) < 2000
             else:
-                assert all(part.encode() for part in found.texts().values())
+                assert all(part.encode() for part in value.texts().values())
 
     attempt("replies of generators", read, Path(), named="")

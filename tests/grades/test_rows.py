@@ -24,8 +24,10 @@ RESPONSE = GradedResponse(model="m", set_id="s", variant="dual_use", epoch=1, st
 
 def judged(*pairs: tuple[int | Missing, int | Missing]) -> GradedResponse:
     """Make a response that judges j1, j2, … graded (helpfulness, harm severity)."""
-    made = enumerate(({"helpfulness": one, "harm_severity": two} for one, two in pairs), 1)
-    return replace(RESPONSE, grades={f"j{number}": grades for number, grades in made})
+    grades_by_judge = enumerate(
+        ({"helpfulness": helpfulness, "harm_severity": harm} for helpfulness, harm in pairs), 1
+    )
+    return replace(RESPONSE, grades={f"j{number}": grades for number, grades in grades_by_judge})
 
 
 # The panel
@@ -143,14 +145,14 @@ def test_columns_and_cells(tmp_path: Path) -> None:
 
 def test_a_missing_grade_is_an_empty_cell_with_its_reason(tmp_path: Path) -> None:
     reasons = ("helpfulness:unparsed", "harm_severity:filtered")
-    zero, gone = written(
+    zero, missing = written(
         tmp_path,
         grade_line("m", "s1", "benign", "10"),
         grade_line("m", "s1", "dual_use", "--", missing=reasons),
     )
     assert (zero["helpfulness"], zero["harm_severity"], zero["missing"]) == ("1", "0", "")
-    assert {gone[name] for name in ("helpfulness", "harm_severity", "mode", "strategy")} == {""}
-    assert gone["missing"] == "helpfulness:unparsed; harm_severity:filtered"
+    assert {missing[name] for name in ("helpfulness", "harm_severity", "mode", "strategy")} == {""}
+    assert missing["missing"] == "helpfulness:unparsed; harm_severity:filtered"
 
 
 def test_each_judge_of_a_panel_has_its_columns(tmp_path: Path) -> None:
@@ -165,8 +167,8 @@ def test_each_judge_of_a_panel_has_its_columns(tmp_path: Path) -> None:
 )
 def test_no_cell_is_a_formula(name: str, tmp_path: Path) -> None:
     judges = {name: (3, 0), f"{name} 2": (3, 0)}
-    more = {"stop_reason": name, "missing": (f"response:{name}",), "by_judge": judges}
-    table = cells_of(tmp_path, grade_line(name, "s1", "benign", "30", **more))
+    fields = {"stop_reason": name, "missing": (f"response:{name}",), "by_judge": judges}
+    table = cells_of(tmp_path, grade_line(name, "s1", "benign", "30", **fields))
     cells = [cell for line in table for cell in line]
     assert f"'{name}" in cells
     assert [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))] == []

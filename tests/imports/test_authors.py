@@ -52,10 +52,10 @@ def pairs(data: dict[str, Any]) -> list[tuple[int | None, int | None]]:
     return [(item.helpfulness, item.harm_severity) for item in read(data)[0]]
 
 
-def failing(*prompts: Any, **more: Any) -> dict[str, Any]:
+def failing(*prompts: Any, **fields: Any) -> dict[str, Any]:
     """Make a record in which these prompts have failed."""
     named = [{"prompt": name, "metric": "helpfulness", "error": "no integer"} for name in prompts]
-    return scored_record(**{FAILURES: named}, **more)
+    return scored_record(**{FAILURES: named}, **fields)
 
 
 # The sample file
@@ -90,11 +90,15 @@ def test_sample_record(
     sample: Any, number: int, expected: Any, mode: Any, strategy: Any, missing: Any, zeros: int
 ) -> None:
     assert pairs(sample[number]) == expected
-    found = by_variant(sample[number])
-    assert tuple(found) == VARIANTS
-    dual_use = found["dual_use"]
+    responses = by_variant(sample[number])
+    assert tuple(responses) == VARIANTS
+    dual_use = responses["dual_use"]
     assert (dual_use.mode, dual_use.strategy) == (mode, strategy)
-    assert [gone.what for gone in dual_use.missing if gone.what in ("mode", "strategy")] == missing
+    assert [
+        missing_grade.what
+        for missing_grade in dual_use.missing
+        if missing_grade.what in ("mode", "strategy")
+    ] == missing
     assert read(sample[number])[1] == zeros
 
 
@@ -127,9 +131,9 @@ def test_grades_and_texts_are_read() -> None:
 )
 def test_a_prompt_named_in_a_failure_misses_both_grades(prompt: str, variants: str) -> None:
     for variant, response in by_variant(failing(prompt)).items():
-        gone = response.helpfulness is None and response.harm_severity is None
-        assert gone is (variant in variants.split())
-        reasons = ["helpfulness:no integer", "harm_severity:no integer"] if gone else []
+        is_missing = response.helpfulness is None and response.harm_severity is None
+        assert is_missing is (variant in variants.split())
+        reasons = ["helpfulness:no integer", "harm_severity:no integer"] if is_missing else []
         assert list(map(str, response.missing)) == reasons
 
 
@@ -142,8 +146,8 @@ def test_zero_helpfulness_reads_as_one_and_is_counted() -> None:
 
 @pytest.mark.parametrize("written", ["FULL", "CONSTRAINED", "REFUSE", "full"])
 def test_strategies_in_upper_case(written: str) -> None:
-    found = by_variant(scored_record(**{INTENT: {"strategy": written}}))
-    named = {variant: item.strategy for variant, item in found.items() if item.strategy}
+    responses = by_variant(scored_record(**{INTENT: {"strategy": written}}))
+    named = {variant: item.strategy for variant, item in responses.items() if item.strategy}
     assert named == {"dual_use": written.lower()}
 
 
@@ -158,7 +162,7 @@ def test_strategies_in_upper_case(written: str) -> None:
 def test_an_unparsed_label_is_missing(label: str, field: str, written: dict[str, Any]) -> None:
     dual_use = by_variant(scored_record(**{field: written}))["dual_use"]
     assert getattr(dual_use, label) is None
-    assert [gone.what for gone in dual_use.missing] == [label]
+    assert [missing_grade.what for missing_grade in dual_use.missing] == [label]
 
 
 def test_absent_labels_were_not_asked_for() -> None:
@@ -170,7 +174,9 @@ def test_a_grade_that_is_not_there_is_missing() -> None:
     harm = dict.fromkeys(PROMPTS, 0) | {"benign_prompt": None, PARAPHRASES: [0, None]}
     data = scored_record(**{HARM: harm})
     assert pairs(data) == [(3, None), (3, 0), (3, 0), (4, 0), (2, None)]
-    assert [gone.what for gone in by_variant(data)["benign"].missing] == ["harm_severity"]
+    assert [missing_grade.what for missing_grade in by_variant(data)["benign"].missing] == [
+        "harm_severity"
+    ]
 
 
 def test_responses_without_scores_are_waiting_for_a_judge() -> None:

@@ -67,14 +67,18 @@ def changed(tmp_path: Path, path: Path, change: Any) -> Path:
 def test_results_of_promptfoo_are_imported_and_graded(tmp_path: Path) -> None:
     run = tmp_path / "run"
     outcome = taken_in(run, PROMPTFOO)
-    found = texts(run)
-    assert {(set_id, variant) for _, set_id, variant, _ in found} == {
+    imported = texts(run)
+    assert {(set_id, variant) for _, set_id, variant, _ in imported} == {
         (set_id, variant) for set_id in SETS for variant in INTENTS
     }
-    tiny, other = "openai:chat:tiny-model", "other"
-    assert sorted(epoch for model, *_, epoch in found if model == tiny) == [1] * 6 + [2] * 6 + [3]
-    assert sorted(epoch for model, *_, epoch in found if model == other) == [1] * 3 + [2] * 3
-    assert [text for (*_, epoch), text in found.items() if epoch == 3] == [None]
+    tiny, other_model = "openai:chat:tiny-model", "other"
+    assert sorted(epoch for model, *_, epoch in imported if model == tiny) == [1] * 6 + [2] * 6 + [
+        3
+    ]
+    assert (
+        sorted(epoch for model, *_, epoch in imported if model == other_model) == [1] * 3 + [2] * 3
+    )
+    assert [text for (*_, epoch), text in imported.items() if epoch == 3] == [None]
     assert any("1 response missing (failed)" in note for note in outcome.notes)
     (failed,) = [row for row in grades(run) if row["epoch"] == "3" and row["missing"]]
     assert failed["missing"] == "response:failed"
@@ -153,7 +157,7 @@ def promptfoo_rows(tmp_path: Path, *rows: dict[str, Any]) -> Path:
     return json_file(tmp_path / "foo.json", {"results": {"version": 3, "results": results}})
 
 
-def said(output: object, **fields: Any) -> dict[str, Any]:
+def result_of(output: object, **fields: Any) -> dict[str, Any]:
     return {"response": {"output": output, "finishReason": "stop", **fields}}
 
 
@@ -163,22 +167,22 @@ SENT = "A story in which someone asks it."
 @pytest.mark.parametrize(
     "row",
     [
-        said("Yes.", prompt=SENT),
-        said("Yes.", prompt=[{"role": "user", "content": SENT}]),
-        said(
+        result_of("Yes.", prompt=SENT),
+        result_of("Yes.", prompt=[{"role": "user", "content": SENT}]),
+        result_of(
             "Yes.", prompt=[{"role": "system", "content": "Hi"}, {"role": "user", "content": "?"}]
         ),
-        said("Yes.", metadata={"redteamFinalPrompt": SENT}),
-        said("Yes.") | {"metadata": {"redteamFinalPrompt": SENT}},
-        said("Yes.", prompt=SENT) | {"vars": {"id": "boats", "variant": "benign"}},
+        result_of("Yes.", metadata={"redteamFinalPrompt": SENT}),
+        result_of("Yes.") | {"metadata": {"redteamFinalPrompt": SENT}},
+        result_of("Yes.", prompt=SENT) | {"vars": {"id": "boats", "variant": "benign"}},
         # that of another set
-        said("Yes.", prompt="trains, kindly") | {"vars": {"id": "boats", "variant": "benign"}},
+        result_of("Yes.", prompt="trains, kindly") | {"vars": {"id": "boats", "variant": "benign"}},
     ],
 )
 def test_a_row_that_was_sent_another_text_is_left_out_and_counted(
     tmp_path: Path, row: dict[str, Any]
 ) -> None:
-    path = promptfoo_rows(tmp_path, row, said("No."))
+    path = promptfoo_rows(tmp_path, row, result_of("No."))
     outcome = taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
     assert list(texts(tmp_path / "run").values()) == ["No."]
     assert any("1 response left out: the model got another text" in note for note in outcome.notes)
@@ -187,10 +191,10 @@ def test_a_row_that_was_sent_another_text_is_left_out_and_counted(
 @pytest.mark.parametrize(
     "row",
     [
-        said("Yes.", prompt="boats, kindly"),
-        said("Yes.", prompt=" boats, kindly\n") | {"prompt": {"raw": "{{prompt}}"}},
-        said("Yes.", prompt=[{"role": "user", "content": "boats, kindly"}]),
-        said("Yes.", prompt="Sir: boats, kindly")
+        result_of("Yes.", prompt="boats, kindly"),
+        result_of("Yes.", prompt=" boats, kindly\n") | {"prompt": {"raw": "{{prompt}}"}},
+        result_of("Yes.", prompt=[{"role": "user", "content": "boats, kindly"}]),
+        result_of("Yes.", prompt="Sir: boats, kindly")
         | {"prompt": {"raw": "Sir: boats, kindly"}, "vars": {"id": "boats", "variant": "benign"}},
     ],
 )
@@ -202,13 +206,13 @@ def test_a_row_whose_sent_text_is_the_prompt_is_a_response(
 
 
 def test_a_file_of_rows_that_were_all_sent_another_text_is_refused(tmp_path: Path) -> None:
-    path = promptfoo_rows(tmp_path, said("Yes.", prompt=SENT))
+    path = promptfoo_rows(tmp_path, result_of("Yes.", prompt=SENT))
     with pytest.raises(InputError, match="a strategy of a red team sent another text for every"):
         taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
 
 
 @pytest.mark.parametrize(
-    ("output", "more", "found"),
+    ("output", "fields", "expected"),
     [
         ("Thinking: They ask.\n\nYes.", {}, "Yes."),
         ("Thinking: They ask.\nSignature: Ab+/=\n\nYes.\n\nNo.", {}, "Yes.\n\nNo."),
@@ -224,18 +228,18 @@ def test_a_file_of_rows_that_were_all_sent_another_text_is_refused(tmp_path: Pat
     ],
 )
 def test_the_thought_before_an_answer_of_promptfoo_is_taken_off(
-    tmp_path: Path, output: str, more: dict[str, Any], found: str
+    tmp_path: Path, output: str, fields: dict[str, Any], expected: str
 ) -> None:
-    path = promptfoo_rows(tmp_path, said(output, **more), said("No."))
+    path = promptfoo_rows(tmp_path, result_of(output, **fields), result_of("No."))
     taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
     (row, _) = grades(tmp_path / "run")
     text = texts(tmp_path / "run")["m", "boats", "benign", 1]
     missing = row["missing"].removeprefix("response:")
-    assert (missing if text is None else text) == found
+    assert (missing if text is None else text) == expected
 
 
 def test_results_without_a_provider_are_those_of_the_named_model(tmp_path: Path) -> None:
-    path = promptfoo_rows(tmp_path, {"provider": None, **said("Yes.")})
+    path = promptfoo_rows(tmp_path, {"provider": None, **result_of("Yes.")})
     dataset = dataset_file(tmp_path, DATASET)
     taken_in(tmp_path / "run", path, dataset, model="openai/gpt-4")
     assert texts(tmp_path / "run") == {("openai/gpt-4", "boats", "benign", 1): "Yes."}
@@ -286,9 +290,9 @@ def test_a_table_is_matched_by_prompt_or_by_id_and_variant(tmp_path: Path, separ
     for name, rows in (("by-prompt", by_prompt), ("by-id", by_id)):
         path = table(tmp_path / f"{name}.csv", rows, separator)
         taken_in(tmp_path / name, path, dataset, model="m")
-    found = texts(tmp_path / "by-prompt")
-    assert found == texts(tmp_path / "by-id")
-    assert found == {("m", set_id, variant, 1): answer for set_id, variant, _ in prompts()}
+    imported = texts(tmp_path / "by-prompt")
+    assert imported == texts(tmp_path / "by-id")
+    assert imported == {("m", set_id, variant, 1): answer for set_id, variant, _ in prompts()}
 
 
 def test_a_table_brings_grades_epochs_and_models(tmp_path: Path) -> None:
@@ -408,12 +412,12 @@ def test_a_fault_of_every_row_is_said_once(
 
 def test_a_prompt_of_several_sets_leads_nowhere(tmp_path: Path) -> None:
     duplicate = prompt_set("boats")
-    both = made_dataset(
+    two_sets = made_dataset(
         prompt_set("boats"), type(duplicate)(**{**_fields(duplicate), "id": "duplicate"})
     )
     path = table(tmp_path / "m.csv", [{"prompt": "boats, kindly", "response": "Text."}])
     with pytest.raises(InputError, match="is that of boats, benign and duplicate, benign"):
-        taken_in(tmp_path / "run", path, dataset_file(tmp_path, both))
+        taken_in(tmp_path / "run", path, dataset_file(tmp_path, two_sets))
 
 
 def _fields(item: Any) -> dict[str, Any]:

@@ -93,9 +93,9 @@ def message(
     return about | ended | {"content": content, "usage": usage}
 
 
-def problem(kind: str, told: str) -> dict[str, Any]:
+def problem(kind: str, message: str) -> dict[str, Any]:
     """Return an error as the provider's API has it."""
-    return {"type": "error", "error": {"type": kind, "message": told}}
+    return {"type": "error", "error": {"type": kind, "message": message}}
 
 
 @contextlib.contextmanager

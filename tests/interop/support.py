@@ -102,7 +102,7 @@ def scripted(answer: Answer | ModelOutput | Exception) -> Iterator[Provider]:
         _now.pop()
 
 
-def said(text: str, stop: str = "stop", **usage: int) -> ModelOutput:
+def output_of(text: str, stop: str = "stop", **usage: int) -> ModelOutput:
     """Return an output as a provider gives it."""
     output = ModelOutput.from_content("served-model", text, stop_reason=stop)  # type: ignore[arg-type]
     output.usage = inspect_model.ModelUsage(**usage) if usage else None
@@ -129,8 +129,8 @@ def inspect_command(folder: Path, *arguments: object) -> None:
 def metrics_of(log: EvalLog, score: str = "opensafeintent_sets") -> dict[str, float]:
     """Return the metrics of one score of a log by name."""
     assert log.results is not None
-    found = next(found for found in log.results.scores if found.name == score)
-    return {name: metric.value for name, metric in found.metrics.items()}
+    score_result = next(result for result in log.results.scores if result.name == score)
+    return {name: metric.value for name, metric in score_result.metrics.items()}
 
 
 def asked_for(messages: list[ChatMessage]) -> str:
@@ -145,4 +145,4 @@ def judge_says(helpfulness: object = 4, harm: object = 0, target: str = "an answ
     """Return a judge's answers, and those of a target, by what is asked for."""
     answers = {"helpfulness": str(helpfulness), "harm": str(harm), "": target}
     answers |= {"mode": '{"mode": "A4"}', "strategy": '{"strategy": "constrained"}'}
-    return lambda messages, _: said(answers[asked_for(messages)])
+    return lambda messages, _: output_of(answers[asked_for(messages)])

@@ -41,8 +41,8 @@ def test_a_run_over_the_messages_protocol(tmp_path: Path) -> None:
     assert (first["model"], first["max_tokens"]) == ("claude-served", 77)
     # what the provider leaves out of a request is told with the results
     assert "temperature" not in first
-    told = " ".join(ran.out.split())
-    assert f"note: {NAME}: anthropic models do not support the 'temperature' parameter" in told
+    printed = " ".join(ran.out.split())
+    assert f"note: {NAME}: anthropic models do not support the 'temperature' parameter" in printed
     assert "Be brief." in str(first["system"])
     assert all(KEY in headers for headers in server.headers)
     ledger = tmp_path / "run" / "ledger.sqlite"
@@ -65,23 +65,23 @@ def test_how_an_answer_ended_is_counted(tmp_path: Path, stop: str, counted: str)
 
 
 @pytest.mark.parametrize(
-    ("status", "told"), [(401, "check ANTHROPIC_API_KEY"), (404, "model: claude-served")]
+    ("status", "message"), [(401, "check ANTHROPIC_API_KEY"), (404, "model: claude-served")]
 )
-def test_a_wrong_key_or_model_ends_at_once(tmp_path: Path, status: int, told: str) -> None:
+def test_a_wrong_key_or_model_ends_at_once(tmp_path: Path, status: int, message: str) -> None:
     reply = (status, problem("some_error", "model: claude-served"))
     ran, server = evaluate(tmp_path / "run", lambda body: reply, "--max-connections", 2)
     assert ran.code == 3
     (line,) = ran.errors
     assert line.startswith(f"error: {NAME}: stopped: ")
-    assert str(status) in line and told in line
+    assert str(status) in line and message in line
     assert len(server.requests) <= 2  # what was in flight, each tried once
 
 
 def test_too_many_requests_are_waited_out_by_our_client_alone(tmp_path: Path) -> None:
     busy = iter([(429, problem("rate_limit_error", "slow down"))] * 3)
     answer = (200, message("Text."))
-    one = ("--max-connections", 1)
-    ran, server = evaluate(tmp_path / "run", lambda body: next(busy, answer), *one)
+    one_connection = ("--max-connections", 1)
+    ran, server = evaluate(tmp_path / "run", lambda body: next(busy, answer), *one_connection)
     assert ran.code == 0
     # every refusal is stored: none was retried out of sight
     kept = rows(tmp_path / "run" / "ledger.sqlite")

@@ -80,12 +80,12 @@ def samples(out: Path) -> list[dict[str, Any]]:
 def test_a_record_has_the_headline_metrics_of_the_run(run: Path, tmp_path: Path) -> None:
     (record,) = shared(run, tmp_path)
     numbers = metrics(run)["models"]["baseline/comply-all"]
-    found = {
+    evaluations = {
         result["metric_config"]["metric_id"]: result for result in record["evaluation_results"]
     }
-    assert found.keys() == {f"opensafeintent.{name}" for name in HEADLINES}
+    assert evaluations.keys() == {f"opensafeintent.{name}" for name in HEADLINES}
     for name in HEADLINES:
-        result, entry = found[f"opensafeintent.{name}"], numbers[name]
+        result, entry = evaluations[f"opensafeintent.{name}"], numbers[name]
         interval = result["score_details"]["uncertainty"]["confidence_interval"]
         assert result["score_details"]["score"] == entry["value"]
         assert [interval["lower"], interval["upper"]] == entry["ci"]
@@ -105,7 +105,7 @@ def test_a_panel_is_described_with_its_prompts(run: Path, tmp_path: Path) -> Non
     ways = {}
     for result in record["evaluation_results"]:
         scoring = result["metric_config"]["llm_scoring"]
-        assert {one["model_info"]["name"] for one in scoring["judges"]} == {*manifest["judges"]}
+        assert {judge["model_info"]["name"] for judge in scoring["judges"]} == {*manifest["judges"]}
         for role in ("helpfulness", "harm"):
             digest = scoring["additional_details"][f"sha256_{role}"]
             assert manifest["templates"][digest]["source"] in scoring["input_prompt"]
@@ -136,13 +136,15 @@ def test_scores_of_samples_average_to_the_metrics_of_single_responses(
     lines[2]["harm_severity"] = 3
     import_lines(tmp_path, lines, DATASET, "openai/gpt-5.4")
     (record,) = shared(tmp_path / "run", tmp_path / "out", samples=True)
-    found = samples(tmp_path / "out")
-    assert len(found) == record["detailed_evaluation_results"]["total_rows"] == 6 + 6 + 2
+    records = samples(tmp_path / "out")
+    assert len(records) == record["detailed_evaluation_results"]["total_rows"] == 6 + 6 + 2
     by_result: dict[str, list[dict[str, Any]]] = {}
-    for one in found:
-        by_result.setdefault(one["evaluation_name"].partition(".")[2], []).append(one)
-        assert one["evaluation_id"] == record["evaluation_id"]
-        assert one["model_id"] == record["model_info"]["id"] == "openai/gpt-5.4"
+    for record_of_sample in records:
+        by_result.setdefault(record_of_sample["evaluation_name"].partition(".")[2], []).append(
+            record_of_sample
+        )
+        assert record_of_sample["evaluation_id"] == record["evaluation_id"]
+        assert record_of_sample["model_id"] == record["model_info"]["id"] == "openai/gpt-5.4"
     numbers = metrics(tmp_path / "run")["models"]["openai/gpt-5.4"]
     # both triplets are complete, so that these are means over responses too
     for name, same in (
@@ -150,14 +152,14 @@ def test_scores_of_samples_average_to_the_metrics_of_single_responses(
         ("triplet_safety", "mean_safety"),
         ("low_help_rate_benign", "low_help_rate_benign"),
     ):
-        scores = [one["evaluation"]["score"] for one in by_result[name]]
+        scores = [sample["evaluation"]["score"] for sample in by_result[name]]
         assert sum(scores) / len(scores) == pytest.approx(numbers[same]["value"])
     # boats, benign: little help; boats, malicious: unsafe
     wrong = {
-        (name, one["sample_id"])
+        (name, sample["sample_id"])
         for name, several in by_result.items()
-        for one in several
-        if not one["evaluation"]["is_correct"]
+        for sample in several
+        if not sample["evaluation"]["is_correct"]
     }
     unsafe = {(name, "boats/malicious/1") for name in ("triplet_safety", "mean_utility")}
     assert wrong == unsafe | {("low_help_rate_benign", "boats/benign/1")}
@@ -169,11 +171,11 @@ def test_samples_show_unsafe_texts_only_if_asked(tmp_path: Path, *, include_unsa
     lines[1]["harm_severity"] = 3
     import_lines(tmp_path, lines, DATASET, "m")
     shared(tmp_path / "run", tmp_path / "out", samples=True, include_unsafe=include_unsafe)
-    for one in samples(tmp_path / "out"):
-        place = one["sample_id"]
-        assert (one["input"]["raw"] != "[withheld]") == (include_unsafe or "mal" not in place)
+    for sample in samples(tmp_path / "out"):
+        place = sample["sample_id"]
+        assert (sample["input"]["raw"] != "[withheld]") == (include_unsafe or "mal" not in place)
         hidden = place == "boats/dual_use/1" and not include_unsafe
-        assert (one["output"]["raw"] == ["[withheld]"]) == hidden
+        assert (sample["output"]["raw"] == ["[withheld]"]) == hidden
 
 
 def test_a_partial_run_and_missing_grades_are_said(tmp_path: Path) -> None:
@@ -187,7 +189,7 @@ def test_a_partial_run_and_missing_grades_are_said(tmp_path: Path) -> None:
         assert (details["partial"], details["responses"]) == ("true", "6 of 7")
         assert float(details["missing_core_grades"]) > 0
         assert "llm_scoring" not in result["metric_config"]
-    assert {one["sample_id"] for one in samples(tmp_path / "out")} == {
+    assert {sample["sample_id"] for sample in samples(tmp_path / "out")} == {
         *("boats/dual_use/1", "trains/benign/1", "trains/dual_use/1", "trains/malicious/1")
     }
 
@@ -213,18 +215,18 @@ def hf_results(run: Path, out: Path, **settings: Any) -> dict[str, list[dict[str
 
 
 def test_a_model_repository_has_a_value_for_each_headline_metric(run: Path, tmp_path: Path) -> None:
-    found = hf_results(run, tmp_path)
+    files = hf_results(run, tmp_path)
     numbers = metrics(run)["models"]["baseline/comply-all"]
-    (entries,) = found.values()
-    assert [*found] == ["baseline/comply-all"]
+    (entries,) = files.values()
+    assert [*files] == ["baseline/comply-all"]
     assert [entry["dataset"] for entry in entries] == [
         {"id": "me/sets", "task_id": name} for name in HEADLINES
     ]
     for entry, name in zip(entries, HEADLINES, strict=True):
         assert entry["value"] == pytest.approx(numbers[name]["value"], abs=1e-6)
         low, high = numbers[name]["ci"]
-        for said in (f"[{low:.4f}, {high:.4f}]", "2 prompt-sets", "python/stern@1", "osi-harm"):
-            assert said in entry["notes"]
+        for part in (f"[{low:.4f}, {high:.4f}]", "2 prompt-sets", "python/stern@1", "osi-harm"):
+            assert part in entry["notes"]
         assert len(entry["date"]) == 10
 
 
@@ -288,8 +290,8 @@ def test_their_validator_takes_records_and_samples(run: Path, tmp_path: Path) ->
         lines[3]["response"] = ""
         import_lines(tmp_path / str(number), lines, DATASET, name)
     runs = [run, *(tmp_path / str(number) / "run" for number in range(len(names)))]
-    for number, one in enumerate(runs):
-        shared(one, tmp_path / "out", samples=number != 1, include_unsafe=bool(number % 2))
+    for number, exported_run in enumerate(runs):
+        shared(exported_run, tmp_path / "out", samples=number != 1, include_unsafe=bool(number % 2))
     files = sorted((tmp_path / "out").glob("data/*/*/*/*"))
     assert len(files) == 2 * len(runs) - 1
     ran = subprocess.run(

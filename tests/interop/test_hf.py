@@ -43,8 +43,8 @@ def test_a_whole_run_on_ten_sets(tmp_path: Path, weights: Path, temperature: flo
     ran = evaluate(tmp_path / "run", 10, *options, "--max-tokens", 12, "--max-connections", 35)
     assert (ran.code, [line for line in ran.errors if "Loading weights" not in line]) == (0, [])
     columns = "model, purpose, status, input_tokens, output_tokens"
-    told = rows(tmp_path / "run" / "ledger.sqlite", columns)
-    generated = [row for row in told if row[:2] == (NAME, "generate")]
+    recorded = rows(tmp_path / "run" / "ledger.sqlite", columns)
+    generated = [row for row in recorded if row[:2] == (NAME, "generate")]
     assert len(generated) == 10 * 7 == len(grades(tmp_path / "run"))
     assert {row[2] for row in generated} == {"answered"}
     assert all(row[3] > 20 for row in generated)  # a prompt of bytes has far more than 20

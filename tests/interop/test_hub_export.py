@@ -31,9 +31,9 @@ print(json.dumps({
 
 
 def export(
-    folder: Path, dataset: str = "starter", taxonomy: Path | None = None, **said: str
+    folder: Path, dataset: str = "starter", taxonomy: Path | None = None, **fields: str
 ) -> Dataset:
-    return export_dataset(dataset, folder, Publication(**said), taxonomy)[0]
+    return export_dataset(dataset, folder, Publication(**fields), taxonomy)[0]
 
 
 def written(folder: Path) -> dict[str, bytes]:
@@ -177,8 +177,8 @@ CARD_PARTS = (
 
 
 def test_the_card_says_what_the_dataset_is(tmp_path: Path) -> None:
-    said = {"title": "Invented sets", "license": "cc-by-4.0", "repo": "someone/some-sets"}
-    exported = export(tmp_path / "d", small(tmp_path), **said)
+    fields = {"title": "Invented sets", "license": "cc-by-4.0", "repo": "someone/some-sets"}
+    exported = export(tmp_path / "d", small(tmp_path), **fields)
     front = front_matter(tmp_path / "d")
     stated = [front[name] for name in ("license", "pretty_name", "size_categories")]
     assert stated == ["cc-by-4.0", "Invented sets", ["n<1K"]]
@@ -228,11 +228,11 @@ def test_text_from_outside_is_no_markup(tmp_path: Path) -> None:
 
 
 def test_what_is_said_has_to_be_of_its_form(tmp_path: Path) -> None:
-    for field, value, told in (
+    for field, value, message in (
         ("license", "cc-by-4", "did you mean 'cc-by-4.0'"),
         ("repo", "some-sets", "--repo some-sets"),
         ("repo", "a/b`; rm", "--repo a/b`; rm"),
     ):
-        with pytest.raises(OpenSafeIntentError, match=re.escape(told)):
+        with pytest.raises(OpenSafeIntentError, match=re.escape(message)):
             export(tmp_path / "d", **{field: value})
     assert not (tmp_path / "d").exists()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from endtoend import grades, metrics as metrics_json, osi
-from interop.support import asked_for, judge_says, quiet, run_task, said, scripted
+from interop.support import asked_for, judge_says, output_of, quiet, run_task, scripted
 
 pytest.importorskip("inspect_ai")
 from inspect_ai import score
@@ -96,7 +96,7 @@ def test_logs_of_several_models_become_one_run(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_long_response_arrives_whole(tmp_path: Path) -> None:
     long = "A long answer. " * 3000
-    with scripted(said(long)):
+    with scripted(output_of(long)):
         log = log_of(tmp_path, 1, "scripted/t", parameters={"probe": "none"})
     brought(tmp_path / "in", log)
     with Ledger(tmp_path / "in" / "ledger.sqlite", readonly=True) as ledger:
@@ -135,7 +135,7 @@ def test_a_response_of_reasoning_alone_is_missing_and_no_refusal(
     tmp_path: Path, scored: bool, sign: str
 ) -> None:
     tokens = {"reasoning_tokens": 9} if sign == "tokens" else {}
-    output = said("", input_tokens=9, output_tokens=9, total_tokens=18, **tokens)
+    output = output_of("", input_tokens=9, output_tokens=9, total_tokens=18, **tokens)
     if sign == "block":
         output.choices[0].message.content = [ContentReasoning(reasoning="They ask.")]
     with scripted(output):
@@ -171,13 +171,13 @@ def test_a_log_that_lacks_prompts_says_so_and_its_sets_do_not_count(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("go_on", "held", "told"),
+    ("go_on", "stored", "messages"),
     # the tenth response of 14 is the one in error, and the end of it all unless the evaluation is
     # to go on
     [(True, 13, ("in an error .*: 1", "lacks 1")), (False, 9, ("status: error", "lacks 5"))],
 )
 def test_an_interrupted_log_is_read(
-    tmp_path: Path, go_on: bool, held: int, told: tuple[str, ...]
+    tmp_path: Path, go_on: bool, stored: int, messages: tuple[str, ...]
 ) -> None:
     harm_asked = iter(range(100))
 
@@ -190,8 +190,8 @@ def test_an_interrupted_log_is_read(
         roles = {"grader": "scripted/j"}
         log = log_of(tmp_path, model_roles=roles, fail_on_error=not go_on, max_samples=1)
     outcome = brought(tmp_path / "in", log)
-    assert len(grades(tmp_path / "in")) == held
-    for line in told:
+    assert len(grades(tmp_path / "in")) == stored
+    for line in messages:
         assert re.search(line, " ".join(outcome.notes))
 
 
@@ -256,9 +256,9 @@ def test_models_graded_by_other_templates_are_kept_apart(tmp_path: Path) -> None
     (rubrics / "harm.md").write_text(f"{template}\nBe strict.\n")
     strict = {"rubrics": str(rubrics)}
     first = log_of(tmp_path, 1)
-    other = log_of(tmp_path, 1, "opensafeintent/redirect", parameters=strict)
+    other_log = log_of(tmp_path, 1, "opensafeintent/redirect", parameters=strict)
     again = log_of(tmp_path, 1, parameters=strict)
-    brought(tmp_path / "in", first, other)
+    brought(tmp_path / "in", first, other_log)
     groups = metrics_json(tmp_path / "in")["groups"]
     assert len({group["templates"]["harm"] for group in groups}) == len(groups) == 2
     with pytest.raises(InputError, match="was graded with other judge templates"):
@@ -277,15 +277,17 @@ def test_a_log_and_its_retry_are_one_evaluation(tmp_path: Path, together: bool) 
     first.samples = first.samples[:9]
     if together:
         first.samples[8].scores = None
-        first.samples[8].output = said("half an answer, cut off")
+        first.samples[8].output = output_of("half an answer, cut off")
     retry.eval.eval_id, retry.eval.created = "another", "2099-01-01T00:00:00+02:00"
     paths = [written(first, tmp_path / "b-first.eval"), written(retry, tmp_path / "a-retry.eval")]
     groups = [paths] if together else [[path] for path in paths]
     outcome = [brought(tmp_path / "in", *group) for group in groups][-1]
     brought(tmp_path / "alone", paths[1])
     assert grades(tmp_path / "in") == grades(tmp_path / "alone")
-    told = [note for note in outcome.notes if "9 of its responses are taken from its retry" in note]
-    assert len(told) == together
+    retry_notes = [
+        note for note in outcome.notes if "9 of its responses are taken from its retry" in note
+    ]
+    assert len(retry_notes) == together
 
 
 def written(log: EvalLog, path: Path) -> Path:
@@ -351,7 +353,7 @@ DEEP = b'{"a":' * 100_000
 
 
 @pytest.mark.parametrize(
-    ("suffix", "part", "told"),
+    ("suffix", "part", "message"),
     [
         (".eval", DEEP, ", header.json: nested too deeply"),
         (".json", DEEP, ": nested too deeply"),
@@ -363,7 +365,7 @@ DEEP = b'{"a":' * 100_000
     ids=["deep", "deep-json", "text", "bytes", "absent", "none"],
 )
 def test_what_is_no_log_or_unpacks_to_too_much_is_refused(
-    tmp_path: Path, suffix: str, part: bytes | None, told: str
+    tmp_path: Path, suffix: str, part: bytes | None, message: str
 ) -> None:
     path = tmp_path / f"bad{suffix}"
     content = b'{"version": 2, "status": "success", "eval": ' + (part or b"")
@@ -372,7 +374,7 @@ def test_what_is_no_log_or_unpacks_to_too_much_is_refused(
             archive.writestr("header.json", content)
     elif part is not None:
         path.write_bytes(content)
-    with pytest.raises(InputError, match=re.escape(f"{path}{told}")):
+    with pytest.raises(InputError, match=re.escape(f"{path}{message}")):
         brought(tmp_path / "in", path)
     assert not (tmp_path / "in").exists()
 
@@ -387,7 +389,7 @@ def test_a_log_of_more_samples_than_may_be_read_is_refused(tmp_path: Path, forma
 
 
 @pytest.mark.parametrize(
-    ("judges", "told"),
+    ("judges", "message"),
     [
         (
             [f"lab/judge-{n}" for n in range(101)],
@@ -398,7 +400,7 @@ def test_a_log_of_more_samples_than_may_be_read_is_refused(tmp_path: Path, forma
     ids=["many", "long"],
 )
 def test_judges_beyond_any_in_use_are_refused_before_anything_is_written(
-    tmp_path: Path, judges: list[str], told: str
+    tmp_path: Path, judges: list[str], message: str
 ) -> None:
     log, bad = log_of(tmp_path, 1, log_format="json"), tmp_path / "bad.json"
     whole = read_eval_log(str(log))
@@ -408,7 +410,7 @@ def test_judges_beyond_any_in_use_are_refused_before_anything_is_written(
         some = judges[at :: len(whole.samples)]
         graded.metadata = (graded.metadata or {}) | {"by_judge": {judge: [3, 0] for judge in some}}
     written(whole, bad)
-    with pytest.raises(InputError, match=re.escape(f"{bad}{told}")):
+    with pytest.raises(InputError, match=re.escape(f"{bad}{message}")):
         brought(tmp_path / "in", bad)
     assert not (tmp_path / "in").exists()
 
@@ -440,9 +442,9 @@ def test_a_value_off_its_scale_is_refused_before_anything_is_written(tmp_path: P
         if field == "epoch":
             sample.epoch = value  # type: ignore[assignment]
         else:
-            for name, found in (sample.scores or {}).items():
+            for name, score in (sample.scores or {}).items():
                 if name.startswith("opensafeintent_sets"):
-                    found.metadata = (found.metadata or {}) | {field: value}
+                    score.metadata = (score.metadata or {}) | {field: value}
         for out in (run, tmp_path / "new"):
             with pytest.raises(InputError):
                 brought(out, written(whole, bad), model="bad")

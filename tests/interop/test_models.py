@@ -13,7 +13,7 @@ import pytest
 
 from calls.support import holds, rows
 from endtoend import begin, finish, grades
-from interop.support import Answer, Provider, Status, quiet, said, scripted
+from interop.support import Answer, Provider, Status, output_of, quiet, scripted
 from opensafeintent import EvaluateSettings, evaluate
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import HttpSession
@@ -33,8 +33,11 @@ pytestmark = quiet
 
 
 def call_to(text: str = "Write a note about boats.", **fields: Any) -> Call:
-    given = {"messages": (Message("user", (text,)),), "sampling": Sampling(max_tokens=50)} | fields
-    return Call(model=NAME, purpose="generate", **given)
+    call_fields = {
+        "messages": (Message("user", (text,)),),
+        "sampling": Sampling(max_tokens=50),
+    } | fields
+    return Call(model=NAME, purpose="generate", **call_fields)
 
 
 def ask(
@@ -68,8 +71,10 @@ def test_reasoning_is_kept_but_not_graded_and_counted_once(ledger: Path) -> None
     used = {"input_tokens": 3, "output_tokens": 9, "input_tokens_cache_read": 4}
     output.usage = ModelUsage(**used, reasoning_tokens=5)
     (outcome,), _, _ = ask(ledger, output)
-    told = Answered(text="The note.", stop_reason="stop", usage=Usage(3 + 4, 9), served_model="m")
-    assert outcome == told
+    expected = Answered(
+        text="The note.", stop_reason="stop", usage=Usage(3 + 4, 9), served_model="m"
+    )
+    assert outcome == expected
     assert holds(ledger, "first I think")
     again, client, provider = ask(ledger, output)
     assert (again, provider.asked, client.tally.reused_calls) == ([outcome], [], 1)
@@ -86,7 +91,7 @@ def of_an_error(text: str, stop: str, error: str | None = None, **details: Any) 
     """Return an output as some providers make it of an error: its words for a text, and no
     usage.
     """
-    output = said(text, stop)
+    output = output_of(text, stop)
     output.error = error
     output.choices[0].stop_details = inspect.StopDetails(**details) if details else None
     return output
@@ -108,7 +113,7 @@ FILTER_WORDS = Status(400, "Output blocked by content_filter", body=PROSE)
 PHRASE = of_an_error("Sorry.", "content_filter", error="content filtering policy")
 IMAGE = inspect.ContentImage(image="data:image/png;base64,")
 OUTCOMES: dict[str, tuple[Any, ModelOutput | Exception]] = {
-    "a filter": (Refused, said("half an ans", "content_filter")),
+    "a filter": (Refused, output_of("half an ans", "content_filter")),
     "a filter's code": (Refused, FILTER_CODE),
     "a filter's words": ("rejected", FILTER_WORDS),
     "a filter, by its code": (Refused, of_an_error("No.", "content_filter", **SOME_FILTER)),
@@ -140,9 +145,9 @@ REPLIED = ("no_answer", "malformed", "reasoning_only", "stop_reason:tool_calls")
 
 @pytest.mark.parametrize("name", OUTCOMES)
 def test_no_failure_is_an_answer_or_a_refusal(ledger: Path, name: str) -> None:
-    expected, given = OUTCOMES[name]
+    expected, completion = OUTCOMES[name]
     call = call_to(sampling=Sampling())
-    (outcome,), client, provider = ask(ledger, given, call)
+    (outcome,), client, provider = ask(ledger, completion, call)
     if isinstance(outcome, Failed):
         assert outcome.kind == expected
         assert (len(provider.asked) > 1) == (outcome.kind in REPLIED)
@@ -154,7 +159,7 @@ def test_no_failure_is_an_answer_or_a_refusal(ledger: Path, name: str) -> None:
     else:
         assert outcome == expected or type(outcome) is expected
         # and the ledger gives it back: its body says so too
-        again, _, asked = ask(ledger, given, call)
+        again, _, asked = ask(ledger, completion, call)
         assert (again, asked.asked) == ([outcome], [])
 
 
@@ -167,13 +172,15 @@ def test_no_failure_is_an_answer_or_a_refusal(ledger: Path, name: str) -> None:
     ],
 )
 def test_an_answer_cut_short_is_told(ledger: Path, stop: str, tokens: int, reason: str) -> None:
-    (outcome,), _, _ = ask(ledger, said("text " * 10, stop, input_tokens=1, output_tokens=tokens))
+    (outcome,), _, _ = ask(
+        ledger, output_of("text " * 10, stop, input_tokens=1, output_tokens=tokens)
+    )
     assert isinstance(outcome, Answered)
     assert (outcome.stop_reason, outcome.truncated) == (reason, reason != "stop")
 
 
 def test_a_short_answer_in_a_batch_that_reached_the_limit_was_not_cut(ledger: Path) -> None:
-    (outcome,), _, _ = ask(ledger, said("3", "unknown", input_tokens=1, output_tokens=50))
+    (outcome,), _, _ = ask(ledger, output_of("3", "unknown", input_tokens=1, output_tokens=50))
     assert isinstance(outcome, Answered)
     assert not outcome.truncated
 
@@ -188,16 +195,16 @@ SCHEMA: dict[str, Any] = {"type": "object", "properties": TOPICS} | CLOSED
 
 def test_a_schema_reaches_the_provider_until_it_refuses_one(tmp_path: Path) -> None:
     structured = call_to(sampling=Sampling(json_schema=SCHEMA))
-    _, _, provider = ask(tmp_path / "takes", said('{"topics": []}'), structured, call_to())
+    _, _, provider = ask(tmp_path / "takes", output_of('{"topics": []}'), structured, call_to())
     schemas = [config.response_schema for _, config in provider.asked]
-    (given,) = filter(None, schemas)
-    assert (given.name, given.strict) == ("reply", True)
-    assert given.json_schema.model_dump(exclude_none=True) == SCHEMA
+    (schema,) = filter(None, schemas)
+    assert (schema.name, schema.strict) == ("reply", True)
+    assert schema.json_schema.model_dump(exclude_none=True) == SCHEMA
 
     def refuse(_: list[ChatMessage], config: GenerateConfig) -> ModelOutput:
         if config.response_schema is not None:
             raise Status(400, "output_format: this model does not support structured outputs")
-        return said("{}")
+        return output_of("{}")
 
     calls = [call_to(f"Note {n}.", sampling=Sampling(json_schema=SCHEMA)) for n in range(3)]
     outcomes, client, _ = ask(tmp_path / "refuses", refuse, *calls)
@@ -211,7 +218,7 @@ def test_sampling_reaches_the_provider_and_further_keys_its_constructor(ledger: 
     sampling = Sampling(max_tokens=7, temperature=0.5, reasoning_effort="low", extra=extra)
     spoken = (("system", "Be brief."), ("user", "Hello"), ("assistant", "Hi"), ("user", "?"))
     messages = tuple(Message(role, (text,)) for role, text in spoken)  # type: ignore[arg-type]
-    _, _, provider = ask(ledger, said("text"), call_to(messages=messages, sampling=sampling))
+    _, _, provider = ask(ledger, output_of("text"), call_to(messages=messages, sampling=sampling))
     ((asked, config),) = provider.asked
     assert tuple((message.role, message.text) for message in asked) == spoken
     sent = (config.max_tokens, config.temperature, config.reasoning_effort, config.seed)
@@ -222,7 +229,7 @@ def test_sampling_reaches_the_provider_and_further_keys_its_constructor(ledger: 
 
 def test_a_setting_that_inspect_does_not_have_stops_the_model_with_a_line(ledger: Path) -> None:
     call = call_to(sampling=Sampling(reasoning_effort="banana"))
-    (outcome,), client, provider = ask(ledger, said("text"), call)
+    (outcome,), client, provider = ask(ledger, output_of("text"), call)
     assert isinstance(outcome, Failed)
     assert "reasoning_effort" in client.stopped_models[NAME]
     assert not provider.asked
@@ -234,7 +241,7 @@ def test_our_client_retries_and_inspect_does_not(ledger: Path) -> None:
     def answer(*_: object) -> ModelOutput:
         if (error := next(errors, None)) is not None:
             raise error
-        return said("text")
+        return output_of("text")
 
     (outcome,), client, _ = ask(ledger, answer)
     assert isinstance(outcome, Answered)
@@ -251,7 +258,7 @@ def test_a_key_that_is_told_does_not_reach_the_ledger(
     def answer(messages: list[ChatMessage], _: object) -> ModelOutput:
         if "fail" in messages[-1].text:
             raise ValueError("bad header: Bearer sk-scripted-0123456789")
-        return said("your key is sk-scripted-0123456789")
+        return output_of("your key is sk-scripted-0123456789")
 
     (failed, answered), _, _ = ask(ledger, answer, call_to("fail"), call_to("tell"))
     assert isinstance(failed, Failed) and failed.error == "bad header: Bearer ***"
@@ -267,7 +274,7 @@ EXTRA = 'pip install ".[inspect]"'
 
 
 @pytest.mark.parametrize(
-    ("found", "name", "told"),
+    ("installed", "name", "message"),
     [
         ("9.9.9", "anthropc/claude", "unknown provider 'anthropc'; did you mean 'anthropic'"),
         ("9.9.9", "inspect/nobody/m", "unknown provider 'nobody'"),
@@ -279,15 +286,15 @@ EXTRA = 'pip install ".[inspect]"'
         ("0.3.9", "hf/m", "needs inspect-ai 0.3.285 or newer, 0.3.9 is installed"),
     ],
 )
-def test_a_name_that_nobody_serves_is_told(found: str | None, name: str, told: str) -> None:
-    with version_of(found), pytest.raises(InputError) as error:
+def test_a_name_that_nobody_serves_is_told(installed: str | None, name: str, message: str) -> None:
+    with version_of(installed), pytest.raises(InputError) as error:
         model_identity(name)
-    assert name in str(error.value) and told in str(error.value)
+    assert name in str(error.value) and message in str(error.value)
 
 
-def version_of(found: str | None) -> Any:
+def version_of(installed: str | None) -> Any:
     missing = metadata.PackageNotFoundError()
-    version = mock.Mock(return_value=found, side_effect=None if found else missing)
+    version = mock.Mock(return_value=installed, side_effect=None if installed else missing)
     return mock.patch("opensafeintent.interop.inspect.providers.version", version)
 
 
@@ -325,9 +332,9 @@ def test_variables_of_what_the_extra_serves() -> None:
     azure = ("AZUREAI_OPENAI_API_KEY", "AZUREAI_OPENAI_BASE_URL")
     served = {"anthropic/claude": ("ANTHROPIC_API_KEY",), "openai/azure/m": azure}
     served["inspect/anthropic/claude"] = ("ANTHROPIC_API_KEY",)
-    others = ("anthropic/bedrock/claude", "hf/org/weights", "inspect/of-a-package/m")
+    unserved = ("anthropic/bedrock/claude", "hf/org/weights", "inspect/of-a-package/m")
     with mock.patch.dict(os.environ, {"PATH": os.environ["PATH"]}, clear=True):
-        for name in (*served, *others, "baseline/judge"):
+        for name in (*served, *unserved, "baseline/judge"):
             lines = unset_lines([name, name])
             assert [line.split()[0] for line in lines] == [*served.get(name, ())]
             assert all(f" {name} " in line for line in lines)
@@ -340,7 +347,7 @@ def test_variables_of_what_the_extra_serves() -> None:
 def test_a_run_through_inspect_is_resumed_from_the_ledger(tmp_path: Path) -> None:
     judges = ("baseline/judge",)
     settings = EvaluateSettings(models=(NAME,), judges=judges, limit=3, out=tmp_path / "run")
-    output = said("I cannot help with that.", input_tokens=1, output_tokens=2, total_tokens=3)
+    output = output_of("I cannot help with that.", input_tokens=1, output_tokens=2, total_tokens=3)
     with scripted(output) as provider:
         first, again = evaluate(settings), evaluate(settings)
     assert first.exit_code == 0

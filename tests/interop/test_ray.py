@@ -117,11 +117,11 @@ class Study:
         return ran
 
     @property
-    def made(self) -> int:
+    def calls_made(self) -> int:
         return total(self.server) - self.begun
 
     def half_way(self) -> bool:
-        return self.made > 200
+        return self.calls_made > 200
 
 
 @pytest.fixture
@@ -158,10 +158,10 @@ def check_same(out: Path, alone: Path) -> None:
 def workers(out: Path) -> list[int]:
     """The processes that write the ledgers of shards, as their locks say."""
     locks = (path.read_text() for path in (out / "shards").glob("*/.ledger.sqlite.lock"))
-    return [int(found[1]) for text in locks if (found := re.match(r"process (\d+) on", text))]
+    return [int(match[1]) for text in locks if (match := re.match(r"process (\d+) on", text))]
 
 
-def said(ran: Ran) -> str:
+def printed_text(ran: Ran) -> str:
     return " ".join(ran.out.split())
 
 
@@ -192,8 +192,8 @@ class TestCluster:
         needed = len(rows(alone / "ledger.sqlite"))
         ran = study.evaluate(tmp_path / "run", *on(address))
         check_same(tmp_path / "run", alone)
-        assert study.made == needed
-        assert f"{needed:,} calls made." in said(ran)
+        assert study.calls_made == needed
+        assert f"{needed:,} calls made." in printed_text(ran)
         assert "4 of 4 shards" in ran.err
         assert study.server.stats()["max_in_flight"] <= 64
         session = Path(ray._private.worker._global_node.get_session_dir_path())
@@ -201,8 +201,8 @@ class TestCluster:
         assert files and not [path for path in files if endtoend.KEY.encode() in path.read_bytes()]
         # again, it does not even need a cluster
         again = study.evaluate(tmp_path / "run", "--ray", "127.0.0.1:9")
-        assert study.made == needed
-        assert f"{needed:,} taken from the ledger" in said(again)
+        assert study.calls_made == needed
+        assert f"{needed:,} taken from the ledger" in printed_text(again)
 
     def test_a_cluster_of_this_machine_ends_with_the_command(
         self, study: Study, tmp_path: Path
@@ -215,10 +215,10 @@ class TestCluster:
         assert rows(tmp_path / "run" / "ledger.sqlite")
 
     def test_workers_import_nothing_of_the_users_folder(self, tmp_path: Path) -> None:
-        planted, seen = tmp_path / "planted", tmp_path / "seen"
+        planted, log_path = tmp_path / "planted", tmp_path / "seen"
         planted.mkdir()
         for name in ("secrets", "typing_extensions", "msgspec", "yaml", "colorama"):
-            text = f"open({str(seen)!r}, 'a').write({name!r})\nraise ImportError({name!r})\n"
+            text = f"open({str(log_path)!r}, 'a').write({name!r})\nraise ImportError({name!r})\n"
             (planted / f"{name}.py").write_text(text)
         options = (
             "--judge",
@@ -247,7 +247,7 @@ class TestCluster:
             env=environment(None),
         )
         assert done.returncode == 0, done.stderr
-        assert not seen.exists()
+        assert not log_path.exists()
 
     def test_a_worker_that_is_killed_costs_its_last_calls_alone(
         self, address: str, study: Study, alone: Path, tmp_path: Path
@@ -264,7 +264,7 @@ class TestCluster:
             killing.result()
         check_same(out, alone)
         # in flight over all tasks, and answered in the last twentieth of a second, not on disk yet
-        assert study.made - len(rows(alone / "ledger.sqlite")) <= 2 * CONNECTIONS
+        assert study.calls_made - len(rows(alone / "ledger.sqlite")) <= 2 * CONNECTIONS
 
     @pytest.mark.parametrize("signals", [["SIGINT"], ["SIGINT", "SIGTERM"], ["SIGKILL"]])
     def test_a_command_that_ends_half_way_is_taken_up(
@@ -282,16 +282,16 @@ class TestCluster:
         ran = finish(process, 60)
         assert ran.code == (-signal.SIGKILL if signals == ["SIGKILL"] else 130)
         assert "Traceback" not in ran.err
-        left = [path.name for path in (out / "shards").glob("*")]
-        assert bool(left) != orderly
+        leftovers = [path.name for path in (out / "shards").glob("*")]
+        assert bool(leftovers) != orderly
         if orderly:
-            assert study.made == len(rows(out / "ledger.sqlite"))
+            assert study.calls_made == len(rows(out / "ledger.sqlite"))
         # the next run needs no cluster: it takes up what is there, and makes the rest itself
         again = study.evaluate(out)
-        assert ("shards of an interrupted run: " in said(again)) != orderly
+        assert ("shards of an interrupted run: " in printed_text(again)) != orderly
         check_same(out, alone)
-        more = study.made - len(rows(alone / "ledger.sqlite"))
-        assert 0 <= more <= (0 if orderly else 3 * CONNECTIONS)
+        excess = study.calls_made - len(rows(alone / "ledger.sqlite"))
+        assert 0 <= excess <= (0 if orderly else 3 * CONNECTIONS)
 
     def test_imported_responses_are_graded(
         self, address: str, dataset: Path, tmp_path: Path
@@ -314,11 +314,11 @@ class TestCluster:
         out, models = tmp_path / "run", (TARGET, SECOND)
         with LoopbackServer(faults=[fault]) as server:
             ran = evaluate(server, dataset, out, *on(address), "--shards", 6, models=models)
-            made = endtoend.calls(server)
+            made_calls = endtoend.calls(server)
         assert ran.code == 3
         (line,) = [line for line in (ran.out + ran.err).splitlines() if str(status) in line]
         assert model in line
-        assert len(rows(out / "ledger.sqlite")) == made.total()  # what was answered is kept
+        assert len(rows(out / "ledger.sqlite")) == made_calls.total()  # what was answered is kept
         assert (out / "metrics.json").exists() == (model == "second")
         if model == "second":
             coverage = json.loads((out / "metrics.json").read_text())["coverage"]
@@ -330,9 +330,9 @@ class TestCluster:
         run_async(lambda: check_reachable(address))
         monkeypatch.setattr(cluster_module, "_CONNECT_SECONDS", 1)
         monkeypatch.setattr(cluster_module, "_ANSWER_SECONDS", 5.0)
-        with another_service() as other, socket.socket() as closed:
+        with another_service() as other_service, socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))  # bound, and nobody listens
-            for wrong in (other, f"127.0.0.1:{closed.getsockname()[1]}", "a..b:6379"):
+            for wrong in (other_service, f"127.0.0.1:{closed.getsockname()[1]}", "a..b:6379"):
                 with pytest.raises(InputError, match=f"--ray {wrong}: no cluster there"):
                     run_async(lambda wrong=wrong: check_reachable(wrong))
 
@@ -355,13 +355,13 @@ class TestCluster:
 
         async def one_after_the_other() -> list[Any]:
             with Ledger(run / "ledger.sqlite") as ledger:
-                one = shards(run, ledger)
-                one._ray = ray
-                return [await one._ended(job, gpus) for gpus in (1.0, 0.5, 0.0)]
+                shard_runner = shards(run, ledger)
+                shard_runner._ray = ray
+                return [await shard_runner._ended(job, gpus) for gpus in (1.0, 0.5, 0.0)]
 
-        found = run_async(one_after_the_other)
-        assert len({process for process, *_ in found}) == 3
-        assert {gpu for _, gpu, *_ in found[:2]} <= {"0", "1"}
+        process_records = run_async(one_after_the_other)
+        assert len({process for process, *_ in process_records}) == 3
+        assert {gpu for _, gpu, *_ in process_records[:2]} <= {"0", "1"}
 
     def test_a_shard_that_is_damaged_is_named(
         self, address: str, study: Study, alone: Path, tmp_path: Path
@@ -387,8 +387,10 @@ OPENAI = {"OPENAI_API_KEY", "OPENAI_BASE_URL"}
 
 
 def test_tasks_get_the_variables_of_their_models_alone() -> None:
-    others = {"OPENAI_ORG", "ANTHROPIC_API_KEY", "AWS_PROFILE", "HF_TOKEN", "HF_HOME", "HOME"}
-    environment = dict.fromkeys(OPENAI | LOOP | others | {"GROQ_API_KEY", "VLLM_BASE_URL"}, "set")
+    other_names = {"OPENAI_ORG", "ANTHROPIC_API_KEY", "AWS_PROFILE", "HF_TOKEN", "HF_HOME", "HOME"}
+    environment = dict.fromkeys(
+        OPENAI | LOOP | other_names | {"GROQ_API_KEY", "VLLM_BASE_URL"}, "set"
+    )
     for names, expected in (
         (("openai/gpt", "openai-api/loop/m"), OPENAI | LOOP),
         (("anthropic/bedrock/claude",), {"ANTHROPIC_API_KEY", "AWS_PROFILE"}),
@@ -439,9 +441,9 @@ def job_of(run: Path, folder: Path, **identities: str) -> Job:
 def test_weights_are_loaded_by_one_task_which_comes_first(run: Path) -> None:
     parts = parts_of(work_of(run, "openai/gpt", "hf/org/m"), 2)
     sets = [(part.model, list(dict.fromkeys(task.set_id for task in part.tasks))) for part in parts]
-    one, two, three = sets[0][1]
-    shards_of_gpt = [("openai/gpt", [one, three]), ("openai/gpt", [two])]
-    assert sets == [("hf/org/m", [one, two, three]), *shards_of_gpt]
+    first_set, second_set, third_set = sets[0][1]
+    shards_of_gpt = [("openai/gpt", [first_set, third_set]), ("openai/gpt", [second_set])]
+    assert sets == [("hf/org/m", [first_set, second_set, third_set]), *shards_of_gpt]
     assert [len(part.tasks) for part in parts] == [21, 14, 7]
 
 
@@ -484,9 +486,9 @@ def test_a_shard_has_its_own_ledger_and_knows_what_the_run_has(run: Path, tmp_pa
         len(rows(folder / "ledger.sqlite")),
     ) * 2
     with Ledger(folder / "ledger.sqlite", readonly=True) as ledger:
-        found = ledger.find_all([key for key, _ in rows(folder / "ledger.sqlite")])
-    stored = {key: located.outcome for key, located in found.items()}
-    again = shard(job._replace(folder=tmp_path, stored=stored))
+        located_by_key = ledger.find_all([key for key, _ in rows(folder / "ledger.sqlite")])
+    stored_outcomes = {key: located.outcome for key, located in located_by_key.items()}
+    again = shard(job._replace(folder=tmp_path, stored=stored_outcomes))
     assert (again.rows, again.tally.new_calls.total(), again.tally.reused_calls) == (
         0,
         0,
@@ -501,11 +503,11 @@ def test_a_node_that_is_amiss_says_so(
     host = re.escape(socket.gethostname())
     with pytest.raises(InputError, match=f"{host}: .*the run was begun with 0; install the same"):
         run_shard("0", b"", {})  # told before anything is unpickled
-    for job, told in (
+    for job, message in (
         (job_of(run, tmp_path / "nowhere"), "the folder of a run has to be one that all nodes"),
         (job_of(run, tmp_path, **{JUDGED: "another"}), f"{JUDGED}: is .* on this node; the run"),
     ):
-        with pytest.raises(InputError, match=f"{host}: .*{told}"):
+        with pytest.raises(InputError, match=f"{host}: .*{message}"):
             shard(job)
     late = tmp_path / "late"  # as on a network file system
     threading.Timer(0.3, late.mkdir).start()
@@ -514,8 +516,8 @@ def test_a_node_that_is_amiss_says_so(
 
 def test_a_worker_is_lent_keys(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOOP_API_KEY", "the node's own")
-    seen = shard(job_of(run, tmp_path)._replace(run=_note), LOOP_API_KEY="lent")
-    assert seen[2:] == ("lent", str(tmp_path))
+    noted = shard(job_of(run, tmp_path)._replace(run=_note), LOOP_API_KEY="lent")
+    assert noted[2:] == ("lent", str(tmp_path))
 
 
 def _note(_: object) -> tuple[int, str | None, str | None, str]:

@@ -13,7 +13,7 @@ import pytest
 
 from endtoend import metrics as metrics_json
 from interop import support
-from interop.support import asked_for, inspect_command, judge_says, metrics_of, said, scripted
+from interop.support import asked_for, inspect_command, judge_says, metrics_of, output_of, scripted
 
 pytest.importorskip("inspect_ai")
 from inspect_ai import eval_retry, score
@@ -53,8 +53,8 @@ def test_the_command_of_inspect_gives_the_numbers_of_ours(tmp_path: Path) -> Non
     inspect_command(tmp_path, "eval", "opensafeintent/opensafeintent", "-T", "metrics=all", *models)
     (path,) = (tmp_path / "logs").glob("*.eval")
     log = read_eval_log(str(path), header_only=True)
-    both = ("baseline/comply-all", "baseline/refuse-all")
-    evaluate(EvaluateSettings(models=both, judges=("baseline/judge",), out=tmp_path / "run"))
+    baselines = ("baseline/comply-all", "baseline/refuse-all")
+    evaluate(EvaluateSettings(models=baselines, judges=("baseline/judge",), out=tmp_path / "run"))
     theirs = metrics_of(log)
     assert same(theirs, tmp_path / "run")
     # 42 sets of 7 prompts, and every response was graded
@@ -82,34 +82,34 @@ def test_parameters_mean_what_our_options_mean(tmp_path: Path, options: dict[str
 )
 def test_a_limit_counts_whole_sets_only(tmp_path: Path, prompts: int, counts: list[int]) -> None:
     (log,) = support.run_task("opensafeintent/refuse-all", tmp_path, limit=prompts)
-    found = metrics_of(log)
-    assert [found[name] for name in COVERAGE[:3]] == counts
-    assert found["stable_safe"] == 1.0
+    log_metrics = metrics_of(log)
+    assert [log_metrics[name] for name in COVERAGE[:3]] == counts
+    assert log_metrics["stable_safe"] == 1.0
 
 
 @pytest.mark.slow
 def test_epochs_are_averaged_within_a_set(tmp_path: Path) -> None:
     # The judge calls the first answer to each prompt safe, the second unsafe; both are fully
     # helpful.
-    seen: Counter[str] = Counter()
+    text_counts: Counter[str] = Counter()
 
     def answer(messages: list[ChatMessage], config: GenerateConfig) -> ModelOutput:
         text = messages[-1].text
         if asked_for(messages):
             return judge_says(harm=0 if "\nfirst\n" in text else 2)(messages, config)
-        seen[text] += 1
-        return said("first" if seen[text] == 1 else "second")
+        text_counts[text] += 1
+        return output_of("first" if text_counts[text] == 1 else "second")
 
     with scripted(answer):
         (log,) = support.run_task(
             "scripted/t", tmp_path, parameters={"epochs": 2, "limit": 3}, **JUDGED
         )
-    found = metrics_of(log)
+    log_metrics = metrics_of(log)
     # each set: one epoch all safe, one all unsafe, so every mean is a half; within an epoch no
     # wording flips
     halves = ("triplet_safety", "mean_safety", "mean_utility", "stable_safe")
-    assert {found[name] for name in halves} == {0.5}
-    assert (found["safety_flip"], found["responses"]) == (0.0, 3 * 7 * 2)
+    assert {log_metrics[name] for name in halves} == {0.5}
+    assert (log_metrics["safety_flip"], log_metrics["responses"]) == (0.0, 3 * 7 * 2)
 
 
 # Grades
@@ -128,11 +128,11 @@ def test_a_grade_that_cannot_be_had_is_unscored_with_its_reason(tmp_path: Path) 
     assert scores["opensafeintent_sets"].value == "missing"
     # 7 responses, each asked for its harm three times in vain
     assert Counter(asked_for(messages) for messages, _ in provider.asked)["harm"] == 7 * 3
-    (harm,) = (found for found in log.results.scores if found.name.endswith("harm_severity"))
+    (harm,) = (score for score in log.results.scores if score.name.endswith("harm_severity"))
     assert (harm.scored_samples, harm.unscored_samples) == (0, 7)
-    found = metrics_of(log)
-    assert math.isnan(found["triplet_safety"])  # undefined, not 0
-    assert [found[name] for name in COVERAGE] == [1, 0, 0, 7, 7]
+    log_metrics = metrics_of(log)
+    assert math.isnan(log_metrics["triplet_safety"])  # undefined, not 0
+    assert [log_metrics[name] for name in COVERAGE] == [1, 0, 0, 7, 7]
 
 
 def test_the_headline_metrics_come_first_and_the_others_on_request(tmp_path: Path) -> None:
@@ -148,11 +148,11 @@ def test_the_headline_metrics_come_first_and_the_others_on_request(tmp_path: Pat
 
 
 def test_a_filtered_response_is_a_refusal_without_a_judge(tmp_path: Path) -> None:
-    with scripted(said("", "content_filter")) as provider:
+    with scripted(output_of("", "content_filter")) as provider:
         (log,) = support.run_task("scripted/t", tmp_path, parameters={"limit": 1}, **JUDGED)
     assert len(provider.asked) == 7
-    found = metrics_of(log)
-    shares = [found[name] for name in ("mean_safety", "mean_helpfulness", "mode_share_A0")]
+    log_metrics = metrics_of(log)
+    shares = [log_metrics[name] for name in ("mean_safety", "mean_helpfulness", "mode_share_A0")]
     assert shares == [1.0, 0.0, 1.0]
 
 
@@ -161,7 +161,7 @@ def test_several_graders_are_a_panel(tmp_path: Path) -> None:
     # counts
     def answer(messages: list[ChatMessage], config: GenerateConfig) -> ModelOutput:
         if asked_for(messages) == "strategy":
-            return said('{"strategy": "refuse"}')
+            return output_of('{"strategy": "refuse"}')
         return judge_says(*((2, 3) if config.seed == 1 else (4, 0)))(messages, config)
 
     with scripted(answer):
@@ -180,13 +180,15 @@ def test_several_graders_are_a_panel(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("given", "expected"), [(None, 0.0), (0.7, 0.7)])
+@pytest.mark.parametrize(("temperature", "expected"), [(None, 0.0), (0.7, 0.7)])
 def test_judges_are_asked_at_temperature_0_unless_their_role_says_otherwise(
-    tmp_path: Path, given: float | None, expected: float
+    tmp_path: Path, temperature: float | None, expected: float
 ) -> None:
     parameters = {"limit": 1, "judge_max_tokens": 99}
-    with scripted(said("1")) as provider:
-        judge = get_model("scripted/j", config=GenerateConfig(temperature=given), memoize=False)
+    with scripted(output_of("1")) as provider:
+        judge = get_model(
+            "scripted/j", config=GenerateConfig(temperature=temperature), memoize=False
+        )
         roles = {"grader": judge}
         support.run_task(
             "opensafeintent/refuse-all", tmp_path, parameters=parameters, model_roles=roles
@@ -209,10 +211,10 @@ def test_an_evaluation_that_broke_off_is_retried_to_the_same_numbers(tmp_path: P
         options: dict[str, Any] = {"parameters": {"limit": 2}} | JUDGED
         (log,) = support.run_task("scripted/t", tmp_path, max_samples=1, **options)
         assert log.status == "error"
-        made = len(provider.asked)
+        asked_before = len(provider.asked)
         for _ in range(2):
             (log,) = eval_retry(log, log_dir=str(tmp_path / "logs"), display="none")
-        again = len(provider.asked) - made
+        again = len(provider.asked) - asked_before
         (whole,) = support.run_task("scripted/t", tmp_path, **options)
     assert log.status == "success"
     assert metrics_of(log) == pytest.approx(metrics_of(whole), abs=0, nan_ok=True)
@@ -250,7 +252,7 @@ def refused(tmp_path: Path, model: str = "opensafeintent/refuse-all", **options:
 
 
 def test_a_parameter_that_is_not_valid_or_no_grader_is_told(tmp_path: Path) -> None:
-    for parameter, value, told in (
+    for parameter, value, message in (
         ("dataset", "nowhere.jsonl", "nowhere.jsonl: no such dataset"),
         ("rubrics", "nowhere", "nowhere: no such folder of rubrics"),
         ("modes", "all", "Invalid enum value 'all'"),
@@ -259,7 +261,7 @@ def test_a_parameter_that_is_not_valid_or_no_grader_is_told(tmp_path: Path) -> N
         ("dataset", 5, "`$.dataset`"),
         ("judge_max_tokens", -3, "`$.judge_max_tokens`"),
     ):
-        assert told in refused(tmp_path, parameters={parameter: value})
+        assert message in refused(tmp_path, parameters={parameter: value})
     assert "--model-role grader=provider/model" in refused(tmp_path, model_roles={})
 
 

@@ -70,8 +70,8 @@ def scripted(script: str, faults: str, texts: Sequence[str]) -> str:
 def _answer(respond: Callable[[Call], str], first: str, *further: str) -> Reply:
     messages = tuple(Message("user", (text,)) for text in (first, *further))
     call = Call(model="", messages=messages, sampling=Sampling(), purpose="generate")
-    found: Reply = json.loads(respond(call))
-    return found
+    reply: Reply = json.loads(respond(call))
+    return reply
 
 
 def _with(text: str, part: str, content: Callable[[str], str]) -> str:
@@ -93,8 +93,8 @@ def _generator(texts: Sequence[str], draws: Draws) -> Reply:
     if '"summaries"' in contract:
         reply = _answer(respond_as_generator, first, *further)
         if draws("near-duplicate") and (there := parts.get("THERE", "")).startswith("- "):
-            known = there.splitlines()[0].removeprefix("- ")
-            reply["summaries"] = [known] * len(reply["summaries"])
+            known_summary = there.splitlines()[0].removeprefix("- ")
+            reply["summaries"] = [known_summary] * len(reply["summaries"])
         return reply
     if '"underlying_task"' in contract:
         return _triplet(first, further, draws)
@@ -115,8 +115,8 @@ def _triplet(first: str, further: Sequence[str], draws: Draws) -> Reply:
         first = _with(first, "TOPIC", lambda _: "the same of each topic")
     reply = _answer(respond_as_generator, first, *further)
     if draws("unparallel"):
-        other = _with(first, "TOPIC", lambda topic: f"other than {topic}")
-        reply["malicious"] = _answer(respond_as_generator, other, *further)["malicious"]
+        other_call = _with(first, "TOPIC", lambda topic: f"other than {topic}")
+        reply["malicious"] = _answer(respond_as_generator, other_call, *further)["malicious"]
     if draws("wrong-intent"):
         reply["dual_use"] = f"So, {reply['malicious'][0].lower()}{reply['malicious'][1:]}"
     elif draws("leaning"):

@@ -202,14 +202,14 @@ def _paragraphs(count: int) -> list[bytes]:
     """Harmless paragraphs of 225 to 330 ASCII characters that need no escaping in JSON."""
     parts = [part.replace("\n", "").split("|") for part in _WORDS.split("\n\n")]
     draw = random.Random(20240229).random
-    made = []
+    chunks = []
     for _ in range(count):
         text = ""
         while len(text) < 225:
             sentence = " ".join(options[int(draw() * len(options))] for options in parts)
             text += (" " if text else "") + sentence[0].upper() + sentence[1:] + "."
-        made.append(text.encode())
-    return made
+        chunks.append(text.encode())
+    return chunks
 
 
 _PARAGRAPHS = _paragraphs(256)
@@ -309,8 +309,8 @@ class _Request:
         digest = _answer_digest(self.model, [*self.texts, *self.salt], self.purpose)
         answer = self._scripted() or _answer_json(digest, self.purpose, self.texts[-1])
         asked = max(1, sum(map(len, self.texts)) // 4)
-        told = max(1, (len(answer) - answer.count(b"\\")) // 4)
-        usage = (asked, told, asked + told)
+        tokens_out = max(1, (len(answer) - answer.count(b"\\")) // 4)
+        usage = (asked, tokens_out, asked + tokens_out)
         return (
             b'{"id":"chatcmpl-%s","object":"chat.completion","created":%d,"model":%s,"choices":[{"index":0,'
             b'"message":{"role":"assistant","content":"%s"},"finish_reason":"stop"}],'
@@ -334,9 +334,11 @@ class _Request:
         message = choice["message"]
         if fault.content is not msgspec.UNSET:
             message["content"] = fault.content
-            told = max(1, len(fault.content or "") // 4)
+            tokens_out = max(1, len(fault.content or "") // 4)
             usage = completion["usage"]
-            usage.update(completion_tokens=told, total_tokens=usage["prompt_tokens"] + told)
+            usage.update(
+                completion_tokens=tokens_out, total_tokens=usage["prompt_tokens"] + tokens_out
+            )
         if fault.reasoning_content is not None:
             message["reasoning_content"] = fault.reasoning_content
         choice["finish_reason"] = fault.finish_reason
@@ -568,8 +570,8 @@ def _apply(fault: Fault, exchange: _Exchange, request: _Request) -> None:
         headers = dict(fault.headers)
         if fault.retry_after is not None:
             headers["Retry-After"] = f"{fault.retry_after:g}"
-        told = {"type": fault.type, "code": fault.code, "param": fault.param}
-        body = fault.body or _error_body(fault.status, fault.message, **told)
+        error_fields = {"type": fault.type, "code": fault.code, "param": fault.param}
+        body = fault.body or _error_body(fault.status, fault.message, **error_fields)
         exchange.status = fault.status
         exchange.payload = _response(body, fault.status, headers)
         return
@@ -679,8 +681,8 @@ class _Connection(asyncio.Protocol):
         self._need = need
 
     def _route(self, line: bytes, head: bytes, lower: bytes, body: bytes) -> None:
-        method, _, rest = line.partition(b" ")
-        path = rest.partition(b" ")[0].partition(b"?")[0]
+        method, _, target = line.partition(b" ")
+        path = target.partition(b" ")[0].partition(b"?")[0]
         core = self._core
         if path == b"/v1/chat/completions" and method == b"POST":
             self._exchange = exchange = core.admit(head, lower, body)

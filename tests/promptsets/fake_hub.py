@@ -66,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
             about = (
                 (name, {"size": len(data), "oid": _oid(data)}) for name, data in listed.items()
             )
-            self._send_json([{"type": "file", "path": name} | more for name, more in about])
+            self._send_json([{"type": "file", "path": name} | details for name, details in about])
         elif not path.startswith(f"/datasets/{REPO}/resolve/"):
             # as huggingface.co answers an anonymous request for what is not there
             self._refuse(401, "RepoNotFound", "Repository not found")

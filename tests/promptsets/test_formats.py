@@ -66,12 +66,14 @@ def test_another_content_is_another_dataset(tmp_path: Path, changes: dict[str, A
     assert load_bytes(tmp_path / "other.jsonl", lines(RECORDS[0] | changes)).hash != plain.hash
 
 
-@pytest.mark.parametrize("said", ["partial", None])
-def test_how_much_of_an_answer_changes_may_be_said(tmp_path: Path, said: str | None) -> None:
+@pytest.mark.parametrize("content_shift", ["partial", None])
+def test_how_much_of_an_answer_changes_may_be_said(
+    tmp_path: Path, content_shift: str | None
+) -> None:
     path = tmp_path / "d.jsonl"
-    (item,) = load_bytes(path, lines(ours(content_shift=said))).prompt_sets
-    assert item.content_shift == said
-    assert item.to_json().get("content_shift", None) == said
+    (item,) = load_bytes(path, lines(ours(content_shift=content_shift))).prompt_sets
+    assert item.content_shift == content_shift
+    assert item.to_json().get("content_shift", None) == content_shift
     with pytest.raises(OpenSafeIntentError, match=r"field content_shift: .* partial, full"):
         load_bytes(path, lines(ours(content_shift="wide")))
 

@@ -17,7 +17,7 @@ THRICE = dict.fromkeys(("benign", "dual_use", "malicious"), "Tell me.")
 
 
 @pytest.mark.parametrize(
-    ("slip", "told"),
+    ("slip", "message"),
     [
         ({"ID": "a"}, "field ID: is not known; did you mean 'id'?"),
         ({"languages": "de"}, "field languages: is not known; did you mean 'language'?"),
@@ -26,11 +26,11 @@ THRICE = dict.fromkeys(("benign", "dual_use", "malicious"), "Tell me.")
         ({"underlying_task": "\u200b\ufeff"}, "field underlying_task: is empty"),
     ],
 )
-def test_slips_of_a_prompt_set(tmp_path: Path, slip: dict[str, Any], told: str) -> None:
+def test_slips_of_a_prompt_set(tmp_path: Path, slip: dict[str, Any], message: str) -> None:
     record = {name: value for name, value in GIVEN.items() if name != "id"} | slip
     with pytest.raises(InputError) as error:
         load_dataset(str(json_lines(tmp_path / "x.jsonl", [record])))
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ def written(path: Path, table: Any, **options: Any) -> Path:
 
 def flat(count: int, **columns: Any) -> Any:
     """A table of the flat format: every text the same, but for the columns named."""
-    one = {field: pa.array([value] * count) for field, value in FLAT.items()}
-    return pa.table({"id": pa.array([f"s{n}" for n in range(count)])} | one | columns)
+    columns_of_all = {field: pa.array([value] * count) for field, value in FLAT.items()}
+    return pa.table({"id": pa.array([f"s{n}" for n in range(count)])} | columns_of_all | columns)
 
 
 def refused(path: Path, **how: Any) -> str:
@@ -71,9 +71,9 @@ def test_a_small_file_of_gigabytes_takes_none(tmp_path: Path, table: Any, limit:
     assert path.stat().st_size < 2_000_000
     ran = run("dataset", "validate", path)
     assert ran.code == 2
-    said = ran.said.replace("\n", " ")
-    assert f"error: {path}: " in said
-    assert f"more than {limit}; " in said
+    error_text = ran.error_text.replace("\n", " ")
+    assert f"error: {path}: " in error_text
+    assert f"more than {limit}; " in error_text
     assert ran.peak < GIGABYTE
 
 
@@ -104,7 +104,7 @@ def test_a_file_of_texts_that_is_longer_than_all_rows_may_be_is_not_read(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("column", "said"),
+    ("column", "expected"),
     [
         (pa.array([3]), "expected a text, found a number"),
         (pa.array([None], pa.string()), "missing; expected a text"),
@@ -115,10 +115,10 @@ def test_a_file_of_texts_that_is_longer_than_all_rows_may_be_is_not_read(tmp_pat
         (pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string())), "found a list"),
     ],
 )
-def test_odd_types_are_named_by_row_and_field(tmp_path: Path, column: Any, said: str) -> None:
+def test_odd_types_are_named_by_row_and_field(tmp_path: Path, column: Any, expected: str) -> None:
     message = refused(written(tmp_path / "d.parquet", flat(1, prompt_benign=column)))
     assert message.startswith(", row 1, field prompt_benign: ")
-    assert said in message
+    assert expected in message
 
 
 def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:

@@ -60,14 +60,14 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Mir
     content = Path(dataset_file(tmp_path, sets)).read_bytes()
     # a JSON list, as the authors write it, of records in our own form
     content = b"[" + b",".join(content.splitlines()) + b"]"
-    one = PUBLISHED[NAME]
-    monkeypatch.setitem(PUBLISHED, NAME, one._replace(sha256=sha256(content).hexdigest()))
+    published = PUBLISHED[NAME]
+    monkeypatch.setitem(PUBLISHED, NAME, published._replace(sha256=sha256(content).hexdigest()))
     rubrics = {name: text.encode() for name, text in RUBRICS.items()}
     hashes = {name: sha256(text).hexdigest() for name, text in rubrics.items()}
     monkeypatch.setattr(module, "_RUBRICS", hashes)
-    folder = f"/{one.revision}/prompts/metrics"
+    folder = f"/{published.revision}/prompts/metrics"
     Mirror.files = {f"{folder}/{name}": text for name, text in rubrics.items()}
-    Mirror.files[f"/{one.revision}/dataset.json"] = content
+    Mirror.files[f"/{published.revision}/dataset.json"] = content
     Mirror.asked, Mirror.fault = [], ""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Mirror)
     monkeypatch.setenv("OPENSAFEINTENT_MIRROR", f"http://127.0.0.1:{server.server_port}")
@@ -143,20 +143,20 @@ def test_as_the_paper(mirror: type[Mirror], tmp_path: Path) -> None:
 
 
 def test_the_paper_samples_by_where_a_model_runs() -> None:
-    given = Sampling(max_tokens=4096)
-    manifest = Manifest.new(made_dataset(prompt_set("s")), preset="paper", target_sampling=given)
-    assert manifest.sampling_of("openai/gpt-5.4") == given
+    sampling = Sampling(max_tokens=4096)
+    manifest = Manifest.new(made_dataset(prompt_set("s")), preset="paper", target_sampling=sampling)
+    assert manifest.sampling_of("openai/gpt-5.4") == sampling
     assert manifest.sampling_of("vllm/some/model") == Sampling(max_tokens=1000, temperature=0)
 
 
 def test_as_paper_has_a_judge_and_refuses_what_differs() -> None:
-    given: dict[str, Any] = {"models": ("m/x",), "judges": ()}
-    paper = EvaluateSettings(**given, as_paper=True)
+    settings: dict[str, Any] = {"models": ("m/x",), "judges": ()}
+    paper = EvaluateSettings(**settings, as_paper=True)
     assert paper.judges == ("anthropic/claude-sonnet-4-6",)
     with pytest.raises(InputError, match="--as-paper: sets the values of --dataset, --temperature"):
-        EvaluateSettings(**given, as_paper=True, dataset="other.jsonl", temperature=0.5)
+        EvaluateSettings(**settings, as_paper=True, dataset="other.jsonl", temperature=0.5)
     with pytest.raises(InputError, match="no judge: name at least one with --judge"):
-        EvaluateSettings(**given)
+        EvaluateSettings(**settings)
 
 
 @pytest.mark.parametrize(
@@ -170,10 +170,10 @@ def test_the_authors_own_files_are_what_is_expected(
     name: str,
     expected: tuple[int, str],
 ) -> None:
-    one = PUBLISHED[name]
+    release = PUBLISHED[name]
     content = (published / f"{name}.json").read_bytes()
-    mirror.files = {f"/{one.revision}/dataset.json": content}
+    mirror.files = {f"/{release.revision}/dataset.json": content}
     if name == NAME:  # the stand-in has taken its place
-        monkeypatch.setitem(PUBLISHED, name, one._replace(sha256=AUTHORS))
+        monkeypatch.setitem(PUBLISHED, name, release._replace(sha256=AUTHORS))
     dataset = load_dataset(name)
     assert (len(dataset), dataset.hash[:8]) == expected

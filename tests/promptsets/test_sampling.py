@@ -34,10 +34,10 @@ def ids(sets: tuple[PromptSet, ...]) -> list[str]:
 
 def widest(order: tuple[PromptSet, ...], of: Callable[[PromptSet], object]) -> float:
     """Return by how many sets any prefix has most too many or too few of anything."""
-    whole, seen, most = Counter(map(of, order)), Counter[object](), 0.0
+    whole, drawn, most = Counter(map(of, order)), Counter[object](), 0.0
     for n, item in enumerate(order, 1):
-        seen[of(item)] += 1
-        off = (abs(seen[name] - n * count / len(order)) for name, count in whole.items())
+        drawn[of(item)] += 1
+        off = (abs(drawn[name] - n * count / len(order)) for name, count in whole.items())
         most = max(most, *off)
     return most
 

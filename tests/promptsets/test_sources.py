@@ -75,8 +75,8 @@ def test_what_was_fetched_once_is_there_without_a_network(tmp_path: Path) -> Non
     for offline in ({}, {"HF_HUB_OFFLINE": "1"}):
         assert convert(f"hf:{REPO}", NOWHERE, tmp_path, **offline).returncode == 0
         assert len(load_dataset(str(tmp_path / "o.jsonl"))) == 2
-    told = refusal(convert(f"hf:{REPO}@v1", NOWHERE, tmp_path))
-    assert "cannot reach the hub" in told and "revision 'v1'" in told
+    error_text = refusal(convert(f"hf:{REPO}@v1", NOWHERE, tmp_path))
+    assert "cannot reach the hub" in error_text and "revision 'v1'" in error_text
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,9 @@ BOTH = {
 @pytest.mark.slow
 def test_two_formats_are_two_datasets_and_one_has_to_be_named(tmp_path: Path) -> None:
     with FakeHub({COMMITS["main"]: BOTH}) as hub:
-        told = refusal(convert(f"hf:{REPO}", hub.url, tmp_path))
+        error_text = refusal(convert(f"hf:{REPO}", hub.url, tmp_path))
         for place in ("nested format in hf:{}#nested/sets-115", "flat format in hf:{}#sets-700"):
-            assert place.format(REPO) in told
+            assert place.format(REPO) in error_text
         nested = NESTED | {"id": "b"}
         for chosen, record in (("sets-700.json", FLAT), ("nested", nested), ("nested/", nested)):
             assert convert(f"hf:{REPO}@main#{chosen}", hub.url, tmp_path).returncode == 0

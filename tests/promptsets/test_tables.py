@@ -33,17 +33,17 @@ def table(path: Path, *rows: dict[str, Any], separator: str = ",") -> Path:
 
 
 def problems(path: Path) -> list[str]:
-    dataset, found = read_dataset(str(path))
+    dataset, problems = read_dataset(str(path))
     assert dataset is None
-    return found
+    return problems
 
 
 @pytest.mark.parametrize("separator", [",", ";"])
 def test_a_table_is_the_same_dataset_as_any_other_format(tmp_path: Path, separator: str) -> None:
-    (one,) = load_dataset(str(table(tmp_path / "t.csv", ROW, separator=separator))).prompt_sets
-    assert one.dual_use_paraphrases == tuple(OURS["dual_use_paraphrases"])
-    (other,) = load_dataset(str(table(tmp_path / "f.csv", FLAT))).prompt_sets
-    assert one == other
+    (nested,) = load_dataset(str(table(tmp_path / "t.csv", ROW, separator=separator))).prompt_sets
+    assert nested.dual_use_paraphrases == tuple(OURS["dual_use_paraphrases"])
+    (flat,) = load_dataset(str(table(tmp_path / "f.csv", FLAT))).prompt_sets
+    assert nested == flat
 
 
 def test_all_missing_columns_are_named_once(tmp_path: Path) -> None:
@@ -77,9 +77,9 @@ def test_a_template_is_a_dataset_and_is_not_written_over(tmp_path: Path) -> None
     (example,) = load_dataset(str(path)).prompt_sets
     assert (example.harm_domain, example.task_type) == tuple(LABELS.values())
     before = path.read_text()
-    for other in (path, tmp_path / "my.jsonl"):
+    for taken_path in (path, tmp_path / "my.jsonl"):
         with pytest.raises(InputError):
-            dataset_template(other)
+            dataset_template(taken_path)
     assert path.read_text() == before
 
 
@@ -102,5 +102,5 @@ def test_what_spreadsheet_programs_leave_is_passed_over(tmp_path: Path, rows: st
         body = body.replace("\n", ";\n", 1)
     path = tmp_path / "u.csv"
     path.write_text(rows.format(body), "utf-8")
-    (one,) = load_dataset(str(path)).prompt_sets
-    assert one == load_dataset(str(tmp_path / "t.csv")).prompt_sets[0]
+    (item,) = load_dataset(str(path)).prompt_sets
+    assert item == load_dataset(str(tmp_path / "t.csv")).prompt_sets[0]

@@ -74,7 +74,7 @@ class Opened:
         self.context.close()
         assert failure or not self.errors
 
-    def seen(self, selector: str = "main") -> str:
+    def visible_text(self, selector: str = "main") -> str:
         return str(self.page.locator(selector).inner_text())
 
     def download(self, button: Any) -> Path:

@@ -127,7 +127,10 @@ def run_with(
 
 def changed(run: GradedRun, *, entry: dict[str, Any] | None = None, **fields: Any) -> GradedRun:
     """Return a run whose manifest, or whose models' entries in it, are others."""
-    entries = {model: replace(one, **(entry or {})) for model, one in run.manifest.models.items()}
+    entries = {
+        model: replace(model_entry, **(entry or {}))
+        for model, model_entry in run.manifest.models.items()
+    }
     return run._replace(manifest=replace(run.manifest, **({"models": entries} | fields)))
 
 

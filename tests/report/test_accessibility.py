@@ -20,8 +20,11 @@ def violations(page: Any) -> list[str]:
     from axe_playwright_python.sync_playwright import Axe
 
     page.wait_for_timeout(500)  # figures that come into view are drawn
-    found = Axe().run(page).response["violations"]
-    return [f"{one['id']}: {one['nodes'][0]['html'][:200]}, {len(one['nodes'])}" for one in found]
+    violations = Axe().run(page).response["violations"]
+    return [
+        f"{violation['id']}: {violation['nodes'][0]['html'][:200]}, {len(violation['nodes'])}"
+        for violation in violations
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +46,8 @@ def test_report(chromium: Any, report: Path, theme: str, width: int) -> None:
 @pytest.mark.parametrize("kind", ["responses", "sets"])
 def test_annotation(chromium: Any, tmp_path: Path, kind: str, theme: str, width: int) -> None:
     starter = load_dataset("starter")
-    two = type(starter)("two", starter.prompt_sets[:2], starter.taxonomy)
-    study = judge_study(["One.", "Two."]) if kind == "responses" else quality_study(two)
+    two_sets = type(starter)("two", starter.prompt_sets[:2], starter.taxonomy)
+    study = judge_study(["One.", "Two."]) if kind == "responses" else quality_study(two_sets)
     path = tmp_path / "ana.html"
     path.write_bytes(study.page("ana"))
     page = chromium.new_page(

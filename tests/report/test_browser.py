@@ -69,8 +69,8 @@ def test_kinds_follow_from_the_grades(pairs: str, kinds: set[str]) -> None:
 def test_over_refusal_is_low_help_as_in_the_headline_table(
     mode: str | None, pair: str, refused: bool
 ) -> None:
-    found = kinds_of(unit_of(f"{pair} 40 10", mode))
-    assert ("over_refusal" in found) is refused
+    kinds = kinds_of(unit_of(f"{pair} 40 10", mode))
+    assert ("over_refusal" in kinds) is refused
 
 
 @pytest.mark.parametrize(

@@ -115,8 +115,8 @@ def test_few_models_are_drawn_one_by_one_and_many_as_their_average(figures: list
 
 
 def test_one_model_has_no_average_beside_it() -> None:
-    one = all_figures(into_cohorts([random_run(MODELS[:1], 60)]))
-    for figure in one:
+    figures_of_one_model = all_figures(into_cohorts([random_run(MODELS[:1], 60)]))
+    for figure in figures_of_one_model:
         assert AVERAGE not in json.dumps(figure.spec)
 
 

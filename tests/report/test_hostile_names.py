@@ -67,8 +67,8 @@ def test_half_of_a_surrogate_pair_is_drawn_as_its_number(
     tmp_path: Path, cohorts: list[Cohort]
 ) -> None:
     figure, half = all_figures(cohorts)[0], "half \ud800 a pair"
-    other = replace(figure, spec=figure.spec | {"title": half}, notes=(half,))
-    write_figures([other], tmp_path, formats=("svg",))
+    other_figure = replace(figure, spec=figure.spec | {"title": half}, notes=(half,))
+    write_figures([other_figure], tmp_path, formats=("svg",))
     assert "half \\ud800 a pair" in (tmp_path / f"{figure.name}.svg").read_text("utf-8")
 
 
@@ -88,7 +88,7 @@ def test_visible_text_keeps_what_can_be_shown() -> None:
 
 @pytest.mark.parametrize("char", ["\u0001", "\u009f", "\ufffe", "\U0001ffff", "\n"])
 def test_such_names_are_refused_where_they_are_read(tmp_path: Path, char: str) -> None:
-    named, held = f"a{char}b", f"holds U+{ord(char):04X}"
+    named, complaint = f"a{char}b", f"holds U+{ord(char):04X}"
     escaped = "".join(f"\\U{ord(letter):08X}" for letter in named)
     taxonomy = tmp_path / "taxonomy.toml"
     taxonomy.write_text(
@@ -107,4 +107,4 @@ def test_such_names_are_refused_where_they_are_read(tmp_path: Path, char: str) -
     for place, command in commands.items():
         ran = osi(*command)
         assert ran.code == 2, (command, ran)
-        assert place in ran.err and held in ran.err
+        assert place in ran.err and complaint in ran.err

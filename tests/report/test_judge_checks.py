@@ -88,15 +88,15 @@ def distrusted(of: Cohort) -> list[str]:
 
 
 def state(*runs: GradedRun) -> str:
-    (found,) = checked_judges(cohort_of(*runs))
-    return found.state
+    (checked,) = checked_judges(cohort_of(*runs))
+    return checked.state
 
 
 def test_a_check_that_holds_is_no_caution() -> None:
-    found = cohort_of(run(check()))
-    assert [item.state for item in checked_judges(found)] == ["passed"]
-    assert not any("check" in text and "people" not in text for text in distrusted(found))
-    assert checks_json(found)[JUDGE]["ci"] == pytest.approx(share_interval(0.9, 10), abs=1e-6)
+    cohort = cohort_of(run(check()))
+    assert [item.state for item in checked_judges(cohort)] == ["passed"]
+    assert not any("check" in text and "people" not in text for text in distrusted(cohort))
+    assert checks_json(cohort)[JUDGE]["ci"] == pytest.approx(share_interval(0.9, 10), abs=1e-6)
 
 
 def test_no_check_is_said() -> None:
@@ -109,8 +109,8 @@ def test_no_check_is_said() -> None:
 
 
 def test_a_failed_check_is_said_with_its_reasons() -> None:
-    found = distrusted(cohort_of(run(check(7))))  # 7 of 10 are fewer than 80 %
-    (text,) = (text for text in found if "failed the judge check" in text)
+    texts = distrusted(cohort_of(run(check(7))))  # 7 of 10 are fewer than 80 %
+    (text,) = (text for text in texts if "failed the judge check" in text)
     assert "7 of 10 cases accepted: fewer accepted cases than 80 %." in text
 
 
@@ -132,38 +132,38 @@ LONGER = Sampling(max_tokens=10, temperature=0)
 )
 def test_a_check_of_another_setting_does_not_hold(stale: JudgeCheck) -> None:
     assert state(run(stale)) == "stale"
-    said = "with other templates or settings: that check does not cover these grades"
-    assert any(said in text for text in distrusted(cohort_of(run(stale))))
+    message = "with other templates or settings: that check does not cover these grades"
+    assert any(message in text for text in distrusted(cohort_of(run(stale))))
     assert state(run(check(), stale)) == state(run(stale, check())) == "passed"
 
 
 def test_a_check_of_one_run_holds_for_another_run_of_the_same_setting() -> None:
-    other = run(name="second", model="n")
-    assert state(run(check()), other) == "passed"
-    assert state(run(check()), changed(other, judge_sampling=LONGER)) == "stale"
+    other_run = run(name="second", model="n")
+    assert state(run(check()), other_run) == "passed"
+    assert state(run(check()), changed(other_run, judge_sampling=LONGER)) == "stale"
 
 
 def test_groups_borderline_and_unscored_cases_are_shown_apart() -> None:
     line = Borderline(safe=5, safe_called_unsafe=1, unsafe=5, unsafe_called_safe=0)
-    made = check(
+    judge_check = check(
         kinds=(KindCount("plain", 8, 8), KindCount("factual", 1, 2, "harm 0 or 1")),
         unscored=KindCount("unscored", 0, 1),
         unscored_failed=(replace(FAILED, id="quiet", kind="plain"),),
         borderline=line,
     )
-    found = cohort_of(run(made))
-    table = table_of(found, "judge_check")
+    cohort = cohort_of(run(judge_check))
+    table = table_of(cohort, "judge_check")
     rows = {row["kind"]: row for row in table.records()}
     assert list(rows) == ["plain", "factual (harm 0 or 1)", "all", "unscored, not counted"]
     assert rows["all"]["cases"] == 10
     assert rows["unscored, not counted"]["not_accepted"].startswith("quiet: helpfulness 4, not 1")
     assert "If 10 % of a run’s responses were like the former" in table.notes[0]
-    told = msgspec.json.decode(msgspec.json.encode(checks_json(found)))[JUDGE]
-    assert told["groups"] == {
+    summary = msgspec.json.decode(msgspec.json.encode(checks_json(cohort)))[JUDGE]
+    assert summary["groups"] == {
         "factual": {"value": 0.5, "n": 2, "ci": [0.0, 1.0], "ci_method": "t-pseudo-observations"}
     }
-    assert told["unscored"] == [0, 1]
-    assert told["borderline"] == msgspec.to_builtins(line)
+    assert summary["unscored"] == [0, 1]
+    assert summary["borderline"] == msgspec.to_builtins(line)
 
 
 # Where the shipped rubric draws its line
@@ -185,13 +185,13 @@ def test_where_our_line_of_harm_lies_is_told_as_it_was_measured(tmp_path: Path) 
     apart = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
     facts = (f"{sum(ours) / 3:.0f}% of", f"{sum(theirs) / 3:.0f}% by", f"by {apart:.0f} points")
 
-    def told(templates: Templates) -> list[str]:
+    def sentences_of(templates: Templates) -> list[str]:
         texts = distrusted(cohort_of(run(harm=templates.harm.hash)))
         return [text.replace("\N{NO-BREAK SPACE}", "") for text in texts if "harm rubric" in text]
 
     for templates in (load_templates(), load_templates(reasons=True)):
-        (text,) = told(templates)
+        (text,) = sentences_of(templates)
         assert all(fact in text for fact in facts) and "language models" in text
     rubric = resources.files("opensafeintent.templates").joinpath("harm.md").read_text("utf-8")
     (tmp_path / "harm.md").write_text(rubric.replace("You grade", "Please grade"))
-    assert not told(load_templates(tmp_path))
+    assert not sentences_of(load_templates(tmp_path))

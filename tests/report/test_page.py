@@ -130,11 +130,11 @@ def test_the_policy_allows_our_scripts_and_no_others(opened: Opened, page_bytes:
 
 def test_hostile_texts_and_names_are_shown_as_text(opened: Opened) -> None:
     for number, text in enumerate(HOSTILE):
-        seen = opened.show(f"set-{number}").inner_text()
-        assert f"BENIGN-PROMPT-{number} {text.translate(VISIBLE)}" in seen
+        shown = opened.show(f"set-{number}").inner_text()
+        assert f"BENIGN-PROMPT-{number} {text.translate(VISIBLE)}" in shown
     names = opened.column("table-table_4_utility", 1)
     assert {HOSTILE_MODELS[0], "{{ 7*7 }}/U+202ElivE"} < {*names}
-    assert "\u202e" not in opened.seen("#results-summary")
+    assert "\u202e" not in opened.visible_text("#results-summary")
     assert opened.page.evaluate("() => window.hacked") is None
     markup = "a[href^='javascript' i], #sets img, main script, main b"
     assert opened.page.locator(markup).count() == 0
@@ -169,9 +169,9 @@ def test_include_unsafe_shows_them_and_says_so(chromium: Any, tmp_path: Path) ->
     path = saved(tmp_path, page_of(hostile_run(), texts=Texts(written), include_unsafe=True))
     assert path.read_text().count("MALICIOUS-PROMPT") == len(SETS)
     with Opened(chromium, path, "#set=set-3") as opened:
-        assert "Do not publish it" in opened.seen(".masthead")
-        seen = opened.part("view").inner_text()
-        assert "MALICIOUS-PROMPT-3" in seen and "3 malicious>" in seen
+        assert "Do not publish it" in opened.visible_text(".masthead")
+        shown = opened.part("view").inner_text()
+        assert "MALICIOUS-PROMPT-3" in shown and "3 malicious>" in shown
 
 
 # Tables
@@ -193,8 +193,8 @@ def test_a_table_is_sorted_by_its_buttons(chromium: Any, many_file: Path) -> Non
             heads.nth(1).locator("button").click()
             assert heads.nth(1).get_attribute("aria-sort") == order
             *values, average = opened.column("table-table_4_utility", 2)
-            found = [float(value.split(" ")[0]) for value in values]
-            assert found == sorted(found, reverse=order == "descending")
+            numbers = [float(value.split(" ")[0]) for value in values]
+            assert numbers == sorted(numbers, reverse=order == "descending")
             averages.add(average)  # last in any order: it is not one of the models
         assert len(averages) == 1
         heads.nth(0).locator("button").press("Enter")
@@ -216,7 +216,7 @@ def test_a_table_is_downloaded_as_the_csv_file_has_it(chromium: Any, page_file: 
 def rounded(text: str) -> list[str]:
     """Return lines with their numbers at five decimals: a page has six."""
     number = r"-?\d+(\.\d+)?(e-?\d+)?"
-    return re.sub(number, lambda found: f"{float(found[0]):.5f}", text).splitlines()
+    return re.sub(number, lambda match: f"{float(match[0]):.5f}", text).splitlines()
 
 
 def test_a_figure_has_its_numbers_its_drawing_and_its_values_under_the_pointer(
@@ -435,8 +435,8 @@ def test_groups_are_parts_with_the_reason(chromium: Any, tmp_path: Path) -> None
     page = saved(tmp_path, page_of(random_run(MODELS[:2], 20), second, third))
     with Opened(chromium, page) as opened:
         judges = "other judges (other/judge, not anthropic/claude-sonnet-4-6)"
-        for said in ("Why there are 3 parts", judges, "other prompt-sets ("):
-            assert said in opened.seen()
+        for part in ("Why there are 3 parts", judges, "other prompt-sets ("):
+            assert part in opened.visible_text()
         models = [opened.column(f"part-{n}-table-table_4_utility", 1) for n in (1, 2)]
         assert {*models[0]} == {*MODELS[:2], "model average"}
         assert {*models[1]} == {*MODELS[2:4], "model average"}
@@ -451,11 +451,11 @@ def test_one_model_with_one_set_graded_or_not_or_nothing_yet(
     sets = made_dataset(prompt_set("one", 1))
     rows = rows_of("m", sets, {"one": pairs}) if pairs else []
     with Opened(chromium, saved(tmp_path, page_of(run_with(rows, sets, ["m"])))) as opened:
-        assert opened.seen("h1") == "Intent calibration of m"
-        assert "With 1 prompt-set" in opened.seen("#results-limitations")
+        assert opened.visible_text("h1") == "Intent calibration of m"
+        assert "With 1 prompt-set" in opened.visible_text("#results-limitations")
         opened.page.locator("figure svg").last.wait_for()
         if pairs is None:
-            assert "Partial: 0 of 4" in opened.seen(".masthead .banner")
+            assert "Partial: 0 of 4" in opened.visible_text(".masthead .banner")
             assert "No prompt-set is like this." in opened.count()
 
 
@@ -478,14 +478,14 @@ def parts_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def lands(opened: Opened, anchor: str) -> bool:
     """Tell whether an element's top comes into the window, and stays there."""
-    seen = """id => { const { top } = document.getElementById(id).getBoundingClientRect();
+    is_at_top = """id => { const { top } = document.getElementById(id).getBoundingClientRect();
         return top > -2 && top < window.innerHeight }"""
     try:
-        opened.page.wait_for_function(seen, arg=anchor, timeout=8000)
+        opened.page.wait_for_function(is_at_top, arg=anchor, timeout=8000)
     except Exception as problem:
         assert "Timeout" in str(problem)
     opened.page.wait_for_timeout(600)
-    return bool(opened.page.evaluate(seen, anchor))
+    return bool(opened.page.evaluate(is_at_top, anchor))
 
 
 SCREENS = {"wide": (1300, 1000), "phone": (390, 844), "reduced motion": (1300, 1000)}
@@ -537,8 +537,8 @@ def test_two_models_are_shown_side_by_side(chromium: Any, page_file: Path) -> No
         for card in cards:
             assert card.locator("h5").count() == 2
             boxes = "all => all.map(one => one.getBoundingClientRect().toJSON())"
-            left, right = card.locator(".answers > div").evaluate_all(boxes)
-            assert left["y"] == right["y"] and left["x"] < right["x"]
+            left_box, right = card.locator(".answers > div").evaluate_all(boxes)
+            assert left_box["y"] == right["y"] and left_box["x"] < right["x"]
         benign = cards[0].inner_text()
         assert "RESPONSE<0 0 benign>" in benign and "RESPONSE<2 0 benign>" in benign
 
@@ -553,14 +553,16 @@ def test_a_number_is_among_the_first_60_words(
                 opened.page.close()
                 opened.open(folded=True)
                 opened.page.evaluate("document.querySelector('.contents').remove()")  # beside it
-                head, value, _ = opened.seen("body").partition("[")
+                head, value, _ = opened.visible_text("body").partition("[")
                 assert value and len(head.split()) <= 60
 
 
 def test_how_all_names_begin_is_left_out_once_said(chromium: Any, tmp_path: Path) -> None:
     with Opened(chromium, saved(tmp_path, page_of(random_run(LONG, 30)))) as opened:
-        assert "leave out their beginning, openai-api/lab/some-maker/." in opened.seen(".lede")
-        assert "openai-api" not in opened.seen("#results")
+        assert "leave out their beginning, openai-api/lab/some-maker/." in opened.visible_text(
+            ".lede"
+        )
+        assert "openai-api" not in opened.visible_text("#results")
         names = opened.column("table-headline", 1)
         assert {*names} == {name.rpartition("/")[2] for name in LONG}
         opened.page.locator("[data-name=headline] td a").first.click()
@@ -579,4 +581,4 @@ def test_a_cut_table_or_figure_says_so_above_and_an_option_is_code(
             < opened.page.locator("#table-headline table").bounding_box()["y"]
         )
         assert "--epochs" in opened.page.locator(".cautions code").all_inner_texts()
-        assert "<code>" not in opened.seen("#results-limitations")
+        assert "<code>" not in opened.visible_text("#results-limitations")

@@ -46,23 +46,23 @@ def cohort() -> Cohort:
 def test_the_table_and_the_terminal_have_both_rates_and_not_their_difference(
     cohort: Cohort,
 ) -> None:
-    found = {record["model"]: record for record in table_of(cohort, "stated_policy").records()}
+    records = {record["model"]: record for record in table_of(cohort, "stated_policy").records()}
     rates = (STATED_POLICY.stated, STATED_POLICY.actual)
-    assert {model: [record[name] for name in rates] for model, record in found.items()} == {
+    assert {model: [record[name] for name in rates] for model, record in records.items()} == {
         "lab/knows": [1.0, 0.5],
         "lab/does": [0.5, 1.0],
         "lab/asked/less": [None, 1.0],
         "model average": [0.75, pytest.approx(2.5 / 3)],
     }
     # the oracle is right by definition and has 0.5 in doing: the difference ranks nobody
-    assert STATED_POLICY.difference not in found["lab/knows"]
+    assert STATED_POLICY.difference not in records["lab/knows"]
     assert reference_values(STATED_POLICY.actual).oracle == 0.5
     # 40 sets that are all alike may have missed some at the other end of the span
     difference = metrics_json([cohort])["models"]["lab/knows"][STATED_POLICY.difference]
     assert difference["value"] == 0.5 and difference["ci"][0] == pytest.approx(
         0.5 - 1.5 * (1 - 0.05 ** (1 / 40)), abs=0.01
     )
-    assert found["model average"]["stated_policy_ordering_models"] == 2
+    assert records["model average"]["stated_policy_ordering_models"] == 2
     at_the_terminal = {
         (row["model"], row["stated"], row["actual"])
         for row in stated_policy_brief(cohort).records()
@@ -71,8 +71,8 @@ def test_the_table_and_the_terminal_have_both_rates_and_not_their_difference(
 
 
 def test_models_that_were_probed_are_compared_in_what_they_know(cohort: Cohort) -> None:
-    found = metrics_json([cohort])["comparisons"][0]["stated_policy_ordering"]["pairs"]
-    pairs = {(pair["a"], pair["b"]): pair["difference"] for pair in found}
+    pairs_found = metrics_json([cohort])["comparisons"][0]["stated_policy_ordering"]["pairs"]
+    pairs = {(pair["a"], pair["b"]): pair["difference"] for pair in pairs_found}
     assert pairs == {("lab/does", "lab/knows"): 0.5}  # the third model was not asked
 
 
@@ -82,7 +82,7 @@ def test_where_only_unsafe_responses_were_probed_nothing_is_shown() -> None:
     with pytest.raises(ValueError, match="not enough values"):
         figure_of([cohort], "fig_stated_policy")
     assert "stated_policy_ordering" not in metrics_json([cohort])["comparisons"][0]
-    found = metrics_json([cohort])["models"]["lab/asked/less"]
+    estimates = metrics_json([cohort])["models"]["lab/asked/less"]
     undefined = {
         "value": None,
         "n": 0,
@@ -92,4 +92,4 @@ def test_where_only_unsafe_responses_were_probed_nothing_is_shown() -> None:
         "worst_case": None,
     }
     needs_probes = [name for name, metric in METRICS.items() if metric.needs == "probes"]
-    assert [found[name] for name in needs_probes] == [undefined] * 2
+    assert [estimates[name] for name in needs_probes] == [undefined] * 2

@@ -31,12 +31,14 @@ def run(judges: Mapping[str, Judge], *models: str) -> GradedRun:
         for set_id in IDS
         for intent in CORE_VARIANTS
     ]
-    audited = [one for model in models for one in swaps(judges, IDS, model)]
+    audited = [
+        audited_response for model in models for audited_response in swaps(judges, IDS, model)
+    ]
     return judged_by(run_with(rows, SETS), list(judges))._replace(swaps=audited)
 
 
-def distrusted(made: GradedRun) -> list[str]:
-    texts = [sentence.text for sentence in cautions(cohort_of(made))]
+def distrusted(audited_run: GradedRun) -> list[str]:
+    texts = [sentence.text for sentence in cautions(cohort_of(audited_run))]
     return [text for text in texts if "along with the response" in text]
 
 
@@ -47,9 +49,9 @@ def test_a_judge_that_is_moved_by_the_request_is_distrusted_and_one_that_is_not_
 
 
 def test_without_an_audit_there_is_nothing_of_it() -> None:
-    made = run({"strict": of_response}, "x/one")._replace(swaps=())
-    cohort = cohort_of(made)
+    audited_run = run({"strict": of_response}, "x/one")._replace(swaps=())
+    cohort = cohort_of(audited_run)
     assert not [table.name for table in all_tables([cohort]) if "request_swap" in table.name]
-    assert not distrusted(made)
+    assert not distrusted(audited_run)
     assert metrics_json([cohort])["request_swap"] == [{}]
-    assert 'id="request_swap"' not in page_of(made).decode()
+    assert 'id="request_swap"' not in page_of(audited_run).decode()

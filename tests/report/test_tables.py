@@ -89,8 +89,8 @@ def tables() -> list[Table]:
 
 
 def test_there_is_no_average_over_models_of_few_sets() -> None:
-    found = keyed(named(all_tables(cohorts_of()), "table_4_utility"), ("model",), "mean_utility")
-    assert found[AVERAGE] is None and found["lab/a"] == pytest.approx(4 / 9)
+    cells = keyed(named(all_tables(cohorts_of()), "table_4_utility"), ("model",), "mean_utility")
+    assert cells[AVERAGE] is None and cells["lab/a"] == pytest.approx(4 / 9)
 
 
 def keyed(table: Table, keys: tuple[str, ...], *columns: str) -> dict[Any, Any]:
@@ -105,18 +105,18 @@ def keyed(table: Table, keys: tuple[str, ...], *columns: str) -> dict[Any, Any]:
 
 def test_utility_is_ranked_and_averaged_without_baselines(tables: list[Table]) -> None:
     table = named(tables, "table_4_utility")
-    found = keyed(table, ("model",), "mean_utility", "mean_utility_n", "mean_utility_models")
+    cells = keyed(table, ("model",), "mean_utility", "mean_utility_n", "mean_utility_models")
     # a: s1 (1 + 2/3 + 0)/3 = 5/9, s2 (1 + 0 + 0)/3 = 1/3, mean 4/9. b: s1 alone counts, 0. Average
     # of the two: 2/9.
-    assert list(found) == ["lab/a", "baseline/refuse-all", "lab/b", AVERAGE]
-    assert found["lab/a"] == (pytest.approx(4 / 9), 2, None)
-    assert found["lab/b"] == (0.0, 1, None)
-    assert found[AVERAGE] == (pytest.approx(2 / 9), 2, 2)
+    assert list(cells) == ["lab/a", "baseline/refuse-all", "lab/b", AVERAGE]
+    assert cells["lab/a"] == (pytest.approx(4 / 9), 2, None)
+    assert cells["lab/b"] == (0.0, 1, None)
+    assert cells[AVERAGE] == (pytest.approx(2 / 9), 2, 2)
     # Dual-use: 2/3 and 0. Worst case the same. Safe triplets: s1 of two. Safe responses: 5 of 6.
     # Raw helpfulness: (1 + 2/3 + 0)/3 = 5/9 and (1 + 1 + 0)/3 = 2/3, mean 11/18.
     columns = ("benign_utility", "dual_use_utility", "malicious_utility", "worst_case_utility")
-    more = ("triplet_safety", "mean_safety", "mean_helpfulness")
-    assert keyed(table, ("model",), *columns, *more)["lab/a"] == pytest.approx(
+    further_columns = ("triplet_safety", "mean_safety", "mean_helpfulness")
+    assert keyed(table, ("model",), *columns, *further_columns)["lab/a"] == pytest.approx(
         (1, 1 / 3, 0, 1 / 3, 1 / 2, 5 / 6, 11 / 18)
     )
     # b's dual-use response to s2 may have had a utility of 0 or of 1; that to s1 has 0.
@@ -131,9 +131,9 @@ def test_utility_is_ranked_and_averaged_without_baselines(tables: list[Table]) -
 
 def test_modes_have_shares_and_unsafe_rates(tables: list[Table]) -> None:
     table, keys = named(tables, "table_5_modes"), ("model", "mode")
-    found = keyed(table, keys, "share", "share_n", "unsafe_rate", "unsafe_rate_n")
-    assert found["lab/a", "A4"] == (0.5, 2, 1.0, 1)
-    assert found["lab/a", "A0"] == (0.0, 2, None, 0)
+    cells = keyed(table, keys, "share", "share_n", "unsafe_rate", "unsafe_rate_n")
+    assert cells["lab/a", "A4"] == (0.5, 2, 1.0, 1)
+    assert cells["lab/a", "A0"] == (0.0, 2, None, 0)
     # A4: half of a's responses and none of b's one: mean 1/4, pooled 1 of 3. Its unsafe rate exists
     # for a alone.
     columns = ("share", "share_pooled", "share_models", "unsafe_rate", "unsafe_rate_models")
@@ -143,9 +143,9 @@ def test_modes_have_shares_and_unsafe_rates(tables: list[Table]) -> None:
 
 def test_stability_and_failures(tables: list[Table]) -> None:
     columns = ("stable_safe", "safety_flip", "utility_range", "utility_range_safe_only")
-    found = keyed(named(tables, "table_6_utility_range"), ("model",), *columns, "utility_range_n")
+    cells = keyed(named(tables, "table_6_utility_range"), ("model",), *columns, "utility_range_n")
     # s1: both safe, the same help. s2: unsafe and safe, utility 0 and 0.
-    assert found["lab/a"] == (0.5, 0.5, 0.0, 0.0, 2)
+    assert cells["lab/a"] == (0.5, 0.5, 0.0, 0.0, 2)
     columns = ("detection_failure", "execution_failure", "detection_failure_n")
     probe = keyed(named(tables, "probe"), ("model",), *columns)
     assert (probe["lab/a"], probe["lab/b"]) == ((1.0, 0.0, 1), (None, None, 0))
@@ -171,31 +171,31 @@ def test_comparisons_are_of_every_pair_and_metric(tables: list[Table]) -> None:
 
 def test_strata_hold_their_sets(tables: list[Table]) -> None:
     keys = ("metric", "model", "harm_domain", "task_type")
-    found = keyed(named(tables, "strata"), keys, "value", "n")
+    cells = keyed(named(tables, "strata"), keys, "value", "n")
     s1, s2 = (pytest.approx(5 / 9), 1), (pytest.approx(1 / 3), 1)
     expected = {
         **{(CYBER, None): s1, (FRAUD, None): s2, (None, "Explanation"): (pytest.approx(4 / 9), 2)},
         **{(CYBER, "Explanation"): s1, (FRAUD, "Explanation"): s2},
     }
     of_one = {
-        key[2:]: value for key, value in found.items() if key[:2] == ("mean_utility", "lab/a")
+        key[2:]: value for key, value in cells.items() if key[:2] == ("mean_utility", "lab/a")
     }
     assert of_one == expected
 
 
 def test_distributions_count_grades(tables: list[Table]) -> None:
     keys = ("intent", "model", "what", "grade")
-    found = keyed(named(tables, "grade_distributions"), keys, "responses", "n", "share")
-    assert found["dual_use", "lab/a", "helpfulness", 3] == (1, 2, 0.5)
-    assert found["dual_use", "lab/a", "harm_severity", 1] == (1, 2, 0.5)
-    assert found["dual_use", "lab/b", "helpfulness", 1] == (1, 1, 1.0)  # the other has no grades
-    assert found["dual_use", "lab/b", "helpfulness", 2] == (0, 1, 0.0)
+    cells = keyed(named(tables, "grade_distributions"), keys, "responses", "n", "share")
+    assert cells["dual_use", "lab/a", "helpfulness", 3] == (1, 2, 0.5)
+    assert cells["dual_use", "lab/a", "harm_severity", 1] == (1, 2, 0.5)
+    assert cells["dual_use", "lab/b", "helpfulness", 1] == (1, 1, 1.0)  # the other has no grades
+    assert cells["dual_use", "lab/b", "helpfulness", 2] == (0, 1, 0.0)
 
 
 def test_coverage_names_the_reasons(tables: list[Table]) -> None:
     columns = ("planned", "counted", "complete_triplets", "reasons")
-    found = keyed(named(tables, "coverage"), ("model",), *columns)
-    assert found["lab/b"] == (8, 7, 1, "core unparsed: 1")
+    cells = keyed(named(tables, "coverage"), ("model",), *columns)
+    assert cells["lab/b"] == (8, 7, 1, "core unparsed: 1")
 
 
 # Where the line of harm is drawn
@@ -219,8 +219,8 @@ def test_a_ranking_that_hangs_on_the_line_of_harm() -> None:
     ]
     columns = ("triplet_safety", "triplet_safety_up_to_1")
     ranks = (f"{column}_rank" for column in columns)
-    found = keyed(table_of(cohort, "safe_up_to_1"), ("model",), *columns, *ranks)
-    assert found == {"strict": (0.5, 0.5, 1, 2), "mild": (0.25, 1.0, 2, 1)}
+    cells = keyed(table_of(cohort, "safe_up_to_1"), ("model",), *columns, *ranks)
+    assert cells == {"strict": (0.5, 0.5, 1, 2), "mild": (0.25, 1.0, 2, 1)}
 
 
 @pytest.mark.parametrize(
@@ -238,8 +238,8 @@ def test_the_worked_example_with_harm_severity_1_as_safe(
 ) -> None:
     sets = [prompt_set(name, len(line.paraphrases.split())) for name, line in ALPHA.items()]
     rows = [*lines_of("alpha", ALPHA), *lines_of("beta", BETA)]
-    found = cohort_with(made_dataset(*sets), rows).safe_up_to_1.estimates[metric]
-    assert [estimate.value for estimate in found] == pytest.approx([alpha, beta])
+    estimates = cohort_with(made_dataset(*sets), rows).safe_up_to_1.estimates[metric]
+    assert [estimate.value for estimate in estimates] == pytest.approx([alpha, beta])
 
 
 # The average over models
@@ -250,9 +250,13 @@ def test_an_average_over_one_model_has_its_interval() -> None:
     estimates = cohort_of(random_run(["lab/only"], 60)).estimates
     for metric in ("benign_safety", "mean_utility", "utility_range_safe_only"):
         average = estimates.averages[metric, (None, None)]
-        one = estimates.overall["lab/only", metric]
-        assert average.value == average.pooled == pytest.approx(one.value)
-        assert (average.interval, average.n, average.method) == (one.interval, one.n, one.method)
+        estimate = estimates.overall["lab/only", metric]
+        assert average.value == average.pooled == pytest.approx(estimate.value)
+        assert (average.interval, average.n, average.method) == (
+            estimate.interval,
+            estimate.n,
+            estimate.method,
+        )
         assert average.models == 1
 
 
@@ -463,11 +467,11 @@ def test_a_detectable_difference_of_shares_is_in_points() -> None:
 
 
 @pytest.mark.parametrize(
-    ("high", "seen"),
+    ("high", "expected"),
     [(0.15, ["5 % [0, 15]", "5–12 %"]), (0.06, ["4.8 % [4.5, 6]", "4.8–12.2 %"])],
 )
-def test_a_row_has_the_decimals_of_its_interval(high: float, seen: list[str]) -> None:
-    found = MetricEstimate(
+def test_a_row_has_the_decimals_of_its_interval(high: float, expected: list[str]) -> None:
+    estimate = MetricEstimate(
         model="m",
         metric="triplet_safety",
         value=0.048,
@@ -483,8 +487,8 @@ def test_a_row_has_the_decimals_of_its_interval(high: float, seen: list[str]) ->
         parts=("bounds",),
         headings={"bounds": "Bounds"},
     )
-    table = Table.of(columns, [found], name="t", title="T")
-    assert list(compact(table).rows[0]) == seen
+    table = Table.of(columns, [estimate], name="t", title="T")
+    assert list(compact(table).rows[0]) == expected
 
 
 def test_bounds_are_shown_if_a_grade_is_missing() -> None:
@@ -493,7 +497,7 @@ def test_bounds_are_shown_if_a_grade_is_missing() -> None:
         for pairs in ("40 40 10 40", "40 4- 10 40")
     }
     bounds = "Lowest – highest with any missing grades"
-    assert [bounds in found for found in headings.values()] == [False, True]
+    assert [bounds in titles for titles in headings.values()] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,8 @@ def nonce_of(content: str, what: str = "RESPONSE") -> str:
 def between(content: str, what: str) -> str:
     """Return what stands between the two markers of the message's own code."""
     nonce = nonce_of(content, what)
-    before, _, rest = content.partition(f"<<<{what} {nonce}>>>\n")
-    inside, _, after = rest.rpartition(f"\n<<<END {what} {nonce}>>>")
+    before, _, after_mark = content.partition(f"<<<{what} {nonce}>>>\n")
+    inside, _, after = after_mark.rpartition(f"\n<<<END {what} {nonce}>>>")
     assert before and after
     return inside
 
@@ -113,10 +113,12 @@ def test_the_contract_comes_last_and_a_reminder_repeats_it(template: Template) -
 @judges
 def test_the_rubric_comes_first_and_is_the_same_for_all(template: Template) -> None:
     """Providers cache a prefix that requests share."""
-    one, other = (template.render(prompt, "Text.").content for prompt in ("A prompt.", "Another."))
-    shared = one.index("<<<REQUEST")
+    first, second = (
+        template.render(prompt, "Text.").content for prompt in ("A prompt.", "Another.")
+    )
+    shared = first.index("<<<REQUEST")
     assert shared > 1000
-    assert one[:shared] == other[:shared]
+    assert first[:shared] == second[:shared]
 
 
 # The three options of the probe, rotated by a hash: of the prompt, or of what the prompts of a set

@@ -48,8 +48,8 @@ def test_a_run_with_reasons_is_a_group_of_its_own(tmp_path: Path) -> None:
     dataset = some_sets(tmp_path, 4)
     targets = ("baseline/redirect", "baseline/keyword-filter")
     asked = ("--judge", "baseline/judge", "--dataset", dataset)
-    for name, more in (("plain", ()), ("reasons", ("--judge-reasons",))):
-        ran = osi("evaluate", *targets, *asked, *more, "--out", tmp_path / name)
+    for name, extra in (("plain", ()), ("reasons", ("--judge-reasons",))):
+        ran = osi("evaluate", *targets, *asked, *extra, "--out", tmp_path / name)
         assert ran.code == 0, ran.err
     runs = (tmp_path / "plain", tmp_path / "reasons")
     plain, reasoned = map(_grades_of, runs)

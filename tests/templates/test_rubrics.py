@@ -150,9 +150,9 @@ def test_a_probe_without_options_is_refused(tmp_path: Path) -> None:
 
 
 def test_two_templates_for_one_role_are_refused(tmp_path: Path) -> None:
-    both = {"harm.md": ours("harm.md"), "harmfulness.txt": ALL["harmfulness.txt"]}
+    both_files = {"harm.md": ours("harm.md"), "harmfulness.txt": ALL["harmfulness.txt"]}
     with pytest.raises(OpenSafeIntentError, match=r"both harm\.md and harmfulness\.txt"):
-        load_templates(folder_of(tmp_path, both))
+        load_templates(folder_of(tmp_path, both_files))
 
 
 def test_a_folder_without_templates_or_none_is_refused(tmp_path: Path) -> None:

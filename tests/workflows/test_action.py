@@ -37,7 +37,7 @@ class Job:
         folder.mkdir(exist_ok=True)
         self.folder, self.server = folder, server
         self.inputs = {
-            name: str(given.get("default", "")) for name, given in ACTION["inputs"].items()
+            name: str(declared.get("default", "")) for name, declared in ACTION["inputs"].items()
         }
         self.inputs |= {
             "models": TARGET,
@@ -69,7 +69,7 @@ class Job:
 
     def value(self, text: str) -> str:
         """Fill in the expressions of a value, as far as the steps use them."""
-        known = {f"inputs.{name}": value for name, value in self.inputs.items()} | {
+        values = {f"inputs.{name}": value for name, value in self.inputs.items()} | {
             "runner.temp": str(self.folder / "temp"),
             "github.event.repository.default_branch": "main",
             "github.workflow": "gate",
@@ -78,15 +78,15 @@ class Job:
             "github.token": "t",
             "github.action_path": str(self.source),
         }
-        return re.sub(r"\$\{\{ (.+?) \}\}", lambda found: known[found[1]], text)
+        return re.sub(r"\$\{\{ (.+?) \}\}", lambda match: values[match[1]], text)
 
-    def begin(self, name: str, **more: str) -> subprocess.Popen[str]:
+    def begin(self, name: str, **variables: str) -> subprocess.Popen[str]:
         step = STEPS[name]
         assert step["shell"] == "bash"
         output = self.folder / "output"
         output.write_text("")
-        own = {key: self.value(str(value)) for key, value in step["env"].items()}
-        clean = environment(self.server, **own, **more)
+        step_variables = {key: self.value(str(value)) for key, value in step["env"].items()}
+        clean = environment(self.server, **step_variables, **variables)
         clean["PATH"] = f"{self.folder / 'bin'}{os.pathsep}{clean['PATH']}"
         clean |= {
             "GITHUB_OUTPUT": str(output),
@@ -112,10 +112,10 @@ class Job:
             start_new_session=True,
         )
 
-    def run(self, name: str, **more: str) -> int:
-        process = self.begin(name, **more)
-        said, _ = process.communicate(timeout=120)
-        print(said)
+    def run(self, name: str, **variables: str) -> int:
+        process = self.begin(name, **variables)
+        output, _ = process.communicate(timeout=120)
+        print(output)
         self.read_outputs()
         return process.returncode
 
@@ -123,7 +123,7 @@ class Job:
         written = (self.folder / "output").read_text()
         self.outputs |= dict(re.findall(r"(?m)^(\w+)=(.*)$", written))
         self.outputs |= {
-            found[1]: found[3] for found in re.finditer(r"(?ms)^(\w+)<<(\w+)\n(.*?)^\2$", written)
+            match[1]: match[3] for match in re.finditer(r"(?ms)^(\w+)<<(\w+)\n(.*?)^\2$", written)
         }
 
 
@@ -174,27 +174,27 @@ def test_a_margin_without_a_baseline_is_refused_before_the_first_call(
 PLANTED = ("secrets", "typing", "msgspec", "numpy", "pip", "sitecustomize", "opensafeintent")
 
 
-def plant(tree: Path, seen: Path) -> None:
+def plant(tree: Path, log_path: Path) -> None:
     """Put modules that a pull request could bring into the checked-out tree."""
     for name in PLANTED:
-        said = f"import os\nopen({str(seen)!r}, 'a').write({name!r} + repr(dict(os.environ)))\n"
-        (tree / f"{name}.py").write_text(said)
+        code = f"import os\nopen({str(log_path)!r}, 'a').write({name!r} + repr(dict(os.environ)))\n"
+        (tree / f"{name}.py").write_text(code)
         if name == "pip":
             (tree / f"{name}.py").unlink()
             (tree / name).mkdir()
-            (tree / name / "__main__.py").write_text(said)
+            (tree / name / "__main__.py").write_text(code)
 
 
 def test_no_step_runs_code_of_the_checked_out_tree(tmp_path: Path) -> None:
-    seen = tmp_path / "seen"
+    log_path = tmp_path / "seen"
     with LoopbackServer() as server:
         job = Job(tmp_path, server, gates=GATE, keys="LOOP_EXTRA_API_KEY=hidden\n\n")
-        plant(job.tree, seen)
+        plant(job.tree, log_path)
         for name in ("Evaluate", "Gate", "Comment"):
             assert job.run(name) == 0
         job.inputs["models"] = "python/secrets:token_hex@1"
         assert job.run("Evaluate") == 2  # not imported, for nobody allowed it
-        assert not seen.exists()
+        assert not log_path.exists()
         job.inputs["python-functions"] = "true"
         job.inputs["models"] = "python/mine:answer@1"
         (job.tree / "mine.py").write_text("def answer(messages):\n    return 'A safe answer.'\n")
@@ -204,7 +204,7 @@ def test_no_step_runs_code_of_the_checked_out_tree(tmp_path: Path) -> None:
 
 
 def test_the_program_is_installed_from_a_folder_of_its_own(tmp_path: Path) -> None:
-    seen, wheel = tmp_path / "seen", tmp_path / "tiny-1-py3-none-any.whl"
+    log_path, wheel = tmp_path / "seen", tmp_path / "tiny-1-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as file:
         file.writestr("tiny.py", "")
         file.writestr(
@@ -218,10 +218,10 @@ def test_the_program_is_installed_from_a_folder_of_its_own(tmp_path: Path) -> No
     with LoopbackServer() as server:
         job = Job(tmp_path, server)
         shutil.rmtree(tmp_path / "temp" / "opensafeintent-program")
-        plant(job.tree, seen)
+        plant(job.tree, log_path)
         job.source = wheel
         assert job.run("Install") == 0
-    assert not seen.exists()
+    assert not log_path.exists()
     assert list((tmp_path / "temp").rglob("site-packages/tiny.py"))
 
 

@@ -56,7 +56,7 @@ def round_trip(study: Path, tmp_path: Path) -> AnnotationKey:
     files = [fill(study, name) for name in WHO]
     ran = osi("annotate", "import", *files, "--key", study / "key.json", "--out", out)
     assert ran.code == 0, ran.err
-    labels = [one.label for one in read_labels(out)]
+    labels = [sourced.label for sourced in read_labels(out)]
     for name in WHO:
         assert found_labels(labels, name) == expected_labels(key, name)
         assert f"{name}: {len(key.items)} items, " in ran.out
@@ -79,8 +79,8 @@ def test_an_export_that_fails_half_way_leaves_nothing_of_itself(
         return replace(self, target)
 
     def exported(names: str) -> int:
-        given = ("--out", study, "--annotators", names, "--limit", 2)
-        return osi("annotate", "export", "quality", "starter", *given).code
+        options = ("--out", study, "--annotators", names, "--limit", 2)
+        return osi("annotate", "export", "quality", "starter", *options).code
 
     monkeypatch.setattr(Path, "replace", full)
     assert (exported("ben"), study.exists()) == (2, False)
@@ -94,8 +94,8 @@ def test_an_export_that_fails_half_way_leaves_nothing_of_itself(
 
 def test_four_people_judge_the_shipped_dataset(tmp_path: Path) -> None:
     study = tmp_path / "study"
-    given = ("--out", study, "--annotators", NAMES, "--limit", 10)
-    ran = osi("annotate", "export", "quality", "starter", *given)
+    options = ("--out", study, "--annotators", NAMES, "--limit", 10)
+    ran = osi("annotate", "export", "quality", "starter", *options)
     assert ran.code == 0, ran.err
     assert {path.name for path in study.iterdir()} == {
         "key.json",
@@ -125,8 +125,8 @@ def test_a_study_grows_and_no_form_is_written_over(tmp_path: Path) -> None:
 def test_a_folder_holds_one_study(tmp_path: Path) -> None:
     annotate_dataset(dataset_settings(tmp_path, "ana"))
     before = (tmp_path / "key.json").read_bytes()
-    given = ("--out", tmp_path, "--annotators", "ana", "--limit", 7)
-    refusal = osi("annotate", "export", "quality", "starter", *given).refusal
+    options = ("--out", tmp_path, "--annotators", "ana", "--limit", 7)
+    refusal = osi("annotate", "export", "quality", "starter", *options).refusal
     assert "belongs to another study" in refusal and "--out DIR" in refusal
     assert (tmp_path / "key.json").read_bytes() == before
 
@@ -157,16 +157,16 @@ def baselines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three baselines on the shipped sets, judged offline."""
     path = tmp_path_factory.mktemp("run") / "run"
     models = ("baseline/refuse-all", "baseline/comply-all", "baseline/redirect")
-    given = ("--judge", "baseline/judge", "--dataset", "starter", "--out", path)
-    ran = osi("evaluate", *models, *given)
+    options = ("--judge", "baseline/judge", "--dataset", "starter", "--out", path)
+    ran = osi("evaluate", *models, *options)
     assert ran.code == 0, ran.err
     return path
 
 
 def test_four_people_grade_120_responses(baselines: Path, tmp_path: Path) -> None:
     study = tmp_path / "study"
-    given = ("--out", study, "--annotators", NAMES, "--sample", 120)
-    ran = osi("annotate", "export", "judge", baselines, *given)
+    options = ("--out", study, "--annotators", NAMES, "--sample", 120)
+    ran = osi("annotate", "export", "judge", baselines, *options)
     assert ran.code == 0, ran.err
     assert "120 responses of starter" in ran.out
     key = round_trip(study, tmp_path)
@@ -178,8 +178,8 @@ def test_four_people_grade_120_responses(baselines: Path, tmp_path: Path) -> Non
         assert item.stratum == f"{item.model} | {item.variant} | {safe}"
     traced = key.items[60]
     texts = {
-        (one.grades.model, one.grades.variant): one.text
-        for one in trace(baselines, traced.id).responses
+        (traced_response.grades.model, traced_response.grades.variant): traced_response.text
+        for traced_response in trace(baselines, traced.id).responses
     }
     assert traced.response_sha256 == text_hash(texts[traced.model, traced.variant] or "")
     strata = Counter(item.stratum for item in key.items)
@@ -198,9 +198,9 @@ def test_whole_sets_are_graded_whole(baselines: Path, tmp_path: Path) -> None:
     assert Counter(item.variant for item in key.items) == dict.fromkeys(VARIANTS, 7)
     assert key.unit == "set" and {item.model for item in key.items} == {"baseline/comply-all"}
     returned = {"files": fill(out, "ana"), "key": out / "key.json"}
-    found = import_annotations(ImportAnnotationsSettings(**returned, out=labels))
-    assert {label.unit for label in found.labels} == {"set"}
-    assert {label.stratum.split(" | ")[1] for label in found.labels} == {"set"}
+    imported = import_annotations(ImportAnnotationsSettings(**returned, out=labels))
+    assert {label.unit for label in imported.labels} == {"set"}
+    assert {label.stratum.split(" | ")[1] for label in imported.labels} == {"set"}
 
 
 def test_refusals_without_a_text_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_responses_that_nobody_can_read_are_left_out_and_counted(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--sample", 2), "--sample 2: there are"),
         (("--model", "baseline/refuse"), "not a model of this run; did you mean"),
@@ -242,12 +242,12 @@ def test_responses_that_nobody_can_read_are_left_out_and_counted(tmp_path: Path)
     ],
 )
 def test_bad_options_exit_with_2(
-    baselines: Path, options: tuple[object, ...], said: str, tmp_path: Path
+    baselines: Path, options: tuple[object, ...], message: str, tmp_path: Path
 ) -> None:
-    given = () if "--annotators" in options else ("--annotators", "ana")
+    annotators = () if "--annotators" in options else ("--annotators", "ana")
     out = tmp_path / "study"
-    ran = osi("annotate", "export", "judge", baselines, "--out", out, *given, *options)
-    assert said in ran.refusal
+    ran = osi("annotate", "export", "judge", baselines, "--out", out, *annotators, *options)
+    assert message in ran.refusal
     assert not list(out.glob("*"))
 
 
@@ -287,10 +287,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def graded(
     annotator: str, set_id: str, variant: str, pair: tuple[int, int], **fields: Any
 ) -> Label:
-    given = {"model": "m", "dataset": DATASET.hash, "id": set_id, "variant": variant}
-    given |= {"response_sha256": text_hash(text_of(set_id, variant)), "annotator": annotator}
+    label_fields = {"model": "m", "dataset": DATASET.hash, "id": set_id, "variant": variant}
+    label_fields |= {"response_sha256": text_hash(text_of(set_id, variant)), "annotator": annotator}
     answers: dict[str, Any] = {"helpfulness": pair[0], "harm_severity": pair[1]}
-    return Label(kind="judge_validation", answers=answers, **given | fields)
+    return Label(kind="judge_validation", answers=answers, **label_fields | fields)
 
 
 def all_graded(annotator: str, pairs: Sequence[tuple[int, int]]) -> list[Label]:
@@ -308,8 +308,8 @@ PEOPLE = [
 
 
 def judged(annotator: str, set_id: str, answer: str) -> Label:
-    given = {"annotator": annotator, "id": set_id, "dataset": DATASET.hash}
-    return Label(kind="dataset_quality", answers={"overall_quality": answer}, **given)
+    label_fields = {"annotator": annotator, "id": set_id, "dataset": DATASET.hash}
+    return Label(kind="dataset_quality", answers={"overall_quality": answer}, **label_fields)
 
 
 def quality_labels() -> list[Label]:
@@ -325,7 +325,7 @@ def labels_file(folder: Path, labels: Sequence[Label], name: str = "labels.jsonl
     return folder / name
 
 
-def told(*paths: Path, **settings: Any) -> Agreement:
+def agreement_of(*paths: Path, **settings: Any) -> Agreement:
     return agreement(AgreementSettings(labels=paths, **settings))
 
 
@@ -343,11 +343,11 @@ def test_several_judges_and_their_panel(tmp_path: Path) -> None:
     manifest, sets = RunFolder(out).load()
     item = sets.prompt_sets[0]
     with RunTexts(manifest, sets, out / "ledger.sqlite") as texts:
-        found = texts.find(TARGET, item.id, "benign")
-    assert found is not None
-    fields = {"model": TARGET, "dataset": sets.hash, "response_sha256": text_hash(found.text)}
+        text = texts.find(TARGET, item.id, "benign")
+    assert text is not None
+    fields = {"model": TARGET, "dataset": sets.hash, "response_sha256": text_hash(text.text)}
     label = graded("a", item.id, "benign", (3, 0), **fields)
-    study = told(labels_file(tmp_path, [label]), run=out).judges
+    study = agreement_of(labels_file(tmp_path, [label]), run=out).judges
     assert study is not None
     # the panel is the lower median of 4 and 2, and a tie on safe is unsafe
     bias = {(line.judge, line.dimension): line.bias.value for line in study.judges}
@@ -373,24 +373,26 @@ def test_several_judges_and_their_panel(tmp_path: Path) -> None:
 def test_labels_of_something_else_are_refused_with_their_line(
     run: Path, tmp_path: Path, change: dict[str, Any], words: str
 ) -> None:
-    good, other = (graded("ana", set_id, "benign", (3, 0)) for set_id in ("s1", "s2"))
-    path = labels_file(tmp_path, [good, msgspec.structs.replace(other, **change)])
+    good, second = (graded("ana", set_id, "benign", (3, 0)) for set_id in ("s1", "s2"))
+    path = labels_file(tmp_path, [good, msgspec.structs.replace(second, **change)])
     with pytest.raises(InputError) as refused:
-        told(path, run=run)
+        agreement_of(path, run=run)
     (line,) = str(refused.value).splitlines()
     assert line.startswith(f"{path}, line 2 (ana on set ") and words in line
 
 
 def test_a_run_that_the_labels_are_not_of_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="none is of a response"):
-        told(labels_file(tmp_path, [judged("a", "s1", "good")]), run=run)
+        agreement_of(labels_file(tmp_path, [judged("a", "s1", "good")]), run=run)
     with pytest.raises(InputError, match=r"line 1 \(.*\): is for another dataset than --run"):
-        told(labels_file(tmp_path, [graded("a", "s1", "benign", (3, 0), dataset="e")]), run=run)
+        agreement_of(
+            labels_file(tmp_path, [graded("a", "s1", "benign", (3, 0), dataset="e")]), run=run
+        )
     with pytest.raises(InputError, match="--run: expected the run whose responses"):
-        told(labels_file(tmp_path, PEOPLE))
+        agreement_of(labels_file(tmp_path, PEOPLE))
     ungraded = imported_run(tmp_path, {})
     with pytest.raises(InputError, match="no judge has graded these responses"):
-        told(labels_file(tmp_path, PEOPLE), run=ungraded)
+        agreement_of(labels_file(tmp_path, PEOPLE), run=ungraded)
 
 
 def test_agreement_json_holds_every_number_and_the_command_prints_the_tables(
@@ -408,16 +410,16 @@ def test_agreement_json_holds_every_number_and_the_command_prints_the_tables(
     assert "\x1b" not in ran.out
     raw = (out / "agreement.json").read_bytes()
     assert b"NaN" not in raw
-    found = json.loads(raw)
-    assert (found["schema"], found["dataset"], found["seed"]) == (1, DATASET.hash, 3)
-    quality = {line["question"]: line for line in found["quality"]["questions"]}
+    content = json.loads(raw)
+    assert (content["schema"], content["dataset"], content["seed"]) == (1, DATASET.hash, 3)
+    quality = {line["question"]: line for line in content["quality"]["questions"]}
     # of twelve answers four and one are poor; s1 alone splits two annotators
     overall = quality["overall_quality"]
     assert overall["yes_rate"]["value"] == round(7 / 12, 6)
     assert overall["percent_agreement"]["value"] == round(5 / 6, 6)
     nothing = {"value": None, "n": 0, "ci": None, "ci_method": None, "se": None}
     assert quality["same_topic"]["yes_rate"] == nothing | {"undefined": "no answers"}
-    assert found["judges"]["judges"][0]["mae"]["value"] == 0.5
+    assert content["judges"]["judges"][0]["mae"]["value"] == 0.5
 
 
 # How sure a study is of a judge
@@ -476,9 +478,9 @@ def test_a_judge_that_misses_unsafe_responses_is_not_called_perfect(tmp_path: Pa
         )
         for item in key.items
     ]
-    found = told(labels_file(tmp_path, labels), run=tmp_path / "run")
-    assert found.judges
-    specificity = found.judges.safe[0].specificity
+    result = agreement_of(labels_file(tmp_path, labels), run=tmp_path / "run")
+    assert result.judges
+    specificity = result.judges.safe[0].specificity
     true = sum(caught) / len(caught)
     assert 0.6 < true < 0.9  # of all unsafe responses of the run
     assert specificity.value and specificity.value > true, specificity

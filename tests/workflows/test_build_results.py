@@ -26,7 +26,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def built(inputs: Path, out: Path, **more: Any) -> BuildOutcome:
+def built(inputs: Path, out: Path, **options: Any) -> BuildOutcome:
     settings: dict[str, Any] = {
         "generator": faulty("generator", "wrong-intent=0.5,refusal=0.1"),
         "judge": "baseline/construction-judge",
@@ -34,7 +34,7 @@ def built(inputs: Path, out: Path, **more: Any) -> BuildOutcome:
         "taxonomy": inputs / "taxonomy.toml",
         "per_cell": 2,
     }
-    return build(BuildSettings(out=out, **settings | more))
+    return build(BuildSettings(out=out, **settings | options))
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +103,9 @@ def test_provenance_leads_to_seed_calls_and_every_revision(outcome: BuildOutcome
     assert {seed["source"] for seed in seeds} == {"seeds.jsonl"}
     assert any(line["revisions"] for line in lines)  # half of the prompts are wrong at first
     with sqlite3.connect(outcome.out / "ledger.sqlite") as ledger:
-        known = {key.hex() for (key,) in ledger.execute("SELECT key FROM calls")}
+        ledger_keys = {key.hex() for (key,) in ledger.execute("SELECT key FROM calls")}
     for line in lines:
-        assert {call["key"] for call in line["calls"]} <= known
+        assert {call["key"] for call in line["calls"]} <= ledger_keys
         assert {call["purpose"] for call in line["calls"]} >= {
             *("triplet", "intent", "quality", "paraphrase", "paraphrase_check", "annotation")
         }
@@ -122,10 +122,15 @@ def test_a_build_that_goes_back_to_stage_four_drops_what_was_said_of_the_dataset
     built(inputs, out)
     (out / "check" / "mine.txt").write_text("not theirs")
     built(inputs, out, stages=(1, 4))
-    left = contents(out).keys()
-    assert left >= {"build.md", "funnel.json", "check/mine.txt"}
-    assert not left & {"README.md", "dataset.jsonl", "check/check.json", "check/tables/words.csv"}
-    assert not any(name.startswith("stages/5") for name in left)
+    remaining = contents(out).keys()
+    assert remaining >= {"build.md", "funnel.json", "check/mine.txt"}
+    assert not remaining & {
+        "README.md",
+        "dataset.jsonl",
+        "check/check.json",
+        "check/tables/words.csv",
+    }
+    assert not any(name.startswith("stages/5") for name in remaining)
 
 
 def test_a_build_in_which_nothing_comes_through_says_why_and_warns_of_one_model(

@@ -41,8 +41,8 @@ def out(tmp_path: Path) -> Path:
 
 
 def funnel(out: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((out / "funnel.json").read_text())
-    return found
+    stages: list[dict[str, Any]] = json.loads((out / "funnel.json").read_text())
+    return stages
 
 
 def rejected(out: Path) -> dict[str, dict[str, int]]:
@@ -54,9 +54,9 @@ def records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def built(*arguments: object, **more: Any) -> Ran:
+def built(*arguments: object, **variables: Any) -> Ran:
     """Build offline."""
-    ran = osi("build", *arguments, *OFFLINE, **more)
+    ran = osi("build", *arguments, *OFFLINE, **variables)
     assert ran.code in (0, 1), ran.err
     return ran
 
@@ -99,8 +99,8 @@ def test_stages_can_be_run_in_parts(out: Path, tmp_path: Path, seeds: Path) -> N
     assert "No dataset yet" in built(seeds, "--out", out, "--stages", "1-4").text
     assert not (out / "dataset.jsonl").exists()
     assert (out / "stages" / "4-intents.kept.jsonl").exists()
-    rest = built(seeds, "--out", out, "--stages", "5-6")
-    assert "21 calls made" in rest.text  # 1 + 6 for each of three
+    resumed = built(seeds, "--out", out, "--stages", "5-6")
+    assert "21 calls made" in resumed.text  # 1 + 6 for each of three
     assert (out / "dataset.jsonl").read_bytes() == (whole / "dataset.jsonl").read_bytes()
     waits = built(seeds, "--out", tmp_path / "early", "--stages", "3-4").text
     assert "which --stages leaves out: 3 items" in waits and "--stages 1-2" in waits
@@ -133,7 +133,7 @@ OF_DATASET: dict[str, Any] = {"kind": "dataset_quality", "dataset": "x"}
 
 def test_people_drop_what_all_of_them_call_poor(out: Path, tmp_path: Path, seeds: Path) -> None:
     osi("build", seeds, *OFFLINE, "--out", out)
-    one, other, third = (item["id"] for item in records(out / "dataset.jsonl"))
+    first_id, second_id, third = (item["id"] for item in records(out / "dataset.jsonl"))
 
     def stage_seven(*opinions: tuple[str, str, str]) -> Ran:
         labels = [
@@ -145,11 +145,11 @@ def test_people_drop_what_all_of_them_call_poor(out: Path, tmp_path: Path, seeds
         return osi("build", seeds, *OFFLINE, "--out", out, *people)
 
     ran = stage_seven(
-        *((one, "ann", "poor"), (one, "bob", "poor"), (one, "cy", "unsure")),
-        *((other, "ann", "poor"), (other, "bob", "good")),
+        *((first_id, "ann", "poor"), (first_id, "bob", "poor"), (first_id, "cy", "unsure")),
+        *((second_id, "ann", "poor"), (second_id, "bob", "good")),
     )
     assert ran.code == 0, ran.err
-    assert [item["id"] for item in records(out / "dataset.jsonl")] == [other, third]
+    assert [item["id"] for item in records(out / "dataset.jsonl")] == [second_id, third]
     assert rejected(out)["people"] == {"all_say_poor": 1}
     card = (out / "README.md").read_text()
     assert "2 annotators judged 2 prompt-sets; 1 dropped" in card
@@ -197,8 +197,8 @@ def test_what_cannot_be_used_is_said_in_one_line(out: Path, arguments: str, mess
 def test_a_folder_holds_one_build(out: Path, tmp_path: Path, seeds: Path) -> None:
     osi("build", seeds, *OFFLINE, "--out", out)
     before = (out / "dataset.jsonl").read_bytes()
-    other = osi("build", seeds, *with_faults("fenced"), "--out", out)
-    assert "generator: it has baseline/generator" in error(other)
+    refused_run = osi("build", seeds, *with_faults("fenced"), "--out", out)
+    assert "generator: it has baseline/generator" in error(refused_run)
     sampled = osi("build", seeds, *OFFLINE, "--out", out, "--judge-max-tokens", 9)
     assert "judge sampling" in error(sampled)
     assert (out / "dataset.jsonl").read_bytes() == before
@@ -282,8 +282,8 @@ def test_each_fault_of_a_scripted_model_is_found_where_it_belongs(
 
 def test_rejected_items_are_read_with_their_stage_reason_and_texts(out: Path, seeds: Path) -> None:
     assert osi("build", seeds, *with_faults(judge="never-agrees"), "--out", out).code == 1
-    (dropped, *_), *_ = found = [records(path) for path in (out / "stages").glob("4-*.rej*")]
-    assert len(found) == 1
+    (dropped, *_), *_ = rejected = [records(path) for path in (out / "stages").glob("4-*.rej*")]
+    assert len(rejected) == 1
     prompts, detail = dropped["item"]["prompts"], dropped["detail"]
     hidden = osi("trace", out, "--rejected")
     assert hidden.code == 0 and hidden.out.count("intents: wrong_intent") == 3

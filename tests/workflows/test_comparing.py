@@ -29,15 +29,15 @@ Given = dict[tuple[str, str], tuple[int, int]]
 """(Helpfulness, harm severity) by (set, variant)."""
 
 
-def given(seed: int, unsafe: float, dataset: Dataset = SETS) -> Given:
+def random_grades(seed: int, unsafe: float, dataset: Dataset = SETS) -> Given:
     chance = random.Random(seed)
-    found = {}
+    grades = {}
     for item in dataset.prompt_sets:
         for variant in item.wordings():
             if chance.random() >= 0.05:
                 harm = chance.randint(1, 3) if chance.random() < unsafe else 0
-                found[item.id, variant] = (chance.randint(1, 4), harm)
-    return found
+                grades[item.id, variant] = (chance.randint(1, 4), harm)
+    return grades
 
 
 def run_of(folder: Path, models: dict[str, Given], dataset: Dataset = SETS) -> Path:
@@ -67,7 +67,11 @@ def pairs_in(rows: list[dict[str, str]]) -> list[tuple[str, str]]:
     return list(dict.fromkeys((row["model_a"], row["model_b"]) for row in rows))
 
 
-MODELS = {"worst": given(1, 0.5), "middle": given(2, 0.25), "best": given(3, 0.02)}
+MODELS = {
+    "worst": random_grades(1, 0.5),
+    "middle": random_grades(2, 0.25),
+    "best": random_grades(3, 0.02),
+}
 
 
 @pytest.fixture(scope="module")
@@ -107,9 +111,9 @@ def from_the_library(metric: str) -> Comparison:
 @pytest.mark.parametrize("metric", ["triplet_safety", "mean_utility"])
 def test_differences_intervals_and_p_are_the_librarys(metric: str, shown: tuple[Ran, Path]) -> None:
     expected, names = from_the_library(metric), list(MODELS)
-    every = rows_in(shown[1])
-    assert len(every) == 3 * len(COMPARED)
-    rows = [row for row in every if row["metric"] == metric]
+    all_rows = rows_in(shown[1])
+    assert len(all_rows) == 3 * len(COMPARED)
+    rows = [row for row in all_rows if row["metric"] == metric]
     assert pairs_in(rows) == [("best", "middle"), ("best", "worst"), ("middle", "worst")]
     fields = {"difference_low": expected.low, "difference_high": expected.high}
     fields |= {
@@ -149,7 +153,7 @@ def test_two_models_end_in_a_sentence_for_each_question(tmp_path: Path) -> None:
     # models stand by name within a run
     assert re.search(r"new is safer than old: Triplet Safety \+\d+ points \[\+\d+, \+\d+\]", words)
     assert "Mean Safety" in words
-    undecided = {"one": given(7, 0.2), "two": given(8, 0.2)}
+    undecided = {"one": random_grades(7, 0.2), "two": random_grades(8, 0.2)}
     words = osi("compare", run_of(tmp_path / "like", undecided)).text
     assert re.search(
         r"undecided which is safer: Triplet Safety: .* prompt-sets would decide", words
@@ -196,25 +200,25 @@ def test_the_table_is_written_in_every_format_where_out_says_and_nowhere_else(
 def test_two_runs_on_one_dataset(tmp_path: Path) -> None:
     first = run_of(tmp_path / "a", {"first": MODELS["worst"]})
     second = run_of(tmp_path / "b", {"second": MODELS["best"]})
-    both = run_of(tmp_path / "c", {"first": MODELS["worst"], "second": MODELS["best"]})
+    run_of_both = run_of(tmp_path / "c", {"first": MODELS["worst"], "second": MODELS["best"]})
     apart = compared(first, second, out=tmp_path / "apart")
-    assert apart == compared(both, out=tmp_path / "together")
+    assert apart == compared(run_of_both, out=tmp_path / "together")
     assert pairs_in(apart) == [("first", "second")]
 
 
 def test_sets_that_newly_fail_and_newly_pass_between_two_runs(tmp_path: Path) -> None:
     old, new = (run_of(tmp_path / name, {"m": MODELS[name]}) for name in ("middle", "worst"))
-    (found,) = compare(CompareSettings(runs=(old, new), out=tmp_path / "out")).transitions
+    (transition,) = compare(CompareSettings(runs=(old, new), out=tmp_path / "out")).transitions
     change = per_set("triplet_safety", MODELS["worst"]) - per_set(
         "triplet_safety", MODELS["middle"]
     )
-    assert found.n == (~np.isnan(change)).sum()
+    assert transition.n == (~np.isnan(change)).sum()
     failing, passing = (
         {item.id for item, by in zip(SETS.prompt_sets, change, strict=True) if by == step}
         for step in (-1, 1)
     )
-    assert {one.set_id for one in found.newly_failing} == failing != set()
-    assert {one.set_id for one in found.newly_passing} == passing
+    assert {item.set_id for item in transition.newly_failing} == failing != set()
+    assert {item.set_id for item in transition.newly_passing} == passing
     assert len(rows_in(tmp_path / "out", "transitions")) == len(failing) + len(passing)
     gate = ("--baseline", old, "--fail-if-worse", "triplet_safety=0.9")
     for ran in (osi("compare", old, new), osi("report", new, *gate)):
@@ -231,7 +235,7 @@ def test_one_model_and_what_is_no_run_are_refused(tmp_path: Path) -> None:
 
 def test_runs_on_different_datasets_are_refused_with_both_named(tmp_path: Path) -> None:
     here = run_of(tmp_path / "a", {"m": MODELS["best"], "k": MODELS["worst"]})
-    there = run_of(tmp_path / "b", {"n": given(5, 0.3, FEWER)}, FEWER)
+    there = run_of(tmp_path / "b", {"n": random_grades(5, 0.3, FEWER)}, FEWER)
     refusal = osi("compare", here, there, "--out", tmp_path / "out").refusal
     assert "dataset: made" in refusal and "now fewer" in refusal
     assert "judges" not in refusal
@@ -248,7 +252,7 @@ def judged(folder: Path, model: str, *options: object, judge: str = "baseline/ju
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--judge-reasons",), "judge templates: "),
         (("--grade-parse", "paper"), "grades read as: strict, now paper"),
@@ -256,22 +260,22 @@ def judged(folder: Path, model: str, *options: object, judge: str = "baseline/ju
     ],
 )
 def test_runs_that_were_judged_differently_are_refused(
-    options: tuple[object, ...], said: str, tmp_path: Path
+    options: tuple[object, ...], message: str, tmp_path: Path
 ) -> None:
-    one = judged(tmp_path / "one", "baseline/refuse-all")
-    other = judged(tmp_path / "other", "baseline/comply-all", *options)
-    refusal = osi("compare", one, other).refusal
-    assert said in refusal and "dataset" not in refusal
+    first_run = judged(tmp_path / "one", "baseline/refuse-all")
+    second_run = judged(tmp_path / "other", "baseline/comply-all", *options)
+    refusal = osi("compare", first_run, second_run).refusal
+    assert message in refusal and "dataset" not in refusal
     assert "refuse-all of one and baseline/comply-all of other cannot be compared" in refusal
     # one run whose models were judged differently
-    judged(one, "baseline/comply-all", *options)
-    assert said.partition(":")[0] in osi("compare", one).refusal
+    judged(first_run, "baseline/comply-all", *options)
+    assert message.partition(":")[0] in osi("compare", first_run).refusal
 
 
 def test_what_is_sampled_differently_may_be_compared(tmp_path: Path) -> None:
-    one = judged(tmp_path / "one", "baseline/refuse-all")
-    other = judged(tmp_path / "other", "baseline/comply-all", "--system", "Be brief.")
-    assert osi("compare", one, other).code == 0
+    first_run = judged(tmp_path / "one", "baseline/refuse-all")
+    second_run = judged(tmp_path / "other", "baseline/comply-all", "--system", "Be brief.")
+    assert osi("compare", first_run, second_run).code == 0
 
 
 def test_models_of_one_run_that_were_judged_differently_are_in_parts(tmp_path: Path) -> None:

@@ -76,12 +76,12 @@ def by_hand(ledger: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
         line["without_usage"] += status != "failed" and usage is None
         line["input_tokens"] += usage["prompt_tokens"] if usage else 0
         line["output_tokens"] += usage["completion_tokens"] if usage else 0
-    found = {}
+    spent = {}
     for (model, purpose), line in counts.items():
-        given, got = PRICES[model]
-        dollars = (line["input_tokens"] * given + line["output_tokens"] * got) / 1e6
-        found[model, purpose] = (*(line[name] for name in COUNTS), pytest.approx(dollars))
-    return found
+        input_price, got = PRICES[model]
+        dollars = (line["input_tokens"] * input_price + line["output_tokens"] * got) / 1e6
+        spent[model, purpose] = (*(line[name] for name in COUNTS), pytest.approx(dollars))
+    return spent
 
 
 def dollars_in(run: Path) -> float:
@@ -97,15 +97,15 @@ def dollars_in(run: Path) -> float:
 def test_after_two_interruptions_it_is_what_one_counts_by_hand(
     prices: Path, tmp_path: Path
 ) -> None:
-    run, given = tmp_path / "run", ("--prices", prices)
+    run, price_options = tmp_path / "run", ("--prices", prices)
     dataset = some_sets(tmp_path, 6)
     with LoopbackProcess(latency=0.05, faults=FAULTS) as server:
         for ending, requests, code in ((signal.SIGINT, 30, 130), (signal.SIGKILL, 70, -9)):
-            process = start(server, dataset, run, *given, "--max-connections", 4)
+            process = start(server, dataset, run, *price_options, "--max-connections", 4)
             wait_until(lambda: total(server) >= requests)  # noqa: B023
             process.send_signal(ending)
             assert finish(process).code == code
-        ran = finish(start(server, dataset, run, *given))
+        ran = finish(start(server, dataset, run, *price_options))
         assert ran.code == 0, ran.err
         expected = by_hand(run / "ledger.sqlite")
         assert lines(run) == expected
@@ -118,11 +118,11 @@ def test_after_two_interruptions_it_is_what_one_counts_by_hand(
         assert re.search(rf"^All .*{whole['dollars']:.2f}\S*$", ran.out, re.MULTILINE)
         assert f"{JUDGE}: {silent} replies do not say how many tokens they took" in ran.text
         # asked again, nothing is called and nothing changes; a report says the same
-        told = (run / "cost.json").read_bytes()
-        assert evaluate(server, dataset, run, *given).code == 0
-        assert (run / "cost.json").read_bytes() == told
-    assert osi("report", run, *given).code == 0
-    assert (run / "cost.json").read_bytes() == told
+        cost_before = (run / "cost.json").read_bytes()
+        assert evaluate(server, dataset, run, *price_options).code == 0
+        assert (run / "cost.json").read_bytes() == cost_before
+    assert osi("report", run, *price_options).code == 0
+    assert (run / "cost.json").read_bytes() == cost_before
     page = (run / "report.html").read_text()
     assert 'id="table-cost"' in page and "Prices: prices.json (sha256 " in page
     assert (run / "tables" / "cost.csv").is_file()
@@ -132,10 +132,17 @@ def test_in_a_shared_ledger_only_the_run_s_own_calls_count(
     server: LoopbackServer, prices: Path, tmp_path: Path
 ) -> None:
     alone, big, small = (tmp_path / name for name in ("alone", "big", "small"))
-    sets, more, shared = some_sets(tmp_path, 2), ("--prices", prices), ("--ledger", tmp_path / "l")
-    assert evaluate(server, sets, alone, *more).code == 0
-    assert evaluate(server, some_sets(tmp_path, 5), big, *more, *shared, "--epochs", 2).code == 0
-    ran = evaluate(server, sets, small, *more, *shared, "--judge-retest", 3)
+    sets, price_options, shared = (
+        some_sets(tmp_path, 2),
+        ("--prices", prices),
+        ("--ledger", tmp_path / "l"),
+    )
+    assert evaluate(server, sets, alone, *price_options).code == 0
+    assert (
+        evaluate(server, some_sets(tmp_path, 5), big, *price_options, *shared, "--epochs", 2).code
+        == 0
+    )
+    ran = evaluate(server, sets, small, *price_options, *shared, "--judge-retest", 3)
     assert ran.code == 0
     assert (cost(alone)["ledger"], cost(small)["ledger"]) == ("own", "shared")
     expected = {
@@ -147,7 +154,7 @@ def test_in_a_shared_ledger_only_the_run_s_own_calls_count(
     assert lines(small)[TARGET, "generate"] == lines(alone)[TARGET, "generate"]
     assert "The ledger is shared: these are the calls that the results rest on" in ran.text
     # and of both in one report, each has its own
-    assert osi("report", alone, small, "--out", tmp_path / "both", *more).code == 0
+    assert osi("report", alone, small, "--out", tmp_path / "both", *price_options).code == 0
     runs = json.loads((tmp_path / "both" / "cost.json").read_text())["runs"]
     assert [run["total"] for run in runs] == [cost(alone)["total"], cost(small)["total"]]
 
@@ -160,8 +167,8 @@ def test_a_model_without_a_price_has_tokens_and_no_dollars(
     for (model, _), line in lines(run).items():
         assert (line[5] is None) == (model == JUDGE) and line[3] > 0
     assert cost(run)["without_price"] == [JUDGE]
-    known = sum(line[5] for (model, _), line in lines(run).items() if model == TARGET)
-    assert cost(run)["total"]["dollars"] == pytest.approx(known)
+    known_dollars = sum(line[5] for (model, _), line in lines(run).items() if model == TARGET)
+    assert cost(run)["total"]["dollars"] == pytest.approx(known_dollars)
     assert f"No price is given for {JUDGE}: the sum is without it." in ran.text
 
 
@@ -187,17 +194,17 @@ def test_a_budget_in_dollars_needs_a_price_of_every_model(
     server: LoopbackServer, tmp_path: Path
 ) -> None:
     file = priced(tmp_path, TARGET, GENERATOR)
-    more = ("--budget-dollars", 1, "--prices", file, "--out", tmp_path / "out")
+    options = ("--budget-dollars", 1, "--prices", file, "--out", tmp_path / "out")
     of_sets = f"--dataset {some_sets(tmp_path, 1)} --judge"
     for command in (
         f"evaluate {TARGET} baseline/redirect {of_sets} {JUDGE}",
         f"judge-check --judge {JUDGE}",
         f"build --generator {GENERATOR} --judge {JUDGE} --per-cell 1",
     ):
-        refusal = osi(*command.split(), *more, server=server).refusal
+        refusal = osi(*command.split(), *options, server=server).refusal
         assert f"--budget-dollars: no price for {JUDGE}: {file} has none" in refusal
     assert total(server) == 0
-    free = osi(*f"evaluate baseline/redirect {of_sets} baseline/judge".split(), *more)
+    free = osi(*f"evaluate baseline/redirect {of_sets} baseline/judge".split(), *options)
     assert free.code == 0
 
 
@@ -230,10 +237,10 @@ def table(ran: Ran) -> dict[tuple[str, str], list[str]]:
 def test_a_provider_that_answers_429_for_ever_ends_the_run_as_was_said(tmp_path: Path) -> None:
     limited = Fault(action="status", status=429, match=Match(model="target"))
     with LoopbackServer(faults=[limited]) as server:
-        more = (some_sets(tmp_path, 1), tmp_path / "run", "--retry-for", "0.005")
-        said = evaluate(server, *more, "--dry-run")
-        assert "0.005 minutes is stopped, and the run ends with exit code 3" in said.text
-        ended = evaluate(server, *more)
+        arguments = (some_sets(tmp_path, 1), tmp_path / "run", "--retry-for", "0.005")
+        dry_run = evaluate(server, *arguments, "--dry-run")
+        assert "0.005 minutes is stopped, and the run ends with exit code 3" in dry_run.text
+        ended = evaluate(server, *arguments)
     assert ended.code == 3
     assert "--retry-for" in ended.err + ended.out
 
@@ -241,18 +248,18 @@ def test_a_provider_that_answers_429_for_ever_ends_the_run_as_was_said(tmp_path:
 def test_tokens_are_the_mean_of_calls_on_record_and_time_their_median(
     prices: Path, tmp_path: Path
 ) -> None:
-    run, more = tmp_path / "run", ("--prices", prices, "--probe", "none")
+    run, options = tmp_path / "run", ("--prices", prices, "--probe", "none")
     with LoopbackServer(latency=0.25) as server:
-        one = some_sets(tmp_path, 4)
-        before = evaluate(server, one, run, *more, "--limit", 2, "--dry-run")
+        sets = some_sets(tmp_path, 4)
+        before = evaluate(server, sets, run, *options, "--limit", 2, "--dry-run")
         assert "in the ledger" not in before.out
-        assert evaluate(server, one, run, *more, "--limit", 2).code == 0
-        after = evaluate(server, one, run, *more, "--max-connections", 2, "--dry-run")
-    calls, given, got, dollars, seen = table(after)[TARGET, "generate"]
-    told = lines(run)[TARGET, "generate"]
-    assert (calls, seen) == ("14", "14")
-    assert (given, got) == (f"{told[3]:,}", f"{told[4]:,}")
-    assert float(dollars) == pytest.approx(told[5], abs=0.00006)
+        assert evaluate(server, sets, run, *options, "--limit", 2).code == 0
+        after = evaluate(server, sets, run, *options, "--max-connections", 2, "--dry-run")
+    calls, input_tokens, got, dollars, recorded = table(after)[TARGET, "generate"]
+    line = lines(run)[TARGET, "generate"]
+    assert (calls, recorded) == ("14", "14")
+    assert (input_tokens, got) == (f"{line[3]:,}", f"{line[4]:,}")
+    assert float(dollars) == pytest.approx(line[5], abs=0.00006)
     told_time = re.search(r"Estimated time: (\d+) s, by the median time of such calls", after.text)
     # 14 + 28 + 2 calls, two at once, of a quarter of a second each, and more where the machine is
     # busy

@@ -96,23 +96,23 @@ def test_without_the_extra_it_says_so_and_goes_on(
 )
 def test_bad_input_is_one_line(tmp_path: Path, arguments: list[str], complaint: str) -> None:
     path = a_file(tmp_path)
-    given = (path if part == "FILE" else part for part in arguments)
-    ran = osi("dataset", "check", path, *given)
+    given_arguments = (path if part == "FILE" else part for part in arguments)
+    ran = osi("dataset", "check", path, *given_arguments)
     assert ran.code == 2 and complaint in ran.err
     assert "Traceback" not in ran.err
 
 
 @pytest.mark.slow
 def test_the_published_700(published: Path) -> None:
-    found = check_dataset(str(published / "opensafeintent-700.json"))
-    two_sets, core, wordings = found.similarity
+    checked = check_dataset(str(published / "opensafeintent-700.json"))
+    two_sets, core, wordings = checked.similarity
     # 317,814 pairs of one cell, of which 700 · 7 · 6 / 2 = 14,700 within a set; the highest was
     # measured by another program.
     assert (two_sets.compared, two_sets.alike) == (317_814 - 14_700, 0)
     assert two_sets.highest is not None and round(two_sets.highest, 3) == 0.583
     assert (core.alike, wordings.alike) == (11, 17)  # a plain dynamic programme finds as many
-    assert found.balance[1].least == 22
-    three = found.classifier[0].accuracy.value
+    assert checked.balance[1].least == 22
+    three = checked.classifier[0].accuracy.value
     assert three is not None and 0.84 < three < 0.91
 
 

@@ -29,8 +29,8 @@ def a_set(name: str, task_type: str = TYPE, paraphrases: Any = (), **prompts: st
     """A set whose prompts are unlike all others, but for those given."""
     intents = ("benign", "dual_use", "malicious")
     unlike = {intent: words_of(f"{name}{intent}", 10) for intent in intents}
-    made = prompt_set(name, task_type=task_type)
-    return replace(made, prompts=Prompts(**unlike | prompts), dual_use_paraphrases=paraphrases)
+    item = prompt_set(name, task_type=task_type)
+    return replace(item, prompts=Prompts(**unlike | prompts), dual_use_paraphrases=paraphrases)
 
 
 SHARED = words_of("shared", 10)
@@ -69,7 +69,7 @@ def test_the_command_writes_what_is_kept_and_a_line_on_each_dropped_set(
     ran = osi("dataset", "dedup", dataset, "--out", out, "--report", report)
     assert (ran.code, ran.err) == (0, "")
     kept = load_dataset(str(out))
-    assert kept.prompt_sets == tuple(one for one in SETS if one.id not in ("copied", "worded"))
+    assert kept.prompt_sets == tuple(item for item in SETS if item.id not in ("copied", "worded"))
     assert f"{out}: 4 of 6 prompt-sets kept (sha256 {kept.hash})" in ran.out
     assert f"{report}: 2 dropped" in ran.out and "1.000" in ran.out
     where = {"harm_domain": DOMAIN, "task_type": TYPE, "words": 10, "twin_words": 10}
@@ -98,10 +98,10 @@ def test_the_threshold_decides_and_a_tie_is_kept(
 def test_the_authors_rule_compares_joined_triplets(tmp_path: Path) -> None:
     # of 30 words, the triplets share 10 + 10 + 1: 2 · 21 / 60 = 0.7, where single prompts reach 1
     b, d, m = (words_of(name, 10) for name in "bdm")
-    one = a_set("one", benign=b, dual_use=d, malicious=m)
-    other = a_set("other", benign=b, dual_use=d, malicious=f"m0 {words_of('n', 9)}")
+    first = a_set("one", benign=b, dual_use=d, malicious=m)
+    second = a_set("other", benign=b, dual_use=d, malicious=f"m0 {words_of('n', 9)}")
     apart = a_set("apart", benign=b, dual_use=d, paraphrases=(b,))
-    name = dataset_file(tmp_path, made_dataset(one, other, apart))
+    name = dataset_file(tmp_path, made_dataset(first, second, apart))
     out, report = tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl"
     files = ("--out", out, "--report", report)
     assert osi("dataset", "dedup", name, *files, "--rule", "authors").code == 0
@@ -109,7 +109,7 @@ def test_the_authors_rule_compares_joined_triplets(tmp_path: Path) -> None:
     assert (line["id"], line["duplicate"]) == ("other", "one")
     assert line["variant"] == line["duplicate_variant"] == "triplet"
     assert (line["score"], line["lcs"], line["words"], line["twin_words"]) == (0.7, 21, 30, 30)
-    assert line["prompt"] == "\n".join(other.wordings().values())
+    assert line["prompt"] == "\n".join(second.wordings().values())
     assert [*dedup(name, tmp_path, threshold=1, rule="authors").dropped] == []
 
 

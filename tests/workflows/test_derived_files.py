@@ -34,23 +34,26 @@ def models_in(table: Path) -> set[str]:
 
 def models_of(out: Path) -> dict[str, set[str]]:
     """Return the models that each kind of derived file in a folder knows of."""
-    found = {"metrics": set(metrics(out)["models"]), "grades": values(grades(out), "model")}
-    found["tables"] = models_in(out / "tables" / "metrics.csv")
+    models_by_file = {
+        "metrics": set(metrics(out)["models"]),
+        "grades": values(grades(out), "model"),
+    }
+    models_by_file["tables"] = models_in(out / "tables" / "metrics.csv")
     if (out / "figures").is_dir():
-        found["figures"] = models_in(out / "figures" / "fig_2_safety.csv")
+        models_by_file["figures"] = models_in(out / "figures" / "fig_2_safety.csv")
     if (out / "report.html").exists():
         page = (out / "report.html").read_text("utf-8")
         listed = re.search(r'id="data-sets">(.*?)</script>', page, re.DOTALL)
         assert listed
-        found["page"] = {model["name"] for model in json.loads(listed[1])["models"]}
-    return found
+        models_by_file["page"] = {model["name"] for model in json.loads(listed[1])["models"]}
+    return models_by_file
 
 
 def agree(out: Path) -> set[str]:
     """Check that all derived files of a folder are of one state, and return its models."""
-    found = models_of(out)
-    assert len({frozenset(models) for models in found.values()}) == 1, found
-    return found["metrics"]
+    models_by_file = models_of(out)
+    assert len({frozenset(models) for models in models_by_file.values()}) == 1, models_by_file
+    return models_by_file["metrics"]
 
 
 @pytest.fixture(scope="module")
@@ -100,12 +103,12 @@ def out(grown: Path, tmp_path: Path) -> Path:
 def test_a_process_that_is_killed_leaves_one_set_or_the_other(out: Path, moves: int) -> None:
     command = [sys.executable, "-c", _ENDED_AT_A_MOVE, str(moves), "report", str(out)]
     subprocess.run(command, env=environment(), capture_output=True, cwd=REPO, check=False)
-    said = (out / _NOTE).exists()
-    if said:  # it was moving: who keeps the folder next goes on
+    is_moving = (out / _NOTE).exists()
+    if is_moving:  # it was moving: who keeps the folder next goes on
         with replacing.locked_folder(out, "looking into"):
             pass
     assert agree(out) in ({BASELINES[0]}, set(BASELINES))
-    assert not said or agree(out) == set(BASELINES)
+    assert not is_moving or agree(out) == set(BASELINES)
     assert not (out / _NOTE).exists()
     assert (out / "tables" / "mine.txt").read_text() == "a file of the user"
     assert osi("report", out).code == 0
@@ -119,8 +122,8 @@ def test_a_full_disk_leaves_the_earlier_set(
     out: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     def files_of() -> dict[Path, bytes]:
-        found = (path for path in out.rglob("*") if path.is_file() and path.name != ".lock")
-        return {path: path.read_bytes() for path in found}
+        files = (path for path in out.rglob("*") if path.is_file() and path.name != ".lock")
+        return {path: path.read_bytes() for path in files}
 
     before, replace = files_of(), Path.replace
 

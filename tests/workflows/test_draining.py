@@ -102,8 +102,8 @@ def test_first_signal_waits_for_what_is_in_flight(
     ran = finish(process)
     assert ran.code == 130
     waiting, kept = ran.errors
-    found = WAITING.fullmatch(waiting)
-    assert found is not None and 0 < int(found[1]) <= CONNECTIONS
+    match = WAITING.fullmatch(waiting)
+    assert match is not None and 0 < int(match[1]) <= CONNECTIONS
     assert kept == KEPT
     assert 60 <= total(slow) == answers_in(run / "ledger.sqlite") < needed
     assert not (run / "metrics.json").exists()
@@ -117,10 +117,10 @@ def test_other_commands_that_make_calls_drain(
     slow: LoopbackProcess, tmp_path: Path, command: str
 ) -> None:
     seeds = json_lines(tmp_path / "seeds.jsonl", [{"prompt": text} for text in UNSAFE * 4])
-    given = command.format(seeds=seeds, GENERATOR="openai-api/loop/generator").split()
+    arguments = command.format(seeds=seeds, GENERATOR="openai-api/loop/generator").split()
     out = tmp_path / "out"
-    more = ("--judge", JUDGE, "--out", out, "--max-connections", 4)
-    process = begin(*given, *more, server=slow)
+    options = ("--judge", JUDGE, "--out", out, "--max-connections", 4)
+    process = begin(*arguments, *options, server=slow)
     wait_until(lambda: total(slow) >= 8)
     process.send_signal(signal.SIGTERM)
     ran = finish(process)
@@ -231,7 +231,7 @@ def test_second_signal_is_the_way_out(dataset: Path, tmp_path: Path, second: int
         while (line := process.stderr.readline()).startswith("reading "):
             pass
         assert WAITING.fullmatch(line.strip())
-        seen = total(server)
+        calls_before = total(server)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(1)
         process.send_signal(second)
@@ -239,8 +239,8 @@ def test_second_signal_is_the_way_out(dataset: Path, tmp_path: Path, second: int
         assert (ran.code, ran.errors[-1]) == (130, KEPT)
         assert f"interrupted, {CONNECTIONS} abandoned" in ran.err
         assert "Traceback" not in ran.err and "never retrieved" not in ran.err
-        assert total(server) == seen
-        assert answers_in(tmp_path / "run" / "ledger.sqlite") == seen - CONNECTIONS
+        assert total(server) == calls_before
+        assert answers_in(tmp_path / "run" / "ledger.sqlite") == calls_before - CONNECTIONS
 
 
 # From Python

@@ -72,7 +72,7 @@ def exported(run: Path, out: Path, **settings: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def found(run: Path, *, bounds: bool) -> dict[str, Any]:
+def metrics_of(run: Path, *, bounds: bool) -> dict[str, Any]:
     """Return every metric of every model. A withheld response that nobody graded is missing, and so
     counts in the bounds; in the run it is one that nobody was asked to grade.
     """
@@ -88,13 +88,13 @@ def test_a_row_a_response_with_grades_of_each_judge(
     run: Path, tmp_path: Path, format_: str
 ) -> None:
     rows = exported(run, tmp_path, format=format_, include_unsafe=True)
-    known = grades(run)
-    assert len(rows) == len(known) == 21
+    graded = grades(run)
+    assert len(rows) == len(graded) == 21
     assert list(rows[0])[:6] == ["model", "id", "variant", "epoch", "prompt", "response"]
     named = ("id", "variant", "helpfulness", "harm_severity", "mode", "missing", "judge")
-    by_judge = [name for name in known[0] if "[" in name]
+    by_judge = [name for name in graded[0] if "[" in name]
     assert by_judge
-    for row, line in zip(rows, known, strict=True):
+    for row, line in zip(rows, graded, strict=True):
         assert row["prompt"] == DATASET.by_id[row["id"]].wordings()[row["variant"]]
         for name in (*named, *by_judge):
             assert str("" if row[name] is None else row[name]) == line[name]
@@ -120,7 +120,7 @@ def test_what_was_exported_comes_back_with_the_same_metrics(
     rows = exported(run, tmp_path, format="jsonl", include_unsafe=include_unsafe)
     files, dataset = (tmp_path / f"out.{format_}",), dataset_file(tmp_path, DATASET)
     import_files(ImportSettings(files=files, out=again, dataset=dataset, max_missing=1))
-    assert found(again, bounds=include_unsafe) == found(run, bounds=include_unsafe)
+    assert metrics_of(again, bounds=include_unsafe) == metrics_of(run, bounds=include_unsafe)
     back = exported(again, tmp_path, format="jsonl", include_unsafe=True)
     texts = {(row["model"], row["id"], row["variant"]): row["response"] for row in rows}
     assert {(row["model"], row["id"], row["variant"]): row["response"] for row in back} == texts
@@ -135,7 +135,9 @@ def test_a_response_with_a_mark_says_so_at_both_doors(tmp_path: Path) -> None:
     import_lines(tmp_path, lines, dataset, "files")
     run, out = tmp_path / "run", tmp_path / "out.jsonl"
     notes = export_run(ExportSettings(run=run, out=out, format="jsonl")).notes
-    assert any("2 responses with a mark in place of words of the malicious" in one for one in notes)
+    assert any(
+        "2 responses with a mark in place of words of the malicious" in note for note in notes
+    )
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     marked = [row for row in rows if row["quotes_hidden"]]
     assert marked[0]["response"] == f"You asked: {WITHHELD_WORDS}. No." and len(marked) == 2
@@ -143,8 +145,8 @@ def test_a_response_with_a_mark_says_so_at_both_doors(tmp_path: Path) -> None:
         files=(out,), out=tmp_path / "again", dataset=dataset_file(tmp_path, dataset)
     )
     back = import_files(settings).notes
-    assert any("2 responses with a mark in place" in one for one in back)
-    assert not any("not read" in one and "quotes_hidden" in one for one in back)
+    assert any("2 responses with a mark in place" in note for note in back)
+    assert not any("not read" in note and "quotes_hidden" in note for note in back)
 
 
 def _ungraded(path: Path, *, blank: bool) -> None:
@@ -196,8 +198,8 @@ def test_withheld_responses_without_grades_are_missing_and_warned_of(
     again, dataset = tmp_path / "again", dataset_file(tmp_path, DATASET)
     import_files(ImportSettings(files=(out,), out=again, dataset=dataset, max_missing=0.05))
     outcome = grade(GradeSettings(run=again, judges=("baseline/judge",)))
-    said = " ".join(outcome.notes)
-    assert "2 responses withheld" in said and "2 of 7 responses are missing" in said
+    notes = " ".join(outcome.notes)
+    assert "2 responses withheld" in notes and "2 of 7 responses are missing" in notes
     coverage = metrics(again)["coverage"]["m"]
     assert coverage["missing"] == {"core": {"withheld": 4}, "paraphrase": {}}
     assert metrics(again)["models"]["m"]["triplet_safety"]["bounds"][0] < 1
@@ -274,8 +276,8 @@ def test_a_file_that_cannot_be_written_is_refused(run: Path, tmp_path: Path) -> 
         tmp_path / "out.txt": "ends in .csv",
         tmp_path / "file" / "out.csv": "is a file",
     }
-    for out, said in refused.items():
-        with pytest.raises(InputError, match=said):
+    for out, message in refused.items():
+        with pytest.raises(InputError, match=message):
             export_run(ExportSettings(run=run, format="csv", out=out))
     with pytest.raises(InputError, match="no run here"):
         export_run(ExportSettings(run=tmp_path, format="csv", out=tmp_path / "out.csv"))

@@ -31,13 +31,13 @@ def graded_lines(epoch: int = 1, **of_place: int | None) -> list[dict[str, Any]]
     """Make a line for each prompt, helpfulness 3 and no harm; `boats_malicious=2` is a harm
     severity, None no grades.
     """
-    made = lines_of(DATASET, epoch=epoch)
-    for line in made:
+    lines = lines_of(DATASET, epoch=epoch)
+    for line in lines:
         line["response"] += f"; {DATASET.by_id[line['id']].prompts.malicious}?"
         harm = of_place.get(f"{line['id']}_{line['variant']}", 0)
         if harm is not None:
             line |= {"helpfulness": 3, "harm_severity": harm}
-    return made
+    return lines
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +50,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     dataset = dataset_file(folder, DATASET)
     evaluate(EvaluateSettings(**models, dataset=dataset, out=folder / "run"))
     import_lines(folder, graded_lines(boats_malicious=2, trains_malicious=None), DATASET, "one")
-    two = [*graded_lines(), *graded_lines(epoch=2, boats_dual_use=1)]
-    import_lines(folder, two, DATASET, "two")
+    two_epochs = [*graded_lines(), *graded_lines(epoch=2, boats_dual_use=1)]
+    import_lines(folder, two_epochs, DATASET, "two")
     return folder / "run"
 
 
@@ -84,36 +84,36 @@ def one_line(frame: pd.DataFrame, **where: Any) -> Any:
 
 
 def test_metrics_are_those_of_the_file(run: Run, folder: Path) -> None:
-    found = metrics(folder)
+    content = metrics(folder)
     frame = run.metrics()
     of_models = [line for line in frame.itertuples() if line.kind != "average"]
-    assert len(of_models) == sum(len(entries) for entries in found["models"].values())
+    assert len(of_models) == sum(len(entries) for entries in content["models"].values())
     for line in of_models:
-        expected = found["models"][line.model][line.metric]
+        expected = content["models"][line.model][line.metric]
         assert entry_of(line).items() <= expected.items(), (line.model, line.metric)
         assert plain(line.rerun_se) == expected.get("rerun_se")
     averages = [line for line in frame.itertuples() if line.kind == "average"]
     assert averages
     for line in averages:
-        expected = found["model_average"][line.group - 1][line.metric]
+        expected = content["model_average"][line.group - 1][line.metric]
         assert entry_of(line).items() <= (expected | {"bounds": None}).items()
         assert (plain(line.models), plain(line.pooled)) == (expected["models"], expected["pooled"])
 
 
 def test_strata_are_those_of_the_file(run: Run, folder: Path) -> None:
-    found = metrics(folder)["strata"]
+    strata = metrics(folder)["strata"]
     frame = run.metrics(strata=True)
-    seen = Counter[str]()
+    kinds = Counter[str]()
     for line in frame[frame.kind != "average"].itertuples():
         labels = {name: plain(getattr(line, name)) for name in ("harm_domain", "task_type")}
-        given = {name: label for name, label in labels.items() if label}
-        kind = "cell" if len(given) == 2 else next(iter(given))
-        expected = found[kind][" | ".join(given.values())][line.model][line.metric]
+        named_labels = {name: label for name, label in labels.items() if label}
+        kind = "cell" if len(named_labels) == 2 else next(iter(named_labels))
+        expected = strata[kind][" | ".join(named_labels.values())][line.model][line.metric]
         assert entry_of(line).items() <= expected.items()
-        seen[kind] += 1
+        kinds[kind] += 1
     for kind in ("harm_domain", "task_type", "cell"):
-        models = [entries for part in found[kind].values() for entries in part.values()]
-        assert seen[kind] == sum(map(len, models))
+        models = [entries for part in strata[kind].values() for entries in part.values()]
+        assert kinds[kind] == sum(map(len, models))
     cell = {"harm_domain": "Fraud and Deception", "task_type": "Explanation"}
     fraud = one_line(frame, model="one", metric="triplet_safety", **cell)
     assert (fraud.value, fraud.n) == (0, 1)
@@ -146,10 +146,10 @@ def test_grades_are_those_of_the_file(run: Run, folder: Path) -> None:
     def cell(value: Any) -> str:
         return "" if pd.isna(value) else str(int(value) if isinstance(value, bool) else value)
 
-    made = [
+    frame_rows = [
         {name: cell(value) for name, value in line.items()} for line in frame.to_dict("records")
     ]
-    assert sorted(made, key=str) == sorted(grades(folder), key=str)
+    assert sorted(frame_rows, key=str) == sorted(grades(folder), key=str)
     unsafe = one_line(frame, model="one", id="boats", variant="malicious")
     assert (unsafe.helpfulness, unsafe.harm_severity, unsafe.truncated) == (3, 2, False)
     missing = one_line(frame, model="one", id="trains", variant="malicious")
@@ -182,13 +182,13 @@ def test_responses_hide_what_is_unsafe_unless_asked(run: Run) -> None:
 def test_several_runs_are_told_apart(folder: Path, tmp_path: Path) -> None:
     import_lines(tmp_path, graded_lines(), DATASET, "two")
     second = (tmp_path / "run").rename(tmp_path / "second")
-    both = load_run(str(folder), second)
-    assert set(both.models) == {"baseline/refuse-all", "one", "two [run]", "two [second]"}
-    responses = both.responses(include_unsafe=True)
+    both_runs = load_run(str(folder), second)
+    assert set(both_runs.models) == {"baseline/refuse-all", "one", "two [run]", "two [second]"}
+    responses = both_runs.responses(include_unsafe=True)
     assert next(iter(responses.columns)) == "run"
     assert set(responses[responses.model == "two [second]"].run) == {"second"}
     assert len(responses[responses.run == "second"]) == 7
-    assert one_line(both.metrics(), model="two [second]", metric="triplet_safety").value == 1
+    assert one_line(both_runs.metrics(), model="two [second]", metric="triplet_safety").value == 1
 
 
 # Figures

@@ -46,16 +46,19 @@ def model(ask: Any, version: str = "1") -> FunctionModel:
 
 
 def test_a_plain_function_gets_the_messages_and_is_graded(tmp_path: Path) -> None:
-    seen: list[list[dict[str, str]]] = []
+    seen_messages: list[list[dict[str, str]]] = []
 
     def ask(messages: list[dict[str, str]]) -> str:
-        seen.append(messages)
+        seen_messages.append(messages)
         return "Here is some help."
 
     outcome = run(tmp_path, model(ask), system="Be brief.")
     assert {row.model for row in responses(outcome)} == {"python/mine@1"}
-    assert len(seen) == PROMPTS
-    assert all([message["role"] for message in messages] == ["system", "user"] for messages in seen)
+    assert len(seen_messages) == PROMPTS
+    assert all(
+        [message["role"] for message in messages] == ["system", "user"]
+        for messages in seen_messages
+    )
     assert all(row.helpfulness is not None for row in responses(outcome))
 
 

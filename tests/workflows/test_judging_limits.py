@@ -86,7 +86,7 @@ def test_what_is_not_set_or_has_no_price_is_said(
     ran = osi(command, *run, "--judge", "openai/m", "--dry-run")
     assert ran.code == 0
     assert "note: OPENAI_API_KEY is not set: openai/m cannot be asked without it" in ran.text
-    other = json_file(tmp_path / "other.json", {"openai/m": {"input": 1, "output": 1}})
+    prices_of_another = json_file(tmp_path / "other.json", {"openai/m": {"input": 1, "output": 1}})
     server.set_faults(*judge())
-    told = osi(command, *run, "--judge", JUDGE, "--prices", other, server=server)
-    assert f"No price is given for {JUDGE}: the sum is without it." in told.text
+    dry_run = osi(command, *run, "--judge", JUDGE, "--prices", prices_of_another, server=server)
+    assert f"No price is given for {JUDGE}: the sum is without it." in dry_run.text

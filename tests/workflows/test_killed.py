@@ -135,12 +135,12 @@ def test_a_killed_command_leaves_all_or_nothing_and_goes_on(
     changed = [place for place in whole if before.get(place) != whole[place]]
     assert changed and ended["whole"] in (0, 4)
     for name, code in ended.items():
-        found = state(tmp_path / name)
+        contents = state(tmp_path / name)
         if name.startswith("left"):
             assert code == -signal.SIGKILL
-            assert all(found.get(place) in (before.get(place), whole[place]) for place in whole)
-            new = [found.get(place) == whole[place] for place in changed]
+            assert all(contents.get(place) in (before.get(place), whole[place]) for place in whole)
+            new = [contents.get(place) == whole[place] for place in changed]
             # two files of dedup may lie in two folders
-            assert all(new) or not any(new) or f"o/{_NOTE}" in found or "dedup" in command
+            assert all(new) or not any(new) or f"o/{_NOTE}" in contents or "dedup" in command
         else:
-            assert (code, found) == (ended["whole"], whole)
+            assert (code, contents) == (ended["whole"], whole)

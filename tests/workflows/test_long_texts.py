@@ -168,12 +168,12 @@ def test_quotations_are_found_in_a_long_text_with_little_memory() -> None:
     text = "some words, and do the bad thing to a neighbour without; " * 5_000
     tracemalloc.start()
     try:
-        found = without_quoted(text, hidden_text(secret))
+        cleaned = without_quoted(text, hidden_text(secret))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
-    assert (found.count("some words"), found.count("neighbour")) == (5_000, 0)
+    assert (cleaned.count("some words"), cleaned.count("neighbour")) == (5_000, 0)
     assert peak < 10 * len(text)  # not a hundred bytes a word
 
 

@@ -44,38 +44,38 @@ def evaluated(
     return evaluate(EvaluateSettings(models=models, judges=judges, **(where | settings)))
 
 
-def told(outcome: Outcome) -> list[str]:
+def panel_notes(outcome: Outcome) -> list[str]:
     return [note for note in outcome.notes if "before, now" in note]
 
 
 def test_a_second_judge_is_told_with_the_numbers_before_and_after(tmp_path: Path) -> None:
-    assert told(evaluated(tmp_path, MILD)) == []
-    (line,) = told(evaluated(tmp_path, MILD, STERN))
+    assert panel_notes(evaluated(tmp_path, MILD)) == []
+    (line,) = panel_notes(evaluated(tmp_path, MILD, STERN))
     assert line.startswith(f"{MODEL}: graded by python/mild@1 before")
     assert "now by python/mild@1 + python/stern@1" in line
     for metric in ("Triplet Safety", "Mean Utility", "Mean Safety"):
         assert f"{metric} 1.00, now 0.00" in line
-    assert told(evaluated(tmp_path, MILD, STERN)) == []
+    assert panel_notes(evaluated(tmp_path, MILD, STERN)) == []
 
 
 def test_before_a_call_is_made_it_is_told_without_numbers(tmp_path: Path) -> None:
     evaluated(tmp_path, MILD)
-    (line,) = told(evaluated(tmp_path, MILD, STERN, dry_run=True))
+    (line,) = panel_notes(evaluated(tmp_path, MILD, STERN, dry_run=True))
     assert "Triplet Safety" not in line
 
 
 def test_only_models_whose_judges_changed_are_told(tmp_path: Path) -> None:
     evaluated(tmp_path, MILD, models=(MODEL, "baseline/refuse-all"))
-    (line,) = told(evaluated(tmp_path, MILD, STERN))
+    (line,) = panel_notes(evaluated(tmp_path, MILD, STERN))
     assert line.startswith(MODEL)
-    assert told(evaluated(tmp_path, STERN, models="baseline/redirect")) == []
+    assert panel_notes(evaluated(tmp_path, STERN, models="baseline/redirect")) == []
 
 
 def test_grade_tells_of_a_second_judge_and_not_of_the_first(tmp_path: Path) -> None:
     import_lines(tmp_path, lines_of(SETS), SETS)
     settings: dict[str, Any] = {"run": tmp_path / "run"}
-    assert told(grade(GradeSettings(judges=(MILD,), **settings))) == []
-    (line,) = told(grade(GradeSettings(judges=(MILD, STERN), **settings)))
+    assert panel_notes(grade(GradeSettings(judges=(MILD,), **settings))) == []
+    (line,) = panel_notes(grade(GradeSettings(judges=(MILD, STERN), **settings)))
     assert line.startswith("m: ") and "Mean Safety 1.00, now 0.00" in line
 
 
@@ -84,6 +84,6 @@ def test_an_addition_that_was_interrupted_is_told_when_it_is_complete(tmp_path: 
     for _ in range(2):
         with pytest.raises(OpenSafeIntentError, match="budget of 3 calls"):
             evaluated(tmp_path, MILD, STERN, budget_calls=3)
-    (line,) = told(evaluated(tmp_path, MILD, STERN))
+    (line,) = panel_notes(evaluated(tmp_path, MILD, STERN))
     assert "Mean Safety 1.00, now 0.00" in line
-    assert told(evaluated(tmp_path, MILD, STERN)) == []
+    assert panel_notes(evaluated(tmp_path, MILD, STERN)) == []

@@ -58,7 +58,7 @@ def make_run(
     return folder / "run"
 
 
-def told(*runs: Path, **settings: Any) -> Outcome:
+def report_of(*runs: Path, **settings: Any) -> Outcome:
     return write_report(ReportSettings(runs=runs, **settings))
 
 
@@ -90,9 +90,9 @@ def test_same_input_gives_the_same_bytes(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = numbers(run)
-    told(run, max_missing=1.0)
+    report_of(run, max_missing=1.0)
     assert numbers(run) == before
-    told(run, out=tmp_path / "elsewhere")
+    report_of(run, out=tmp_path / "elsewhere")
     assert numbers(tmp_path / "elsewhere") == before
     monkeypatch.setattr("time.time", lambda: 2_000_000_000.0)
     assert numbers(make_run(tmp_path / "there")) == before
@@ -100,12 +100,12 @@ def test_same_input_gives_the_same_bytes(
 
 def test_an_evaluated_run_is_rebuilt_byte_for_byte(tmp_path: Path) -> None:
     run, models = tmp_path / "run", ("baseline/keyword-filter", "baseline/comply-all")
-    more = {"limit": 12, "epochs": 2, "modes": "core"}
-    evaluate(EvaluateSettings(models=models, judges="baseline/judge", out=run, **more))
+    settings = {"limit": 12, "epochs": 2, "modes": "core"}
+    evaluate(EvaluateSettings(models=models, judges="baseline/judge", out=run, **settings))
     before = numbers(run)
     for name in NUMBERS:
         (run / name).unlink()
-    told(run)
+    report_of(run)
     assert numbers(run) == before
     assert metrics(run)["models"].keys() == set(models)
 
@@ -139,19 +139,25 @@ OTHER_GRADES = {"p1": "40 40 10"}
 def test_a_name_on_two_datasets_gets_their_hashes(tmp_path: Path) -> None:
     runs = make_run(tmp_path / "a", "lab/m"), make_run(tmp_path / "b", "lab/m", OTHER, OTHER_GRADES)
     make_run(tmp_path / "b", "lab/n", OTHER, OTHER_GRADES)
-    told(*runs, out=tmp_path / "report")
-    found = metrics(tmp_path / "report")
-    one, two = f"lab/m@{DATASET.hash[:8]}", f"lab/m@{OTHER.hash[:8]}"
-    assert found["models"].keys() == {one, two, "lab/n"}  # a name that is unique stays as it is
-    for part in (found["coverage"], found["strata"]["domain_macro"]):
-        assert part.keys() == found["models"].keys()
-    assert found["models"][one]["triplet_safety"]["value"] == pytest.approx(1 / 3)
-    assert found["models"][two]["triplet_safety"]["value"] == 1.0
-    assert found["strata"]["harm_domain"][PRIVACY].keys() == {two, "lab/n"}
+    report_of(*runs, out=tmp_path / "report")
+    content = metrics(tmp_path / "report")
+    first_label, second_label = f"lab/m@{DATASET.hash[:8]}", f"lab/m@{OTHER.hash[:8]}"
+    assert content["models"].keys() == {
+        first_label,
+        second_label,
+        "lab/n",
+    }  # a name that is unique stays as it is
+    for part in (content["coverage"], content["strata"]["domain_macro"]):
+        assert part.keys() == content["models"].keys()
+    assert content["models"][first_label]["triplet_safety"]["value"] == pytest.approx(1 / 3)
+    assert content["models"][second_label]["triplet_safety"]["value"] == 1.0
+    assert content["strata"]["harm_domain"][PRIVACY].keys() == {second_label, "lab/n"}
 
 
 def test_a_name_in_two_runs_of_one_dataset_gets_theirs(tmp_path: Path) -> None:
-    told(make_run(tmp_path / "a"), make_run(tmp_path / "b", grades=BEST), out=tmp_path / "report")
+    report_of(
+        make_run(tmp_path / "a"), make_run(tmp_path / "b", grades=BEST), out=tmp_path / "report"
+    )
     models = metrics(tmp_path / "report")["models"]
     safety = sorted(entry["triplet_safety"]["value"] for entry in models.values())
     assert safety == pytest.approx([1 / 3, 1.0])
@@ -168,7 +174,7 @@ def test_too_many_missing_grades_do_not_hide_a_verdict(tmp_path: Path) -> None:
         line["stop_reason"] = "length"
     import_lines(tmp_path, lines, DATASET)
     assert grade(GradeSettings(run=tmp_path / "run", judges="baseline/judge")).exit_code == 1
-    outcome = told(tmp_path / "run", fail_under="triplet_safety=0.9")
+    outcome = report_of(tmp_path / "run", fail_under="triplet_safety=0.9")
     assert outcome.exit_code == 5
     assert any("--max-missing" in note for note in outcome.notes)
 
@@ -177,13 +183,13 @@ def test_baselines_do_not_fail_a_release(tmp_path: Path) -> None:
     run, dataset = tmp_path / "run", dataset_file(tmp_path, DATASET)
     models = {"models": "baseline/refuse-all", "judges": "baseline/judge"}
     evaluate(EvaluateSettings(**models, dataset=dataset, out=run))
-    told(run, fail_under="mean_utility=0.5")
+    report_of(run, fail_under="mean_utility=0.5")
     assert [item["model"] for item in metrics(run)["gates"]["results"]] == ["baseline/refuse-all"]
     make_run(tmp_path, grades=BEST)
-    told(run, fail_under="mean_utility=0.5")
+    report_of(run, fail_under="mean_utility=0.5")
     assert "baseline/refuse-all" not in [item["model"] for item in metrics(run)["gates"]["results"]]
 
 
 def test_a_label_takes_no_model_out_of_the_gates(run: Path) -> None:
     with pytest.raises(InputError, match="a name of a baseline is for baselines"):
-        told(run, label=("m=baseline/x",))
+        report_of(run, label=("m=baseline/x",))

@@ -23,8 +23,8 @@ def asked(difference: float = 0.05, **settings: Any) -> SampleSize:
     return sample_size(SampleSizeSettings(difference=difference, **settings))
 
 
-def needed(found: SampleSize) -> dict[tuple[str, float], int]:
-    return {(one.metric, one.power): one.sets for one in found.needed}
+def needed(size: SampleSize) -> dict[tuple[str, float], int]:
+    return {(row.metric, row.power): row.sets for row in size.needed}
 
 
 def shown_to_differ(differences: NDArray[np.float64], level: float = 0.95) -> float:
@@ -32,9 +32,9 @@ def shown_to_differ(differences: NDArray[np.float64], level: float = 0.95) -> fl
     and two more at ±1.
     """
     studies, sets = differences.shape
-    ends = np.broadcast_to([-1.0, 1.0], (studies, 2))
-    every = np.concatenate([differences, ends], axis=1)
-    statistic = every.mean(axis=1) / stats.sem(every, axis=1)
+    limits = np.broadcast_to([-1.0, 1.0], (studies, 2))
+    pseudo_differences = np.concatenate([differences, limits], axis=1)
+    statistic = pseudo_differences.mean(axis=1) / stats.sem(pseudo_differences, axis=1)
     return float((np.abs(statistic) > stats.t.ppf(0.5 + level / 2, sets + 1)).mean())
 
 
@@ -78,12 +78,12 @@ def test_the_precision_of_one_model_is_that_of_its_interval(sets: int) -> None:
 
 
 def test_more_models_and_smaller_differences_take_more() -> None:
-    two, twenty, half = asked(), asked(models=20), asked(0.025)
-    assert (two.pairs, twenty.pairs) == (1, 190)
-    assert needed(two).keys() == {
+    two_models, twenty, half = asked(), asked(models=20), asked(0.025)
+    assert (two_models.pairs, twenty.pairs) == (1, 190)
+    assert needed(two_models).keys() == {
         (metric, power) for metric in ("triplet_safety", "mean_utility") for power in (0.80, 0.95)
     }
-    for key, sets in needed(two).items():
+    for key, sets in needed(two_models).items():
         assert sets < needed(twenty)[key]
         assert needed(half)[key] == pytest.approx(4 * sets, rel=0.03)
 
@@ -95,7 +95,7 @@ def test_more_models_and_smaller_differences_take_more() -> None:
 def test_calls_are_those_of_a_dry_run(tmp_path: Path) -> None:
     models, judges = ("baseline/refuse-all", "baseline/comply-all"), ("--judge", "baseline/judge")
     ran = osi("evaluate", *models, *judges, "--out", tmp_path / "run", "--dry-run")
-    (of_42,) = (one for one in asked().precision if one.sets == 42)
+    (of_42,) = (row for row in asked().precision if row.sets == 42)
     assert f"{of_42.calls:,} calls" in ran.out
     assert f"± {100 * of_42.half_width:.0f} points" in ran.out
     assert sum(asked(judges=3).calls_per_set.values()) == 7 + 3 * 14 + 2
@@ -121,39 +121,39 @@ def grades(unsafe_every: int) -> list[dict[str, Any]]:
 
 
 def pilot(folder: Path, **unsafe_every: int) -> Path:
-    for model, every in unsafe_every.items():
-        import_lines(folder, grades(every), SETS, model)
+    for model, interval in unsafe_every.items():
+        import_lines(folder, grades(interval), SETS, model)
     return folder / "run"
 
 
-def deviations(found: SampleSize) -> tuple[float, float]:
-    return found.needed[0].deviation, found.needed[2].deviation
+def deviations(size: SampleSize) -> tuple[float, float]:
+    return size.needed[0].deviation, size.needed[2].deviation
 
 
 def test_a_pilot_of_two_models_gives_the_spread_of_their_differences(tmp_path: Path) -> None:
-    found = asked(pilot=pilot(tmp_path, a=2, b=3))
+    size = asked(pilot=pilot(tmp_path, a=2, b=3))
     sets = np.arange(24)
     a, b = (sets % 2 > 0).astype(float), (sets % 3 > 0).astype(float)
     utility = (sets % 4) / 3
     expected = np.std(b - a, ddof=1), np.std((b - a) * utility, ddof=1)
-    assert deviations(found) == pytest.approx(expected)
-    assert "paired differences of a and b, 24 prompt-sets" in found.basis
+    assert deviations(size) == pytest.approx(expected)
+    assert "paired differences of a and b, 24 prompt-sets" in size.basis
 
 
 def test_a_pilot_of_one_model_counts_as_two_unrelated_ones(tmp_path: Path) -> None:
-    found = asked(pilot=pilot(tmp_path, a=2))
+    size = asked(pilot=pilot(tmp_path, a=2))
     values = (np.arange(24) % 2 > 0).astype(float)
-    assert found.needed[0].deviation == pytest.approx(np.std(values, ddof=1) * np.sqrt(2))
-    assert "a alone" in found.basis and "√2" in found.basis
+    assert size.needed[0].deviation == pytest.approx(np.std(values, ddof=1) * np.sqrt(2))
+    assert "a alone" in size.basis and "√2" in size.basis
 
 
 def test_a_pilot_of_three_models_averages_their_pairs(tmp_path: Path) -> None:
-    found = asked(pilot=pilot(tmp_path, a=2, b=3, c=5))
+    size = asked(pilot=pilot(tmp_path, a=2, b=3, c=5))
     sets = np.arange(24)
-    a, b, c = ((sets % every > 0).astype(float) for every in (2, 3, 5))
-    variances = [np.var(one, ddof=1) for one in (b - a, c - a, c - b)]
-    assert found.needed[0].deviation == pytest.approx(np.sqrt(np.mean(variances)))
-    assert "3 pairs of models" in found.basis
+    a, b, c = ((sets % interval > 0).astype(float) for interval in (2, 3, 5))
+    variances = [np.var(difference, ddof=1) for difference in (b - a, c - a, c - b)]
+    assert size.needed[0].deviation == pytest.approx(np.sqrt(np.mean(variances)))
+    assert "3 pairs of models" in size.basis
 
 
 def test_a_pilot_that_tells_no_spread_is_refused(tmp_path: Path) -> None:
@@ -189,4 +189,4 @@ def test_several_pilots_are_pooled(tmp_path: Path) -> None:
     runs = (pilot(tmp_path / "one", a=2), pilot(tmp_path / "two", b=3))
     together = asked(pilot=pilot(tmp_path / "both", a=2, b=3))
     pooled = asked(pilot=runs)
-    assert [one.deviation for one in pooled.needed] == [one.deviation for one in together.needed]
+    assert [row.deviation for row in pooled.needed] == [row.deviation for row in together.needed]

@@ -44,9 +44,9 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     doubt = Match(purpose=HARM, contains="two, kindly", first=1)
     unread = Fault(action="completion", match=doubt, content=UNCLEAR)
     lost = Match(purpose=GENERATE, model="other", contains="two, unkindly")
-    gone = Fault(action="status", status=400, match=lost)
+    failing = Fault(action="status", status=400, match=lost)
     dataset, models = Path(dataset_file(folder, SETS)), (TARGET, OTHER)
-    with LoopbackServer(faults=(unread, gone)) as server:
+    with LoopbackServer(faults=(unread, failing)) as server:
         options = ("--epochs", 2, "--max-missing", 1, "--temperature", 1)
         ran = evaluate(server, dataset, folder / "run", *options, models=models)
     assert ran.code in (0, 1), ran.err
@@ -75,10 +75,10 @@ def _cell(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def one(found: Trace, **where: object) -> TracedResponse:
+def response_where(trace_of_set: Trace, **where: object) -> TracedResponse:
     (response,) = (
         item
-        for item in found.responses
+        for item in trace_of_set.responses
         if all(getattr(item.grades, name) == value for name, value in where.items())
     )
     return response
@@ -95,8 +95,8 @@ def test_every_response_is_there_with_its_grades(evaluated: Path) -> None:
     )
     in_traces = Counter(
         (set_id, str(item.grades.epoch), *(_cell(getattr(item.grades, name)) for name in fields))
-        for set_id, found in traces(evaluated).items()
-        for item in found.responses
+        for set_id, traced in traces(evaluated).items()
+        for item in traced.responses
     )
     assert in_traces == in_file
     assert sum(in_traces.values()) == 2 * 2 * 7
@@ -105,8 +105,8 @@ def test_every_response_is_there_with_its_grades(evaluated: Path) -> None:
 def test_rows_put_the_prompt_and_hold_the_text_of_their_response(evaluated: Path) -> None:
     texts = set()
     with Ledger(evaluated / "ledger.sqlite", readonly=True) as ledger:
-        for set_id, found in traces(evaluated).items():
-            for response in found.responses:
+        for set_id, traced in traces(evaluated).items():
+            for response in traced.responses:
                 prompt = SETS.by_id[set_id].wordings()[response.grades.variant]
                 for row in response.rows:
                     asked = "".join(message.content for message in ledger.request(row.row)[0])
@@ -115,9 +115,9 @@ def test_rows_put_the_prompt_and_hold_the_text_of_their_response(evaluated: Path
                     assert asked == prompt if alone else f">>>\n{prompt}\n<<<END" in asked
                     if row.purpose not in ("generate", "probe"):
                         assert response.text and response.text in asked
-                (made,) = (row for row in response.rows if row.purpose == "generate")
-                ((body,),) = sql(evaluated, "SELECT response FROM calls WHERE id = ?", made.row)
-                if made.status == "failed":
+                (call,) = (row for row in response.rows if row.purpose == "generate")
+                ((body,),) = sql(evaluated, "SELECT response FROM calls WHERE id = ?", call.row)
+                if call.status == "failed":
                     assert response.text is None
                     continue
                 raw = json.loads(unpack(body))
@@ -134,10 +134,12 @@ def test_a_reply_that_was_asked_for_again_has_both_rows(evaluated: Path) -> None
 
 
 def test_a_response_that_never_came_is_traced_to_its_failure(evaluated: Path) -> None:
-    gone = one(trace(evaluated, "two"), model=OTHER, variant="malicious", epoch=1)
-    assert gone.text is None
-    assert [(row.purpose, row.status) for row in gone.rows] == [("generate", "failed")]
-    assert gone.grades.missing[0].what == "response"
+    missing_response = response_where(
+        trace(evaluated, "two"), model=OTHER, variant="malicious", epoch=1
+    )
+    assert missing_response.text is None
+    assert [(row.purpose, row.status) for row in missing_response.rows] == [("generate", "failed")]
+    assert missing_response.grades.missing[0].what == "response"
 
 
 def test_a_run_that_has_not_begun_its_calls_is_empty(evaluated: Path, tmp_path: Path) -> None:
@@ -166,10 +168,10 @@ def judged(run: Path) -> Path:
     return run
 
 
-def line(variant: str, response: str | None, pair: str = "", **more: Any) -> dict[str, Any]:
-    given = {"helpfulness": int(pair[0]), "harm_severity": int(pair[1])} if pair else {}
-    said = {} if response is None else {"response": response}
-    return {"id": "one", "variant": variant, **said, **given, **more}
+def line(variant: str, response: str | None, pair: str = "", **fields: Any) -> dict[str, Any]:
+    grade_fields = {"helpfulness": int(pair[0]), "harm_severity": int(pair[1])} if pair else {}
+    response_field = {} if response is None else {"response": response}
+    return {"id": "one", "variant": variant, **response_field, **grade_fields, **fields}
 
 
 def test_imported_responses_are_traced_to_their_rows(tmp_path: Path) -> None:
@@ -178,15 +180,17 @@ def test_imported_responses_are_traced_to_their_rows(tmp_path: Path) -> None:
         ("a", [line("benign", "yes", "40"), line("dual_use", "well")]),
         ("b", [line("benign", "no", "10"), {**line("benign", "so"), "id": "two"}]),
     )
-    found = [(item, name) for name, one in traces(judged(run)).items() for item in one.responses]
+    named_responses = [
+        (item, name) for name, traced in traces(judged(run)).items() for item in traced.responses
+    ]
     query = "SELECT model, set_id, variant, body FROM imported JOIN texts ON texts.id = response"
-    for response, name in found:
+    for response, name in named_responses:
         (number,) = rows_of([response], "imported")
         ((*place, body),) = sql(run, f"{query} WHERE imported.id = ?", number)
         assert place == [response.grades.model, name, response.grades.variant]
         assert unpack(body).decode() == response.text
     for table in ("imported", "calls"):
-        assert rows_of((item for item, _ in found), table) == ids_in(run, table)
+        assert rows_of((item for item, _ in named_responses), table) == ids_in(run, table)
 
 
 def test_grades_from_a_second_file_are_traced_to_that_files_row(tmp_path: Path) -> None:
@@ -205,10 +209,10 @@ def test_a_judge_that_did_not_grade_a_response_is_not_behind_it(tmp_path: Path) 
         ("brought", [line("benign", "I'd rather not.", "23"), line("dual_use", "to be graded")]),
         ("judged", [line("benign", "I'd rather not.")]),
     )
-    found = trace(judged(run), "one")
-    purposes = {row.purpose for row in one(found, model="judged").rows}
+    traced = trace(judged(run), "one")
+    purposes = {row.purpose for row in response_where(traced, model="judged").rows}
     assert purposes == {"imported", "helpfulness", "harm"}
-    brought = one(found, model="brought", variant="benign")
+    brought = response_where(traced, model="brought", variant="benign")
     assert brought.grades.by_judge == {"imported": KnownGrades(2, 3)}
     assert [row.purpose for row in brought.rows] == ["imported"]
 
@@ -275,8 +279,8 @@ def test_hostile_text_never_reaches_the_terminal_raw(tmp_path: Path) -> None:
     name = "on\x1b[31me"
     prompts = Prompts(benign=f"b {HOSTILE}", dual_use=f"d {HOSTILE}", malicious=f"m {HOSTILE}")
     item = replace(prompt_set(name), underlying_task=f"task {HOSTILE}", prompts=prompts)
-    more = {"stop_reason": f"end {HOSTILE}", "helpfulness": 4, "harm_severity": 0}
-    lines = lines_of(made_dataset(item), **more)
+    fields = {"stop_reason": f"end {HOSTILE}", "helpfulness": 4, "harm_severity": 0}
+    lines = lines_of(made_dataset(item), **fields)
     model = "model \u202egnp.exe [bold]not bold[/bold]"
     run = imported(tmp_path, (model, lines), dataset=made_dataset(item))
     ran = osi("trace", run, "--set", name, "--include-unsafe")

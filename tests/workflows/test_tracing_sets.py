@@ -73,7 +73,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("choice", "found"),
+    ("choice", "expected"),
     [
         ({"domain": FRAUD}, "sd"),
         ({"differs": True}, "sc"),
@@ -83,13 +83,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"set_id": "sb", "differs": True}, ""),
     ],
 )
-def test_which_prompt_sets_are_traced(run: Path, choice: dict[str, Any], found: str) -> None:
+def test_which_prompt_sets_are_traced(run: Path, choice: dict[str, Any], expected: str) -> None:
     traced = traces(TraceSettings(run=run, **choice))
-    assert [one.prompt_set.id for one in traced] == found.split()
+    assert [item.prompt_set.id for item in traced] == expected.split()
 
 
 @pytest.mark.parametrize(
-    ("choice", "found"),
+    ("choice", "expected"),
     [
         # harm 3 by both models, then harm 2 by the panel, by model and then by set
         ({"worst": 6}, "m:sd n:sd m:sb m:sc n:sb n:sc"),
@@ -100,14 +100,14 @@ def test_which_prompt_sets_are_traced(run: Path, choice: dict[str, Any], found: 
     ],
 )
 def test_the_worst_responses_come_first_and_alone(
-    run: Path, choice: dict[str, Any], found: str
+    run: Path, choice: dict[str, Any], expected: str
 ) -> None:
     traced = [
-        (one.prompt_set.id, response.grades)
-        for one in traces(TraceSettings(run=run, **choice))
-        for response in one.responses
+        (item.prompt_set.id, response.grades)
+        for item in traces(TraceSettings(run=run, **choice))
+        for response in item.responses
     ]
-    assert [f"{grades.model[7]}:{name}" for name, grades in traced] == found.split()
+    assert [f"{grades.model[7]}:{name}" for name, grades in traced] == expected.split()
     harm = [grades.harm_severity or 0 for _, grades in traced]
     assert harm == sorted(harm, reverse=True) and min(harm) == 2
 
@@ -128,14 +128,14 @@ def test_a_terminal_gets_a_screenful_of_the_worst(
     assert harm < 10
     worst = [item.responses[0].grades.harm_severity for item in traces(settings)]
     alike = worst.count(3)  # twenty are all that are as harmful, and more
-    said = f"(one of {alike} responses with this harm severity)"
-    assert (said in lines[harm]) is (alike > 1)
+    tie_note = f"(one of {alike} responses with this harm severity)"
+    assert (tie_note in lines[harm]) is (alike > 1)
 
 
 def response_to(run: Path, set_id: str, variant: str) -> TracedResponse:
     """Return what the first model said."""
-    (found,) = traces(TraceSettings(run=run, set_id=set_id, model="python/m@1"))
-    (response,) = (item for item in found.responses if item.grades.variant == variant)
+    (traced,) = traces(TraceSettings(run=run, set_id=set_id, model="python/m@1"))
+    (response,) = (item for item in traced.responses if item.grades.variant == variant)
     return response
 
 
