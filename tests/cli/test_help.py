@@ -149,7 +149,7 @@ def test_an_unparsable_judge_is_shown_with_a_reply_and_what_to_do(tmp_path: Path
         )
     )
     (line,) = [note for note in outcome.notes if note.startswith("judge python/wordy@1: ")]
-    for words in ("28 of 28 grades", "after 3 attempts", reply, "trace", "--judge-max-tokens"):
+    for words in ("28 of 28 grades", "after 3 attempts", reply, "trace", "judge_max_tokens"):
         assert words in line
 
 

@@ -22,7 +22,7 @@ import opensafeintent
 from endtoend import REPO, Ran, environment, osi
 from opensafeintent.annotation.labels import Answer, Label, write_labels
 from opensafeintent.cli import main
-from opensafeintent.errors import EXIT_CODES
+from opensafeintent.cli.commands import EXIT_CODES
 from opensafeintent.promptsets import drawn, load_dataset
 from samples import json_lines
 

@@ -153,9 +153,9 @@ def test_as_paper_has_a_judge_and_refuses_what_differs() -> None:
     settings: dict[str, Any] = {"models": ("m/x",), "judges": ()}
     paper = EvaluateSettings(**settings, as_paper=True)
     assert paper.judges == ("anthropic/claude-sonnet-4-6",)
-    with pytest.raises(InputError, match="--as-paper: sets the values of --dataset, --temperature"):
+    with pytest.raises(InputError, match="as_paper: sets the values of dataset, temperature"):
         EvaluateSettings(**settings, as_paper=True, dataset="other.jsonl", temperature=0.5)
-    with pytest.raises(InputError, match="no judge: name at least one with --judge"):
+    with pytest.raises(InputError, match="no judge: name at least one with judges"):
         EvaluateSettings(**settings)
 
 

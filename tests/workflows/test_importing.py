@@ -364,7 +364,7 @@ def test_unusable_file_exits_with_2(text: str, words: str, tmp_path: Path) -> No
 
 
 def test_responses_need_to_know_their_dataset(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--dataset"):
+    with pytest.raises(InputError, match="dataset: "):
         take_in(tmp_path / "run", json_lines(tmp_path / "m.jsonl", graded_lines()))
 
 
@@ -417,7 +417,7 @@ def test_run_of_another_dataset_is_refused(tmp_path: Path) -> None:
     before = contents(run)
     with pytest.raises(InputError) as error:
         import_lines(tmp_path, lines_of(PLANES), PLANES)
-    assert_says(str(error.value), "made", "other", DATASET.hash[:8], PLANES.hash[:8], "--out")
+    assert_says(str(error.value), "made", "other", DATASET.hash[:8], PLANES.hash[:8], "a new out")
     with pytest.raises(InputError, match="'planes' is not a prompt-set of made"):
         take_in(run, tmp_path / "m.jsonl")
     assert contents(run) == before
@@ -427,7 +427,7 @@ def test_authors_files_of_different_sets_do_not_mix(tmp_path: Path, scored_sampl
     records = json.loads(scored_sample.read_text("utf-8"))
     parts = {"a": records[:2], "b": records[2:]}
     halves = [json_file(tmp_path / f"{name}.json", part) for name, part in parts.items()]
-    with pytest.raises(InputError, match=r"b\.json.*--dataset"):
+    with pytest.raises(InputError, match=r"b\.json.*dataset"):
         take_in(tmp_path / "run", *halves)
     take_in(tmp_path / "run", *halves, dataset=str(scored_sample), model="m")
     assert values(tmp_path / "run", "m") == OF_SAMPLE

@@ -18,7 +18,7 @@ from opensafeintent.analysis.versions import (
     transitions_of,
 )
 from opensafeintent.calls.baselines import contenders
-from opensafeintent.errors import counted
+from opensafeintent.errors import counted, for_command_line, option
 from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS
 from opensafeintent.statistics import Estimate, rounded
@@ -38,10 +38,10 @@ from opensafeintent.statistics.thresholds import (
 _SEVERITY: tuple[Verdict, ...] = ("pass", "undecided", "fail")
 
 Kind = Literal["under", "over", "worse"]
-_OPTIONS: dict[Kind, str] = {
-    "under": "--fail-under",
-    "over": "--fail-over",
-    "worse": "--fail-if-worse",
+_SETTINGS: dict[Kind, str] = {
+    "under": "fail_under",
+    "over": "fail_over",
+    "worse": "fail_if_worse",
 }
 
 
@@ -55,9 +55,14 @@ class Gate(msgspec.Struct, frozen=True):
     limit: float
 
     @property
+    def setting(self) -> str:
+        """The name of the setting that requests it."""
+        return _SETTINGS[self.kind]
+
+    @property
     def option(self) -> str:
-        """The command line's."""
-        return _OPTIONS[self.kind]
+        """The command line's, as results name the gate."""
+        return for_command_line(option(self.setting))
 
     @property
     def side(self) -> Side:

@@ -15,7 +15,7 @@ from opensafeintent.cli.annotate import annotate_group
 from opensafeintent.cli.datasets import dataset_group
 from opensafeintent.cli.options import command, say, say_next
 from opensafeintent.cli.values import PATH
-from opensafeintent.errors import EXIT_CODES, EXIT_ORDER, counted
+from opensafeintent.errors import EXIT_ORDER, counted, for_command_line
 
 if TYPE_CHECKING:
     from opensafeintent import Outcome
@@ -36,6 +36,28 @@ if TYPE_CHECKING:
     )
 
 S = TypeVar("S")
+
+EXIT_CODES = {
+    0: "done",
+    1: (
+        "done, but too much is missing: more grades than --max-missing, items of a build whose"
+        " calls failed, the whole result of a build, or one of several logs to import"
+    ),
+    2: "unusable input, a missing key, or a limit of the machine such as a full disk",
+    3: "stopped by a provider or a budget",
+    4: (
+        "a gate (--fail-under, --fail-over, --fail-if-worse) or a judge's check failed, or the"
+        " answer to a question (--stop-when) is no"
+    ),
+    5: (
+        "undecided: a gate whose limit is inside its interval, whose metric is undefined, or that"
+        " depends on missing grades. Also a gate that a dry run finds out of reach, and a"
+        " question (--stop-when) after the last set"
+    ),
+    70: "an error of this program",
+    130: "interrupted (SIGINT, SIGTERM, SIGHUP)",
+}
+"""Exit codes of every command; if several apply, the first in `EXIT_ORDER` counts."""
 
 
 class Escaped(Exception):
@@ -239,7 +261,7 @@ def export_command(settings: ExportSettings) -> None:
     """
     exported = opensafeintent.export_run(settings)
     for note in exported.notes:
-        say(f"note: {note}")
+        say(f"note: {for_command_line(note)}")
     for path in exported.files:
         say(str(path))
     say_next("opensafeintent report", settings.run, "--open")

@@ -36,7 +36,7 @@ from opensafeintent.annotation.study import (
     quality_subject,
     response_subject,
 )
-from opensafeintent.errors import InputError, nearest
+from opensafeintent.errors import InputError, nearest, option
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import write_private
@@ -115,7 +115,8 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
     for model in settings.models:
         if model not in manifest.models:
             raise InputError(
-                f"--model {model}: not a model of this run; {nearest(model, manifest.models)}"
+                f"{option('model', model)}: not a model of this run;"
+                f" {nearest(model, manifest.models)}"
             )
     wanted = [
         row
@@ -173,7 +174,7 @@ def _export(
             raise InputError(
                 f"{key_path}: belongs to another study than {key.study}, with another dataset,"
                 " sample, seed or program version; expected a folder of its own for each study"
-                " (--out DIR)"
+                f" ({option('out', 'DIR')})"
             )
         write_key(key, new / key_path.name)
         for name in names:
@@ -230,7 +231,7 @@ def agreement(settings: AgreementSettings) -> Agreement:
         Answers("judge_validation", sourced),
     )
     if settings.run is None and on_responses.items:
-        raise InputError("--run: expected the run whose responses were labelled")
+        raise InputError(f"{option('run')}: expected the run whose responses were labelled")
     judges = _judges_of(on_responses, settings.run) if settings.run else {}
     result = Agreement(
         dataset=first.label.dataset,
@@ -258,7 +259,9 @@ def _judges_of(answers: Answers, run: Path) -> Mapping[str, JudgeGrades]:
             that the run does not have, or for other texts; or no judge graded these responses.
     """
     if not answers.items:
-        raise InputError(f"--run {run}: the labels are of dataset quality; none is of a response")
+        raise InputError(
+            f"{option('run', run)}: the labels are of dataset quality; none is of a response"
+        )
     folder = RunFolder(run)
     manifest, dataset = folder.load()
     digest = manifest.dataset.hash
@@ -270,7 +273,9 @@ def _judges_of(answers: Answers, run: Path) -> Mapping[str, JudgeGrades]:
         for item in answers.items:
             first, *_ = answers.of(item)
             if item.dataset != digest:
-                raise InputError(f"{first}: is for another dataset than --run {run} ({digest[:8]})")
+                raise InputError(
+                    f"{first}: is for another dataset than {option('run', run)} ({digest[:8]})"
+                )
             if item not in rows:
                 raise InputError(f"{first}: {run} has no such response")
             text = texts.find(item.model, item.id, item.variant, item.epoch)

@@ -34,7 +34,7 @@ from opensafeintent.construction.pipeline import (
 )
 from opensafeintent.construction.records import STAGES, Seed, Stage, StageResult
 from opensafeintent.construction.seeds import read_seeds
-from opensafeintent.errors import InputError, Stopped, counted
+from opensafeintent.errors import InputError, Stopped, counted, option
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.promptsets import Dataset
@@ -262,7 +262,7 @@ class _BuildRun:
         if differing:
             raise InputError(
                 f"{self.folder.path}: holds another build: {'; '.join(differing)}; choose a new"
-                " --out"
+                f" {option('out')}"
             )
         changed = [
             name for name, text in manifest.templates.items() if old.templates.get(name) != text
@@ -277,7 +277,8 @@ class _BuildRun:
         ):
             raise InputError(
                 f"{self.folder.path}: holds a dataset that was built with other texts than these:"
-                f" {', '.join(changed)}; choose a new --out, or remove its dataset.jsonl to build"
+                f" {', '.join(changed)}; choose a new {option('out')}, or remove its dataset.jsonl"
+                " to build"
                 " it again with these"
             )
         return [
@@ -302,8 +303,8 @@ class _BuildRun:
         if waiting := built.rejected_for("not_made"):
             first = settings.stages[0]
             notes.append(
-                f"not yet through the stages before {first}, which --stages leaves out:"
-                f" {counted(len(waiting), 'item')}; run --stages 1-{first - 1}"
+                f"not yet through the stages before {first}, which {option('stages')} leaves out:"
+                f" {counted(len(waiting), 'item')}; run {option('stages', f'1-{first - 1}')}"
             )
         sets = Counter(draft.topic.cell for draft in built.finished)
         short = self._plan.lacking(self._taxonomy, sets)
@@ -325,7 +326,8 @@ def _poor(judged: Sequence[Label], built: Built) -> frozenset[str]:
         opinions.setdefault(label.id, set()).add(label.answers["overall_quality"])
     if unknown := sorted(opinions.keys() - {draft.id for draft in built.finished}):
         raise InputError(
-            f"--labels: {len(unknown)} labelled sets are not of this build, such as {unknown[0]};"
+            f"{option('labels')}: {len(unknown)} labelled sets are not of this build, such as"
+            f" {unknown[0]};"
             " label this build"
         )
     return frozenset(set_id for set_id, answers in opinions.items() if answers == {"poor"})

@@ -9,6 +9,7 @@ from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.shutdown import raise_if_interrupted
+from opensafeintent.errors import option
 from opensafeintent.locks import Taken
 from opensafeintent.workflows.settings import Calling
 
@@ -59,7 +60,7 @@ def wait_or_refuse(settings: Calling, display: Display) -> Callable[[str], None]
 
     def wait(line: str) -> None:
         if not settings.wait:
-            raise Taken(f"{line}; wait for it, or add --wait")
+            raise Taken(f"{line}; wait for it, or add {option('wait')}")
         raise_if_interrupted()
         display.stage(f"waiting: {line}")
 

@@ -14,7 +14,7 @@ from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.progress import Display
-from opensafeintent.errors import InputError, counted
+from opensafeintent.errors import InputError, Note, counted, option
 from opensafeintent.evaluation.judge_check import Examination, duties_of, load_gold_cases
 from opensafeintent.evaluation.manifest import (
     Manifest,
@@ -172,7 +172,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError(
                 f"{self.folder.path}: holds a run that cannot be mixed with this one: "
                 + "; ".join(unlike)
-                + "; choose a new --out"
+                + f"; choose a new {option('out')}"
             )
         manifest = msgspec.structs.replace(
             old,
@@ -189,7 +189,8 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         limit, name = self.settings.limit, self.dataset.name
         if limit is None or limit <= sets:
             return []
-        return [f"--limit {limit:,}: {name} has {counted(sets, 'prompt-set')}; all are taken"]
+        line = f"{name} has {counted(sets, 'prompt-set')}; all are taken"
+        return [Note(f"{option('limit', f'{limit:,}')}: {line}")]
 
     def _asked_again(self, old: Manifest | None) -> list[str]:
         """Say which templates are others than those that models of the run were graded by: a line,
@@ -206,9 +207,10 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         }
         line = (
             f"changed since the last run: the templates for {', '.join(sorted(roles))};"
-            " calls without an answer in the ledger are made; --rubrics takes the old templates"
+            f" calls without an answer in the ledger are made; {option('rubrics')} takes the old"
+            " templates"
         )
-        return [line] if roles else []
+        return [Note(line)] if roles else []
 
     def _entries(self, identities: Mapping[str, str], old: Manifest) -> dict[str, ModelEntry]:
         settings = self.settings
@@ -228,12 +230,12 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             if before is not None and before.imported:
                 raise InputError(
                     f"{self.folder.path}: the responses of {model} were imported into this run;"
-                    " use another --out"
+                    f" use another {option('out')}"
                 )
             try:
                 entries[model] = before.grown_by(entry) if before else entry
             except InputError as error:
-                raise InputError(f"{self.folder.path}: {model}: {error}") from error
+                raise InputError(f"{self.folder.path}: {model}: {error.marked}") from error
         return entries
 
 
@@ -289,7 +291,7 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) 
     if not tasks:
         raise InputError(
             f"{settings.run}: no imported response is without grades; to have judges grade them,"
-            " import the file without its grade columns, into a new --out"
+            f" import the file without its grade columns, into a new {option('out')}"
         )
     before = {model: manifest.models[model] for model in tasks}
     entries = {

@@ -15,7 +15,7 @@ import msgspec
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import WITHHELD
-from opensafeintent.errors import InputError, counted, install_extra
+from opensafeintent.errors import InputError, Note, counted, install_extra, option
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import written_beside
 from opensafeintent.grades import NOT_GRADED
@@ -62,13 +62,17 @@ def export_run(settings: ExportSettings) -> Exported:
         files = [written]
         if hidden:
             notes += (
-                f"{hidden:,} of {counted(count, 'response')} withheld as unsafe or prompts"
-                " malicious; add --include-unsafe",
+                Note(
+                    f"{hidden:,} of {counted(count, 'response')} withheld as unsafe or prompts"
+                    f" malicious; add {option('include_unsafe')}"
+                ),
             )
         if quoting:
             notes += (
-                f"{counted(quoting, 'response')} with a mark in place of words of the malicious"
-                " prompt; --include-unsafe writes the words of the model",
+                Note(
+                    f"{counted(quoting, 'response')} with a mark in place of words of the malicious"
+                    f" prompt; {option('include_unsafe')} writes the words of the model"
+                ),
             )
     else:
         files = _write_shared(settings, run, notes)
@@ -79,9 +83,9 @@ def _write_shared(settings: ExportSettings, run: Run, notes: Sequence[str]) -> l
     """Write the headline metrics of each model into a folder."""
     exchange = optional("exchange")
     if exchange is None:
-        raise InputError(f"--format {settings.format}: is not part of this installation")
+        raise InputError(f"{option('format', settings.format)}: is not part of this installation")
     if notes and settings.format == "hf-results" and not settings.partial:
-        raise InputError(f"{'; '.join(notes)}; --partial writes the existing part")
+        raise InputError(f"{'; '.join(notes)}; {option('partial')} writes the existing part")
     manifest, _ = RunFolder(settings.run).load()
     with Ledger(RunFolder(settings.run).ledger_path(manifest), readonly=True) as ledger:
         latest = ledger.latest()
@@ -116,8 +120,10 @@ def _write_responses(settings: ExportSettings, run: Run) -> tuple[Path, int, int
     withheld, with a mark inside the response, and of rows.
     """
     if settings.out.suffix.lower() != f".{settings.format}":
-        raise InputError(f"--out {settings.out}: expected a name that ends in .{settings.format}")
-    check_file("--out", settings.out, [settings.run])
+        raise InputError(
+            f"{option('out', settings.out)}: expected a name that ends in .{settings.format}"
+        )
+    check_file("out", settings.out, [settings.run])
     columns, lines = _response_lines(run, include_unsafe=settings.include_unsafe)
     marks = [columns.index("prompt_hidden"), columns.index("response_hidden")]
     quotes = columns.index("quotes_hidden")

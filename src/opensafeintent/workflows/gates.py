@@ -20,7 +20,7 @@ from opensafeintent.analysis.gates import (
     out_of_reach,
 )
 from opensafeintent.analysis.reference_models import reference_values
-from opensafeintent.errors import InputError, nearest
+from opensafeintent.errors import InputError, nearest, option
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import (
@@ -60,12 +60,12 @@ def gates_of(settings: Gating | EvaluateSettings) -> list[Gate]:
 def _read_gate(kind: Kind, text: str) -> Gate:
     name, _, number = text.partition("=")
     name = name.rstrip().removesuffix({"under": ">", "over": "<"}.get(kind, "=")).strip()
-    option = Gate(kind, name, 0).option
+    setting = Gate(kind, name, 0).setting
     try:
         gate = Gate(kind, name, float(number))
     except ValueError:
         raise InputError(
-            f"{option} {text}: expected METRIC=X, a number after the metric, such as"
+            f"{option(setting, text)}: expected METRIC=X, a number after the metric, such as"
             " triplet_safety=0.8"
         ) from None
     if gate.metric not in METRICS:
@@ -73,9 +73,9 @@ def _read_gate(kind: Kind, text: str) -> Gate:
         if "refusal" in gate.metric:
             near += " The headline’s over-refusal is low_help_rate_benign."
         unknown = f"unknown metric {gate.metric!r}; {near}"
-        raise InputError(f"{option}: {unknown}")
+        raise InputError(f"{option(setting)}: {unknown}")
     if not isfinite(gate.limit):
-        raise InputError(f"{option} {text}: expected a number")
+        raise InputError(f"{option(setting, text)}: expected a number")
     _check_limit(gate)
     return gate
 
@@ -84,7 +84,7 @@ def _check_limit(gate: Gate) -> None:
     """Refuse a limit that no model can miss, or none can keep to."""
     metric, limit = METRICS[gate.metric], gate.limit
     low, high = metric.span
-    shown = f"{gate.option} {gate.metric}={limit:g}"
+    shown = option(gate.setting, f"{gate.metric}={limit:g}")
     if gate.kind != "worse":
         if not low <= limit <= high:
             raise InputError(f"{shown}: {gate.metric} is between {low:g} and {high:g}")
@@ -127,32 +127,47 @@ def check_gating(settings: Gating, gates: Sequence[Gate], runs: Sequence[Path], 
     """
     baseline = settings.baseline
     changed = settings.confidence if settings.confidence != CONFIDENCE else None
-    for option, value in (("--confidence", changed), ("--junit", settings.junit)):
+    for name, value in (("confidence", changed), ("junit", settings.junit)):
         if value is not None and not gates and not settings.first_run:
             raise InputError(
-                f"{option}: there is no gate; give --fail-under, --fail-over or --fail-if-worse"
+                f"{option(name)}: there is no gate; give {option('fail_under')},"
+                f" {option('fail_over')} or {option('fail_if_worse')}"
             )
     if baseline is not None:
         _check_baseline(baseline, settings, runs)
     elif (settings.fail_if_worse or settings.pairs) and not settings.first_run:
-        raise InputError("--fail-if-worse, --pair: there is no earlier run; give --baseline RUN")
+        raise InputError(
+            f"{option('fail_if_worse')}, {option('pairs')}: there is no earlier run; give"
+            f" {option('baseline', 'RUN')}"
+        )
     if settings.summary is not None and settings.summary == settings.junit:
-        raise InputError(f"--summary, --junit: both are {settings.junit}; expected two files")
-    for option, path in (("--summary", settings.summary), ("--junit", settings.junit)):
+        raise InputError(
+            f"{option('summary')}, {option('junit')}: both are {settings.junit}; expected two files"
+        )
+    for name, path in (("summary", settings.summary), ("junit", settings.junit)):
         if path is not None:
-            check_file(option, path, [*runs, out, *([baseline] if baseline else [])])
+            check_file(name, path, [*runs, out, *([baseline] if baseline else [])])
 
 
 def _check_baseline(baseline: Path, settings: Gating, runs: Sequence[Path]) -> None:
     if settings.first_run:
-        raise InputError("--first-run: --baseline names an earlier run; leave one out")
+        raise InputError(
+            f"{option('first_run')}: {option('baseline')} names an earlier run; leave one out"
+        )
     if not settings.fail_if_worse:
-        raise InputError("--baseline: no metric to compare; give --fail-if-worse METRIC=MARGIN")
+        raise InputError(
+            f"{option('baseline')}: no metric to compare; give"
+            f" {option('fail_if_worse', 'METRIC=MARGIN')}"
+        )
     if len(runs) != 1:
-        raise InputError(f"--baseline: expected one run to compare with it, not {len(runs)}")
+        raise InputError(
+            f"{option('baseline')}: expected one run to compare with it, not {len(runs)}"
+        )
     RunFolder(baseline).check()
     if baseline.resolve() == runs[0].resolve():
-        raise InputError(f"--baseline {baseline}: is the run itself; expected an earlier one")
+        raise InputError(
+            f"{option('baseline', baseline)}: is the run itself; expected an earlier one"
+        )
 
 
 ANNEX = "annex.md"
@@ -169,16 +184,18 @@ _OURS = (
 )
 
 
-def check_file(option: str, path: Path, folders: Sequence[Path]) -> None:
+def check_file(name: str, path: Path, folders: Sequence[Path]) -> None:
     """Refuse a file that cannot be written, or that takes the place of one of ours.
 
     Raises:
-        InputError: see above; the text names `option`.
+        InputError: see above; the text names the setting.
     """
     if path.is_dir():
-        raise InputError(f"{option} {path}: is a folder; expected a file")
+        raise InputError(f"{option(name, path)}: is a folder; expected a file")
     if path.name in _OURS and path.parent.resolve() in [folder.resolve() for folder in folders]:
-        raise InputError(f"{option} {path}: has a place in the run already; choose another name")
+        raise InputError(
+            f"{option(name, path)}: has a place in the run already; choose another name"
+        )
     make_private_folder(path.parent)
 
 
@@ -210,8 +227,9 @@ def find_gates(
     for run in (*runs, *([earlier] if earlier else [])):
         if early := ", ".join(run.manifest.stopped_early()):
             raise InputError(
-                f"{run.name}: {early} stopped early, when the question of --stop-when was"
-                " answered, and has no other verdict; run evaluate again without --stop-when"
+                f"{run.name}: {early} stopped early, when the question of {option('stop_when')} was"
+                " answered, and has no other verdict; run evaluate again without"
+                f" {option('stop_when')}"
             )
     thresholds = [gate for gate in gates if gate.kind != "worse"]
     results = tuple(check_thresholds(cohorts, thresholds, settings.confidence))

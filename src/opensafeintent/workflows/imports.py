@@ -18,7 +18,7 @@ from opensafeintent.calls.ledger_imports import ImportedResponse, ImportedRow, R
 from opensafeintent.calls.models import check_model_name
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.recorded import RecordedResponse, check_recorded
-from opensafeintent.errors import InputError, counted, first_exit_code, nearest
+from opensafeintent.errors import InputError, Note, counted, first_exit_code, nearest, option
 from opensafeintent.evaluation.manifest import (
     MOST_JUDGES,
     Manifest,
@@ -89,7 +89,7 @@ def _import(settings: ImportSettings, screen: Display) -> Outcome:
             if model in manifest.models and not manifest.models[model].imported:
                 raise InputError(
                     f"{settings.out}: {model} was evaluated in this run; import under another"
-                    " --model or --out"
+                    f" {option('model')} or {option('out')}"
                 )
         for item in read:
             _check_prompts(item, dataset)
@@ -196,7 +196,7 @@ def _check_graded(
                 raise InputError(
                     f"{ledger.parent}: a judge has graded {model}, set {response.set_id},"
                     f" {response.variant}; expected responses without judges' grades, or a new"
-                    " --out"
+                    f" {option('out')}"
                 )
 
 
@@ -211,9 +211,11 @@ def _by_model(
     named: dict[Path, str] = {}
     for item in read:
         model = settings.model or item.model
-        check_model_name(model, "--model" if settings.model else f"{item.path}: model")
+        check_model_name(model, option("model") if settings.model else f"{item.path}: model")
         if settings.model and item.named != named.setdefault(item.path, item.named):
-            raise InputError(f"--model {model}: {item.path} names several models; leave it out")
+            raise InputError(
+                f"{option('model', model)}: {item.path} names several models; leave it out"
+            )
         by_model.setdefault(model, []).append(item)
     return by_model
 
@@ -244,7 +246,7 @@ def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
         if earlier and here and earlier != here:
             raise InputError(
                 f"{path}: was graded with {what} than this model's other responses; import into a"
-                " new --out"
+                f" new {option('out')}"
             )
     return msgspec.structs.replace(
         entry,
@@ -275,14 +277,14 @@ def _read_all(
             logs.append(inspect.read_inspect_log(path, settings.max_rows))
         except InputError as error:
             failed.append(error)
-    lines = [line for error in failed for line in error.args]
+    lines = [line for error in failed for line in error.lines]
     if failed and not logs:
         raise InputError(*lines)
     read += [
         FileContent(path=log.path, responses=log.responses, log=log)
         for log in (inspect.sorted_out(logs) if inspect and logs else ())
     ]
-    return read, [f"not imported: {line}" for line in lines]
+    return read, [Note(f"not imported: {line}") for line in lines]
 
 
 def _dataset(
@@ -301,7 +303,7 @@ def _dataset(
         if named is not None and named.hash != of_run.hash:
             raise InputError(
                 f"{settings.out}: the run has dataset {of_run.name} ({of_run.hash[:8]}), this is"
-                f" {named.name} ({named.hash[:8]}); import into a new --out"
+                f" {named.name} ({named.hash[:8]}); import into a new {option('out')}"
             )
         return of_run
     if named is not None:
@@ -315,13 +317,13 @@ def _dataset(
     if not bringing:
         of_log = f"the log's task ({one_line(logs[0].dataset, 60)})" if logs else ""
         what = of_log or "the prompts that the responses are to"
-        raise InputError(f"--dataset: is not given; expected that of {what}")
+        raise InputError(f"{option('dataset')}: is not given; expected that of {what}")
     datasets = [Dataset(item.path.stem, item.prompt_sets, taxonomy) for item in bringing]
     for item, dataset in zip(bringing, datasets, strict=True):
         if dataset.hash != datasets[0].hash:
             raise InputError(
                 f"{item.path}: has other prompt-sets than {bringing[0].path}; name the whole with"
-                " --dataset"
+                f" {option('dataset')}"
             )
     return datasets[0]
 

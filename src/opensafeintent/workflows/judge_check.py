@@ -16,7 +16,7 @@ from opensafeintent.calls.costs import spent_of
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display, shown
-from opensafeintent.errors import JudgeFailed
+from opensafeintent.errors import JudgeFailed, option
 from opensafeintent.evaluation.forecast import expected_calls, forecast
 from opensafeintent.evaluation.judge_check import (
     GRADE_NAMES,
@@ -166,8 +166,8 @@ async def checked(
         )
     raise JudgeFailed(
         *failed,
-        f"--ledger {folder.ledger_path(manifest)}: shows the cases, given to judge-check with the"
-        " same judge options; no model was asked",
+        f"{option('ledger', folder.ledger_path(manifest))}: shows the cases, given to judge-check"
+        " with the same judge options; no model was asked",
     )
 
 

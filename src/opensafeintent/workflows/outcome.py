@@ -17,7 +17,7 @@ from opensafeintent.calls.budget import Tally
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.reasoning_marks import unknown_mark
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import counted
+from opensafeintent.errors import Note, counted, option
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.missing import missing_reason
@@ -73,9 +73,9 @@ class Outcome(msgspec.Struct, kw_only=True):
         expected = msgspec.structs.replace(expected, connections=settings.max_connections)
         waits = (
             f"a model that answers with rate limits (429) alone for {settings.retry_for:g} minutes"
-            " is stopped, and the run ends with exit code 3 (--retry-for)"
+            f" is stopped, and the run ends with exit code 3 ({option('retry_for')})"
         )
-        notes = [*notes, waits] if expected.lines else notes
+        notes = [*notes, Note(waits)] if expected.lines else notes
         return cls(exit_code=0, forecast=expected, prices=settings.prices, notes=notes)
 
     def with_calls(self, client: Client) -> Outcome:
@@ -121,7 +121,7 @@ def missing_line(rows: Sequence[GradeRow], coverage: Coverage, most: float) -> s
     )
     return (
         f"{' and '.join(counts) or 'no grade is missing'}{absent}, more than the"
-        f" {100 * most:g} % of --max-missing{advice}"
+        f" {100 * most:g} % of {option('max_missing')}{advice}"
     )
 
 
@@ -160,11 +160,11 @@ def unparsed_lines(
             limit = (run.manifest.sampling_of_judge(judge) or Sampling()).max_tokens
             contract = run.manifest.templates_of(row.model).harm.contract
             form = "a JSON object" if getattr(contract, "reason", False) else "one integer"
-            yield (
+            yield Note(
                 f"judge {judge}: {lost[judge]:,} of {asked[judge]:,} grades could not be parsed"
                 f" after {len(replies)} attempts; expected {form}, got"
                 f"{_got(replies[0], reason)}. See opensafeintent trace {near(path)} --set"
-                f" {row.set_id}. Try a larger --judge-max-tokens ({limit})"
+                f" {row.set_id}. Try a larger {option('judge_max_tokens')} ({limit})"
                 f"{_WITHOUT_REASONING if reason != 'unparsed' else ''} or another judge"
             )
 
@@ -172,7 +172,9 @@ def unparsed_lines(
 _UNPARSED = ("unparsed", "reasoning_only", "unknown_mark")
 """Reasons of a grade that is missing because of the form of the judge's reply."""
 
-_WITHOUT_REASONING = ", less reasoning (--judge-reasoning-effort, --judge-arg)"
+_WITHOUT_REASONING = (
+    f", less reasoning ({option('judge_reasoning_effort')}, {option('judge_args')})"
+)
 
 
 def _got(reply: str, reason: str) -> str:

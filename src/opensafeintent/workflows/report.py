@@ -19,7 +19,7 @@ from opensafeintent.analysis.versions import transitions_between, unlike_conditi
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display
-from opensafeintent.errors import InputError, first_exit_code
+from opensafeintent.errors import InputError, Note, first_exit_code, option
 from opensafeintent.evaluation.manifest import RunFolder, with_labels
 from opensafeintent.evaluation.spent import spent_of_run
 from opensafeintent.evaluation.texts import RunTexts
@@ -61,7 +61,8 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
     gates = gates_of(settings)
     if len(set(settings.runs)) > 1 and settings.out is None:
         raise InputError(
-            "--out: is not given; a report over several runs needs a place of its own, --out DIR"
+            f"{option('out')}: is not given; a report over several runs needs a place of its own,"
+            f" {option('out', 'DIR')}"
         )
     out = settings.out or settings.runs[0]
     for run in settings.runs:
@@ -75,15 +76,15 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
         ):
             outcome = _write_report(settings, gates, out, screen)
     except Taken as refusal:
-        hint = "" if settings.out else "; or give --out DIR for a report on the results so far"
-        raise InputError(f"{refusal}{hint}") from refusal
+        hint = f"; or give {option('out', 'DIR')} for a report on the results so far"
+        raise InputError(f"{refusal.marked}{'' if settings.out else hint}") from refusal
     if outcome.gates is not None:
         outcome.notes += [*outcome.gates.cautions, *not_met(outcome.gates)]
         outcome.exit_code = first_exit_code(outcome.exit_code, outcome.gates.exit_code)
     try:
         write_verdict(settings, outcome.cohorts, outcome.gates, out / "report.html")
     except InputError as error:  # all the rest is there
-        outcome.stopped.append(str(error))
+        outcome.stopped.append(Note(error.marked))
         outcome.exit_code = first_exit_code(outcome.exit_code, error.exit_code)
     return outcome
 
@@ -327,7 +328,7 @@ def _write_numbers(
     write_tables(tables, out / "tables")
     coverages = [item for cohort in cohorts for item in cohort.coverage.items()]
     beyond = [
-        f"{model}: {missing_line(cohort.rows[model], coverage, max_missing)}"
+        Note(f"{model}: {missing_line(cohort.rows[model], coverage, max_missing)}")
         for cohort in cohorts
         for model, coverage in cohort.coverage.items()
         if coverage.missing_beyond(max_missing)

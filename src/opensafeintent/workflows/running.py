@@ -24,7 +24,7 @@ from opensafeintent.calls.progress import Display, progress_line, refreshed, sho
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
 from opensafeintent.calls.shutdown import raise_if_interrupted
-from opensafeintent.errors import InputError, counted, first_exit_code
+from opensafeintent.errors import InputError, counted, first_exit_code, option
 from opensafeintent.evaluation.forecast import (
     ASSUMED,
     Forecast,
@@ -138,7 +138,7 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
         if loaded := [judge for judge in run_judges if judge.startswith(PREFIX)]:
             raise InputError(
                 f"{self.folder.path}: was graded by {loaded[0]} too, and only Python that the"
-                " command names is loaded; expected it as a --judge"
+                f" command names is loaded; expected it as a {option('judges')}"
             )
         return [*self.named, *run_judges]
 

@@ -13,7 +13,7 @@ from opensafeintent.analysis.judge_agreement import judges_differ
 from opensafeintent.calls.ledger_file import Room
 from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.construction.records import Rejection, Stage
-from opensafeintent.errors import InputError, nearest
+from opensafeintent.errors import InputError, nearest, option
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts, TracedRow
 from opensafeintent.grades import GradeRow, worst_first
@@ -72,7 +72,8 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
     ledger = folder.ledger_path(manifest)
     with RunTexts(manifest, dataset, ledger) as texts:
         for prompt_set, chosen, as_harmful in _chosen(settings, run, by_set):
-            room = Room(ledger, "name one model with --model, or fewer responses with --worst")
+            fewer = f"one model with {option('model')}, or fewer responses with {option('worst')}"
+            room = Room(ledger, f"name {fewer}")
             behind: dict[tuple[str, str, int], list[TracedRow]] = {
                 (grades.model, grades.variant, grades.epoch): [] for grades in chosen
             }
@@ -108,33 +109,37 @@ def _checked(settings: TraceSettings, folder: RunFolder) -> GradedRun:
     named = (settings.set_id, settings.domain, settings.model)
     if named == (None,) * 3 and settings.worst is None and not settings.differs:
         raise InputError(
-            "trace: no prompt-sets are named; expected --set ID, --worst N, --domain D, --model M"
-            " or --differs"
+            f"trace: no prompt-sets are named; expected {option('set_id', 'ID')},"
+            f" {option('worst', 'N')}, {option('domain', 'D')}, {option('model', 'M')}"
+            f" or {option('differs')}"
         )
     manifest, dataset = folder.load()
-    for option, name, what, valid in (
-        ("--set", settings.set_id, f"a prompt-set of {dataset.name}", dataset.by_id),
+    for setting, name, what, valid in (
+        ("set_id", settings.set_id, f"a prompt-set of {dataset.name}", dataset.by_id),
         (
-            "--domain",
+            "domain",
             settings.domain,
             f"a harm domain of {dataset.name}",
             dataset.taxonomy.domain_names,
         ),
-        ("--model", settings.model, "a model of the run", manifest.models),
+        ("model", settings.model, "a model of the run", manifest.models),
     ):
         if name is not None and name not in valid:
-            raise InputError(f"{option} {name}: not {what}; {nearest(name, valid, shown=10)}")
+            raise InputError(
+                f"{option(setting, name)}: not {what}; {nearest(name, valid, shown=10)}"
+            )
     run = read_graded_run(folder, settings.run.name)
     asked = {row.set_id for row in run.rows}
     if asked and settings.set_id is not None and settings.set_id not in asked:
         raise InputError(
-            f"--set {settings.set_id}: was not evaluated: the run has responses to"
-            f" {len(asked):,} of {len(dataset):,} prompt-sets; run evaluate again without --limit"
+            f"{option('set_id', settings.set_id)}: was not evaluated: the run has responses to"
+            f" {len(asked):,} of {len(dataset):,} prompt-sets; run evaluate again without"
+            f" {option('limit')}"
         )
     if settings.differs and not any(len(row.by_judge) > 1 for row in run.rows):
         raise InputError(
-            f"--differs: no response of {settings.run} has two judges; expected a run with two or"
-            " more --judge"
+            f"{option('differs')}: no response of {settings.run} has two judges; expected a run"
+            f" with two or more {option('judges')}"
         )
     return run
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from rich.console import Console
 
 from opensafeintent.cli.output.tables import plain, to_terminal
+from opensafeintent.errors import for_command_line
 from opensafeintent.hostile import one_line
 from opensafeintent.report.columns import Table
 
@@ -48,7 +49,7 @@ def print_table(console: Console, table: Table, *, notes: bool = False) -> None:
 def print_notes(console: Console, notes: Iterable[str]) -> None:
     """Print notes on a result, a note a line: a name in one of them cannot forge another."""
     for note in notes:
-        console.print(plain(f"note: {one_line(note, 2000)}"))
+        console.print(plain(f"note: {one_line(for_command_line(note), 2000)}"))
 
 
 def shown_name(model: str) -> str:

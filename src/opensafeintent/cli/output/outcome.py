@@ -16,7 +16,7 @@ from opensafeintent.cli.output.console import WIDEST, new_console, print_notes, 
 from opensafeintent.cli.output.forecast import show_forecast
 from opensafeintent.cli.output.judge_check import show_judge_check
 from opensafeintent.cli.output.tables import plain
-from opensafeintent.errors import Stopped
+from opensafeintent.errors import Stopped, for_command_line
 from opensafeintent.files import near
 from opensafeintent.hostile import terminal_safe
 from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE
@@ -42,7 +42,7 @@ def show_outcome(outcome: Outcome, run: Path | None = None) -> int:
     if outcome.gates is not None:
         _show_gates(console, outcome.gates)
     for line in outcome.stopped:
-        print(terminal_safe(f"error: {line}"), file=sys.stderr)
+        print(terminal_safe(f"error: {for_command_line(line)}"), file=sys.stderr)
     print_notes(console, outcome.notes)
     show_calls(console, outcome.tally, outcome.costs)
     _show_written(console, outcome, run)

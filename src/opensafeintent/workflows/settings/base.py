@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, option
 from opensafeintent.files import MOST_ROWS
 
 
@@ -72,11 +72,17 @@ class Setting(NamedTuple):
     """None if the command line does not have it."""
     record: str
 
-    def __str__(self) -> str:
-        """Name the setting as an error does: by its option, if it has one."""
+    @property
+    def flag(self) -> str:
+        """The option's name, with its dashes."""
+        declared = self.shown.name if isinstance(self.shown, Opt) else ""
+        return declared or f"--{self.name.replace('_', '-')}"
+
+    def in_error(self, value: object = None) -> str:
+        """Name the setting in an error, with its value if that is given."""
         if isinstance(self.shown, Opt):
-            return self.shown.name or f"--{self.name.replace('_', '-')}"
-        return f"{self.record}.{self.name}"
+            return option(self.name, value, flag=self.flag)
+        return f"{self.record}.{self.name}{'' if value is None else f' {value}'}"
 
 
 _WRITTEN = ("out", "summary", "junit")
@@ -115,13 +121,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             try:
                 value = msgspec.convert(value, setting.kind, dec_hook=self._path)
             except (msgspec.ValidationError, TypeError) as error:
-                number = f" {value}" if isinstance(value, int | float) else ""
-                raise InputError(f"{setting}{number}: {_in_words(str(error))}") from error
+                number = value if isinstance(value, int | float) else None
+                raise InputError(f"{setting.in_error(number)}: {_in_words(str(error))}") from error
             if isinstance(value, str | Mapping):
                 try:  # bytes of another encoding, in a text or in one of a mapping's
                     json.dumps(value, ensure_ascii=False).encode()
                 except UnicodeEncodeError as error:
-                    raise InputError(f"{setting}: is not valid Unicode text") from error
+                    raise InputError(f"{setting.in_error()}: is not valid Unicode text") from error
             msgspec.structs.force_setattr(self, setting.name, value)
         msgspec.structs.force_setattr(self, "functions", functions)
         self._check_overwriting()
@@ -134,7 +140,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             if any(path.samefile(source) for source in self._files_to_read()):
                 raise InputError(
-                    f"--{name} {path}: is a file that this command reads; choose another"
+                    f"{option(name, path)}: is a file that this command reads; choose another"
                 )
 
     def _files_to_read(self) -> Iterator[str | Path]:
@@ -196,8 +202,8 @@ def _names_for_functions(value: Any, setting: Setting, functions: dict[str, Any]
     if isinstance(value, FunctionModel):
         if functions.setdefault(value.identity, value).ask != value.ask:
             raise InputError(
-                f"{setting}: two functions are called {value.identity}; give one of them another"
-                " name or version"
+                f"{setting.in_error()}: two functions are called {value.identity}; give one of"
+                " them another name or version"
             )
         return value.identity
     if isinstance(value, list | tuple):
@@ -205,7 +211,7 @@ def _names_for_functions(value: Any, setting: Setting, functions: dict[str, Any]
     if callable(value):
         name = getattr(value, "__name__", "f")
         raise InputError(
-            f"{setting}: a bare function; expected"
+            f"{setting.in_error()}: a bare function; expected"
             f' FunctionModel({name}, name="{name}", version="1")'
         )
     return value

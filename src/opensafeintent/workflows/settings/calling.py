@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import InputError, nearest
+from opensafeintent.errors import InputError, nearest, option
 from opensafeintent.taxonomy import MIN_ACCURACY, ParseRule
 from opensafeintent.workflows.settings.base import (
     NO_LIMIT,
@@ -144,17 +144,19 @@ class Judges(Calling, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.judges:
-            raise InputError("no judge: name at least one with --judge")
+            raise InputError(f"no judge: name at least one with {option('judges')}")
         if self.judge_reasons and self.grade_parse == "paper":
             raise InputError(
-                "--judge-reasons: a reply is a JSON object, and --grade-parse paper takes its first"
+                f"{option('judge_reasons')}: a reply is a JSON object, and"
+                f" {option('grade_parse', 'paper')} takes its first"
                 " integer; leave one out"
             )
         for name in self.judge_args:
             judge, colon, _ = name.rpartition(":")
             if colon and judge not in self.panel:
                 raise InputError(
-                    f"--judge-arg {name}: no judge {judge!r}; {nearest(judge, self.panel)}"
+                    f"{option('judge_args', name)}: no judge {judge!r};"
+                    f" {nearest(judge, self.panel)}"
                 )
 
     @property

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, for_command_line, option
 from opensafeintent.files import MOST_ROWS
 from opensafeintent.taxonomy import MAX_MISSING, MOST_EPOCHS, ModesScope, Preset, ProbeScope
 from opensafeintent.workflows.settings.base import (
@@ -98,13 +98,14 @@ class Distributed(Judging, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        of_cluster = {"--shards": self.shards, "--gpus-per-model": self.gpus_per_model}
-        for option, value in of_cluster.items():
+        of_cluster = {"shards": self.shards, "gpus_per_model": self.gpus_per_model}
+        for name, value in of_cluster.items():
             if value is not None and self.ray is None:
-                raise InputError(f"{option}: is for --ray, which is not given")
+                raise InputError(f"{option(name)}: is for {option('ray')}, which is not given")
         if (gpus := self.gpus_per_model) is not None and round(gpus, 0 if gpus > 1 else 4) != gpus:
             raise InputError(
-                f"--gpus-per-model {gpus:g}: expected a whole number, or a part of one GPU with up"
+                f"{option('gpus_per_model', f'{gpus:g}')}: expected a whole number, or a part of"
+                " one GPU with up"
                 " to four decimals"
             )
         if self.ray is not None:
@@ -114,7 +115,7 @@ class Distributed(Judging, frozen=True, kw_only=True):
             for name in ("budget_calls", "budget_tokens", "budget_dollars", "stop_when"):
                 if getattr(self, name, None) is not None:
                     raise InputError(
-                        f"--{name.replace('_', '-')}: is not for --ray, whose tasks do not know of"
+                        f"{option(name)}: is not for {option('ray')}, whose tasks do not know of"
                         " one another; leave one out"
                     )
 
@@ -303,47 +304,57 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             self._set_as_paper()
         super().__post_init__()
         if self.report and self.dry_run:
-            raise InputError("--report: is a page, and --dry-run writes nothing; leave one out")
-        margins = {"--fail-if-worse": self.fail_if_worse, "--pair": self.pairs}
-        gates = {"--fail-under": self.fail_under, "--fail-over": self.fail_over, **margins}
-        if early := [option for option, texts in gates.items() if texts and not self.dry_run]:
             raise InputError(
-                f"{early[0]}: is for --dry-run; after the run, `opensafeintent report RUN"
-                f" {early[0]} …` decides the gate"
+                f"{option('report')}: is a page, and {option('dry_run')} writes nothing; leave one"
+                " out"
+            )
+        margins = {"fail_if_worse": self.fail_if_worse, "pairs": self.pairs}
+        gates = {"fail_under": self.fail_under, "fail_over": self.fail_over, **margins}
+        if early := [option(name) for name, texts in gates.items() if texts and not self.dry_run]:
+            raise InputError(
+                f"{early[0]}: is for {option('dry_run')}; after the run, `opensafeintent report RUN"
+                f" {for_command_line(early[0])} …` decides the gate"
             )
         if any(margins.values()) and not self.first_run:
             raise InputError(
-                "--fail-if-worse, --pair: there is no earlier run; without one, the gate tests"
+                f"{option('fail_if_worse')}, {option('pairs')}: there is no earlier run; without"
+                " one, the gate tests"
                 " nothing"
             )
         if self.stop_when is None and not any(gates.values()) and self.confidence != 0.95:
-            raise InputError(f"--confidence {self.confidence:g}: is for --stop-when and gates")
+            raise InputError(
+                f"{option('confidence', f'{self.confidence:g}')}: is for {option('stop_when')} and"
+                " gates"
+            )
         budget = (self.budget_calls, self.budget_tokens, self.budget_dollars)
         if self.stop_when is not None and any(limit is not None for limit in budget):
             raise InputError(
-                "--stop-when: a budget could end the run before its question; leave one of them out"
+                f"{option('stop_when')}: a budget could end the run before its question; leave one"
+                " of them out"
             )
         if self.preset and self.max_tokens != MAX_TOKENS:
             raise InputError(
-                f"--preset {self.preset}: sets the token limit; leave --max-tokens out"
+                f"{option('preset', self.preset)}: sets the token limit; leave"
+                f" {option('max_tokens')} out"
             )
         if not self.models and self.suite is None:
-            raise InputError("no model to evaluate: name at least one, or a --suite")
+            raise InputError(f"no model to evaluate: name at least one, or a {option('suite')}")
 
     def _set_as_paper(self) -> None:
         """Set the paper's values, and refuse different ones."""
         from opensafeintent.analysis.paper import PAPER_JUDGE
 
         differs = {
-            "--dataset": self.dataset not in (_PAPER_DATASET, "starter"),
-            "--rubrics": self.rubrics is not None,
-            "--preset": self.preset not in (None, "paper"),
-            "--temperature": self.temperature is not None,
-            "--max-tokens": self.max_tokens != MAX_TOKENS,
+            "dataset": self.dataset not in (_PAPER_DATASET, "starter"),
+            "rubrics": self.rubrics is not None,
+            "preset": self.preset not in (None, "paper"),
+            "temperature": self.temperature is not None,
+            "max_tokens": self.max_tokens != MAX_TOKENS,
         }
-        if options := [option for option, is_other in differs.items() if is_other]:
+        if names := [option(name) for name, is_other in differs.items() if is_other]:
             raise InputError(
-                f"--as-paper: sets the values of {', '.join(options)}; leave one of them out"
+                f"{option('as_paper')}: sets the values of {', '.join(names)}; leave one of them"
+                " out"
             )
         values = {
             "dataset": _PAPER_DATASET,
