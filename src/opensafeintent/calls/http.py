@@ -333,7 +333,7 @@ class EndpointModel:
             body=reply[:LONGEST_ERROR],
             seconds=seconds,
         )
-        return failure, named_field(status, error, fields.keys() - self._protocol.required)
+        return failure, named_field(status, error, self._protocol.optional(fields))
 
     def _place(self, status: int) -> str:
         return self._url if status == 404 else self._endpoint.base_url
@@ -342,7 +342,7 @@ class EndpointModel:
         """Return advice for a kind of failure, in brackets; "" if there is none."""
         variable = self._endpoint.key_variable
         if status == 404:
-            lacks = not _API_VERSION.search(self._endpoint.base_url)
+            lacks = not _API_VERSION.search(self._url)
             return f" (does {self._endpoint.url_variable} lack /v1 at its end?)" if lacks else ""
         match kind:
             case "unauthorized" | "forbidden":

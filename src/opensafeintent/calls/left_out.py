@@ -20,13 +20,20 @@ _LIMIT_FIELDS = {"max_tokens": "max_completion_tokens", "max_completion_tokens":
 """The two names of the token limit."""
 _SYNONYMS = {
     "response_format": re.compile(
-        r"(response|output)_(format|schema|config)|json_schema|structured.outputs?", re.IGNORECASE
-    )
+        r"(response|output)_(format|schema|config)(?!\W+effort)|json_schema|structured.outputs?",
+        re.IGNORECASE,
+    ),
+    "reasoning_effort": re.compile(r"\b(effort|thinking)\b", re.IGNORECASE),
+    "reasoning_tokens": re.compile(r"\b(budget_tokens|thinking)\b", re.IGNORECASE),
 }
-"""Servers without structured output say so in many ways."""
+"""Other words for a field. Servers without structured output say so in many ways; Anthropic's
+requests hold the settings of reasoning in fields of other names.
+"""
+_REASONING = ("reasoning_effort", "reasoning_tokens")
+"""Fields whose other words an error about a limit may have too."""
 _UNSUPPORTED = re.compile(
-    r"(un|not )support|does(n't| not) (support|take)|deprecat|not permitted|not allowed|unknown"
-    r"|unrecogni[sz]ed|unexpected|instead|extra_forbidden|incompatible",
+    r"(un|not )support|does(n't| not) (support|take|match)|deprecat|not permitted|not allowed"
+    r"|unknown|unrecogni[sz]ed|unexpected|instead|extra_forbidden|incompatible",
     re.IGNORECASE,
 )
 """Words beside a token limit that is not taken. An error about the length of a prompt names it
@@ -71,7 +78,7 @@ class LeftOut:
         try:
             while True:
                 result, field = await request(self.fields | tried)
-                if field is None:
+                if field is None or field in tried:
                     break
                 assert isinstance(result, Failure)
                 refused.append(msgspec.structs.replace(result, kind=UNSUPPORTED_FIELD))
@@ -118,14 +125,16 @@ def named_field(status: int, error: ProviderError, sent: Collection[str]) -> str
         for part in re.split(r"[^\w-]+", place):
             if (field := by_name.get(_plain(part))) is not None:
                 return field
-    for field in sent:
-        if field in _LIMIT_FIELDS and not _UNSUPPORTED.search(error.text):
+    # the same one of several at each time: of temperature and top_p, the one that a user added
+    for field in sorted(sent, reverse=True):
+        unsupported = _UNSUPPORTED.search(error.text) is not None
+        if field in _LIMIT_FIELDS and not unsupported:
             continue
         words = re.escape(_plain(field))
+        if re.search(rf"(?<![a-z0-9]){words}(?![a-z0-9])", _plain(error.text, "")):
+            return field
         synonyms = _SYNONYMS.get(field)
-        if re.search(rf"(?<![a-z0-9]){words}(?![a-z0-9])", _plain(error.text, "")) or (
-            synonyms and synonyms.search(error.text)
-        ):
+        if synonyms and synonyms.search(error.text) and (unsupported or field not in _REASONING):
             return field
     return None
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from opensafeintent.calls.protocols import WireProtocol
+from opensafeintent.calls.protocols.anthropic import MESSAGES
 from opensafeintent.calls.protocols.chat_completions import CHAT_COMPLETIONS, ChatCompletions
 from opensafeintent.errors import InputError, did_you_mean
 
@@ -32,6 +33,8 @@ ENDPOINTS: dict[str, Provider] = {
     "openai": Provider(
         "https://api.openai.com/v1", protocol=ChatCompletions(limit_field="max_completion_tokens")
     ),
+    "anthropic": Provider("https://api.anthropic.com", protocol=MESSAGES),
+    "google": Provider("https://generativelanguage.googleapis.com/v1beta/openai"),
     "openrouter": Provider("https://openrouter.ai/api/v1"),
     "together": Provider("https://api.together.xyz/v1"),
     "groq": Provider("https://api.groq.com/openai/v1"),
@@ -55,11 +58,9 @@ ENDPOINTS: dict[str, Provider] = {
 """The providers of the native client by the names that Inspect AI gives them, if it has one."""
 
 INSPECT_PROVIDERS = (
-    "anthropic",
     "azureai",
     "bedrock",
     "cloudflare",
-    "google",
     "hf",
     "litellm-proxy",
     "meta",
@@ -85,7 +86,10 @@ REPLAY = "replay/"
 """Start of the name of a file of responses, which is no model any more: earlier runs have some."""
 
 _GENERIC = "openai-api"
-_OTHER_PROTOCOL = ("openai/azure/", "openai/bedrock/", "mistral/azure/")
+_OTHER_PROTOCOL = (
+    *("anthropic/azure/", "anthropic/bedrock/", "anthropic/vertex/", "google/vertex/"),
+    *("openai/azure/", "openai/bedrock/", "mistral/azure/"),
+)
 """Services of a native provider that take another form of request."""
 
 
@@ -230,9 +234,13 @@ def resolve_endpoint(
         raise InputError(
             f"{key_variable}: holds white space or characters that a key cannot have; set it again"
         )
+    base_url = base_url.rstrip("/")
+    # the provider's own library takes an address without it
+    if provider.protocol.route.startswith("/v1/"):
+        base_url = base_url.removesuffix("/v1")
     return Endpoint(
         model=model,
-        base_url=base_url.rstrip("/"),
+        base_url=base_url,
         url_variable=url_variable,
         api_key=api_key,
         key_variable=key_variable,

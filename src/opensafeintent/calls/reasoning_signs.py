@@ -22,7 +22,10 @@ REASONING_BLOCKS = ("thinking", "redacted_thinking", "reasoning", "reasoning_con
 """Types of blocks that hold reasoning: Anthropic, Mistral, Cohere, Bedrock."""
 
 TOKEN_FIELDS = ("completion_tokens_details", "output_tokens_details")
-"""Fields of a usage with `reasoning_tokens`; SGLang has it in the usage itself."""
+"""Fields of a usage with a count of `REASONING_TOKENS`; SGLang has it in the usage itself."""
+
+REASONING_TOKENS = ("reasoning_tokens", "thinking_tokens")
+"""Counts of tokens of reasoning: of OpenAI and nearly every server, of Anthropic."""
 
 
 def reasoned_beside(message: Mapping[str, Any], usage: Mapping[str, Any]) -> bool:
@@ -38,7 +41,7 @@ def reasoned_beside(message: Mapping[str, Any], usage: Mapping[str, Any]) -> boo
         return True
     details = (usage.get(name) for name in TOKEN_FIELDS)
     holders = (holder for holder in (usage, *details) if isinstance(holder, Mapping))
-    counts = (holder.get("reasoning_tokens") for holder in holders)
+    counts = (holder.get(name) for holder in holders for name in REASONING_TOKENS)
     return any(isinstance(count, int | float) and count > 0 for count in counts)
 
 

@@ -125,6 +125,10 @@ class Usage(msgspec.Struct, frozen=True):
 
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_tokens: int = 0
+    """Input tokens that were read from a cache."""
+    cache_write_tokens: int = 0
+    """Input tokens that were written to a cache for a price of their own."""
 
 
 def is_cut(stop_reason: str) -> bool:

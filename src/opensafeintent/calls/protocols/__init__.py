@@ -26,10 +26,6 @@ class WireProtocol(Protocol):
     def reply_name(self) -> str:
         """What a reply is called, for errors: "chat completion"."""
 
-    @property
-    def required(self) -> Collection[str]:
-        """The fields that a request cannot be without."""
-
     def headers(self, api_key: str | None) -> dict[str, str]:
         """Return the headers of every request to a model."""
 
@@ -40,6 +36,11 @@ class WireProtocol(Protocol):
             call: the call.
             model: the name that the server knows the model by.
             left_out: fields that the model does not take.
+        """
+
+    def optional(self, fields: Mapping[str, Any]) -> Collection[str]:
+        """Return the settings of a request that it can be without, by the names that `left_out`
+        has.
         """
 
     def recognises(self, reply: Mapping[str, Any]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from opensafeintent.calls.error_codes import is_filter
@@ -24,7 +24,6 @@ class ChatCompletions:
 
     route = "/chat/completions"
     reply_name = "chat completion"
-    required = frozenset(("model", "messages"))
 
     def __init__(self, limit_field: str = "max_tokens") -> None:
         self._limit_field = limit_field
@@ -54,6 +53,10 @@ class ChatCompletions:
             for name, value in (settings | sampling.extra).items()
             if name not in left_out
         }
+
+    def optional(self, fields: Mapping[str, Any]) -> Collection[str]:
+        """Return the fields of a request besides model and messages."""
+        return fields.keys() - {"model", "messages"}
 
     def recognises(self, reply: Mapping[str, Any]) -> bool:
         """Tell whether a reply holds choices."""
@@ -104,10 +107,31 @@ class ChatCompletions:
 CHAT_COMPLETIONS = ChatCompletions()
 
 
+_CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
+"""Fields of a usage with cached tokens, if its details have none: of DeepSeek; of Moonshot and
+Together; of LiteLLM, Databricks and MiniMax.
+"""
+_WRITTEN = ("cache_write_tokens", "cache_creation_tokens")
+"""Fields of the details with tokens written to a cache: of OpenAI and OpenRouter, of LiteLLM."""
+
+
 def _usage(usage: Mapping[str, Any]) -> Usage:
+    details = fields_of(usage.get("prompt_tokens_details"))
+    cached = (details.get("cached_tokens"), *(usage.get(name) for name in _CACHED))
+    written = (*(details.get(name) for name in _WRITTEN), usage.get("cache_creation_input_tokens"))
+    tokens = token_count(usage.get("prompt_tokens"))
+    read = min(_first_count(cached), tokens)
     return Usage(
-        token_count(usage.get("prompt_tokens")), token_count(usage.get("completion_tokens"))
+        tokens,
+        token_count(usage.get("completion_tokens")),
+        read,
+        min(_first_count(written), tokens - read),
     )
+
+
+def _first_count(values: Iterable[Any]) -> int:
+    """Return the first count of tokens that is not 0."""
+    return next(filter(None, map(token_count, values)), 0)
 
 
 def _first_choice(choices: list[Any]) -> dict[str, Any]:

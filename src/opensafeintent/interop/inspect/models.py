@@ -67,7 +67,7 @@ class InspectProviders:
         """
         provider = provider_of(name)
         in_inspect = provider in INSPECT_PROVIDERS or name.startswith(
-            (FOREIGN, "openai/", "mistral/")
+            (FOREIGN, "openai/", "mistral/", "anthropic/", "google/")
         )
         if installed_version() is None and not in_inspect:
             split_name(name)  # says which providers there are

@@ -58,16 +58,19 @@ class ForeignProvider(msgspec.Struct, frozen=True):
 
 
 PROVIDERS: dict[str, ForeignProvider] = {
-    "anthropic": ForeignProvider(
-        "Claude; anthropic/bedrock/…, anthropic/vertex/… and anthropic/azure/… are its other"
-        " houses",
-        ("ANTHROPIC_API_KEY",),
+    "anthropic/bedrock": ForeignProvider(
+        "Claude on Amazon Bedrock; the credentials of AWS", (), "anthropic"
+    ),
+    "anthropic/vertex": ForeignProvider(
+        "Claude on Google Cloud; the credentials of Google Cloud", (), "anthropic"
+    ),
+    "anthropic/azure": ForeignProvider(
+        "Claude on Azure",
+        ("AZUREAI_ANTHROPIC_API_KEY", "AZUREAI_ANTHROPIC_BASE_URL"),
         "anthropic",
     ),
-    "google": ForeignProvider(
-        "Gemini; google/vertex/… takes the credentials of Google Cloud",
-        ("GOOGLE_API_KEY",),
-        "google-genai",
+    "google/vertex": ForeignProvider(
+        "Gemini on Google Cloud; the credentials of Google Cloud", (), "google-genai"
     ),
     "azureai": ForeignProvider(
         "Azure AI Foundry", ("AZUREAI_API_KEY", "AZUREAI_BASE_URL"), "azure-ai-inference"
@@ -120,10 +123,6 @@ def served_through_inspect() -> list[Served]:
     return [*lines, Served("inspect/P/MODEL", about, (), ("inspect-ai",))]
 
 
-_OTHER_HOUSES = ("anthropic/bedrock/", "anthropic/vertex/", "anthropic/azure/", "google/vertex/")
-"""Services whose credentials are not a variable of the provider's own."""
-
-
 def unset(name: str) -> tuple[str, ...]:
     """Return the variables that a model served through the extra needs and that are not set; none
     if they are unknown.
@@ -131,7 +130,7 @@ def unset(name: str) -> tuple[str, ...]:
     plain = name.removeprefix(FOREIGN)
     provider, _, model = plain.partition("/")
     row = PROVIDERS.get(f"{provider}/{model.partition('/')[0]}") or PROVIDERS.get(provider)
-    if row is None or plain.startswith(_OTHER_HOUSES):
+    if row is None:
         return ()
     return Served(name, "", row.needs).unset
 

@@ -1,0 +1,187 @@
+"""Anthropic's messages, as its own service and gateways to it speak them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from opensafeintent.calls.outcomes import NotAnAnswer, outcome_of
+from opensafeintent.calls.protocols import error_text, fields_of, served_model, token_count
+from opensafeintent.calls.reasoning_signs import is_reasoning, reasoned_beside
+from opensafeintent.calls.records import Answered, Call, Refused, Sampling, Usage
+from opensafeintent.hostile import short_name
+from opensafeintent.templates.template import Message
+
+API_VERSION = "2023-06-01"
+"""The last version that takes a temperature: 2026-10-21 refuses one for every model, and a judge's
+is 0. A model that takes none refuses it here too; then it is left out, and named.
+"""
+
+MAX_TOKENS = 32_000
+"""Limit of a call that sets none, since the protocol requires one: the same as through Inspect AI,
+so that answers of both routes are alike. Thinking counts towards it.
+"""
+
+_REQUIRED = frozenset(("model", "messages", "system", "max_tokens"))
+_EFFORT, _SCHEMA, _BUDGET = "reasoning_effort", "response_format", "reasoning_tokens"
+"""Settings that a request holds inside other fields, by the names that other protocols and Inspect
+AI give them.
+"""
+_EFFORTS = {"minimal": "low"}
+"""Efforts that the service names otherwise."""
+_RENAMED = {"stop_seqs": "stop_sequences"}
+"""Names of Inspect AI's that `-M` takes, so that one command has the same keys on both routes."""
+_CACHED = {"type": "ephemeral"}
+
+
+class Messages:
+    """The protocol; see `WireProtocol`."""
+
+    route = "/v1/messages"
+    reply_name = "message"
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        """Return the key and the version of the protocol."""
+        version = {"anthropic-version": API_VERSION}
+        return version | {"x-api-key": api_key} if api_key else version
+
+    def request(self, call: Call, model: str, left_out: Collection[str]) -> dict[str, Any]:
+        """Return the fields of a request."""
+        system = "\n\n".join(_texts(call.messages, "system"))
+        fields = {
+            "model": model,
+            "messages": [
+                {"role": message.role, "content": _content(message)}
+                for message in call.messages
+                if message.role != "system"
+            ],
+            **({"system": system} if system else {}),
+        }
+        return fields | _settings(call.sampling, left_out)
+
+    def optional(self, fields: Mapping[str, Any]) -> Collection[str]:
+        """Return the settings of a request that it can be without, by their usual names."""
+        names = fields.keys() - _REQUIRED
+        output = fields_of(fields.get("output_config"))
+        thinking = fields_of(fields.get("thinking"))
+        budget = "budget_tokens" in thinking
+        inside = {
+            _EFFORT: "effort" in output or (bool(thinking) and not budget),
+            _SCHEMA: "format" in output,
+            _BUDGET: budget,
+        }
+        return names - {"output_config", "thinking"} | {name for name in inside if inside[name]}
+
+    def recognises(self, reply: Mapping[str, Any]) -> bool:
+        """Tell whether a reply is a message."""
+        return reply.get("type") == "message"
+
+    def usage(self, reply: Mapping[str, Any]) -> Usage:
+        """Return the tokens that a reply reports. Those read from a cache, and those written to it,
+        are input tokens too.
+        """
+        usage = fields_of(reply.get("usage"))
+        cached = token_count(usage.get("cache_read_input_tokens"))
+        written = token_count(usage.get("cache_creation_input_tokens"))
+        return Usage(
+            token_count(usage.get("input_tokens")) + cached + written,
+            token_count(usage.get("output_tokens")),
+            cached,
+            written,
+        )
+
+    def read(self, reply: Mapping[str, Any], body: bytes, *, stored: bool) -> Answered | Refused:
+        """Read a message, or an error in its place."""
+        blocks = reply.get("content")
+        if not self.recognises(reply) or not isinstance(blocks, list):
+            line = "the reply is not a message"
+            if reply.get("error"):
+                line += f" but an error: {error_text(reply['error'])}"
+            raise ValueError(line)
+        reason = reply.get("stop_reason")
+        texts = [fields_of(block).get("text") for block in blocks if _is_text(block)]
+        text = "".join(text for text in texts if isinstance(text, str))
+        odd = bool(blocks) and not texts and not any(map(is_reasoning, blocks))
+        usage = fields_of(reply.get("usage"))
+        outcome = outcome_of(
+            None if odd else text,
+            reason if isinstance(reason, str) else "",
+            self.usage(reply),
+            served_model(reply),
+            beside=lambda: reasoned_beside(reply, usage),
+            stored=stored,
+        )
+        if isinstance(outcome, Refused):
+            return msgspec.structs.replace(outcome, reason=_refusal(reply, outcome.reason))
+        if not stored and not outcome.text and usage and self.usage(reply) == Usage():
+            raise NotAnAnswer("no_answer", "the reply holds no text and counts no tokens")
+        return outcome
+
+
+MESSAGES = Messages()
+
+
+def _texts(messages: Iterable[Message], role: str) -> list[str]:
+    return [message.content for message in messages if message.role == role]
+
+
+def _content(message: Message) -> str | list[dict[str, Any]]:
+    """Return a message's text. Of a filled template, the part before the first placeholder is a
+    block of its own: it is equal in all requests, and the service keeps it if it is long enough.
+    """
+    first, *others = message.parts
+    if message.role != "user" or not others or not first.strip():
+        return message.content
+    rest = "".join(others)
+    if not rest.strip():
+        return message.content
+    cached = {"type": "text", "text": first, "cache_control": _CACHED}
+    return [cached, {"type": "text", "text": rest}]
+
+
+def _settings(sampling: Sampling, left_out: Collection[str]) -> dict[str, Any]:
+    """Return the fields of a request besides its texts."""
+    extra = {_RENAMED.get(name, name): value for name, value in sampling.extra.items()}
+    effort = extra.pop(_EFFORT, sampling.reasoning_effort)
+    budget = extra.pop(_BUDGET, None)
+    thinking, output = fields_of(extra.get("thinking")), fields_of(extra.get("output_config"))
+    if budget is not None:
+        thinking = {"type": "enabled", "budget_tokens": budget, "display": "summarized"}
+    elif effort == "none":
+        thinking = {"type": "disabled"}
+    elif effort is not None:
+        thinking = {"type": "adaptive", "display": "summarized"}
+    if effort not in (None, "none"):
+        output = output | {"effort": _EFFORTS.get(effort, effort)}
+    if sampling.json_schema:
+        output = output | {"format": {"type": "json_schema", "schema": sampling.json_schema}}
+    if (_BUDGET if "budget_tokens" in thinking else _EFFORT) in left_out:
+        thinking = {}
+    inside = {_EFFORT: "effort", _SCHEMA: "format"}
+    refused = [inside[name] for name in inside if name in left_out]
+    output = {name: value for name, value in output.items() if name not in refused}
+    usual = MAX_TOKENS + (budget if isinstance(budget, int) else 0)
+    fields = {
+        "max_tokens": usual if sampling.max_tokens is None else sampling.max_tokens,
+        "temperature": sampling.temperature,
+        **extra,
+        "thinking": thinking or None,
+        "output_config": output or None,
+    }
+    return {
+        name: value for name, value in fields.items() if value is not None and name not in left_out
+    }
+
+
+def _is_text(block: object) -> bool:
+    return fields_of(block).get("type") == "text"
+
+
+def _refusal(reply: Mapping[str, Any], reason: str) -> str:
+    """Return the reason of a refusal, with the category that the service gives."""
+    category = fields_of(reply.get("stop_details")).get("category")
+    if not isinstance(category, str) or not category:
+        return reason
+    return f"{reason}: {short_name(category, 60)}"
