@@ -12,12 +12,12 @@ import pytest
 
 from calls.support import holds, rows
 from endtoend import Ran, coverage, grades, osi
-from interop.messages_server import MessagesServer, Reply, message, problem, serving
 from interop.support import quiet
+from loopback.messages import MessagesServer, Reply, message, problem, serving
 
 pytest.importorskip("anthropic", reason="needs the package of the provider")
 
-NAME = "anthropic/claude-served"
+NAME = "inspect/anthropic/claude-served"
 KEY = "sk-ant-0123456789abcdef"
 pytestmark = [quiet, pytest.mark.filterwarnings("ignore::DeprecationWarning:anthropic")]
 

@@ -72,7 +72,7 @@ def test_reasoning_is_kept_but_not_graded_and_counted_once(ledger: Path) -> None
     output.usage = ModelUsage(**used, reasoning_tokens=5)
     (outcome,), _, _ = ask(ledger, output)
     expected = Answered(
-        text="The note.", stop_reason="stop", usage=Usage(3 + 4, 9), served_model="m"
+        text="The note.", stop_reason="stop", usage=Usage(3 + 4, 9, 4), served_model="m"
     )
     assert outcome == expected
     assert holds(ledger, "first I think")
@@ -280,7 +280,8 @@ EXTRA = 'pip install ".[inspect]"'
         ("9.9.9", "inspect/nobody/m", "unknown provider 'nobody'"),
         ("9.9.9", "inspect/vllm", "expected inspect/provider/model"),
         ("9.9.9", "anthropic", "is not a model name"),
-        (None, "anthropic/c", EXTRA),
+        (None, "anthropic/bedrock/c", EXTRA),
+        (None, "google/vertex/c", EXTRA),
         (None, "inspect/vllm/m", EXTRA),
         (None, "nobody/m", "unknown provider 'nobody'"),
         ("0.3.9", "hf/m", "needs inspect-ai 0.3.285 or newer, 0.3.9 is installed"),
@@ -301,9 +302,9 @@ def version_of(installed: str | None) -> Any:
 def test_every_missing_package_and_variable_is_told_before_anything_is_asked() -> None:
     bare = mock.patch.dict(os.environ, {"PATH": os.environ["PATH"]}, clear=True)
     with bare, pytest.raises(InputError) as error:
-        open_models(["anthropic/claude-x", "cloudflare/m"], HttpSession())
+        open_models(["inspect/anthropic/claude-x", "cloudflare/m"], HttpSession())
     first, second = str(error.value).split("\n")
-    assert first.startswith("anthropic/claude-x: ") and second.startswith("cloudflare/m: ")
+    assert first.startswith("inspect/anthropic/claude-x: ") and second.startswith("cloudflare/m: ")
     assert "pip install anthropic" in first or "No ANTHROPIC_API_KEY defined" in first
     assert "[" not in first + second  # Inspect's markup
 
@@ -331,8 +332,13 @@ def test_a_provider_that_a_package_registers_is_found(tmp_path: Path) -> None:
 def test_variables_of_what_the_extra_serves() -> None:
     azure = ("AZUREAI_OPENAI_API_KEY", "AZUREAI_OPENAI_BASE_URL")
     served = {"anthropic/claude": ("ANTHROPIC_API_KEY",), "openai/azure/m": azure}
-    served["inspect/anthropic/claude"] = ("ANTHROPIC_API_KEY",)
-    unserved = ("anthropic/bedrock/claude", "hf/org/weights", "inspect/of-a-package/m")
+    served["google/gemini"] = ("GOOGLE_API_KEY",)
+    served["anthropic/azure/claude"] = (
+        "AZUREAI_ANTHROPIC_API_KEY",
+        "AZUREAI_ANTHROPIC_BASE_URL",
+    )
+    unserved = ("anthropic/bedrock/claude", "google/vertex/gemini", "hf/org/weights")
+    unserved += ("inspect/of-a-package/m",)
     with mock.patch.dict(os.environ, {"PATH": os.environ["PATH"]}, clear=True):
         for name in (*served, *unserved, "baseline/judge"):
             lines = unset_lines([name, name])

@@ -32,6 +32,8 @@ class Tally:
         """Whether no call is begun any more, and those in flight are waited for."""
         self.tokens: Counter[tuple[str, str]] = Counter()
         """Tokens by (model, `input` or `output`)."""
+        self.cached: Counter[tuple[str, str]] = Counter()
+        """Those of the input by (model, `cache_read` or `cache_write`)."""
 
     @property
     def calls(self) -> int:
@@ -60,6 +62,9 @@ class Tally:
         """Note the tokens of a reply, of one that is no answer too."""
         self.tokens[call.model, "input"] += usage.input_tokens
         self.tokens[call.model, "output"] += usage.output_tokens
+        if usage.cached_tokens or usage.cache_write_tokens:
+            self.cached[call.model, "cache_read"] += usage.cached_tokens
+            self.cached[call.model, "cache_write"] += usage.cache_write_tokens
 
     def add(self, other: Tally) -> None:
         """Note everything that another tally counted."""
@@ -72,6 +77,7 @@ class Tally:
             "missing",
             "abandoned",
             "tokens",
+            "cached",
         ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -91,7 +97,9 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
     def reached(self, tally: Tally) -> str | None:
         """Say which limit is used up, if one is."""
-        cost = self.prices.cost(tally.tokens) if self.dollars and self.prices else 0.0
+        cost = (
+            self.prices.cost(tally.tokens | tally.cached) if self.dollars and self.prices else 0.0
+        )
         for limit, used, form, option in (
             (self.calls, tally.calls, "{:,} calls", "--budget-calls"),
             (self.tokens, tally.tokens.total(), "{:,} tokens", "--budget-tokens"),

@@ -35,6 +35,10 @@ class Spending(msgspec.Struct, kw_only=True):
     without_usage: int = 0
     """Final replies that report no number of tokens."""
     input_tokens: int = 0
+    cached_tokens: int = 0
+    """Input tokens that were read from a cache."""
+    cache_write_tokens: int = 0
+    """Input tokens that were written to one."""
     output_tokens: int = 0
 
     @property
@@ -42,10 +46,20 @@ class Spending(msgspec.Struct, kw_only=True):
         """Whether any reply reports its tokens, or there is none."""
         return self.without_usage < self.calls or not self.calls
 
-    def dollars(self, prices: Prices) -> float | None:
-        """Return their cost; None if the model has no price."""
+    def dollars(self, prices: Prices, *, cached: bool = True) -> float | None:
+        """Return their cost, or with `cached=False` that without any cache; None if the model has
+        no price.
+        """
         price = prices.of(self.model)
-        return None if price is None else price.of(self.input_tokens, self.output_tokens)
+        if price is not None and not cached:
+            return price.of(self.input_tokens, self.output_tokens)
+        return (
+            None
+            if price is None
+            else price.of(
+                self.input_tokens, self.output_tokens, self.cached_tokens, self.cache_write_tokens
+            )
+        )
 
     def add(self, attempt: Attempted) -> None:
         """Count an attempt."""
@@ -54,6 +68,8 @@ class Spending(msgspec.Struct, kw_only=True):
         self.failed += not answered
         self.without_usage += answered and not attempt.input_tokens + attempt.output_tokens
         self.input_tokens += attempt.input_tokens
+        self.cached_tokens += attempt.cached_tokens
+        self.cache_write_tokens += attempt.cache_write_tokens
         self.output_tokens += attempt.output_tokens
 
 
@@ -81,11 +97,13 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         """Whether any of them is another than those in this process."""
         return not all(map(is_in_process, self.models))
 
-    def dollars(self, prices: Prices) -> float | None:
-        """Return the sum of known costs; None if a model is paid for and no price is known."""
+    def dollars(self, prices: Prices, *, cached: bool = True) -> float | None:
+        """Return the sum of known costs, or with `cached=False` that without any cache; None if a
+        model is paid for and no price is known.
+        """
         if prices.lacking(self.models) and not prices.tells(self.models):
             return None
-        return sum(line.dollars(prices) or 0.0 for line in self.lines)
+        return sum(line.dollars(prices, cached=cached) or 0.0 for line in self.lines)
 
     def silent(self) -> dict[str, int]:
         """Return, by model that is paid for, how many of its replies did not say how many tokens

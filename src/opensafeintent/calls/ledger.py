@@ -27,12 +27,18 @@ from opensafeintent.calls.ledger_file import (
     unpack,
 )
 from opensafeintent.calls.ledger_imports import Imports
-from opensafeintent.calls.ledger_rows import Attempted, Located, Status, stored_outcome
+from opensafeintent.calls.ledger_rows import (
+    Attempted,
+    Located,
+    Status,
+    stored_outcome,
+    with_reply,
+)
 from opensafeintent.calls.ledger_writer import Entry, Writer
 from opensafeintent.calls.outcomes import REPLIED, NotAnAnswer, response_of
 from opensafeintent.calls.reasoning_signs import REASONING_ONLY
 from opensafeintent.calls.records import Answered, Call, Failure, Refused
-from opensafeintent.calls.replies import ends_unopened_thought, usage_in
+from opensafeintent.calls.replies import ends_unopened_thought
 from opensafeintent.errors import InputError
 from opensafeintent.locks import lock_held, refuse
 from opensafeintent.templates.template import Message
@@ -54,7 +60,9 @@ _FIND_ONE = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key = ? AND status <> 
 
 _ATTEMPT = """
     SELECT model, purpose, status, input_tokens, output_tokens, seconds, created, served_model,
-           CASE status WHEN 'failed' THEN response END FROM calls"""
+           CASE WHEN model NOT GLOB 'baseline/*' AND model NOT GLOB 'python/*' THEN response END
+    FROM calls"""
+"""Models of this process have no cache."""
 
 _ATTEMPTS_AT = tuple(
     f"{_ATTEMPT} WHERE {condition}" for condition in (_SOME_KEYS, _SOME_KEYS.replace("<>", "="))
@@ -329,8 +337,8 @@ class Ledger:
             return {typed(name, str) for (name,) in rows}
 
     def attempts(self, keys: Iterable[bytes] | None = None) -> Iterator[Attempted]:
-        """Yield every recorded attempt, or those at some calls; tokens of a failed one are those
-        that its reply reported.
+        """Yield every recorded attempt, or those at some calls; tokens of a failed one, and cached
+        tokens, are those that its reply reported.
         """
         queries: list[tuple[str, list[bytes]]] = [(f"{_ATTEMPT} WHERE true", [])]
         if keys is not None:
@@ -339,10 +347,8 @@ class Ledger:
             for statement, values in queries:
                 for row in self._reader.execute(statement, values):
                     attempted = typed(row[:-1], Attempted)
-                    if row[-1] is not None and not attempted.input_tokens + attempted.output_tokens:
-                        attempted = attempted._replace(
-                            **msgspec.structs.asdict(usage_in(unpack(typed(row[-1], bytes))))
-                        )
+                    if row[-1] is not None:
+                        attempted = with_reply(attempted, typed(row[-1], bytes))
                     yield attempted
 
     def rows_of(self, key: bytes) -> list[tuple[int, str, str, str]]:

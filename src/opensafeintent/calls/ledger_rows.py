@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Literal, NamedTuple
 
@@ -12,7 +13,7 @@ from opensafeintent.calls.ledger_file import (
 )
 from opensafeintent.calls.outcomes import NotAnAnswer
 from opensafeintent.calls.records import Answered, Purpose, Refused, Usage
-from opensafeintent.calls.replies import read_reply
+from opensafeintent.calls.replies import read_reply, usage_in
 
 Status = Literal["answered", "refused", "failed"]
 
@@ -38,6 +39,31 @@ class Attempted(NamedTuple):
     """UTC."""
     served_model: str
     """The model that the reply names."""
+    cached_tokens: int = 0
+    """Input tokens that were read from a cache."""
+    cache_write_tokens: int = 0
+    """Input tokens that were written to one."""
+
+
+_CACHE_COUNT = re.compile(rb'cach[a-z_]*"\s*:\s*[1-9]')
+"""A count of cached tokens, in any form of usage."""
+
+
+def with_reply(attempted: Attempted, packed: bytes) -> Attempted:
+    """Return an attempt with the tokens that its stored reply reports, which the columns lack: all
+    tokens of a failed attempt, the cached ones of any other.
+    """
+    reply = unpack(packed)
+    tokens = attempted.input_tokens + attempted.output_tokens
+    if attempted.status == "failed" and not tokens:
+        return attempted._replace(**msgspec.structs.asdict(usage_in(reply)))
+    # most replies of most providers count none: nothing is decoded
+    if not tokens or not _CACHE_COUNT.search(reply):
+        return attempted
+    usage = usage_in(reply)
+    return attempted._replace(
+        cached_tokens=usage.cached_tokens, cache_write_tokens=usage.cache_write_tokens
+    )
 
 
 def stored_outcome(

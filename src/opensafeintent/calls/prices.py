@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +28,10 @@ _NEEDS_EXTRA = install_extra("prices")
 _FORM = (
     'a price list ({"provider/model": {"input": dollars, "output": dollars}} for a million tokens)'
 )
-_ENTRY = 'a price ({"input": dollars, "output": dollars} for a million tokens)'
+_ENTRY = (
+    'a price ({"input": dollars, "output": dollars} for a million tokens, and "cache_read" and'
+    ' "cache_write" if cached input has other prices)'
+)
 _RENAMED = {"grok": "x-ai", "azureai": "azure", "bedrock": "aws", "moonshot": "moonshotai"}
 """Providers that the package calls otherwise than we do."""
 _TOKENS = 1000
@@ -45,13 +48,70 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     input: _Dollars
     output: _Dollars
+    cache_read: _Dollars | None = None
+    """Of input that is read from a cache; None if it costs as much as any."""
+    cache_write: _Dollars | None = None
+    """Of input that is written to a cache; None if it costs as much as any."""
 
-    def of(self, input_tokens: float, output_tokens: float) -> float:
-        """Return the cost of some tokens, in dollars."""
-        return (input_tokens * self.input + output_tokens * self.output) / 1e6
+    def of(
+        self,
+        input_tokens: float,
+        output_tokens: float,
+        cached_tokens: float = 0,
+        cache_write_tokens: float = 0,
+    ) -> float:
+        """Return the cost of some tokens, in dollars.
+
+        Args:
+            input_tokens: all that were sent.
+            output_tokens: all that were received.
+            cached_tokens: those of the input that were read from a cache.
+            cache_write_tokens: those of the input that were written to one.
+        """
+        read = self.input if self.cache_read is None else self.cache_read
+        write = self.input if self.cache_write is None else self.cache_write
+        uncached = input_tokens - cached_tokens - cache_write_tokens
+        return (
+            uncached * self.input
+            + cached_tokens * read
+            + cache_write_tokens * write
+            + output_tokens * self.output
+        ) / 1e6
 
 
 _FREE = Price(0.0, 0.0)
+
+
+def _price_at(usage: Callable[..., Any], ask: Callable[[Any], Any]) -> Price | None:
+    """Return the package's price at one hour; None if a model is not paid for by the token.
+
+    Args:
+        usage: makes the package's record of the tokens of a request.
+        ask: returns the price of one.
+
+    Raises:
+        LookupError: the package has no such model.
+    """
+    calculation = ask(usage(input_tokens=_TOKENS, output_tokens=_TOKENS))
+    rates = calculation.model_price
+    if getattr(rates, "input_mtok", None) is None or getattr(rates, "output_mtok", None) is None:
+        return None  # it is paid for by the image, the second or the request
+
+    def dollars(price: Any) -> float:
+        return float(price * 1_000_000 / _TOKENS)
+
+    def cached(kind: str) -> float | None:
+        if getattr(rates, f"{kind}_mtok", None) is None:
+            return None
+        of_cached = ask(usage(input_tokens=_TOKENS, **{f"{kind}_tokens": _TOKENS}))
+        return dollars(of_cached.input_price)
+
+    return Price(
+        dollars(calculation.input_price),
+        dollars(calculation.output_price),
+        cached("cache_read"),
+        cached("cache_write"),
+    )
 
 
 def read_prices(path: Path) -> dict[str, Price]:
@@ -141,37 +201,30 @@ class Prices:
         if package is None or not (prefix in ENDPOINTS or prefix in INSPECT_PROVIDERS):
             return None
         provider = _RENAMED.get(provider_of(model), provider_of(model))
-        usage, by_hour = package.Usage(input_tokens=_TOKENS, output_tokens=_TOKENS), []
+        by_hour = []
         for hour in range(24):
             at = datetime(self._day.year, self._day.month, self._day.day, hour, tzinfo=UTC)
+            ask = partial(
+                package.calc_price, model_ref=name, provider_id=provider, genai_request_timestamp=at
+            )
             try:
-                calculation = package.calc_price(
-                    usage, name, provider_id=provider, genai_request_timestamp=at
-                )
+                price = _price_at(package.Usage, ask)
             except LookupError:
                 return None
-            rates = calculation.model_price
-            if (
-                getattr(rates, "input_mtok", None) is None
-                or getattr(rates, "output_mtok", None) is None
-            ):
-                return None  # it is paid for by the image, the second or the request
-            of_tokens = (calculation.input_price, calculation.output_price)
-            by_hour.append(Price(*(float(price * 1_000_000 / _TOKENS) for price in of_tokens)))
+            if price is None:
+                return None
+            by_hour.append(price)
         return max(by_hour, key=lambda price: price.input + price.output)
 
     def cost(self, tokens: Mapping[tuple[str, str], float]) -> float:
-        """Return the cost of tokens by (model, `input` or `output`); models without a price are
-        left out.
+        """Return the cost of tokens by (model, kind): `input`, `output`, and of the input those of
+        kind `cache_read` and `cache_write`. Models without a price are left out.
         """
-        priced = ((self.of(model), kind, count) for (model, kind), count in tokens.items())
-        return (
-            sum(
-                count * float(getattr(price, kind))
-                for price, kind, count in priced
-                if price is not None
-            )
-            / 1e6
+        kinds = ("input", "output", "cache_read", "cache_write")
+        return sum(
+            price.of(*(tokens.get((model, kind), 0) for kind in kinds))
+            for model in sorted({model for model, _ in tokens})
+            if (price := self.of(model)) is not None
         )
 
     def tells(self, models: Iterable[str]) -> bool:

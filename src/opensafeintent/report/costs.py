@@ -93,7 +93,7 @@ def _cost_rows(costs: Costs) -> Iterator[_CostRow]:
 
 
 def _sum(spent: Spent) -> Spending:
-    fields = ("calls", "failed", "without_usage", "input_tokens", "output_tokens")
+    fields = [field for field in Spending.__struct_fields__ if field not in ("model", "purpose")]
     return Spending(
         model=ALL,
         purpose="",
@@ -115,6 +115,7 @@ def cost_notes(costs: Costs) -> Iterator[str]:
     if costs.prices.tells(costs.models):
         yield costs.prices.basis
     yield "Equal requests are sent once: there can be fewer calls than responses."
+    yield from _cache_notes(costs)
     if costs.prices and (lacking := costs.prices.lacking(costs.models)):
         yield f"No price is given for {', '.join(lacking)}: the sum is without it."
     yield from other_model_notes(costs)
@@ -132,11 +133,28 @@ def cost_notes(costs: Costs) -> Iterator[str]:
             )
 
 
+def _cache_notes(costs: Costs) -> Iterator[str]:
+    """Yield how much input was read from a cache, by run, and how much that has saved."""
+    for run, spent in costs.runs.items():
+        total = _sum(spent)
+        if not total.cached_tokens + total.cache_write_tokens:
+            continue
+        of = f" of {run}" if len(costs.runs) > 1 else ""
+        share = 100 * total.cached_tokens / total.input_tokens
+        note = f"Cached input{of}: {share:.0f} % of the input tokens were read from a cache"
+        paid, uncached = spent.dollars(costs.prices), spent.dollars(costs.prices, cached=False)
+        if paid is None or uncached is None or not costs.prices.tells(spent.models):
+            yield f"{note}."
+            continue
+        yield f"{note}. Without one the sum is {dollars_text(uncached)} dollars."
+
+
 def cost_table(costs: Costs) -> Table:
     """Return the costs of runs by model and purpose, with sums."""
     rows = list(_cost_rows(costs))
     several, priced = len(costs.runs) > 1, costs.prices.tells(costs.models)
     any_failed = any(row.line.failed for row in rows)
+    any_cached = any(row.line.cached_tokens for row in rows)
     columns: tuple[Columns[_CostRow], ...] = (
         Column("run", lambda row: row.run, "Run" if several else None),
         Column("model", lambda row: row.line.model, "Model", "name"),
@@ -149,6 +167,18 @@ def cost_table(costs: Costs) -> Table:
             "count",
         ),
         Column("input_tokens", lambda row: row.tokens(row.line.input_tokens), "Tokens in", "count"),
+        Column(
+            "cached_tokens",
+            lambda row: row.tokens(row.line.cached_tokens),
+            "of them\ncached" if any_cached else None,
+            "count",
+        ),
+        Column(
+            "cache_write_tokens",
+            lambda row: row.tokens(row.line.cache_write_tokens),
+            "written\nto a cache" if any(row.line.cache_write_tokens for row in rows) else None,
+            "count",
+        ),
         Column(
             "output_tokens", lambda row: row.tokens(row.line.output_tokens), "Tokens out", "count"
         ),

@@ -50,7 +50,9 @@ class Limits(Budget, frozen=True, kw_only=True):
     def spent(self, tally: Tally) -> float | None:
         """Return the dollars spent so far; None if no model that was called has a price."""
         paid = (model for model, _ in tally.tokens if not is_in_process(model))
-        return self.prices.cost(tally.tokens) if any(map(self.prices.of, paid)) else None
+        if not any(map(self.prices.of, paid)):
+            return None
+        return self.prices.cost(tally.tokens | tally.cached)
 
 
 def wait_or_refuse(settings: Calling, display: Display) -> Callable[[str], None]:

@@ -98,6 +98,11 @@ def completion_of(output: ModelOutput, max_tokens: int | None = None) -> bytes:
             "prompt_tokens": usage.input_tokens + cached,
             "completion_tokens": usage.output_tokens,
         }
+        if cached:
+            body["usage"]["prompt_tokens_details"] = {
+                "cached_tokens": usage.input_tokens_cache_read or 0,
+                "cache_write_tokens": usage.input_tokens_cache_write or 0,
+            }
         if usage.reasoning_tokens:
             body["usage"]["completion_tokens_details"] = {
                 "reasoning_tokens": usage.reasoning_tokens

@@ -1,5 +1,5 @@
-"""A loopback server that speaks Anthropic's messages protocol, as far as its client library needs
-it.
+"""A loopback server that speaks Anthropic's messages protocol, as far as our client and the
+provider's own need it.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.server.requests.append(body)
         self.server.headers.append(str(self.headers))
         status, reply = self.server.reply(body)
+        if "id" in reply:  # no two replies of the service have the same
+            reply = reply | {"id": f"msg_{len(self.server.requests)}"}
         if body.get("stream") and status == 200:
             self._send(200, b"".join(_events(reply)), "text/event-stream")
         else:
@@ -81,16 +83,20 @@ def _events(reply: dict[str, Any]) -> Iterator[bytes]:
 
 
 def message(
-    *texts: str, thinking: str = "", stop: str = "end_turn", tokens: tuple[int, int] = (10, 5)
+    *texts: str,
+    thinking: str = "",
+    stop: str | None = "end_turn",
+    tokens: tuple[int, int] = (10, 5),
+    **usage: Any,
 ) -> dict[str, Any]:
-    """Return a message as the provider's API has it."""
+    """Return a message as the provider's API has it; `usage` adds to its counts of tokens."""
     content: list[dict[str, Any]] = [{"type": "text", "text": text} for text in texts]
     if thinking:
         content.insert(0, {"type": "thinking", "thinking": thinking, "signature": "s"})
     about = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-served"}
-    usage = {"input_tokens": tokens[0], "output_tokens": tokens[1]}
+    counts = {"input_tokens": tokens[0], "output_tokens": tokens[1]} | usage
     ended = {"stop_reason": stop, "stop_sequence": None}
-    return about | ended | {"content": content, "usage": usage}
+    return about | ended | {"content": content, "usage": counts}
 
 
 def problem(kind: str, message: str) -> dict[str, Any]:
