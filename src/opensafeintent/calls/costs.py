@@ -166,6 +166,8 @@ class ForecastLine(msgspec.Struct, frozen=True, kw_only=True):
     calls: int
     input_tokens: int
     output_tokens: int
+    beginning_tokens: int = 0
+    """Of the text that each of these calls begins with."""
     at_most: bool = False
     """An upper bound: how many there will be depends on the answers."""
     seen: int = 0
@@ -210,6 +212,33 @@ def by_experience(
         seen=record.calls,
         seconds=record.seconds,
     )
+
+
+_LEAST_CACHED = 1024
+_LEAST_CACHED_OF = {"claude-haiku-4-5": 4096}
+"""Tokens of an equal beginning from which on providers cache it, as they document it."""
+
+
+def expected_cost(line: ForecastLine, prices: Prices, *, cached: bool = False) -> float | None:
+    """Return the expected cost of calls to come, in dollars; None if the model has no price.
+
+    Args:
+        line: the calls.
+        prices: of the models.
+        cached: estimate by the documented rules of caching: the first call writes the beginning
+            that all share, and each other one reads it, if it is long enough and cached input has
+            a price of its own.
+    """
+    if (price := prices.of(line.model)) is None:
+        return None
+    least = next(
+        (tokens for name, tokens in _LEAST_CACHED_OF.items() if name in line.model), _LEAST_CACHED
+    )
+    if not cached or line.beginning_tokens < least or price.cache_read is None or not line.calls:
+        return price.of(line.input_tokens, line.output_tokens)
+    written = line.beginning_tokens
+    read = min((line.calls - 1) * written, line.input_tokens - written)
+    return price.of(line.input_tokens, line.output_tokens, max(read, 0), written)
 
 
 def expected_minutes(lines: Sequence[ForecastLine], connections: int) -> float | None:

@@ -113,6 +113,8 @@ class CallCounter:
         self.calls: Counter[tuple[str, str, bool]] = Counter()
         self.input: Counter[tuple[str, str, bool]] = Counter()
         self.output: Counter[tuple[str, str, bool]] = Counter()
+        self.beginning: dict[tuple[str, str, bool], int] = {}
+        """Characters that all of these calls begin with."""
         self.assumed = False
         """Whether the length of a response was assumed."""
 
@@ -166,6 +168,7 @@ class CallCounter:
         size = len(template.source) + len(task.prompt) + response
         reasons = isinstance(template.contract, IntegerContract) and template.contract.reason
         self._count(judge, purpose, size, _REASON_TOKENS if reasons else _GRADE_TOKENS)
+        self.beginning[judge, purpose, False] = len(template.beginning)
 
     def _count(
         self, model: str, purpose: str, characters: int, output: int, *, at_most: bool = False
@@ -195,6 +198,8 @@ class CallCounter:
                     calls=calls,
                     input_tokens=self.input[model, purpose, at_most],
                     output_tokens=self.output[model, purpose, at_most],
+                    beginning_tokens=self.beginning.get((model, purpose, at_most), 0)
+                    // _CHARACTERS_A_TOKEN,
                     at_most=at_most,
                 ),
                 experience,

@@ -179,6 +179,12 @@ class TemplateFile(msgspec.Struct, frozen=True, kw_only=True):
         """Id and version, as the ledger names the template."""
         return f"{self.id}/{self.version}"
 
+    @property
+    def beginning(self) -> str:
+        """The text before the first placeholder: all requests begin with it."""
+        match = _PLACEHOLDER.search(self.body)
+        return self.body[: match.start()] if match else self.body
+
 
 class Template(TemplateFile, frozen=True, kw_only=True):
     """One prompt to a judge or a target, and the form of the reply."""

@@ -214,6 +214,7 @@ class _BuildRun:
                     calls=calls,
                     input_tokens=calls * (len(templates[purpose].source) // 4 + _ITEM_TOKENS),
                     output_tokens=calls * _REPLY_TOKENS,
+                    beginning_tokens=len(templates[purpose].beginning) // 4,
                 ),
                 experience,
             )

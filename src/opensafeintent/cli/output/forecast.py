@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from opensafeintent.calls.costs import ForecastLine, expected_minutes
+from opensafeintent.calls.costs import ForecastLine, expected_cost, expected_minutes
 from opensafeintent.calls.limiter import START
 from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.providers import is_in_process
@@ -18,6 +18,7 @@ from opensafeintent.cli.output.console import print_notes, print_table
 from opensafeintent.cli.output.tables import forecast_table, plain
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.forecast import Forecast
+from opensafeintent.report.costs import dollars_text
 
 
 def show_forecast(
@@ -56,6 +57,7 @@ def show_forecast(
     if not all(is_in_process(line.model) for line in lines):
         if priced:
             console.print(plain(prices.basis))
+            print_notes(console, _cache_lines(lines, prices))
         _show_time(console, lines, forecast.connections or START)
     print_notes(console, notes)
     say_next("opensafeintent", *_with_calls(sys.argv[1:]))
@@ -70,6 +72,19 @@ def _with_calls(words: Sequence[str]) -> list[str]:
         word
         for before, word in pairwise(["", *words])
         if word.partition("=")[0] not in ("--dry-run", *gates) and before not in gates
+    ]
+
+
+def _cache_lines(lines: Sequence[ForecastLine], prices: Prices) -> list[str]:
+    """Return an estimate of the cost with cached input, a line, if it differs from that without."""
+    full = sum(expected_cost(line, prices) or 0.0 for line in lines)
+    cached = sum(expected_cost(line, prices, cached=True) or 0.0 for line in lines)
+    if cached == full:
+        return []
+    return [
+        f"with cached input some {dollars_text(cached)} dollars, without {dollars_text(full)}: an"
+        " estimate by the documented rules of caching, if requests with the same long beginning"
+        " follow within minutes"
     ]
 
 

@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.calls.costs import ForecastLine
+from opensafeintent.calls.costs import ForecastLine, expected_cost
 from opensafeintent.calls.prices import Prices
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import METRICS, STATED_POLICY
@@ -187,8 +187,7 @@ def forecast_table(lines: Sequence[ForecastLine], prices: Prices) -> Table:
     def dollars(line: ForecastLine) -> float | None:
         if line is total:
             return sum((dollars(line) or 0.0 for line in lines), 0.0)
-        price = prices.of(line.model)
-        return None if price is None else price.of(line.input_tokens, line.output_tokens)
+        return expected_cost(line, prices)
 
     any_stored = any(line.seen for line in lines)
     columns: tuple[Columns[ForecastLine], ...] = (
