@@ -281,10 +281,24 @@ _decode_body = msgspec.json.Decoder(_Body).decode
 _encode = msgspec.json.encode
 
 
-class _Request:
-    """A chat request as parsed."""
+_COMPLETION = (
+    b'{"id":"chatcmpl-%(id)s","object":"chat.completion","created":%(created)d,"model":%(model)s,'
+    b'"choices":[{"index":0,"message":{"role":"assistant","content":"%(answer)s"},'
+    b'"finish_reason":"stop"}],"usage":{"prompt_tokens":%(asked)d,"completion_tokens":%(tokens_out)d,'
+    b'"total_tokens":%(total)d}}'
+)
+_MESSAGE = (
+    b'{"id":"msg_%(id)s","type":"message","role":"assistant","model":%(model)s,'
+    b'"content":[{"type":"text","text":"%(answer)s"}],"stop_reason":"end_turn",'
+    b'"stop_sequence":null,"usage":{"input_tokens":%(asked)d,"output_tokens":%(tokens_out)d}}'
+)
 
-    def __init__(self, raw: bytes, digest: bytes) -> None:
+
+class _Request:
+    """A request as parsed: of chat completions, or of Anthropic's messages."""
+
+    def __init__(self, raw: bytes, digest: bytes, *, messages: bool = False) -> None:
+        self._form = _MESSAGE if messages else _COMPLETION
         body = _decode_body(raw)
         if not body.messages:
             raise msgspec.ValidationError("Expected at least one message - at `$.messages`")
@@ -310,13 +324,15 @@ class _Request:
         answer = self._scripted() or _answer_json(digest, self.purpose, self.texts[-1])
         asked = max(1, sum(map(len, self.texts)) // 4)
         tokens_out = max(1, (len(answer) - answer.count(b"\\")) // 4)
-        usage = (asked, tokens_out, asked + tokens_out)
-        return (
-            b'{"id":"chatcmpl-%s","object":"chat.completion","created":%d,"model":%s,"choices":[{"index":0,'
-            b'"message":{"role":"assistant","content":"%s"},"finish_reason":"stop"}],'
-            b'"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}}'
-            % (digest.hex().encode(), CREATED, _encode(self.model), answer, *usage)
-        )
+        return self._form % {
+            b"id": digest.hex().encode(),
+            b"created": CREATED,
+            b"model": _encode(self.model),
+            b"answer": answer,
+            b"asked": asked,
+            b"tokens_out": tokens_out,
+            b"total": asked + tokens_out,
+        }
 
     def _scripted(self) -> bytes:
         """What a model named `generator` or `construction-judge`, with faults or without, writes;
@@ -491,7 +507,7 @@ class _Core:
         tally.duplicates += digest in self.answered
         exchange = _Exchange(tally, self.answered, digest)
         try:
-            request = _Request(body, digest)
+            request = _Request(body, digest, messages=head.startswith(b"POST /v1/messages "))
         except msgspec.MsgspecError as error:
             return exchange.refuse(400, f"Invalid request body: {error}")
         if settings.fickle:
@@ -684,7 +700,7 @@ class _Connection(asyncio.Protocol):
         method, _, target = line.partition(b" ")
         path = target.partition(b" ")[0].partition(b"?")[0]
         core = self._core
-        if path == b"/v1/chat/completions" and method == b"POST":
+        if path in (b"/v1/chat/completions", b"/v1/messages") and method == b"POST":
             self._exchange = exchange = core.admit(head, lower, body)
             if exchange.delay > 0:
                 self._timer = self._loop.call_later(exchange.delay, self._answer_later)
