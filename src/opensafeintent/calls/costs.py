@@ -50,16 +50,10 @@ class Spending(msgspec.Struct, kw_only=True):
         """Return their cost, or with `cached=False` that without any cache; None if the model has
         no price.
         """
-        price = prices.of(self.model)
-        if price is not None and not cached:
-            return price.of(self.input_tokens, self.output_tokens)
-        return (
-            None
-            if price is None
-            else price.of(
-                self.input_tokens, self.output_tokens, self.cached_tokens, self.cache_write_tokens
-            )
-        )
+        if (price := prices.of(self.model)) is None:
+            return None
+        cache = (self.cached_tokens, self.cache_write_tokens) if cached else ()
+        return price.of(self.input_tokens, self.output_tokens, *cache)
 
     def add(self, attempt: Attempted) -> None:
         """Count an attempt."""

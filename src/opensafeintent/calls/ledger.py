@@ -36,6 +36,7 @@ from opensafeintent.calls.ledger_rows import (
 )
 from opensafeintent.calls.ledger_writer import Entry, Writer
 from opensafeintent.calls.outcomes import REPLIED, NotAnAnswer, response_of
+from opensafeintent.calls.providers import IN_PROCESS
 from opensafeintent.calls.reasoning_signs import REASONING_ONLY
 from opensafeintent.calls.records import Answered, Call, Failure, Refused
 from opensafeintent.calls.replies import ends_unopened_thought
@@ -58,9 +59,11 @@ _FIND_MANY = f"SELECT key, id, {_OUTCOME} FROM calls WHERE {_SOME_KEYS}"
 
 _FIND_ONE = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key = ? AND status <> 'failed'"
 
-_ATTEMPT = """
+_HAS_PROVIDER = " AND ".join(f"model NOT GLOB '{prefix}*'" for prefix in IN_PROCESS)
+
+_ATTEMPT = f"""
     SELECT model, purpose, status, input_tokens, output_tokens, seconds, created, served_model,
-           CASE WHEN model NOT GLOB 'baseline/*' AND model NOT GLOB 'python/*' THEN response END
+           CASE WHEN {_HAS_PROVIDER} THEN response END
     FROM calls"""
 """Models of this process have no cache."""
 

@@ -85,6 +85,9 @@ PREFIX = "python/"
 REPLAY = "replay/"
 """Start of the name of a file of responses, which is no model any more: earlier runs have some."""
 
+IN_PROCESS = ("baseline/", REPLAY, PREFIX)
+"""Starts of the names of models that answer in this process."""
+
 _GENERIC = "openai-api"
 _OTHER_PROTOCOL = (
     *("anthropic/azure/", "anthropic/bedrock/", "anthropic/vertex/", "google/vertex/"),
@@ -130,7 +133,7 @@ def unset(name: str, environment: Mapping[str, str] = os.environ) -> tuple[str, 
 
 def is_in_process(name: str) -> bool:
     """Tell whether a model answers in this process: without a provider, and free of charge."""
-    return name.startswith(("baseline/", REPLAY, PREFIX))
+    return name.startswith(IN_PROCESS)
 
 
 def is_native(name: str) -> bool:
