@@ -271,8 +271,7 @@ def _measured(cohort: Cohort, pilot: str) -> tuple[dict[str, float], str]:
         if not deviations[metric]:
             raise InputError(
                 f"{option('pilot', pilot)}: the difference in {METRICS[metric].label} is alike in"
-                " all"
-                " prompt-sets, so the run does not tell how much it varies; leave"
+                " all prompt-sets, so the run does not tell how much it varies; leave"
                 f" {option('pilot')} out"
             )
     shown = [one_line(name, 60) for name in names]

@@ -147,8 +147,7 @@ class BuildSettings(Calling, frozen=True, kw_only=True):
         if self.seeds is None and self.per_cell is None:
             raise InputError(
                 f"nothing to build from: name a file of SEEDS, or give {option('per_cell', 'N')} to"
-                " fill the"
-                " cells without any"
+                " fill the cells without any"
             )
         first, last = self.stages
         if not 1 <= first <= last <= _STAGES:
