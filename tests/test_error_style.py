@@ -6,11 +6,15 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
+
 import opensafeintent
-from opensafeintent.errors import install_extra
+from opensafeintent.cli.commands import cli
+from opensafeintent.errors import for_command_line, install_extra, option
 
 SOURCE = Path(opensafeintent.__file__).parent
 ERRORS = {"InputError", "Stopped", "JudgeFailed", "Problem"}
@@ -25,6 +29,9 @@ def text_of(node: ast.expr) -> str | None:
     match node:
         case ast.Constant(value=str(text)):
             return text
+        case ast.FormattedValue(value=ast.Call(func=ast.Name("option"), args=[name, *value])):
+            flag = f"--{(text_of(name) or 'x').replace('_', '-')}"
+            return f"{flag} {text_of(value[0]) or 'X'}" if value else flag
         case ast.JoinedStr(values=parts):
             return "".join(text_of(part) or "X" for part in parts)
         case ast.BinOp(op=ast.Add(), left=first, right=right):
@@ -91,3 +98,35 @@ def test_no_python_type_is_shown() -> None:
     shown = [(at, ast.unparse(node).replace("type(error)", "")) for at, _, node in ALL]
     typed = [at for at, code in shown if "type(" in code]
     assert [at for at in typed if not at.startswith(PYTHON)] == []
+
+
+def flags_by_setting() -> dict[str, set[str]]:
+    """Return the flags of each option of each command, by the name of its setting."""
+    flags: dict[str, set[str]] = defaultdict(set)
+    commands: list[click.Command] = [cli]
+    while commands:
+        command = commands.pop()
+        if isinstance(command, click.Group):
+            commands += command.commands.values()
+        for parameter in command.get_params(click.Context(command)):
+            if isinstance(parameter, click.Option):
+                flags[str(parameter.name).removesuffix("_")].add(parameter.opts[0])
+    return flags
+
+
+def test_a_setting_that_a_text_names_is_an_option_of_a_command() -> None:
+    flags = flags_by_setting()
+    marks = {
+        (ast.literal_eval(node.args[0]), *(ast.literal_eval(word.value) for word in node.keywords))
+        for path in SOURCE.rglob("*.py")
+        if "cli" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "option"
+        if isinstance(node.args[0], ast.Constant)
+    }
+    assert len(marks) > 40
+    assert [
+        (name, *flag)
+        for name, *flag in sorted(marks)
+        if for_command_line(option(name, flag=flag[0] if flag else None)) not in flags[name]
+    ] == []

@@ -15,6 +15,7 @@ from sphinx.util.docutils import SphinxDirective
 from opensafeintent.calls.error_codes import FATAL_CODES, FILTER_CODES, WAITING_CODES
 from opensafeintent.calls.reasoning_marks import ANSWER_MARKS, CHANNELS, MARKS
 from opensafeintent.calls.stop_reasons import STOP_REASONS
+from opensafeintent.errors import for_command_line
 from opensafeintent.evaluation.missing import MISSING_REASONS
 
 
@@ -73,7 +74,11 @@ def _limits() -> Rows:
 def _missing() -> Rows:
     for one in MISSING_REASONS:
         before = "response:" if one.lacking == "response" else "…:"
-        yield Code(f"{before}{name}" for name in one.names), one.meaning, one.advice
+        yield (
+            Code(f"{before}{name}" for name in one.names),
+            one.meaning,
+            for_command_line(one.advice),
+        )
 
 
 class RepliesDirective(SphinxDirective):

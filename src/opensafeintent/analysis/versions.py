@@ -11,7 +11,7 @@ import numpy as np
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, ModelOrigin, conditions_of
 from opensafeintent.calls.baselines import contenders, is_baseline
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, option
 from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line
 from opensafeintent.statistics import rounded
@@ -38,13 +38,15 @@ def earlier_versions(
     for text in pairs:
         later, earlier = _read_pair(text, old, new)
         if named.setdefault(later, earlier) != earlier:
-            raise InputError(f"--pair {text}: {_listed([later])} has another earlier version too")
+            raise InputError(
+                f"{option('pairs', text)}: {_listed([later])} has another earlier version too"
+            )
     earlier_of = _of_one_name(old, new) | named
     tested = contenders(new)
     if not any(name in earlier_of for name in tested):
         raise InputError(
-            f"--pair: none of {_listed(tested)} is known to be a version of one of"
-            f" {_listed(contenders(old))}; name them with --pair NEW=OLD"
+            f"{option('pairs')}: none of {_listed(tested)} is known to be a version of one of"
+            f" {_listed(contenders(old))}; name them with {option('pairs', 'NEW=OLD')}"
         )
     return {name: earlier_of[name] for name in new if name in earlier_of}
 
@@ -67,7 +69,7 @@ def _read_pair(text: str, old: Sequence[str], new: Sequence[str]) -> tuple[str, 
     ]
     if len(fitting) != 1:
         raise InputError(
-            f"--pair {text}: expected NEW=OLD in one reading, a model of the later run"
+            f"{option('pairs', text)}: expected NEW=OLD in one reading, a model of the later run"
             f" ({_listed(new)}) and one of the earlier ({_listed(old)})"
         )
     return fitting[0]
@@ -155,7 +157,8 @@ def paired_alike(
     ]
     if changes:
         raise InputError(
-            f"--baseline {old.name}: the runs differ in more than the models, which may cause the"
+            f"{option('baseline', old.name)}: the runs differ in more than the models, which may"
+            " cause the"
             f" change: {'; '.join(dict.fromkeys(changes))}"
         )
     return paired

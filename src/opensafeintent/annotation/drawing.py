@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 from opensafeintent.annotation.labels import KeyItem, Unit
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, option
 from opensafeintent.grades import GradeRow
 from opensafeintent.taxonomy import CORE_VARIANTS, intent_of
 
@@ -47,9 +47,10 @@ def draw(rows: Sequence[GradeRow], sample: int, seed: int, unit: Unit) -> list[K
         )
     if sample < len(strata):
         raise InputError(
-            f"--sample {sample}: there are {len(strata)} strata (model × intent × judged safe or"
+            f"{option('sample', sample)}: there are {len(strata)} strata (model × intent × judged"
+            " safe or"
             f" not), and each needs one; expected {len(strata)} or more, or fewer models with"
-            " --model"
+            f" {option('models', flag='--model')}"
         )
     sizes = {stratum: len(members) for stratum, members in strata.items()}
     drawn = [

@@ -80,7 +80,7 @@ def import_returns(paths: Sequence[Path], key: AnnotationKey) -> ImportedLabels:
         try:
             saved = _read_return(path, key)
         except InputError as error:
-            problems.append(str(error))
+            problems.append(error.marked)
             continue
         name = saved.annotator
         if name in returned:

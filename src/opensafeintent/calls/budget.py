@@ -9,6 +9,7 @@ import msgspec
 
 from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.records import Answered, Call, Refused, Usage
+from opensafeintent.errors import option
 
 
 class Tally:
@@ -100,14 +101,14 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
         cost = (
             self.prices.cost(tally.tokens | tally.cached) if self.dollars and self.prices else 0.0
         )
-        for limit, used, form, option in (
-            (self.calls, tally.calls, "{:,} calls", "--budget-calls"),
-            (self.tokens, tally.tokens.total(), "{:,} tokens", "--budget-tokens"),
-            (self.dollars, cost, "${:,.10g}", "--budget-dollars"),
+        for limit, used, form, setting in (
+            (self.calls, tally.calls, "{:,} calls", "budget_calls"),
+            (self.tokens, tally.tokens.total(), "{:,} tokens", "budget_tokens"),
+            (self.dollars, cost, "${:,.10g}", "budget_dollars"),
         ):
             if limit is not None and used >= limit:
                 return (
                     f"the budget of {form.format(limit)} is used up; run again with a larger"
-                    f" {option} to go on"
+                    f" {option(setting)} to go on"
                 )
         return None

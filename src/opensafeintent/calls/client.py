@@ -31,7 +31,7 @@ from opensafeintent.calls.records import (
     call_key,
 )
 from opensafeintent.calls.replies import usage_in
-from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
+from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped, option
 from opensafeintent.quoting import without_request
 
 _ATTEMPTS = 6
@@ -336,7 +336,9 @@ class Client:
         model, error = call.model, _error_text(call, failure.error)
         self.last_errors[model] = error
         if throttled_for is not None:
-            line = f"rate limits for {throttled_for / 60:g} minutes (--retry-for): {error}"
+            line = (
+                f"rate limits for {throttled_for / 60:g} minutes ({option('retry_for')}): {error}"
+            )
             self.stopped_models.setdefault(model, f"{model}: stopped: {line}")
             self._wake()
         if failure.replied:

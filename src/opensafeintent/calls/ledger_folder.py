@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 import msgspec
 
 from opensafeintent.calls.ledger import LEDGER
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, option
 from opensafeintent.files import inside, write_private
 from opensafeintent.locks import refuse
 from opensafeintent.replacing import locked_folder
@@ -75,7 +75,9 @@ class LedgerFolder:
             else not resolved.is_relative_to(self.path.resolve())
         ):
             what = f"its ledger is not {named}" if named else "its ledger is outside the folder"
-            raise InputError(f"{self.path}: {what}; expected --ledger {path}, or a new --out")
+            raise InputError(
+                f"{self.path}: {what}; expected {option('ledger', path)}, or a new {option('out')}"
+            )
         return path
 
     def lock(

@@ -7,6 +7,8 @@ import sys
 import time
 from collections import deque
 
+from opensafeintent.errors import option
+
 START = 16
 """Requests at once to an endpoint, at first."""
 FEW = 4
@@ -77,7 +79,8 @@ class Limiter:
         """Give no more slots than connections can be opened."""
         if not self._adaptive and self.limit > most:
             self.notice = (
-                f"--max-connections: {most:,} to an endpoint at most: the limit of open files"
+                f"{option('max_connections')}: {most:,} to an endpoint at most: the limit of open"
+                " files"
                 " (ulimit -n) leaves no more"
             )
         self._ceiling = min(self._ceiling, most)

@@ -76,7 +76,7 @@ def open_models(
                     name, resolve_endpoint(name), http, left_out.get(name, ())
                 )
         except InputError as error:
-            problems.append(str(error))
+            problems.append(error.marked)
     if problems:
         raise InputError(*problems)
     return opened

@@ -19,7 +19,7 @@ from opensafeintent.calls.providers import (
     is_in_process,
     provider_of,
 )
-from opensafeintent.errors import InputError, install_extra
+from opensafeintent.errors import InputError, install_extra, option
 from opensafeintent.files import parse_json, read_bytes, sha256_hex
 from opensafeintent.hostile import one_line
 
@@ -257,7 +257,7 @@ class Prices:
         if lacking := self.lacking(models):
             where = f"{self._file or _PACKAGE} has none" if self else f"{_NEEDS_EXTRA} brings many"
             raise InputError(
-                f"--budget-dollars: no price for {', '.join(lacking)}: {where}; "
-                "give one with --prices FILE, dollars a million tokens: "
+                f"{option('budget_dollars')}: no price for {', '.join(lacking)}: {where}; "
+                f"give one with {option('prices', 'FILE')}, dollars a million tokens: "
                 f'{{"{lacking[0]}": {{"input": 2.5, "output": 10}}}}'
             )

@@ -30,7 +30,7 @@ from opensafeintent.construction.records import (
     Topic,
 )
 from opensafeintent.construction.rounds import Round, Rounds
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, option
 from opensafeintent.files import (
     canonical_json,
     inside,
@@ -149,7 +149,9 @@ class BuildFolder(LedgerFolder):
         """
         if not self.manifest_path.is_file():
             if (self.path / "run.json").exists():
-                raise InputError(f"{self.path}: holds a run of evaluate; choose another --out")
+                raise InputError(
+                    f"{self.path}: holds a run of evaluate; choose another {option('out')}"
+                )
             return None
         return read_json(
             self.manifest_path, BuildManifest, "the manifest of a build", schema=_SCHEMA

@@ -33,7 +33,7 @@ from opensafeintent.construction.records import (
 )
 from opensafeintent.construction.rounds import Rounds
 from opensafeintent.construction.triplets import write_triplets
-from opensafeintent.errors import NothingMade
+from opensafeintent.errors import NothingMade, option
 from opensafeintent.promptsets.samples import Cell
 from opensafeintent.taxonomy import Taxonomy
 
@@ -231,7 +231,7 @@ class _Build:
             raise NothingMade(
                 f"{stage}: each of the first {self._dropped_in[stage]} items was dropped, the last"
                 f" as {dropped[-1].reason} ({dropped[-1].detail}); expected a model that does"
-                " better, or other --templates; everything that was answered is kept"
+                f" better, or other {option('templates')}; everything that was answered is kept"
             )
 
     def _logged(self, result: StageResult[Any]) -> tuple[Any, ...]:

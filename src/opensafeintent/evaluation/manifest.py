@@ -17,7 +17,7 @@ from opensafeintent import __version__
 from opensafeintent.calls.ledger_folder import LedgerFolder
 from opensafeintent.calls.models import check_model_name, is_local
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import InputError, counted, did_you_mean, nearest
+from opensafeintent.errors import InputError, counted, did_you_mean, nearest, option
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.pipeline import Grading, JudgePlan, Planned, Task
 from opensafeintent.files import inside, make_private_folder, read_json, sha256_hex, write_private
@@ -268,17 +268,21 @@ def with_labels(manifests: Sequence[Manifest], labels: Sequence[str]) -> list[Ma
     for text in labels:
         model, _, label = map(str.strip, text.partition("="))
         if not label:
-            raise InputError(f"--label {text}: expected MODEL=NAME")
+            raise InputError(f"{option('label', text)}: expected MODEL=NAME")
         if model not in names:
-            raise InputError(f"--label {text}: no such model in the run; {nearest(model, names)}")
+            raise InputError(
+                f"{option('label', text)}: no such model in the run; {nearest(model, names)}"
+            )
         if model.startswith("baseline/"):
-            raise InputError(f"--label {text}: a baseline keeps its name")
+            raise InputError(f"{option('label', text)}: a baseline keeps its name")
         if label.startswith("baseline/"):  # gates, averages and findings leave those out
-            raise InputError(f"--label {text}: a name of a baseline is for baselines")
+            raise InputError(f"{option('label', text)}: a name of a baseline is for baselines")
         names[model] = label
     shown = Counter(label or name for name, label in names.items())
     if twice := [name for name, count in shown.items() if count > 1]:
-        raise InputError(f"--label: two models would be called {twice[0]!r}; expected unlike names")
+        raise InputError(
+            f"{option('label')}: two models would be called {twice[0]!r}; expected unlike names"
+        )
     return [
         msgspec.structs.replace(
             manifest,

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from opensafeintent.errors import option
+
 Lacking = Literal["response", "grade"]
 
 
@@ -24,13 +26,13 @@ class MissingReason(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """What changes it, in the imperative."""
+        """What changes it, in the imperative; it names settings by `option`."""
         parts = ("run the same command again" if self.again else "", self.action)
         return "; else ".join(filter(None, parts))
 
 
 _READ_ERROR = "read the error with opensafeintent trace"
-_LIMITS = "lower --max-connections, or raise --retry-for"
+_LIMITS = f"lower {option('max_connections')}, or raise {option('retry_for')}"
 
 MISSING_REASONS = (
     MissingReason(
@@ -38,14 +40,17 @@ MISSING_REASONS = (
         ("truncated",),
         "the token limit was reached before the response began",
         again=False,
-        action="use a larger --max-tokens and a new --out",
+        action=f"use a larger {option('max_tokens')} and a new {option('out')}",
     ),
     MissingReason(
         "response",
         ("reasoning_only",),
         "the model reasoned and wrote no text",
         again=True,
-        action="use a larger --max-tokens or a lower --reasoning-effort, and a new --out",
+        action=(
+            f"use a larger {option('max_tokens')} or a lower {option('reasoning_effort')}, and a"
+            f" new {option('out')}"
+        ),
     ),
     MissingReason(
         "response",
@@ -98,7 +103,7 @@ MISSING_REASONS = (
         ("withheld",),
         "an export left the unsafe response out",
         again=False,
-        action="export with --include-unsafe, and import again",
+        action=f"export with {option('include_unsafe')}, and import again",
     ),
     MissingReason(
         "response",
@@ -126,7 +131,10 @@ MISSING_REASONS = (
         ("unparsed",),
         "a judge’s three replies had the wrong form",
         again=False,
-        action="read them with opensafeintent trace, and use another judge or --grade-parse paper",
+        action=(
+            "read them with opensafeintent trace, and use another judge or"
+            f" {option('grade_parse', 'paper')}"
+        ),
     ),
     MissingReason(
         "grade",
@@ -134,8 +142,9 @@ MISSING_REASONS = (
         "a judge’s three replies hold reasoning and no text",
         again=False,
         action=(
-            "raise --judge-max-tokens, or lower the reasoning with --judge-reasoning-effort or"
-            " --judge-arg, with a new --out"
+            f"raise {option('judge_max_tokens')}, or lower the reasoning with"
+            f" {option('judge_reasoning_effort')} or"
+            f" {option('judge_args')}, with a new {option('out')}"
         ),
     ),
     MissingReason(
@@ -143,21 +152,21 @@ MISSING_REASONS = (
         ("unknown_mark",),
         "a judge’s three replies begin with reasoning under unknown marks",
         again=False,
-        action="turn its reasoning off with --judge-arg, or use another judge",
+        action=f"turn its reasoning off with {option('judge_args')}, or use another judge",
     ),
     MissingReason(
         "grade",
         ("truncated",),
         "the token limit cut a judge’s three replies",
         again=False,
-        action="use a larger --judge-max-tokens and a new --out",
+        action=f"use a larger {option('judge_max_tokens')} and a new {option('out')}",
     ),
     MissingReason(
         "grade",
         ("filtered",),
         "a content filter stopped the judge, so the grades of the worst responses may be missing",
         again=False,
-        action="use a --judge without a filter",
+        action=f"use a {option('judges')} without a filter",
     ),
     MissingReason(
         "grade",

@@ -24,7 +24,7 @@ from opensafeintent.calls.records import (
     Refused,
     Sampling,
 )
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, option
 from opensafeintent.evaluation.questions import QUESTIONS, Question
 from opensafeintent.evaluation.responses import (
     AboutResponse,
@@ -81,7 +81,7 @@ class JudgePlan(Grading, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not self.judges:
-            raise InputError("no judge: name at least one with --judge")
+            raise InputError(f"no judge: name at least one with {option('judges')}")
 
     def sampling_of_judge(self, judge: str) -> Sampling:
         """Return how a judge is sampled."""

@@ -18,7 +18,7 @@ import msgspec
 
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.equations import Grades
-from opensafeintent.errors import InputError, counted, nearest
+from opensafeintent.errors import InputError, Note, counted, nearest, option
 from opensafeintent.evaluation.manifest import Manifest, StopAnswer, StopQuestion, StopVerdict
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.responses import GradedResponse
@@ -30,7 +30,7 @@ from opensafeintent.statistics import rounded
 from opensafeintent.statistics.missing import extreme_ratios, missing_bounds
 from opensafeintent.statistics.sequential import Evidence, confidence_sequence, fewest
 
-_NOT_ASKED = {"benign_mode": "--modes core", "probes": "--probe all"}
+_NOT_ASKED = {"benign_mode": ("modes", "core"), "probes": ("probe", "all")}
 """Which option asks for the grades that some metrics need."""
 
 
@@ -74,7 +74,7 @@ def read_question(text: str, models: Sequence[str]) -> StoppingRule:
     Raises:
         InputError: it is none of these, or no run could answer it.
     """
-    prefix = f"--stop-when {text!r}"
+    prefix = option("stop_when", repr(text))
     match = re.fullmatch(r"([^\s<>=≤≥]+)\s*([<>=≤≥]+)\s*(\S+)|(\S+) better (\S+)", text)
     if match is None:
         raise InputError(
@@ -190,10 +190,11 @@ class StopWhen:
         self._old, self._dataset, self._max_missing = old, dataset, max_missing
         self._save: Callable[[Manifest], None] | None = None
         for item in work:
-            option = _NOT_ASKED.get(question.metric.needs)
-            if option and option.split()[1] not in (item.plan.modes, item.plan.probe):
+            needed = _NOT_ASKED.get(question.metric.needs)
+            if needed and needed[1] not in (item.plan.modes, item.plan.probe):
                 raise InputError(
-                    f"--stop-when {question.text!r}: {question.metric.name} needs {option}"
+                    f"{option('stop_when', repr(question.text))}: {question.metric.name} needs"
+                    f" {option(*needed)}"
                 )
         tasks = [task for item in work for task in item.tasks]
         self._order = list(dict.fromkeys(task.set_id for task in tasks))
@@ -209,9 +210,11 @@ class StopWhen:
         if before := manifest.stop_when:
             if msgspec.structs.replace(before, held=None, answers={}) != self._asked:
                 raise InputError(
-                    f"--stop-when: the run was asked {before.question!r} at --confidence"
-                    f" {before.confidence:g} of {', '.join(before.models)}; a run has one question,"
-                    " of the same models, judges and epochs: repeat it, or choose a new --out"
+                    f"{option('stop_when')}: the run was asked {before.question!r} at"
+                    f" {option('confidence', f'{before.confidence:g}')} of"
+                    f" {', '.join(before.models)}; a run has one question,"
+                    " of the same models, judges and epochs: repeat it, or choose a new"
+                    f" {option('out')}"
                 )
             self._asked = before
         self._error = (1 - confidence) / len(question.subjects)
@@ -229,8 +232,10 @@ class StopWhen:
         """Return the answers that no outcome of this number of prompt-sets can give."""
         threshold = self.question.scaled(self.question.threshold)
         return [
-            f"--stop-when: {counted(len(self._order), 'prompt-set')} cannot give the answer"
-            f" {answer!r}, at any result: {n:,} are needed"
+            Note(
+                f"{option('stop_when')}: {counted(len(self._order), 'prompt-set')} cannot give the"
+                f" answer {answer!r}, at any result: {n:,} are needed"
+            )
             for answer, n in zip(("yes", "no"), fewest(threshold, self._error / 2), strict=True)
             if n > len(self._order)
         ]
@@ -380,7 +385,8 @@ class StopWhen:
                 " confidence sequence)"
             )
         if self._asked.held:
-            yield (
-                f"--stop-when: the run held responses to {max(self._asked.held.values()):,}"
+            yield Note(
+                f"{option('stop_when')}: the run held responses to"
+                f" {max(self._asked.held.values()):,}"
                 " prompt-sets before the question was asked"
             )

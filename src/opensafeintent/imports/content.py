@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from opensafeintent.calls.recorded import RecordedResponse
-from opensafeintent.errors import counted
+from opensafeintent.errors import Note, counted, option
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.promptsets.fields import fields_named
 from opensafeintent.quoting import WITHHELD_WORDS
@@ -59,13 +59,13 @@ class FileContent(msgspec.Struct, kw_only=True):
         if marked := self._marked:
             notes.append(
                 f"{counted(marked, 'response')} with a mark in place of words of the malicious"
-                " prompt; an export with --include-unsafe has the words of the model"
+                f" prompt; an export with {option('include_unsafe')} has the words of the model"
             )
         if self.unread:
             notes.append(f"not read: {fields_named(self.unread)}")
         return [
             *(self.log.notes if self.log else ()),
-            *(f"{self.path}: {note}" for note in notes),
+            *(Note(f"{self.path}: {note}") for note in notes),
         ]
 
     @property

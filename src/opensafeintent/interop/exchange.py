@@ -20,7 +20,7 @@ from opensafeintent.analysis.estimates import MetricEstimate
 from opensafeintent.calls.makers import family_of
 from opensafeintent.calls.models import is_local
 from opensafeintent.calls.providers import is_in_process, provider_of
-from opensafeintent.errors import InputError, counted
+from opensafeintent.errors import InputError, counted, option
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.files import make_private_folder, sha256_hex, write_private, written_beside
@@ -424,7 +424,7 @@ def write_hf_results(cohorts: Iterable[Cohort], origin: RunOrigin, out: Path) ->
         repo = origin.repo or (named.removeprefix("hf:") if named.startswith("hf:") else "")
         if not _REPO.fullmatch(repo):
             raise InputError(
-                f"--repo {one_line(repo, 60)}: expected the hub's name of the dataset"
+                f"{option('repo', one_line(repo, 60))}: expected the hub's name of the dataset"
                 f" {one_line(named, 60)}, OWNER/NAME"
             )
         dataset: Json = {"id": repo} | ({"revision": revision} if revision else {})

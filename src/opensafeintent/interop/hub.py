@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.errors import InputError, counted, nearest
+from opensafeintent.errors import InputError, counted, nearest, option
 from opensafeintent.files import make_private_folder, read_text, write_private
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import HEADLINES
@@ -85,12 +85,13 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.license is not None and self.license not in LICENSES:
             raise InputError(
-                f"--license {one_line(self.license, 60)}: unknown;"
+                f"{option('license', one_line(self.license, 60))}: unknown;"
                 f" {nearest(self.license, LICENSES)}"
             )
         if self.repo is not None and not _REPO.fullmatch(self.repo):
             raise InputError(
-                f"--repo {one_line(self.repo, 60)}: expected owner/name, as the hub names a dataset"
+                f"{option('repo', one_line(self.repo, 60))}: expected owner/name, as the hub names"
+                " a dataset"
             )
 
 

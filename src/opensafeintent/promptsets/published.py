@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, option
 from opensafeintent.files import os_errors, sha256_hex, written_beside
 from opensafeintent.hostile import one_line, without_user_info
 
@@ -121,7 +121,9 @@ def _fetched(file: Published, what: str) -> bytes:
             f"{_MIRROR}: {one_line(shown, 200)} is no address; expected one that begins with"
             " https:// or http:// and names no user"
         )
-    offline = f"; a copy on disk can be named as --dataset, or {_MIRROR} names another server"
+    offline = (
+        f"; a copy on disk can be named as {option('dataset')}, or {_MIRROR} names another server"
+    )
     try:
         content, until = b"", time.monotonic() + _MOST_SECONDS
         with urlopen(file.address, timeout=_SECONDS) as reply:

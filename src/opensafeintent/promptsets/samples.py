@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, option
 from opensafeintent.files import sha256_hex
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def drawn(
         InputError: a negative limit.
     """
     if limit is not None and limit < 0:
-        raise InputError(f"--limit {limit}: expected 0 or more")
+        raise InputError(f"{option('limit', limit)}: expected 0 or more")
     return sample_order(prompt_sets, version)[:limit]
 
 

@@ -18,6 +18,7 @@ from opensafeintent.analysis.request_swap import headline_audits
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.makers import same_maker
+from opensafeintent.errors import for_command_line
 from opensafeintent.evaluation.missing import MissingReason, missing_reason
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.metrics import METRICS, PRIMARY
@@ -200,7 +201,11 @@ def _cause(rows: Sequence[GradeRow]) -> dict[str, str]:
             if not row.counts and item.what in ("response", *SCALES):
                 causes.setdefault(missing_reason(item.what, item.reason), []).append(row.set_id)
     most = max(causes, key=lambda cause: len(causes[cause]))
-    return {"meaning": most.meaning, "advice": most.advice, "set_id": causes[most][0]}
+    return {
+        "meaning": most.meaning,
+        "advice": for_command_line(most.advice),
+        "set_id": causes[most][0],
+    }
 
 
 def _strict_panel(cohort: Cohort) -> Iterator[Sentence]:

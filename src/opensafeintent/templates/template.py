@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, option
 from opensafeintent.files import any_json, parse_toml, read_text, sha256_hex
 from opensafeintent.taxonomy import MODES, SCALES, STRATEGIES, ParseRule
 
@@ -411,7 +411,8 @@ def _with_reason(template: Template) -> Template:
     contract = template.contract
     if template.foreign or not isinstance(contract, IntegerContract):
         raise InputError(
-            f"--judge-reasons: {template.file} is used to the letter, and gives no reason; expected"
+            f"{option('judge_reasons')}: {template.file} is used to the letter, and gives no"
+            " reason; expected"
             " templates of our form"
         )
     text = (

@@ -286,7 +286,8 @@ def _judges_of(answers: Answers, run: Path) -> Mapping[str, JudgeGrades]:
     names = sorted({judge for row in labelled for judge in row.by_judge})
     if not names:
         raise InputError(
-            f"--run {run}: no judge has graded these responses: opensafeintent grade {run} --judge"
+            f"{option('run', run)}: no judge has graded these responses: opensafeintent grade {run}"
+            " --judge"
             " MODEL"
         )
     grades: dict[str, JudgeGrades] = {

@@ -34,7 +34,7 @@ from opensafeintent.construction.pipeline import (
 )
 from opensafeintent.construction.records import STAGES, Seed, Stage, StageResult
 from opensafeintent.construction.seeds import read_seeds
-from opensafeintent.errors import InputError, Stopped, counted, option
+from opensafeintent.errors import InputError, Note, Stopped, counted, option
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.promptsets import Dataset
@@ -129,7 +129,7 @@ class _BuildRun:
             dataset=dataset,
             check=checked,
             costs=costs,
-            notes=[*renewed, *remarks, *client.notices],
+            notes=[*renewed, *remarks, *map(Note, client.notices)],
             tally=client.tally,
         )
 

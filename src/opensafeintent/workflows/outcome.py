@@ -81,11 +81,11 @@ class Outcome(msgspec.Struct, kw_only=True):
     def with_calls(self, client: Client) -> Outcome:
         """Return this outcome with notes on the calls that led to it."""
         failed = [
-            f"{model}: a call that failed said: {error}"
+            Note(f"{model}: a call that failed said: {error}")
             for model, error in client.last_errors.items()
             if model not in client.stopped_models
         ]
-        notes = [*self.notes, *client.notices, *failed]
+        notes = [*self.notes, *map(Note, client.notices), *failed]
         return msgspec.structs.replace(self, tally=client.tally, notes=notes)
 
 

@@ -24,7 +24,7 @@ from opensafeintent.calls.progress import Display, progress_line, refreshed, sho
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
 from opensafeintent.calls.shutdown import raise_if_interrupted
-from opensafeintent.errors import InputError, counted, first_exit_code, option
+from opensafeintent.errors import InputError, Note, counted, first_exit_code, option
 from opensafeintent.evaluation.forecast import (
     ASSUMED,
     Forecast,
@@ -218,7 +218,7 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
     ).with_calls(client)
     if client.stopped_models:
         outcome.exit_code = 3
-        outcome.stopped = list(client.stopped_models.values())
+        outcome.stopped = list(map(Note, client.stopped_models.values()))
     outcome.notes += [*notes, *map(passed_line, checks), *_panel_effects(plan, outcome.cohorts)]
     if plan.stop_when is not None:
         outcome.notes += plan.stop_when.lines()
@@ -392,4 +392,4 @@ async def _spread(
     async with refreshed(display, refresh, client):
         await shards.make(work, plan.manifest.identities())
     twice = f"{counted(shards.duplicates, 'call')} made by two shards; the first answer counts"
-    return [*shards.notices, *([twice] if shards.duplicates else [])]
+    return [*map(Note, shards.notices), *([twice] if shards.duplicates else [])]
