@@ -254,7 +254,7 @@ def test_a_dataset_of_the_hub_is_known_by_its_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("repo", [None, "me", "a/b/c", "x y/z"])
 def test_results_name_a_dataset_of_the_hub(run: Path, tmp_path: Path, repo: str | None) -> None:
-    with pytest.raises(InputError, match="--repo"):
+    with pytest.raises(InputError, match="repo="):
         hf_results(run, tmp_path, repo=repo)
 
 

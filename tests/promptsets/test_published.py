@@ -107,7 +107,7 @@ def test_half_a_download_is_not_kept(mirror: type[Mirror], tmp_path: Path) -> No
         load_dataset(NAME)
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     mirror.fault = "gone"
-    with pytest.raises(InputError, match=r"dataset\.json answered 404 .* --dataset"):
+    with pytest.raises(InputError, match=r"dataset\.json answered 404 .* dataset"):
         load_dataset(NAME)
     mirror.fault = ""
     assert len(load_dataset(NAME)) == 6
