@@ -403,7 +403,7 @@ def test_another_grade_for_the_same_place_is_refused(
     take_lines(tmp_path, lines)
     before = contents(run)
     lines[-1] |= change
-    assert_says(refused(tmp_path, lines), "m.jsonl", "trains", "malicious", "--model")
+    assert_says(refused(tmp_path, lines), "m.jsonl", "trains", "malicious", "with model")
     assert contents(run) == before
     assert imported_count(run) == 7
 
