@@ -64,8 +64,6 @@ LONG_FUNCTIONS: set[str] = {
     "report/page.py: render_page",
 }
 WITH_BANNERS: set[str] = {
-    "interop/exchange.py",
-    "interop/inspect/logs.py",
     "report/figures/models.py",
     "report/figures/plane.py",
 }

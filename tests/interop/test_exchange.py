@@ -24,7 +24,7 @@ from opensafeintent import (
 )
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.errors import InputError
-from opensafeintent.interop.exchange import model_id
+from opensafeintent.interop.exchange.shared import model_id
 from opensafeintent.metrics import HEADLINES, METRICS
 from samples import dataset_file, import_lines, json_lines, lines_of, made_dataset, prompt_set
 

@@ -81,9 +81,12 @@ def export_run(settings: ExportSettings) -> Exported:
 
 def _write_shared(settings: ExportSettings, run: Run, notes: Sequence[str]) -> list[Path]:
     """Write the headline metrics of each model into a folder."""
-    exchange = optional("exchange")
-    if exchange is None:
+    if optional("exchange") is None:
         raise InputError(f"{option('format', settings.format)}: is not part of this installation")
+    from opensafeintent.interop.exchange.every_eval_ever import write_every_eval_ever
+    from opensafeintent.interop.exchange.hub_results import write_hf_results
+    from opensafeintent.interop.exchange.shared import RunOrigin
+
     if notes and settings.format == "hf-results" and not settings.partial:
         raise InputError(f"{'; '.join(notes)}; {option('partial')} writes the existing part")
     manifest, _ = RunFolder(settings.run).load()
@@ -91,7 +94,7 @@ def _write_shared(settings: ExportSettings, run: Run, notes: Sequence[str]) -> l
         latest = ledger.latest()
     if not latest:
         raise InputError(f"{settings.run}: no response is stored")
-    origin = exchange.RunOrigin(
+    origin = RunOrigin(
         manifest=manifest,
         latest=latest,
         organization=settings.organization,
@@ -108,10 +111,10 @@ def _write_shared(settings: ExportSettings, run: Run, notes: Sequence[str]) -> l
 
     with written_together(settings.out) as new:
         if settings.format == "hf-results":
-            files: list[Path] = exchange.write_hf_results(run.cohorts, origin, new)
+            files = write_hf_results(run.cohorts, origin, new)
         else:
             shown = texts if settings.samples else None
-            files = exchange.write_every_eval_ever(run.cohorts, origin, new, shown)
+            files = write_every_eval_ever(run.cohorts, origin, new, shown)
     return [settings.out / path.relative_to(new) for path in files]
 
 

@@ -259,31 +259,35 @@ def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
 def _read_all(
     settings: ImportSettings, taxonomy: Taxonomy, screen: Display
 ) -> tuple[list[FileContent], list[str]]:
-    """FileContent every file; returned beside are the complaints about logs that cannot be used.
+    """Read every file; returned beside are the complaints about logs that cannot be used.
 
     Raises:
         InputError: a file cannot be used, or none of the logs.
     """
-    inspect = optional("inspect.logs")
+    log_files = optional("inspect.log_files")
     read: list[FileContent] = []
     logs: list[InspectLog] = []
     failed: list[InputError] = []
     for path in settings.files:
-        if not inspect or not inspect.is_inspect_log(path):
+        if not log_files or not log_files.is_inspect_log(path):
             read += read_file(path, taxonomy, settings.max_rows, screen)
             continue
+        from opensafeintent.interop.inspect.logs import read_inspect_log
+
         screen.stage(f"reading {one_line(path.name, 60)}")
         try:
-            logs.append(inspect.read_inspect_log(path, settings.max_rows))
+            logs.append(read_inspect_log(path, settings.max_rows))
         except InputError as error:
             failed.append(error)
     lines = [line for error in failed for line in error.lines]
     if failed and not logs:
         raise InputError(*lines)
-    read += [
-        FileContent(path=log.path, responses=log.responses, log=log)
-        for log in (inspect.sorted_out(logs) if inspect and logs else ())
-    ]
+    if logs:
+        from opensafeintent.interop.inspect.several_logs import sorted_out
+
+        read += [
+            FileContent(path=log.path, responses=log.responses, log=log) for log in sorted_out(logs)
+        ]
     return read, [Note(f"not imported: {line}") for line in lines]
 
 
