@@ -31,6 +31,18 @@ def canonical_json(value: Any) -> bytes:
     return _encoder.encode(value)
 
 
+def to_json(value: object, *, indent: int = 1, sort_keys: bool = True) -> bytes:
+    """Return a value as JSON for a file that people may read; the same value gives the same bytes.
+
+    Args:
+        value: a record, or plain values.
+        indent: spaces of each level.
+        sort_keys: whether keys are sorted; otherwise they are in the order of the value.
+    """
+    encoded = msgspec.json.encode(value, order="sorted" if sort_keys else None)
+    return msgspec.json.format(encoded, indent=indent) + b"\n"
+
+
 def sha256_hex(value: bytes | str) -> str:
     """Return the SHA-256 of bytes, or of a text in UTF-8, as 64 hexadecimal digits."""
     return hashlib.sha256(value.encode() if isinstance(value, str) else value).hexdigest()

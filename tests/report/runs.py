@@ -12,10 +12,11 @@ from msgspec.structs import replace
 from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.manifest import DatasetEntry, Manifest, ModelEntry
+from opensafeintent.files import to_json
 from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.columns import Table
-from opensafeintent.report.metrics_json import metrics_file, to_json
+from opensafeintent.report.metrics_json import metrics_file
 from opensafeintent.report.tables import all_tables
 from opensafeintent.taxonomy import MODES, STRATEGIES, default_taxonomy
 from samples import grade_line, made_dataset, prompt_set

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from endtoend import REPO, osi
+from opensafeintent.files import to_json
 from opensafeintent.metrics import METRICS
-from opensafeintent.report.metrics_json import metrics_file, to_json
+from opensafeintent.report.metrics_json import metrics_file
 from opensafeintent.report.schema import MetricsFile, schema
 from opensafeintent.workflows import report
 from report.runs import cohort_with, many_sets, rows_of

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from opensafeintent.annotation.labels import KeyItem, LabelKind, Unit
-from opensafeintent.files import read_json, write_private
+from opensafeintent.files import read_json, to_json, write_private
 from opensafeintent.taxonomy import Intent
 
 _SCHEMA = 1
@@ -59,9 +59,7 @@ def write_key(key: AnnotationKey, path: Path) -> None:
     Raises:
         InputError: it cannot be written.
     """
-    write_private(
-        path, msgspec.json.format(msgspec.json.encode(key, order="sorted"), indent=1) + b"\n"
-    )
+    write_private(path, to_json(key))
 
 
 def read_key(path: Path) -> AnnotationKey:

@@ -7,11 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-import msgspec
-
 from opensafeintent.calls.ledger import LEDGER
 from opensafeintent.errors import InputError, option
-from opensafeintent.files import inside, write_private
+from opensafeintent.files import inside, to_json, write_private
 from opensafeintent.locks import refuse
 from opensafeintent.replacing import locked_folder
 
@@ -44,8 +42,7 @@ class LedgerFolder:
 
     def save(self, manifest: _HasLedger) -> None:
         """Write the manifest."""
-        text = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
-        write_private(self.manifest_path, text + b"\n")
+        write_private(self.manifest_path, to_json(manifest, indent=2))
 
     def ledger_path(self, manifest: _HasLedger) -> Path:
         """Path of the ledger: in the folder, or absolute.

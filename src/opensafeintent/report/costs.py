@@ -12,6 +12,7 @@ import msgspec
 
 from opensafeintent.calls.costs import Spending, Spent
 from opensafeintent.calls.prices import Prices
+from opensafeintent.files import to_json
 from opensafeintent.report.columns import Column, Columns, Table
 from opensafeintent.report.schema import OtherModel
 
@@ -228,4 +229,4 @@ def cost_json(costs: Costs) -> bytes:
         for run, spent in costs.runs.items()
     ]
     content = {"schema": 1, "prices": costs.prices.about, "runs": runs}
-    return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
+    return to_json(content, sort_keys=False)

@@ -285,10 +285,3 @@ def _safe_up_to_1(cohort: Cohort) -> HarmUpTo1:
             metric: list(rank_changes_of(cohort.models, metric, rankings)) for metric in PRIMARY
         },
     )
-
-
-def to_json(value: object) -> bytes:
-    """Return a result in the form of `metrics.json`: keys sorted, no time stamps, the same bytes
-    for the same input.
-    """
-    return msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=1) + b"\n"

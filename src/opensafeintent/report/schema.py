@@ -14,6 +14,7 @@ from opensafeintent.analysis.reference_models import Reference
 from opensafeintent.analysis.request_swap import Audit
 from opensafeintent.evaluation.judge_check import Borderline
 from opensafeintent.evaluation.manifest import StopQuestion
+from opensafeintent.files import to_json
 from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.thresholds import Verdict
 
@@ -246,4 +247,4 @@ def schema() -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    print(msgspec.json.format(msgspec.json.encode(schema(), order="sorted")).decode())
+    print(to_json(schema(), indent=2).decode(), end="")

@@ -39,12 +39,11 @@ from opensafeintent.annotation.study import (
 from opensafeintent.errors import InputError, nearest, option
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
-from opensafeintent.files import write_private
+from opensafeintent.files import to_json, write_private
 from opensafeintent.grades import PANEL, GradeRow
 from opensafeintent.hostile import name_safe
 from opensafeintent.promptsets import Dataset, load_dataset, sampled
 from opensafeintent.replacing import written_together
-from opensafeintent.report.metrics_json import to_json
 from opensafeintent.report.tables import write_tables
 from opensafeintent.report.tables_labels import agreement_tables
 from opensafeintent.statistics.intervals import SEED

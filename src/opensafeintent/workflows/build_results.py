@@ -17,7 +17,7 @@ from opensafeintent.construction.folder import (
 from opensafeintent.construction.pipeline import (
     Built,
 )
-from opensafeintent.files import write_private
+from opensafeintent.files import to_json, write_private
 from opensafeintent.promptsets import Dataset
 from opensafeintent.replacing import replaced_together
 from opensafeintent.report.costs import Costs, cost_json
@@ -95,7 +95,7 @@ def _of_dataset(folder: Path) -> list[Path]:
 
 
 def _json(content: object) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
+    return to_json(content, indent=2, sort_keys=False)
 
 
 def _dataset(manifest: BuildManifest, built: Built) -> Dataset | None:

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, get_args
 import msgspec
 
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.files import MOST_ROWS, make_private_folder, write_private, written_beside
+from opensafeintent.files import (
+    MOST_ROWS,
+    make_private_folder,
+    to_json,
+    write_private,
+    written_beside,
+)
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, read_dataset, write_dataset
 from opensafeintent.promptsets.fields import fields_named
@@ -345,7 +351,6 @@ def write_check(check: DatasetCheck, out: Path) -> None:
         InputError: they cannot be written.
     """
     from opensafeintent.report.datasets import check_page, check_tables
-    from opensafeintent.report.metrics_json import to_json
     from opensafeintent.report.tables import write_tables
 
     make_private_folder(out)

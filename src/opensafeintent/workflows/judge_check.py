@@ -31,7 +31,7 @@ from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.replay import replay
 from opensafeintent.evaluation.responses import GradedResponse
 from opensafeintent.evaluation.run import run_work
-from opensafeintent.files import write_private
+from opensafeintent.files import to_json, write_private
 from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.replacing import locked_folder, replaced_together
 from opensafeintent.report.costs import Costs, cost_json
@@ -191,7 +191,4 @@ def _file(checks: Sequence[JudgeCheck], left_out: Mapping[str, Iterable[str]]) -
         for check in checks
     ]
     fields = {judge: sorted(names) for judge, names in left_out.items()}
-    content = msgspec.json.encode(
-        {"schema": _SCHEMA, "checks": shown, "left_out": fields}, order="sorted"
-    )
-    return msgspec.json.format(content, indent=1) + b"\n"
+    return to_json({"schema": _SCHEMA, "checks": shown, "left_out": fields})

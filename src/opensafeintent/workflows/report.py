@@ -23,7 +23,7 @@ from opensafeintent.errors import InputError, Note, first_exit_code, option
 from opensafeintent.evaluation.manifest import RunFolder, with_labels
 from opensafeintent.evaluation.spent import spent_of_run
 from opensafeintent.evaluation.texts import RunTexts
-from opensafeintent.files import write_private
+from opensafeintent.files import to_json, write_private
 from opensafeintent.grades import write_grades_of_runs
 from opensafeintent.hostile import one_line
 from opensafeintent.locks import Taken
@@ -31,7 +31,7 @@ from opensafeintent.replacing import locked_folder, replaced_together, written_t
 from opensafeintent.report.columns import Table
 from opensafeintent.report.costs import Costs, cost_json, cost_tables
 from opensafeintent.report.gates import gate_results, gate_tables, not_met, transitions_table
-from opensafeintent.report.metrics_json import metrics_file, to_json
+from opensafeintent.report.metrics_json import metrics_file
 from opensafeintent.report.schema import CorrectedMetrics
 from opensafeintent.report.tables import all_tables, tables_in, write_tables
 from opensafeintent.report.tables_comparisons import comparisons

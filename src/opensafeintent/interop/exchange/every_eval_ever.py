@@ -19,7 +19,13 @@ from opensafeintent.calls.models import is_local
 from opensafeintent.calls.providers import is_in_process, provider_of
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
-from opensafeintent.files import make_private_folder, sha256_hex, write_private, written_beside
+from opensafeintent.files import (
+    make_private_folder,
+    sha256_hex,
+    to_json,
+    write_private,
+    written_beside,
+)
 from opensafeintent.grades import GradeRow
 from opensafeintent.interop.exchange.shared import (
     COLLECTION,
@@ -122,7 +128,7 @@ def write_every_eval_ever(
                 }
                 written.append(out / path)
             written.append(out / folder / f"{name}.json")
-            write_private(written[-1], msgspec.json.format(msgspec.json.encode(record), indent=1))
+            write_private(written[-1], to_json(record, sort_keys=False).removesuffix(b"\n"))
     return written
 
 
