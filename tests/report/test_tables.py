@@ -19,11 +19,11 @@ from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate
 from opensafeintent.cli.output.console import print_table
 from opensafeintent.cli.output.tables import to_terminal
 from opensafeintent.grades import GradeRow
+from opensafeintent.markdown import markdown_text
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.formats import (
     FORMATS,
     compact,
-    markdown_text,
     to_csv,
     to_latex,
     to_markdown,

@@ -11,6 +11,7 @@ from opensafeintent.annotation.guide import SLOTS, asset, guide_of, questions_of
 from opensafeintent.annotation.key import AnnotationKey
 from opensafeintent.annotation.labels import LabelKind
 from opensafeintent.hostile import cell_safe, json_for_html, name_safe, page_script, security_policy
+from opensafeintent.rendering import page_environment
 
 PAGE_FORM = "opensafeintent annotation 1"
 """Identifies a file that a page saved."""
@@ -28,8 +29,6 @@ def render_page(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, .
         annotator: the page's reader.
         items: the texts of each of the annotator's items, one for each slot of the task.
     """
-    from jinja2 import Environment, StrictUndefined
-
     guide = guide_of(key.kind)
     showings = zip(key.annotators[annotator], items, strict=True)
     data = {
@@ -47,8 +46,8 @@ def render_page(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, .
     }
     style = asset("page_assets/page.css")
     script = page_script(asset(f"page_assets/{name}") for name in _SCRIPTS)
-    environment = Environment(autoescape=True, undefined=StrictUndefined)
-    html: str = environment.from_string(asset("page_assets/template.html")).render(
+    environment = page_environment("opensafeintent.annotation", "page_assets")
+    html = environment.get_template("template.html").render(
         title=guide.title,
         annotator=annotator,
         version=__version__,

@@ -17,8 +17,9 @@ from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import sha256_hex
 from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import terminal_safe
+from opensafeintent.markdown import Plain
 from opensafeintent.metrics import METRICS, PRIMARY
-from opensafeintent.promptsets.cards import Plain, render_card
+from opensafeintent.promptsets.cards import render_card
 from opensafeintent.quoting import hidden_prompt, without_quoted
 from opensafeintent.report.bundle import asset
 from opensafeintent.report.cohort_columns import cohort_notes

@@ -19,13 +19,12 @@ from opensafeintent import __version__
 from opensafeintent.errors import InputError, counted, nearest, option
 from opensafeintent.files import make_private_folder, read_text, write_private
 from opensafeintent.hostile import one_line
+from opensafeintent.markdown import Plain, card_text
 from opensafeintent.metrics import HEADLINES
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.cards import (
-    Plain,
     canary_in,
     canary_of,
-    markdown_text,
     render_card,
     size_category,
     yaml_text,
@@ -317,11 +316,11 @@ def _cells(dataset: Dataset) -> str:
     """Return the numbers of sets by cell as a Markdown table; a dash means none."""
     counts = Counter(item.cell for item in dataset.prompt_sets)
     types, domains = dataset.taxonomy.type_names, dataset.taxonomy.domain_names
-    rows = [["", *map(markdown_text, types), "all"], [":---", *("---:" for _ in types), "---:"]]
+    rows = [["", *map(card_text, types), "all"], [":---", *("---:" for _ in types), "---:"]]
     for domain in domains:
         row = [counts[domain, task] for task in types]
         numbers = [f"{count:,}" if count else "–" for count in row]
-        rows.append([markdown_text(domain), *numbers, f"{sum(row):,}"])
+        rows.append([card_text(domain), *numbers, f"{sum(row):,}"])
     columns = [sum(counts[domain, task] for domain in domains) for task in types]
     rows.append(["all", *(f"{count:,}" for count in columns), f"{sum(columns):,}"])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)

@@ -6,14 +6,12 @@ import json
 import re
 from collections.abc import Mapping
 from importlib import resources
-from typing import TYPE_CHECKING
 from uuid import NAMESPACE_URL, uuid5
 
 from opensafeintent.hostile import one_line
-
-if TYPE_CHECKING:
-    pass
+from opensafeintent.markdown import Plain
 from opensafeintent.promptsets.record import Dataset
+from opensafeintent.rendering import card_environment
 
 _SIZES = (
     (1_000, "n<1K"),
@@ -23,17 +21,9 @@ _SIZES = (
     (10_000_000, "1M<n<10M"),
 )
 """The hub's names for numbers of rows."""
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>|#~&!$@])|(?<=:)(?=//)|(?<=www)(?=\.)")
-"""Markup within a line of Markdown, addresses included."""
 _NOT_IN_YAML = re.compile("[\ufffe\uffff]")
 _CANARY = re.compile(r"\bcanary (?P<guid>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})\b")
 _LONGEST = 2_000
-
-
-class Plain(str):
-    """A text that needs no escaping in a card: ours, or escaped already."""
-
-    __slots__ = ()
 
 
 def canary_of(dataset_hash: str) -> str:
@@ -54,11 +44,6 @@ def canary_in(dataset: Dataset) -> str | None:
     return canaries.pop() if len(canaries) == 1 else None
 
 
-def markdown_text(text: str, most: int = _LONGEST) -> Plain:
-    """Return a text as Markdown shows it: on one line and without markup."""
-    return Plain(_MARKUP.sub(lambda match: "\\" + match.group(), one_line(text, most)))
-
-
 def yaml_text(text: str, most: int = _LONGEST) -> Plain:
     """Return a text as a quoted YAML scalar on one line."""
     quoted = json.dumps(one_line(text, most), ensure_ascii=False)
@@ -75,15 +60,7 @@ def render_card(template: str, values: Mapping[str, object]) -> str:
 
     Values that are not `Plain` are escaped: text from outside is no markup in a card.
     """
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FunctionLoader(lambda name: template if name == "card" else _part(name)),
-        autoescape=False,  # it is Markdown; `finalize` escapes text from outside
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        finalize=lambda value: value if isinstance(value, Plain) else markdown_text(str(value)),
-    )
+    environment = card_environment(lambda name: template if name == "card" else _part(name))
     return environment.get_template("card").render(**values)
 
 

@@ -15,8 +15,9 @@ from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.gates import GateResult, Gates
 from opensafeintent.analysis.judge_checks import CHECK_WORDS, checked_judges
 from opensafeintent.hostile import one_line
+from opensafeintent.markdown import markdown_text
 from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE, cohort_line
-from opensafeintent.report.formats import markdown_text, to_markdown
+from opensafeintent.report.formats import to_markdown
 from opensafeintent.report.gates import gate_tables, headline, reason, verdict_word
 from opensafeintent.report.tables import headline_table
 

@@ -22,12 +22,11 @@ from opensafeintent.construction.pipeline import Built
 from opensafeintent.construction.records import Draft, Seed, StageResult, Topic
 from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
+from opensafeintent.markdown import Plain, card_text
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.cards import (
-    Plain,
     canary_in,
     canary_of,
-    markdown_text,
     render_card,
     size_category,
     yaml_text,
@@ -204,7 +203,7 @@ def build_page(built: Built, manifest: BuildManifest, costs: Costs, remarks: Seq
     """Return `build.md`: the items of the stages, reasons for dropped ones, coverage of the cells,
     costs.
     """
-    lines = ["# Build", "", *(f"- {markdown_text(remark, 1000)}" for remark in remarks), ""]
+    lines = ["# Build", "", *(f"- {card_text(remark, 1000)}" for remark in remarks), ""]
     tables = [funnel_table(built), _coverage(coverage_of(built, manifest)), *cost_tables(costs)]
     return "\n".join([*lines, *(to_markdown(table) for table in tables if table.rows)])
 
@@ -270,7 +269,7 @@ def build_card(
     models = tuple(dict.fromkeys((manifest.generator, manifest.judge)))
     cells = coverage_of(built, manifest)
     filled = sum(cell.sets > 0 for cell in cells)
-    scripted = [markdown_text(model, _LONGEST_NAME) for model in models if is_baseline(model)]
+    scripted = [card_text(model, _LONGEST_NAME) for model in models if is_baseline(model)]
     ship = "is a script that ships" if len(scripted) == 1 else "are scripts that ship"
     languages = sorted({item.language for item in dataset.prompt_sets if item.language}) or ["en"]
     seeds = (draft.topic.seed for draft in built.finished)
@@ -299,11 +298,11 @@ def build_card(
         "taxonomy_option": Plain(
             "" if manifest.taxonomy == default_taxonomy() else " --taxonomy FILE"
         ),
-        "generator": markdown_text(manifest.generator, _LONGEST_NAME),
-        "judge": markdown_text(manifest.judge, _LONGEST_NAME),
+        "generator": card_text(manifest.generator, _LONGEST_NAME),
+        "judge": card_text(manifest.judge, _LONGEST_NAME),
         "seeds": _name_of_seeds(manifest.seeds) if manifest.seeds else "",
         "filled": bool(manifest.per_cell),
-        "taxonomy": markdown_text(manifest.taxonomy.name, _LONGEST_NAME),
+        "taxonomy": card_text(manifest.taxonomy.name, _LONGEST_NAME),
         "target": (
             f"{counted(manifest.per_cell, 'prompt-set')} of each cell"
             if manifest.per_cell

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from opensafeintent.hostile import cell_safe
+from opensafeintent.markdown import markdown_text
 from opensafeintent.report.columns import Table
 from opensafeintent.report.values import TEXTS, Style, shortened, text
 
@@ -61,19 +61,6 @@ def to_csv(table: Table) -> str:
     return written.getvalue()
 
 
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&!$])|(?<=:)(?=//)|(?<=www)(?=\.)")
-
-
-_REFERENCE = re.compile(
-    r"(?<!\w)@(?=\w)|(?<=[\w.+-])@(?=[\w-]+\.)|#(?=\d)|\bGH-(?=\d)|\b(?:xmpp|mailto):",
-    re.IGNORECASE,
-)
-
-
-_JOINER = "\u2060"
-"""Word joiner: has no width, and no line breaks at it."""
-
-
 def to_markdown(table: Table) -> str:
     """Return a GitHub-flavoured Markdown table with its title and notes."""
     content = compact(table)
@@ -94,15 +81,6 @@ def to_markdown(table: Table) -> str:
     ]
     notes = [line for note in table.notes for line in ("", f"*{markdown_text(note)}*")]
     return "\n".join([*lines, *notes]) + "\n"
-
-
-@lru_cache(maxsize=4096)
-def markdown_text(text: str) -> str:
-    """Escape Markdown's markup, addresses included. Mentions, references to issues and bare
-    addresses, which hosts turn into links and which notify people, get an invisible character.
-    """
-    apart = _REFERENCE.sub(lambda match: match.group() + _JOINER, text)
-    return _MARKDOWN.sub(lambda match: "\\" + match.group(), apart)
 
 
 _LATEX = {

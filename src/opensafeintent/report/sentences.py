@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 from opensafeintent.errors import counted
 from opensafeintent.grades import PANEL
 from opensafeintent.hostile import one_line
+from opensafeintent.rendering import page_environment
 from opensafeintent.report import values
 
 if TYPE_CHECKING:
@@ -82,14 +83,7 @@ def environment() -> Environment:
     """Return the environment of all templates of the reports: text for HTML pages is escaped,
     sentences are plain text.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("opensafeintent.report", "assets"),
-        autoescape=lambda name: name is not None and name.endswith(".html"),
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-    )
+    environment = page_environment("opensafeintent.report", "assets")
     environment.globals |= {"PERCENT": PERCENT, "PANEL": PANEL, "span": _span, "percent": percent}
     environment.filters |= {
         "names": _names,
