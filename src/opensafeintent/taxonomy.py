@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 
 from opensafeintent.errors import InputError
-from opensafeintent.files import parse_toml, read_text
+from opensafeintent.files import parse_toml, read_json, read_text
 from opensafeintent.hostile import one_line, unprintable
 
 Intent = Literal["benign", "dual_use", "malicious"]
@@ -166,17 +166,38 @@ def default_taxonomy() -> Taxonomy:
 
 def load_taxonomy(path: Path) -> Taxonomy:
     """Read a taxonomy from a TOML file (`name`, `[[harm_domains]]`, `[[task_types]]`; see
-    docs/file-formats.md).
+    docs/file-formats.md), or from the folder of a run, which keeps its own.
 
     Raises:
         InputError: the file cannot be read, or is not a taxonomy with at least one domain and one
             type.
     """
+    if (run := path / "run.json").is_file():
+        kept = read_json(run, _RunWithTaxonomy, "the manifest of a run")
+        return _checked(kept.dataset.taxonomy, str(run))
     return _parse(read_text(path), str(path))
 
 
+class _DatasetWithTaxonomy(msgspec.Struct, frozen=True):
+    taxonomy: Taxonomy
+
+
+class _RunWithTaxonomy(msgspec.Struct, frozen=True):
+    """The part of a run's manifest that is read here."""
+
+    dataset: _DatasetWithTaxonomy
+
+
 def _parse(text: str, place: str) -> Taxonomy:
-    taxonomy = parse_toml(text, Taxonomy, place, "a taxonomy")
+    return _checked(parse_toml(text, Taxonomy, place, "a taxonomy"), place)
+
+
+def _checked(taxonomy: Taxonomy, place: str) -> Taxonomy:
+    """Return a taxonomy.
+
+    Raises:
+        InputError: it has no domain or no type, or a name that cannot be used.
+    """
     for field, names in (
         ("harm_domains", taxonomy.domain_names),
         ("task_types", taxonomy.type_names),

@@ -368,6 +368,26 @@ class RunFolder(LedgerFolder):
             )
         return manifest, dataset
 
+    def templates(self, models: Sequence[str] = ()) -> Templates:
+        """Return the judge templates of the run: those of its models among `models`, or of all of
+        its models if none of them is there.
+
+        Raises:
+            InputError: there is no run here, it was damaged, no judge of it graded these models, or
+                they were graded by different templates.
+        """
+        manifest = self.manifest()
+        if unknown := _unknown(manifest):
+            raise InputError(f"{self.manifest_path}: names {unknown}, which is not in it")
+        graded = [name for name, entry in manifest.models.items() if entry.judges]
+        chosen = [name for name in graded if name in models] or graded
+        if not chosen:
+            raise InputError(f"{self.path}: no judge graded this run, so it has no templates")
+        first, *others = (manifest.models[name].templates for name in chosen)
+        if any(templates != first for templates in others):
+            raise InputError(f"{self.path}: its models were graded by different templates")
+        return manifest.templates_of(chosen[0])
+
     def begin(self, dataset: Dataset) -> None:
         """Make the folder and keep the prompt-sets in it."""
         make_private_folder(self.path)

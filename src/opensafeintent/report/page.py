@@ -35,6 +35,7 @@ from opensafeintent.report.gates import headline
 from opensafeintent.report.glossary import glossary_lines
 from opensafeintent.report.limitations import cautions
 from opensafeintent.report.page_texts import add_texts
+from opensafeintent.report.reproduction import Reproduction
 from opensafeintent.report.sentences import Sentence
 from opensafeintent.report.tables import headline_table, with_and_without
 from opensafeintent.report.tables_comparisons import without_unlike
@@ -84,6 +85,7 @@ def render_page(
     max_missing: float = MAX_MISSING,
     gates: Gates | None = None,
     places: Mapping[str, str] | None = None,
+    reproduction: Reproduction | None = None,
 ) -> bytes:
     """Return the page as one HTML file; the same input gives the same bytes.
 
@@ -102,6 +104,7 @@ def render_page(
         gates: results of the gates, whose tables are among `tables`.
         places: by the run's name, its path from the page's folder, for the command that traces a
             set.
+        reproduction: the commands that make the runs and the page again.
     """
     # two seconds of another thread's time, the first time in a process
     bundling = Thread(target=vega_script)
@@ -145,7 +148,7 @@ def render_page(
         gates=shared.get("gates"),
         sampled=_sampled(browser),
         measured=measured(cohorts[0]) if len(parts) == 1 else "",
-        runs=[(run.manifest, (places or {}).get(run.name, run.name)) for run in runs],
+        reproduction=reproduction,
         include_unsafe=include_unsafe,
         method=shared["method"],
         glossary=glossary_lines(),

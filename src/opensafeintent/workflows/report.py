@@ -38,6 +38,7 @@ from opensafeintent.report.tables_comparisons import comparisons
 from opensafeintent.workflows.gates import ANNEX, check_gating, find_gates, gates_of, write_verdict
 from opensafeintent.workflows.outcome import COVERAGE_LINES, Outcome, missing_line, unparsed_lines
 from opensafeintent.workflows.reading import named_runs, open_run, read_graded_runs
+from opensafeintent.workflows.reproduce import reproduction
 from opensafeintent.workflows.runtime import rare_collections
 from opensafeintent.workflows.settings import (
     CompareSettings,
@@ -169,7 +170,7 @@ def _write_page(
     from opensafeintent.report.figures import all_figures, write_figures
     from opensafeintent.report.page import render_page
 
-    figures = all_figures(outcome.cohorts)
+    figures, places = all_figures(outcome.cohorts), _places(settings.runs, earlier)
     write_figures(figures, out / "figures", earlier=earlier / "figures")
     page = render_page(
         outcome.cohorts,
@@ -181,7 +182,8 @@ def _write_page(
         drawings=out / "figures",
         max_missing=settings.max_missing,
         gates=outcome.gates,
-        places=_places(settings.runs, earlier),
+        places=places,
+        reproduction=reproduction(settings, {run.name: run.manifest for run in runs}, places),
     )
     write_private(out / "report.html", page)
 

@@ -233,7 +233,9 @@ Confidence = Annotated[float, Meta(gt=0.5, lt=1)]
 RunsToRead = Annotated[tuple[Path, ...], Arg("RUN...")]
 IncludeUnsafe = Annotated[bool, Opt("Show unsafe responses and malicious prompts.")]
 
-TAXONOMY = Opt("TOML file of harm domains and task types; replaces the paper's.")
+TAXONOMY = Opt(
+    "TOML file of harm domains and task types, or a run that has them; replaces the paper's."
+)
 MAX_ROWS = Opt("Refuse files with more rows (prompt-sets, responses, seeds).", metavar="N")
 MAX_MISSING_GRADES = Opt("Exit with 1 if a larger share of the grades is missing.", metavar="X")
 LABEL = Opt("Name of a model in tables and on the page. Repeatable.", metavar="MODEL=NAME")

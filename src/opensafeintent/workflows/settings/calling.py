@@ -122,7 +122,7 @@ class Judges(Calling, frozen=True, kw_only=True):
     rubrics: Annotated[
         Path | None,
         Opt(
-            "Folder of judge templates that replace ours.",
+            "Folder of judge templates that replace ours, or a run, whose templates are used.",
             metavar="DIR",
             group=Group.JUDGES,
             place=2,
@@ -171,9 +171,24 @@ class Judges(Calling, frozen=True, kw_only=True):
             InputError: the folder of rubrics cannot be used, or reasons are asked for of files that
                 cannot give them.
         """
+        from opensafeintent.evaluation.manifest import RunFolder
         from opensafeintent.templates import load_templates
 
+        if self.rubrics is not None and (run := RunFolder(self.rubrics)).exists():
+            if self.judge_reasons:
+                raise InputError(
+                    f"--judge-reasons: --rubrics {self.rubrics} is a run, whose templates are used"
+                    " as they are; leave one out"
+                )
+            return run.templates(self._models_of_rubrics)
         return load_templates(self.rubrics, reasons=self.judge_reasons)
+
+    @property
+    def _models_of_rubrics(self) -> tuple[str, ...]:
+        """The models whose templates count if the rubrics are those of a run; all if there is
+        none.
+        """
+        return ()
 
     @property
     def judge_sampling(self) -> Sampling:

@@ -389,6 +389,10 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((*self.models, *suite)))
 
     @property
+    def _models_of_rubrics(self) -> tuple[str, ...]:
+        return self.targets
+
+    @property
     def target_sampling(self) -> Sampling:
         """How targets are sampled."""
         return Sampling(
