@@ -205,7 +205,12 @@ def test_a_run_without_numbers_is_refused(run: Path, tmp_path: Path) -> None:
 def hf_results(run: Path, out: Path, **settings: Any) -> dict[str, list[dict[str, Any]]]:
     """Export results for model repositories; read them, by the folder of the repository."""
     yaml = pytest.importorskip("yaml")
-    settings = {"run": run, "out": out, "format": "hf-results", "repo": "me/sets"} | settings
+    settings = {
+        "run": run,
+        "out": out,
+        "format": "hf-results",
+        "dataset_repo": "me/sets",
+    } | settings
     files = export_run(ExportSettings(**settings)).files
     assert {path.name for path in files} == {"opensafeintent.yaml"}
     return {
@@ -243,19 +248,38 @@ def test_a_dataset_of_the_hub_is_known_by_its_name(tmp_path: Path) -> None:
     import_lines(tmp_path, lines_of(DATASET, helpfulness=4, harm_severity=0), DATASET, "m")
     manifest = tmp_path / "run" / "run.json"
     manifest.write_text(manifest.read_text().replace('"made"', '"hf:me/others@v1"'))
-    ((_, (entry, *_)),) = hf_results(tmp_path / "run", tmp_path / "hf", repo=None).items()
+    ((_, (entry, *_)),) = hf_results(tmp_path / "run", tmp_path / "hf", dataset_repo=None).items()
     assert entry["dataset"] == {"id": "me/others", "revision": "v1", "task_id": "triplet_safety"}
     assert "imported" in entry["notes"]
+    assert f"dataset sha256 {DATASET.hash}" in entry["notes"]
+    alike = {"dataset_repo": None, "repo": "me/others"}
+    ((_, named),) = hf_results(tmp_path / "run", tmp_path / "named", **alike).items()
+    assert named[0] == entry
+    with pytest.raises(InputError, match="--repo: me/sets; the run evaluated hf:me/others@v1; "):
+        hf_results(tmp_path / "run", tmp_path / "other", dataset_repo=None, repo="me/sets")
+    ((_, stated),) = hf_results(tmp_path / "run", tmp_path / "stated", repo="me/sets").items()
+    assert stated[0]["dataset"] == {"id": "me/sets", "task_id": "triplet_safety"}
     (record,) = shared(tmp_path / "run", tmp_path / "eee")
     source = record["evaluation_results"][0]["source_data"]
     assert (source["source_type"], source["hf_repo"]) == ("hf_dataset", "me/others")
     assert source["additional_details"]["revision"] == "v1"
 
 
-@pytest.mark.parametrize("repo", [None, "me", "a/b/c", "x y/z"])
-def test_results_name_a_dataset_of_the_hub(run: Path, tmp_path: Path, repo: str | None) -> None:
-    with pytest.raises(InputError, match="repo="):
-        hf_results(run, tmp_path, repo=repo)
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"dataset_repo": None},
+        {"dataset_repo": None, "repo": "me/sets"},
+        {"dataset_repo": "me"},
+        {"dataset_repo": "a/b/c"},
+        {"dataset_repo": "x y/z"},
+    ],
+)
+def test_results_name_a_dataset_of_the_hub(
+    run: Path, tmp_path: Path, named: dict[str, str | None]
+) -> None:
+    with pytest.raises(InputError, match="repo[=:]"):
+        hf_results(run, tmp_path, **named)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +341,7 @@ def test_two_models_never_become_one_file(tmp_path: Path, first: str, second: st
         file = json_lines(tmp_path / f"{number}.jsonl", lines)
         sets = dataset_file(tmp_path, dataset)
         import_files(ImportSettings(files=(file,), out=tmp_path / "run", dataset=sets, model=model))
-    hf = ("export", tmp_path / "run", "--format", "hf-results", "--repo", "me/sets")
+    hf = ("export", tmp_path / "run", "--format", "hf-results", "--dataset-repo", "me/sets")
     ran = osi(*hf, "--out", tmp_path / "hf")
     assert ran.code == 2 and "another model of the run has its folder" in " ".join(ran.err.split())
     assert not list((tmp_path / "hf").rglob("*.yaml"))

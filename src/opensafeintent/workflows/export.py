@@ -100,6 +100,7 @@ def _write_shared(settings: ExportSettings, run: Run, notes: Sequence[str]) -> l
         organization=settings.organization,
         relationship=settings.relationship,
         repo=settings.repo,
+        dataset_repo=settings.dataset_repo,
     )
 
     def texts(cohort: Cohort, model: str) -> Iterator[tuple[str, str | None]]:

@@ -49,13 +49,7 @@ def write_hf_results(cohorts: Iterable[Cohort], origin: RunOrigin, out: Path) ->
                 f" {one_line(folder, 100)}; export each from a run of its own"
             )
     for cohort in cohorts:
-        named, _, revision = cohort.dataset.name.partition("@")
-        repo = origin.repo or (named.removeprefix("hf:") if named.startswith("hf:") else "")
-        if not _REPO.fullmatch(repo):
-            raise InputError(
-                f"{option('repo', one_line(repo, 60))}: expected the hub's name of the dataset"
-                f" {one_line(named, 60)}, OWNER/NAME"
-            )
+        repo, revision = _repo_of(cohort.dataset.name, origin)
         dataset: Json = {"id": repo} | ({"revision": revision} if revision else {})
         for model in cohort.models:
             name = cohort.origins[model].model
@@ -78,6 +72,31 @@ def write_hf_results(cohorts: Iterable[Cohort], origin: RunOrigin, out: Path) ->
     return written
 
 
+def _repo_of(dataset: str, origin: RunOrigin) -> tuple[str, str]:
+    """Return the name of a run's dataset on the hub, and its revision; empty if none is known.
+
+    Raises:
+        InputError: the run does not know the name and nobody states it, or another is given.
+    """
+    named, _, revision = dataset.partition("@")
+    own = named.removeprefix("hf:").partition("#")[0] if named.startswith("hf:") else ""
+    if origin.dataset_repo is not None:
+        if not _REPO.fullmatch(origin.dataset_repo):
+            raise InputError(
+                f"{option('dataset_repo', one_line(origin.dataset_repo, 60))}: expected OWNER/NAME,"
+                " as the hub names a dataset"
+            )
+        # a revision belongs to the repository that was evaluated
+        return origin.dataset_repo, revision if origin.dataset_repo == own else ""
+    if origin.repo not in (None, own) or not own:
+        repo = "is not given" if origin.repo is None else one_line(origin.repo, 60)
+        raise InputError(
+            f"{option('repo')}: {repo}; the run evaluated {one_line(dataset, 60)}; if the hub has"
+            f" these prompt-sets, state its name with {option('dataset_repo', 'OWNER/NAME')}"
+        )
+    return own, revision.partition("#")[0]
+
+
 def _notes(cohort: Cohort, model: str, manifest: Manifest, estimate: MetricEstimate) -> str:
     """Describe a value's precision, its sample, its judges and their rubrics."""
     coverage, entry = cohort.coverage[model], manifest.models[cohort.origins[model].model]
@@ -88,6 +107,7 @@ def _notes(cohort: Cohort, model: str, manifest: Manifest, estimate: MetricEstim
     parts = (
         estimate.interval and f"95 % CI [{estimate.low:.4f}, {estimate.high:.4f}]",
         counted(estimate.n, "prompt-set"),
+        f"dataset sha256 {cohort.dataset.hash}",
         f"judge {judges_of(cohort) or 'unknown'}",
         f"rubrics: {', '.join(rubrics) or 'unknown'}",
         f"opensafeintent {manifest.version}",

@@ -34,7 +34,9 @@ class RunOrigin(msgspec.Struct, frozen=True, kw_only=True):
     organization: str
     relationship: str
     repo: str | None
-    """The dataset's on the hub, if it is not in its name."""
+    """The dataset's on the hub, as the user calls it; it has to be the run's own."""
+    dataset_repo: str | None = None
+    """The dataset's on the hub, as the user states it for a run that does not know."""
 
 
 def defined_headlines(cohort: Cohort, model: str) -> list[MetricEstimate]:

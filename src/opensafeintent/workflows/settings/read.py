@@ -152,7 +152,18 @@ class ExportSettings(Settings, frozen=True, kw_only=True):
         Opt("With every-eval-ever: relationship of the evaluator to the models."),
     ] = "other"
     repo: Annotated[
-        str | None, Opt("With hf-results: name of the dataset on the hub.", metavar="OWNER/NAME")
+        str | None,
+        Opt(
+            "With hf-results: name of the dataset on the hub; it must be the run's own.",
+            metavar="OWNER/NAME",
+        ),
+    ] = None
+    dataset_repo: Annotated[
+        str | None,
+        Opt(
+            "With hf-results: state that this dataset on the hub has the run's prompt-sets.",
+            metavar="OWNER/NAME",
+        ),
     ] = None
     partial: Annotated[bool, Opt("With hf-results: write the results of an incomplete run.")] = (
         False
