@@ -104,7 +104,8 @@ def annotate_import_command(settings: ImportAnnotationsSettings) -> None:
             f" {form.begun:,} begun; {counted(form.unsure, 'answer')} unsure"
         )
     say(f"{settings.out}: {counted(len(imported.labels), 'label')}")
-    say_next("opensafeintent agreement", settings.out)
+    on_responses = any(label.kind == "judge_validation" for label in imported.labels)
+    say_next("opensafeintent agreement", settings.out, *(["--run", "RUN"] if on_responses else []))
 
 
 def _show_export(study: ExportedStudy) -> None:

@@ -371,7 +371,7 @@ def build_command(settings: BuildSettings) -> int:
     from opensafeintent.cli.output.build import show_build
 
     display = None if settings.dry_run else terminal_or_plain()
-    return show_build(opensafeintent.build(settings, display), settings.prices)
+    return show_build(opensafeintent.build(settings, display), settings.prices, settings.taxonomy)
 
 
 @command(

@@ -40,7 +40,8 @@ def dataset_info_command(data: Data, name: str) -> None:
     from opensafeintent.cli.output.datasets import show_dataset_info
     from opensafeintent.workflows.datasets import dataset_info
 
-    show_dataset_info(dataset_info(name, data.taxonomy, data.max_rows), name)
+    show_dataset_info(dataset_info(name, data.taxonomy, data.max_rows))
+    say_next("opensafeintent dataset check", name, *_read_alike(data))
 
 
 @command(
@@ -62,7 +63,7 @@ def dataset_validate_command(data: Data, name: str) -> None:
     for remark in remarks:
         say(f"note: {remark}")
     say(f"{dataset.name}: {counted(len(dataset), 'prompt-set')}, valid (sha256 {dataset.hash})")
-    say_next("opensafeintent dataset check", name)
+    say_next("opensafeintent dataset check", name, *_read_alike(data))
 
 
 @command(
@@ -85,7 +86,7 @@ def dataset_convert_command(data: Data, name: str, out: Path) -> None:
 
     dataset = convert_dataset(name, out, data.taxonomy, data.max_rows)
     say(f"{out}: {counted(len(dataset), 'prompt-set')} (sha256 {dataset.hash})")
-    say_next("opensafeintent dataset check", out)
+    say_next("opensafeintent dataset check", out, *_read_alike(data))
 
 
 @command(
@@ -104,7 +105,7 @@ def dataset_template_command(data: Data, out: Path) -> None:
 
     dataset_template(out, data.taxonomy)
     say(f"{out}: fill it in")
-    say_next("opensafeintent dataset validate", out)
+    say_next("opensafeintent dataset validate", out, *_read_alike(data))
 
 
 @command(
@@ -174,7 +175,7 @@ def dataset_dedup_command(
     highest = max((match.overlap.score for match in result.dropped.values()), default=None)
     score = "" if highest is None else f"; the highest score is {highest:.3f}"
     say(f"{result.report}: {dropped:,} dropped as too similar to an earlier set{score}")
-    say_next("opensafeintent dataset check", out)
+    say_next("opensafeintent dataset check", out, *_read_alike(data))
 
 
 @command(
@@ -203,7 +204,8 @@ def dataset_check_command(data: Data, name: str, out: Path | None, seed: int | N
     from opensafeintent.workflows.datasets import check_dataset
 
     show_check(check_dataset(name, data.taxonomy, out=out, seed=seed, max_rows=data.max_rows), out)
-    say_next("opensafeintent evaluate MODEL --judge MODEL --dry-run --dataset", name)
+    evaluate = "opensafeintent evaluate MODEL --judge MODEL --dry-run --dataset"
+    say_next(evaluate, name, *_read_alike(data))
 
 
 @command(
@@ -257,3 +259,12 @@ def dataset_export_command(
         say(str(path))
     say(f"{counted(len(dataset), 'prompt-set')} (sha256 {dataset.hash})")
     say_next("hf upload", publication.repo or "OWNER/NAME", named[0], "--repo-type", "dataset")
+
+
+def _read_alike(data: Data) -> list[object]:
+    """Return the options that the next command needs to read the same dataset."""
+    from opensafeintent.files import MOST_ROWS
+
+    taxonomy = [] if data.taxonomy is None else ["--taxonomy", data.taxonomy]
+    rows = [] if data.max_rows in (None, MOST_ROWS) else ["--max-rows", data.max_rows]
+    return [*taxonomy, *rows]

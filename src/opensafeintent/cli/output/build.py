@@ -16,8 +16,10 @@ from opensafeintent.report.datasets import funnel_table
 from opensafeintent.workflows.build import BuildOutcome
 
 
-def show_build(outcome: BuildOutcome, prices: Path | None) -> int:
-    """Print the results of a build, or its forecast by the user's prices; return its exit code."""
+def show_build(outcome: BuildOutcome, prices: Path | None, taxonomy: Path | None = None) -> int:
+    """Print the results of a build, or its forecast by the user's prices; return its exit code. The
+    next command reads the dataset with the same file of a taxonomy.
+    """
     console = new_console()
     if outcome.forecast is not None:
         total = sum(line.calls for line in outcome.forecast.lines)
@@ -49,7 +51,8 @@ def show_build(outcome: BuildOutcome, prices: Path | None) -> int:
     for line in lines:
         console.print(plain(line), soft_wrap=True)
     if outcome.dataset:
-        say_next("opensafeintent dataset check", outcome.out / "dataset.jsonl")
+        option = [] if taxonomy is None else ["--taxonomy", taxonomy]
+        say_next("opensafeintent dataset check", outcome.out / "dataset.jsonl", *option)
     else:
         say_next("opensafeintent trace", outcome.out, "--rejected")
     return outcome.exit_code

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from textwrap import wrap
 
-from opensafeintent.cli.options import say_next
 from opensafeintent.cli.output.console import WIDEST, new_console, print_table
 from opensafeintent.cli.output.tables import length_table, plain, taxonomy_table
 from opensafeintent.construction.controls import DatasetCheck
@@ -18,8 +17,8 @@ _LONG = "words"
 """The table that is only in files: the findings name its first words."""
 
 
-def show_dataset_info(info: DatasetInfo, name: str) -> None:
-    """Print a dataset's counts per cell, lengths and hash; `name` is the user's name of it."""
+def show_dataset_info(info: DatasetInfo) -> None:
+    """Print a dataset's counts per cell, lengths and hash."""
     console, dataset = new_console(), info.dataset
     sets, prompts = counted(len(dataset), "prompt-set"), counted(info.prompts, "prompt")
     console.print(plain(f"{dataset.name}: {sets}, {prompts}, {counted(len(info.cells), 'cell')}"))
@@ -34,7 +33,6 @@ def show_dataset_info(info: DatasetInfo, name: str) -> None:
         f"{number} ({counted(count, 'set')})" for number, count in sorted(info.paraphrases.items())
     )
     console.print(plain(f"\nLanguages: {languages}. Paraphrases: {paraphrases}."))
-    say_next("opensafeintent dataset check", name)
 
 
 def show_check(checked: DatasetCheck, out: Path | None) -> None:

@@ -65,13 +65,14 @@ def show_forecast(
 
 def _with_calls(words: Sequence[str]) -> list[str]:
     """Return the words of a dry run without those that only a dry run has."""
-    gates = ["--fail-under", "--fail-over"]
+    gates = ["--fail-under", "--fail-over", "--fail-if-worse", "--pair"]
     if "--stop-when" not in words:
         gates.append("--confidence")
     return [
         word
         for before, word in pairwise(["", *words])
-        if word.partition("=")[0] not in ("--dry-run", *gates) and before not in gates
+        if word.partition("=")[0] not in ("--dry-run", "--first-run", *gates)
+        and before not in gates
     ]
 
 

@@ -1,0 +1,197 @@
+"""The line *Next:* of every command: the command that it suggests is run, and works."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shlex
+import webbrowser
+from pathlib import Path
+
+import click
+import pytest
+
+from annotation.forms import Sheet, filled
+from endtoend import REPO, osi
+from opensafeintent.annotation.labels import read_key
+from opensafeintent.cli.commands import cli
+
+LINES = """\
+demo --out OUT
+evaluate baseline/redirect --judge baseline/judge --limit 2 --out OUT
+evaluate baseline/redirect --judge baseline/judge --limit 2 --out OUT --report
+evaluate baseline/redirect --judge baseline/judge --limit 40 --out OUT --dry-run
+evaluate baseline/redirect --judge baseline/judge --limit 40 --out OUT --dry-run --first-run \
+--fail-if-worse triplet_safety=0.3 --fail-if-worse=mean_utility=0.5 --confidence=0.9 \
+--fail-under triplet_safety=0.5
+evaluate baseline/redirect --judge baseline/judge --dataset OWN.jsonl --taxonomy OWN.toml --out OUT
+import RESPONSES --dataset starter --out OUT
+grade UNGRADED --judge baseline/judge --dry-run
+grade UNGRADED --judge baseline/judge
+report RUN
+report RUN --out OUT
+report RUN RUN2 --out OUT
+export RUN --format csv --out OUT.csv
+compare RUN
+compare RUN RUN2
+sample-size --difference 0.4
+trace RUN --worst 1
+trace BUILD --rejected
+build --per-cell 1 --generator baseline/generator --judge baseline/construction-judge --out OUT
+build --per-cell 1 --generator baseline/generator --judge baseline/construction-judge --out OUT \
+--dry-run
+build --per-cell 1 --generator baseline/generator --judge baseline/construction-judge --out OUT \
+--taxonomy OWN.toml
+models
+ledger merge RUN/ledger.sqlite --out OUT
+agreement QUALITY
+agreement JUDGED --run RUN
+judge-check --judge baseline/judge --out OUT
+judge-check --judge baseline/judge --out OUT --dry-run
+dataset info OWN.jsonl --taxonomy OWN.toml
+dataset validate OWN.jsonl --taxonomy OWN.toml
+dataset validate OWN.jsonl --taxonomy OWN.toml --max-rows 100
+dataset convert OWN.jsonl --taxonomy OWN.toml --out OUT.jsonl
+dataset template OUT.csv --taxonomy OWN.toml
+dataset dedup OWN.jsonl --taxonomy OWN.toml --out OUT.jsonl
+dataset check OWN.jsonl --taxonomy OWN.toml
+dataset check starter
+dataset export starter OUT --repo me/mine
+annotate export quality OWN.jsonl --taxonomy OWN.toml --out OUT --annotators ana
+annotate export judge RUN --out OUT --annotators ana --sample 6
+annotate import STUDY/ana.csv --key STUDY/key.json --out OUT.jsonl
+annotate import STUDY2/ana.csv --key STUDY2/key.json --out OUT.jsonl
+"""
+"""Every command, and each form of its last line."""
+
+
+def test_every_command_is_here() -> None:
+    def leaves(group: click.Group, path: str = "") -> set[str]:
+        found: set[str] = set()
+        for name, command in group.commands.items():
+            inside = isinstance(command, click.Group)
+            found |= leaves(command, f"{path}{name} ") if inside else {f"{path}{name}"}
+        return found
+
+    lines = LINES.splitlines()
+    missing = [
+        name
+        for name in leaves(cli)
+        if not any(line == name or line.startswith(f"{name} ") for line in lines)
+    ]
+    assert missing == []
+
+
+def done(*words: object) -> None:
+    ran = osi(*words)
+    assert ran.code in (0, 1), ran.err
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The files that the commands are given, by the word for them."""
+    folder = tmp_path_factory.mktemp("next")
+    run, second, build = folder / "run", folder / "run2", folder / "build"
+    for path, models in ((run, ("redirect", "comply-all")), (second, ("refuse-all",))):
+        options = ("--judge", "baseline/judge", "--limit", 2, "--out", path)
+        done("evaluate", *(f"baseline/{model}" for model in models), *options)
+    taxonomy = REPO / "src" / "opensafeintent" / "data" / "taxonomy.toml"
+    (folder / "own.toml").write_text(
+        re.sub(r'(?m)^name = "', 'name = "Own ', taxonomy.read_text("utf-8")), "utf-8"
+    )
+    starter = folder / "starter.jsonl"
+    done("dataset", "convert", "starter", "--out", starter)
+    own = re.sub('"(harm_domain|task_type)": ?"', r"\g<0>Own ", starter.read_text("utf-8"))
+    (folder / "own.jsonl").write_text(own, "utf-8")
+    responses = folder / "responses.csv"
+    done("export", second, "--format", "csv", "--out", responses, "--include-unsafe")
+    kept = ("model", "id", "variant", "response")
+    with responses.open(encoding="utf-8", newline="") as file:
+        rows = [{name: row[name] for name in kept} for row in csv.DictReader(file)]
+    with responses.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, kept)
+        writer.writeheader()
+        writer.writerows(row | {"model": "mine"} for row in rows)
+    done("import", responses, "--dataset", "starter", "--out", folder / "ungraded")
+    options = ("--generator", "baseline/generator", "--judge", "baseline/construction-judge")
+    done("build", "--per-cell", 1, *options, "--out", build)
+    (folder / "seeds.csv").write_text("prompt\nhow to do a bad thing with a machine\n")
+    for name, export in (
+        ("study", ("quality", "starter", "--limit", 2)),
+        ("study2", ("judge", run, "--sample", 6)),
+    ):
+        study = folder / name
+        done("annotate", "export", *export, "--out", study, "--annotators", "ana")
+        sheet = study / "ana.csv"
+        filled(read_key(study / "key.json"), Sheet(sheet.read_bytes()), "ana", sheet)
+        key = ("--key", study / "key.json", "--out", folder / f"{name}.jsonl")
+        done("annotate", "import", sheet, *key)
+    return {
+        "RUN": str(run),
+        "RUN2": str(second),
+        "BUILD": str(build),
+        "OWN.jsonl": str(folder / "own.jsonl"),
+        "OWN.toml": str(folder / "own.toml"),
+        "RESPONSES": str(responses),
+        "UNGRADED": str(folder / "ungraded"),
+        "SEEDS": str(folder / "seeds.csv"),
+        "STUDY": str(folder / "study"),
+        "STUDY2": str(folder / "study2"),
+        "QUALITY": str(folder / "study.jsonl"),
+        "JUDGED": str(folder / "study2.jsonl"),
+        "FILE...": str(folder / "study" / "ana.csv"),
+        "DATASET": "starter",
+        "MODEL...": "baseline/comply-all",
+    }
+
+
+def completed(following: str, places: dict[str, str]) -> list[str]:
+    """The words of a suggested command, with a value in the place of each word in capitals."""
+    words = shlex.split(following)
+    for index, word in enumerate(words):
+        option = words[index - 1]
+        if word in ("MODEL", "PROVIDER/MODEL"):
+            judges = {"--judge": "baseline/judge", "--generator": "baseline/generator"}
+            words[index] = judges.get(option, "baseline/comply-all")
+            if "build" in words and option == "--judge":
+                words[index] = "baseline/construction-judge"
+        elif word == "FILE..." and "annotate" in words:
+            key = Path(words[words.index("--key") + 1])
+            words[index] = str(key.with_name("ana.csv"))
+        else:
+            words[index] = places.get(word, word)
+    return words
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("line", LINES.splitlines())
+def test_the_suggested_command_works(
+    line: str, places: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(webbrowser, "open", lambda address: True)
+    named = places | {"OUT": str(tmp_path / "out")}
+    words = [place(word, named) for word in line.split()]
+    ran = osi(*words)
+    assert ran.code in (0, 1, 4), ran.err
+    last = [text for text in ran.out.splitlines() if text.startswith("Next: ")]
+    assert len(last) == 1 and ran.out.splitlines()[-1] == last[0]
+    program, *following = completed(last[0].removeprefix("Next: "), places)
+    if program != "opensafeintent":
+        ending = ["--repo-type", "dataset"]
+        assert (program, following[0], following[-2:]) == ("hf", "upload", ending)
+        return
+    if following[:2] == ["annotate", "import"]:
+        study = Path(following[following.index("--key") + 1]).parent
+        sheet = study / "ana.csv"
+        filled(read_key(study / "key.json"), Sheet(sheet.read_bytes()), "ana", sheet)
+    if following[:2] == ["dataset", "validate"]:
+        return  # the template is to be filled in first
+    after = osi(*following)
+    assert after.code in (0, 1, 4), f"{last[0]}\n{after.err}"
+
+
+def place(word: str, named: dict[str, str]) -> str:
+    """The file that a word stands for, or one that begins with its name: RUN/ledger.sqlite."""
+    stem, rest = re.fullmatch(r"([A-Z]*\d?)(.*)", word).groups()  # type: ignore[union-attr]
+    return named.get(word) or named.get(stem, stem) + rest
