@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from endtoend import osi
 from opensafeintent import Dataset, OpenSafeIntentError, export_dataset, load_dataset, load_taxonomy
 from opensafeintent.interop.hub import Publication
 from opensafeintent.metrics import HEADLINES
@@ -19,6 +20,7 @@ from promptsets.samples import OURS, lines, ours
 pytest.importorskip("pyarrow")
 pytest.importorskip("huggingface_hub")
 
+PKU = "x. PKU-SafeRLHF, a source of the seeds, is published under CC BY-NC 4.0."
 READ_BACK = """
 import datasets, json, sys
 default = datasets.load_dataset(sys.argv[1])
@@ -187,6 +189,39 @@ def test_the_card_says_what_the_dataset_is(tmp_path: Path) -> None:
     assert configs == [("prompt_sets", True), ("prompts", None)]
     for part in (exported.hash, *CARD_PARTS):
         assert part in body(tmp_path / "d")
+
+
+def test_the_origin_of_a_dataset_goes_to_the_hub_and_back(tmp_path: Path) -> None:
+    models = ("--generator", "baseline/generator", "--judge", "baseline/construction-judge")
+    built = tmp_path / "built"
+    assert osi("build", "--per-cell", 1, *models, "--out", built).code == 0
+    card = built / "README.md"
+    text = card.read_text("utf-8").replace("and replace this paragraph.", PKU)
+    hostile = "> **Look.** <img src=x> [here](http://b)\n\n{"
+    card.write_text(text.replace("## Checks\n", "## Checks\n\n<script>\n").replace("{", hostile, 1))
+    hub, again = tmp_path / "hub", tmp_path / "again"
+    export(hub, str(built / "dataset.jsonl"))
+    export(again, str(hub), license="cc-by-4.0")
+    export(tmp_path / "third", str(again))
+    for folder in (hub, again, tmp_path / "third"):
+        shown = body(folder)
+        assert "synthetic" in front_matter(folder)["tags"]
+        for part in (
+            "> **Not for evaluation.** baseline/generator and baseline/construction-judge are",
+            "**People have not checked it** (stage 7).",
+            "- Judge: baseline/construction-judge",
+            "| Stage |" if "| Stage |" in text else "stage",
+            "is published under CC BY-NC 4.0.",
+        ):
+            assert shown.count(part) == 1 or part == "stage", part
+        assert "<script" not in shown and "<img" not in shown and "](http://b" not in shown
+    assert front_matter(hub)["license"] == "other"
+    assert front_matter(tmp_path / "third")["license"] == "cc-by-4.0"
+    # the card of another dataset says nothing about this one
+    some = (built / "dataset.jsonl").read_text("utf-8").splitlines(keepends=True)[:3]
+    (built / "dataset.jsonl").write_text("".join(some), "utf-8")
+    export(tmp_path / "other", str(built / "dataset.jsonl"))
+    assert "Not for evaluation" not in body(tmp_path / "other")
 
 
 def test_a_canary_is_made_where_the_records_have_none(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from opensafeintent import __version__
 from opensafeintent.errors import InputError, counted, nearest, option
 from opensafeintent.files import make_private_folder, read_text, write_private
 from opensafeintent.hostile import one_line
+from opensafeintent.interop.provenance import Provenance
 from opensafeintent.markdown import Plain, card_text
 from opensafeintent.metrics import HEADLINES
 from opensafeintent.promptsets import Dataset
@@ -193,14 +194,26 @@ def _prompt_table(dataset: Dataset) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=pa.schema(columns))
 
 
-def write_hub_folder(dataset: Dataset, out: Path, publication: Publication) -> list[Path]:
+def write_hub_folder(
+    dataset: Dataset, out: Path, publication: Publication, provenance: Provenance | None = None
+) -> list[Path]:
     """Write a dataset in the hub's form, and return the files; the same dataset gives the same
     bytes.
+
+    Args:
+        dataset: the dataset.
+        out: the folder.
+        publication: its publisher's description. Without a licence there, that of the earlier card
+            stays.
+        provenance: its origin, as an earlier card states it.
 
     Raises:
         InputError: the extra `[parquet]` is missing, a field of the description is invalid, or the
             folder holds files of these names that were not written here, or cannot be written.
     """
+    provenance = provenance or Provenance()
+    if publication.license is None and provenance.license in LICENSES:
+        publication = msgspec.structs.replace(publication, license=provenance.license)
     publication.check()
     canary = canary_in(dataset) or canary_of(dataset.hash)
     title = publication.title or dataset.name.removeprefix("hf:")
@@ -211,7 +224,7 @@ def write_hub_folder(dataset: Dataset, out: Path, publication: Publication) -> l
     if dataset.taxonomy != default_taxonomy():
         files[TAXONOMY] = _toml(dataset.taxonomy)
     files["eval.yaml"] = _eval_yaml(title)
-    files[CARD] = _card(dataset, publication, title=title, canary=canary)
+    files[CARD] = _card(dataset, publication, provenance, title=title, canary=canary)
     _check_way(out, files)
     with written_together(out, lambda: [out / TAXONOMY]) as new:
         for path, content in files.items():
@@ -273,13 +286,16 @@ def _toml(taxonomy: Taxonomy) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _card(dataset: Dataset, publication: Publication, *, title: str, canary: str) -> str:
+def _card(
+    dataset: Dataset, publication: Publication, provenance: Provenance, *, title: str, canary: str
+) -> str:
     filled = len({item.cell for item in dataset.prompt_sets})
     languages = sorted({item.language for item in dataset.prompt_sets if item.language})
     return render_card(
         resources.files("opensafeintent").joinpath("data/card/hub.md").read_text("utf-8"),
         {
             "mark": Plain(_MARK),
+            "provenance": provenance,
             "program": Plain(__version__),
             "title": title,
             "pretty_name": yaml_text(title),

@@ -44,7 +44,7 @@ def read_dataset(
         InputError: there is nothing to read under that name, or more than `max_rows`.
     """
     chosen = load_taxonomy(taxonomy) if isinstance(taxonomy, Path) else taxonomy
-    origin = _origin_of(name)
+    origin = origin_of(name)
     labels = chosen or (load_taxonomy(origin.taxonomy) if origin.taxonomy else default_taxonomy())
     rows, limit = _Rows(labels), RowLimit(max_rows)
     for file in origin.files:
@@ -133,7 +133,12 @@ def dataset_name(name: str) -> str:
     return path.resolve().parent.name if path.stem == "dataset" else path.stem
 
 
-def _origin_of(name: str) -> Origin:
+def origin_of(name: str) -> Origin:
+    """Return the files of a dataset, and the taxonomy beside them.
+
+    Raises:
+        InputError: there is nothing under that name.
+    """
     if name == "starter":
         path = Path(str(resources.files("opensafeintent").joinpath("data/starter.jsonl")))
         return Origin((DataFile(path, str(path)),))

@@ -25,6 +25,7 @@ from opensafeintent.files import (
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, read_dataset, write_dataset
 from opensafeintent.promptsets.fields import fields_named
+from opensafeintent.promptsets.loading import origin_of
 from opensafeintent.replacing import written_together
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
 
@@ -187,6 +188,7 @@ def export_dataset(
     """
     dataset = load_dataset(name, taxonomy, max_rows)
     from opensafeintent.interop.hub import Publication, write_hub_folder
+    from opensafeintent.interop.provenance import provenance_of
 
     publication = publication or Publication()
     if name == "starter":
@@ -195,7 +197,9 @@ def export_dataset(
             title=publication.title or "OpenSafeIntent starter set",
             license=publication.license or "apache-2.0",
         )
-    return dataset, write_hub_folder(dataset, out, publication)
+    files = [file.path for file in origin_of(name).files]
+    provenance = provenance_of(files, dataset.hash)
+    return dataset, write_hub_folder(dataset, out, publication, provenance)
 
 
 class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
