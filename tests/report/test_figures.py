@@ -14,10 +14,12 @@ import pytest
 import vl_convert
 
 from opensafeintent.analysis.cohort import Cohort, into_cohorts
-from opensafeintent.analysis.estimates import AVERAGE
+from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate
 from opensafeintent.report.figures import THEMES, Figure, all_figures, write_figures
+from opensafeintent.report.figures.models import _write
 from opensafeintent.report.figures.plane import frontier
-from opensafeintent.report.figures.points import labels_of
+from opensafeintent.report.figures.points import labels_of, row_of
+from opensafeintent.report.formats import to_markdown
 from report.runs import MODELS, random_run
 from report.test_tables import GRADES, HOSTILE, cohorts_of
 
@@ -96,6 +98,41 @@ def test_a_figure_draws_the_numbers_of_its_table(figures: list[Figure]) -> None:
         if "value" in row
     }
     assert drawn == {key: pytest.approx(values, abs=1e-6) for key, values in in_table.items()}
+
+
+def labels_in(part: Any, key: str) -> set[str]:
+    """Every text under a key anywhere in a specification."""
+    if isinstance(part, list):
+        return {text for inner in part for text in labels_in(inner, key)}
+    if not isinstance(part, dict):
+        return set()
+    own = {part[key]} if isinstance(part.get(key), str) else set()
+    return own | {text for inner in part.values() for text in labels_in(inner, key)}
+
+
+def test_a_figure_and_its_table_round_alike(figures: list[Figure]) -> None:
+    labelled = 0
+    for figure in figures:
+        table = to_markdown(figure.table).replace("\\", "")
+        values = {
+            text for text in labels_in(figure.spec, "text") if re.fullmatch("[^a-z]+ ?%", text)
+        }
+        labelled += len(values)
+        for text in {*values, *labels_in(figure.spec, "shown")} - {"–"}:
+            assert text in table, (figure.name, text)
+    assert labelled
+
+
+def test_a_share_between_two_per_cents_is_rounded_as_in_the_table() -> None:
+    # 0.6949999 is 69 %; rounded to six decimals first it would be 70 %
+    number = MetricEstimate(
+        metric="detection_failure", model="m", value=0.6949999, n=50, interval=(0.5, 0.8)
+    )
+    row = row_of(number, {"m": "m"}, "s") | {"start": 0.0, "end": 0.695}
+    texts: dict[str, list[Any]] = {"s": []}
+    _write([row], texts)
+    assert row["shown"] == "69 % [50, 80]"
+    assert [text["text"] for text in texts["s"]] == ["69 %"]
 
 
 def test_uncertainty_is_always_drawn(figures: list[Figure]) -> None:

@@ -223,7 +223,8 @@ def _write(rows: Sequence[Datum], texts: dict[str, list[Datum]]) -> None:
     first, last = rows[0], rows[-1]
     for row in rows:
         start, end = max(row["start"], first["high"]), min(row["end"], 1 - last["high"])
-        text = {"label": row["label"], "text": f"{row['value']:.0%}", "at": (start + end) / 2}
+        value, _, _ = row["shown"].partition(" [")  # as in the table
+        text = {"label": row["label"], "text": value, "at": (start + end) / 2}
         room = row["low"] if row in (first, last) else end - start
         if room >= _ROOM:
             texts[row["series"]].append(text)
