@@ -6,7 +6,8 @@
 # make test-exchange   have shared results validated; needs Python 3.12
 # make fuzz   damage what every reader reads, with new seeds, for FUZZ_MINUTES (an hour)
 # make size   count statements by folder; nothing fails by it
-# make docs   build the documentation into build/docs, and its two pictures from a demo run
+# make docs   build the documentation into build/docs; no tracked picture changes
+# make pictures   make the two pictures of README and documentation again, from a demo run
 # make release VERSION=x.y.z   check, with coverage, build and tag a release; nothing is uploaded
 # make lock   pin the newest versions that pyproject.toml allows
 PYTHON ?= python3
@@ -16,7 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # It installs in seconds what takes pip a minute.
 UV := $(BIN)/uv
 
-.PHONY: demo test test-all coverage fuzz engine test-engine test-exchange lint docs bench size release lock clean
+.PHONY: demo test test-all coverage fuzz engine test-engine test-exchange lint docs pictures bench size release lock clean
 
 demo: $(VENV)/.base
 	$(BIN)/opensafeintent demo
@@ -73,9 +74,11 @@ lint: $(VENV)/.test
 DOCS := docs
 BUILD := build
 docs: $(VENV)/.dev
-	$(if $(filter docs,$(DOCS)),$(BIN)/python docs/_extensions/gallery.py $(BUILD))
 	$(BIN)/python -m opensafeintent.report.schema > docs/_static/metrics.schema.json
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d $(BUILD)/doctrees $(DOCS) $(BUILD)/docs
+
+pictures: $(VENV)/.dev
+	$(BIN)/python docs/_extensions/gallery.py $(BUILD)
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/evaluate.py
