@@ -255,7 +255,7 @@ def test_a_dataset_of_the_hub_is_known_by_its_name(tmp_path: Path) -> None:
     alike = {"dataset_repo": None, "repo": "me/others"}
     ((_, named),) = hf_results(tmp_path / "run", tmp_path / "named", **alike).items()
     assert named[0] == entry
-    with pytest.raises(InputError, match="--repo: me/sets; the run evaluated hf:me/others@v1; "):
+    with pytest.raises(InputError, match="repo: me/sets; the run evaluated hf:me/others@v1; "):
         hf_results(tmp_path / "run", tmp_path / "other", dataset_repo=None, repo="me/sets")
     ((_, stated),) = hf_results(tmp_path / "run", tmp_path / "stated", repo="me/sets").items()
     assert stated[0]["dataset"] == {"id": "me/sets", "task_id": "triplet_safety"}
@@ -278,7 +278,7 @@ def test_a_dataset_of_the_hub_is_known_by_its_name(tmp_path: Path) -> None:
 def test_results_name_a_dataset_of_the_hub(
     run: Path, tmp_path: Path, named: dict[str, str | None]
 ) -> None:
-    with pytest.raises(InputError, match="repo[=:]"):
+    with pytest.raises(InputError, match=r"repo[=:]"):
         hf_results(run, tmp_path, **named)
 
 
@@ -359,7 +359,7 @@ def test_long_names_of_models_have_folders(tmp_path: Path, format_: str) -> None
     for ending in "ab":
         model = f"lab/{'ü' * 299}{ending}"
         import_files(ImportSettings(files=(file,), out=tmp_path / "run", dataset=sets, model=model))
-    options = ("--repo", "me/sets") if format_ == "hf-results" else ()
+    options = ("--dataset-repo", "me/sets") if format_ == "hf-results" else ()
     ran = osi("export", tmp_path / "run", "--format", format_, *options, "--out", tmp_path / "out")
     assert ran.code == 0, ran.err
     files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]

@@ -15,14 +15,13 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError, Note, counted, option
+from opensafeintent.evaluation.differences import differences, judge_differences
 from opensafeintent.evaluation.judge_check import Examination, duties_of, load_gold_cases
 from opensafeintent.evaluation.manifest import (
     Manifest,
     ModelEntry,
     RunFolder,
-    differences,
     hashes_of,
-    judge_differences,
     store_templates,
     with_labels,
 )

@@ -258,9 +258,9 @@ def command_line(command: str, record: type[Settings], values: Mapping[str, Any]
         if isinstance(setting.shown, Arg):
             arguments += map(str, texts)
         elif value is True:
-            options.append(str(setting))
+            options.append(setting.flag)
         else:
-            options += (word for text in texts for word in (str(setting), str(text)))
+            options += (word for text in texts for word in (setting.flag, str(text)))
     return " ".join(map(shell_word, ("opensafeintent", command, *arguments, *options)))
 
 

@@ -78,8 +78,8 @@ def _repo_of(dataset: str, origin: RunOrigin) -> tuple[str, str]:
     Raises:
         InputError: the run does not know the name and nobody states it, or another is given.
     """
-    named, _, revision = dataset.partition("@")
-    own = named.removeprefix("hf:").partition("#")[0] if named.startswith("hf:") else ""
+    named, _, revision = dataset.partition("#")[0].partition("@")
+    own = named.removeprefix("hf:") if named.startswith("hf:") else ""
     if origin.dataset_repo is not None:
         if not _REPO.fullmatch(origin.dataset_repo):
             raise InputError(
@@ -94,7 +94,7 @@ def _repo_of(dataset: str, origin: RunOrigin) -> tuple[str, str]:
             f"{option('repo')}: {repo}; the run evaluated {one_line(dataset, 60)}; if the hub has"
             f" these prompt-sets, state its name with {option('dataset_repo', 'OWNER/NAME')}"
         )
-    return own, revision.partition("#")[0]
+    return own, revision
 
 
 def _notes(cohort: Cohort, model: str, manifest: Manifest, estimate: MetricEstimate) -> str:

@@ -177,8 +177,8 @@ class Judges(Calling, frozen=True, kw_only=True):
         if self.rubrics is not None and (run := RunFolder(self.rubrics)).exists():
             if self.judge_reasons:
                 raise InputError(
-                    f"--judge-reasons: --rubrics {self.rubrics} is a run, whose templates are used"
-                    " as they are; leave one out"
+                    f"{option('judge_reasons')}: {option('rubrics', self.rubrics)} is a run, whose"
+                    " templates are used as they are; leave one out"
                 )
             return run.templates(self._models_of_rubrics)
         return load_templates(self.rubrics, reasons=self.judge_reasons)
