@@ -10,7 +10,7 @@ import msgspec
 
 from opensafeintent.errors import InputError
 from opensafeintent.files import read_text
-from opensafeintent.promptsets.cards import Plain
+from opensafeintent.markdown import Plain
 from opensafeintent.promptsets.sources import CARD
 
 _MARKS = ("Written by `opensafeintent build`", "Written by `opensafeintent dataset export`.")
