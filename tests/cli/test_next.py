@@ -13,7 +13,7 @@ import pytest
 
 from annotation.forms import Sheet, filled
 from endtoend import REPO, osi
-from opensafeintent.annotation.labels import read_key
+from opensafeintent.annotation.key import read_key
 from opensafeintent.cli.commands import cli
 
 LINES = """\
