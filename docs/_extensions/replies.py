@@ -12,7 +12,12 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from opensafeintent.calls.error_codes import FATAL_CODES, FILTER_CODES, WAITING_CODES
+from opensafeintent.calls.error_codes import (
+    CAPACITY_CODES,
+    FATAL_CODES,
+    FILTER_CODES,
+    WAITING_CODES,
+)
 from opensafeintent.calls.reasoning_marks import ANSWER_MARKS, CHANNELS, MARKS
 from opensafeintent.calls.stop_reasons import STOP_REASONS
 from opensafeintent.errors import for_command_line
@@ -69,6 +74,8 @@ def _limits() -> Rows:
             yield Code(one.names), f"the model stops: {kind.replace('_', ' ')}", one.source
     for one in WAITING_CODES:
         yield Code(one.names), "the call waits", one.source
+    for one in CAPACITY_CODES:
+        yield Code(one.names), "the call waits, or goes to the standard tier", one.source
 
 
 def _missing() -> Rows:

@@ -26,7 +26,11 @@ def listed(folder: Path, prices: Mapping[str, tuple[float, float]]) -> Prices:
 
 
 def test_cost_is_per_million_tokens(tmp_path: Path) -> None:
-    tokens = {("a", "input"): 2_000_000, ("a", "output"): 500_000, ("b", "input"): 10**9}
+    tokens = {
+        ("a", "standard", "input"): 2_000_000,
+        ("a", "standard", "output"): 500_000,
+        ("b", "standard", "input"): 10**9,
+    }
     # 2 million at $2.50 and half a million at $10; b has no price.
     assert listed(tmp_path, {"a": (2.5, 10)}).cost(tokens) == 2 * 2.5 + 0.5 * 10
     assert listed(tmp_path, {}).cost({}) == 0.0

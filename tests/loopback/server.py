@@ -97,7 +97,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     - `malformed`: a whole body that is not JSON;
     - `hang`: say nothing for `seconds`, then close; `delay`: answer `seconds` later than usual;
     - `completion`: replace fields of the completion: `content`, `finish_reason`,
-      `reasoning_content`, `omit_usage`.
+      `reasoning_content`, `omit_usage`; `service_tier`, where "" is none.
 
     `seconds` delays any other kind too. The usual latency comes before whatever has status 200.
     """
@@ -117,6 +117,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     finish_reason: str = "stop"
     reasoning_content: str | None = None
     omit_usage: bool = False
+    service_tier: str | None = None
 
 
 class _ArmedFault:
@@ -324,7 +325,7 @@ class _Request:
         answer = self._scripted() or _answer_json(digest, self.purpose, self.texts[-1])
         asked = max(1, sum(map(len, self.texts)) // 4)
         tokens_out = max(1, (len(answer) - answer.count(b"\\")) // 4)
-        return self._form % {
+        completion = self._form % {
             b"id": digest.hex().encode(),
             b"created": CREATED,
             b"model": _encode(self.model),
@@ -333,6 +334,9 @@ class _Request:
             b"tokens_out": tokens_out,
             b"total": asked + tokens_out,
         }
+        if b'"service_tier"' not in self.raw:
+            return completion
+        return b'{"service_tier":%b,' % _encode(self.fields()["service_tier"]) + completion[1:]
 
     def _scripted(self) -> bytes:
         """What a model named `generator` or `construction-judge`, with faults or without, writes;
@@ -358,6 +362,8 @@ class _Request:
         if fault.reasoning_content is not None:
             message["reasoning_content"] = fault.reasoning_content
         choice["finish_reason"] = fault.finish_reason
+        if fault.service_tier is not None:
+            completion["service_tier"] = fault.service_tier or None
         if fault.omit_usage:
             del completion["usage"]
         return _encode(completion)

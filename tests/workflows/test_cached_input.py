@@ -84,7 +84,8 @@ def test_from_a_reply_to_the_costs(tmp_path: Path) -> None:
 
 def test_a_budget_counts_cached_input_at_its_price(tmp_path: Path) -> None:
     prices = Prices(json_file(tmp_path / "prices.json", {"a/m": PRICE, "a/n": {**PRICE}}))
-    tokens = {("a/m", "input"): 1000, ("a/m", "cache_read"): 900, ("a/n", "output"): 100}
+    counts = {("a/m", "input"): 1000, ("a/m", "cache_read"): 900, ("a/n", "output"): 100}
+    tokens = {(model, "standard", kind): count for (model, kind), count in counts.items()}
     assert prices.cost(tokens) == pytest.approx((100 * 3 + 900 * 0.3 + 100 * 15) / 1e6)
     assert Price(2.0, 4.0).of(10, 1, 5, 5) == Price(2.0, 4.0).of(10, 1)
 

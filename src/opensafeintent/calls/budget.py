@@ -8,7 +8,8 @@ from collections import Counter
 import msgspec
 
 from opensafeintent.calls.prices import Prices
-from opensafeintent.calls.records import Answered, Call, Refused, Usage
+from opensafeintent.calls.records import Call, Refused, Replied, Usage
+from opensafeintent.calls.service_tiers import STANDARD
 from opensafeintent.errors import option
 
 
@@ -31,15 +32,24 @@ class Tally:
         """Requests that were not waited for to their end."""
         self.draining = False
         """Whether no call is begun any more, and those in flight are waited for."""
-        self.tokens: Counter[tuple[str, str]] = Counter()
-        """Tokens by (model, `input` or `output`)."""
-        self.cached: Counter[tuple[str, str]] = Counter()
-        """Those of the input by (model, `cache_read` or `cache_write`)."""
+        self.usage: Counter[tuple[str, str, str]] = Counter()
+        """Tokens by model, service tier and kind: `input`, `output`, and those of the input that
+        are of kind `cache_read` or `cache_write`.
+        """
 
     @property
     def calls(self) -> int:
         """Requests made so far, retries included."""
         return self.new_calls.total() + self.retries
+
+    @property
+    def tokens(self) -> Counter[tuple[str, str]]:
+        """Tokens by model and kind, `input` or `output`."""
+        tokens: Counter[tuple[str, str]] = Counter()
+        for (model, _, kind), count in self.usage.items():
+            if kind in ("input", "output"):
+                tokens[model, kind] += count
+        return tokens
 
     @property
     def done(self) -> int:
@@ -54,18 +64,18 @@ class Tally:
         else:
             self.new_calls[call.model, call.purpose] += 1
 
-    def finished(self, call: Call, outcome: Answered | Refused) -> None:
+    def finished(self, call: Call, reply: Replied) -> None:
         """Note an outcome."""
-        self.refusals += isinstance(outcome, Refused)
-        self.paid(call, outcome.usage)
+        self.refusals += isinstance(reply.outcome, Refused)
+        self.paid(call, reply.outcome.usage, reply.tier)
 
-    def paid(self, call: Call, usage: Usage) -> None:
+    def paid(self, call: Call, usage: Usage, tier: str = STANDARD) -> None:
         """Note the tokens of a reply, of one that is no answer too."""
-        self.tokens[call.model, "input"] += usage.input_tokens
-        self.tokens[call.model, "output"] += usage.output_tokens
+        self.usage[call.model, tier, "input"] += usage.input_tokens
+        self.usage[call.model, tier, "output"] += usage.output_tokens
         if usage.cached_tokens or usage.cache_write_tokens:
-            self.cached[call.model, "cache_read"] += usage.cached_tokens
-            self.cached[call.model, "cache_write"] += usage.cache_write_tokens
+            self.usage[call.model, tier, "cache_read"] += usage.cached_tokens
+            self.usage[call.model, tier, "cache_write"] += usage.cache_write_tokens
 
     def add(self, other: Tally) -> None:
         """Note everything that another tally counted."""
@@ -77,8 +87,7 @@ class Tally:
             "refusals",
             "missing",
             "abandoned",
-            "tokens",
-            "cached",
+            "usage",
         ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -98,9 +107,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
     def reached(self, tally: Tally) -> str | None:
         """Say which limit is used up, if one is."""
-        cost = (
-            self.prices.cost(tally.tokens | tally.cached) if self.dollars and self.prices else 0.0
-        )
+        cost = self.prices.cost(tally.usage) if self.dollars and self.prices else 0.0
         for limit, used, form, setting in (
             (self.calls, tally.calls, "{:,} calls", "budget_calls"),
             (self.tokens, tally.tokens.total(), "{:,} tokens", "budget_tokens"),

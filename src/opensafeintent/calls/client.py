@@ -296,10 +296,11 @@ class Client:
         self.ledger.add(Entry(key, call, result))
         if isinstance(result, Replied):
             self._answered.add(call.model)
-            self.tally.finished(call, result.outcome)
+            self.tally.finished(call, result)
             model.limiter.succeeded()
         else:
-            self.tally.paid(call, usage_in(result.body) if result.body else Usage())
+            usage = usage_in(result.body) if result.body else Usage()
+            self.tally.paid(call, usage, result.tier)
             if result.throttled or result.slow:
                 model.limiter.throttled(result.retry_after)
         return result
@@ -310,7 +311,8 @@ class Client:
             return attempt
         outcome = self.ledger.settled(call.model, call.purpose, attempt.outcome)
         if isinstance(outcome, NotAnAnswer):
-            return no_answer(outcome, attempt.body, attempt.seconds)
+            failure = no_answer(outcome, attempt.body, attempt.seconds)
+            return msgspec.structs.replace(failure, tier=attempt.tier)
         if outcome is attempt.outcome:
             return attempt
         return msgspec.structs.replace(attempt, outcome=outcome)

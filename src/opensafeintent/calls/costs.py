@@ -16,6 +16,7 @@ from opensafeintent.calls.ledger_rows import Attempted
 from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.providers import is_another, is_in_process, provider_of
 from opensafeintent.calls.records import Purpose
+from opensafeintent.calls.service_tiers import STANDARD
 from opensafeintent.hostile import short_name
 
 
@@ -26,6 +27,8 @@ class Spending(msgspec.Struct, kw_only=True):
 
     model: str
     purpose: str
+    service_tier: str = STANDARD
+    """The tier that served them."""
     calls: int = 0
     """Final replies: answers and refusals."""
     failed: int = 0
@@ -46,11 +49,13 @@ class Spending(msgspec.Struct, kw_only=True):
         """Whether any reply reports its tokens, or there is none."""
         return self.without_usage < self.calls or not self.calls
 
-    def dollars(self, prices: Prices, *, cached: bool = True) -> float | None:
-        """Return their cost, or with `cached=False` that without any cache; None if the model has
-        no price.
+    def dollars(
+        self, prices: Prices, *, cached: bool = True, tier: str | None = None
+    ) -> float | None:
+        """Return their cost, or with `cached=False` that without any cache, or with `tier` that at
+        another service tier; None if the model has no price.
         """
-        if (price := prices.of(self.model)) is None:
+        if (price := prices.of(self.model, tier or self.service_tier)) is None:
             return None
         cache = (self.cached_tokens, self.cache_write_tokens) if cached else ()
         return price.of(self.input_tokens, self.output_tokens, *cache)
@@ -71,7 +76,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens and cost of one run, or one build."""
 
     lines: tuple[Spending, ...]
-    """By model, in alphabetical order, and purpose."""
+    """By model, in alphabetical order, purpose and service tier."""
     shared: bool = False
     """Whether the ledger is one that other runs may use too: then these are the calls that this
     one's results rest on.
@@ -91,13 +96,15 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         """Whether any of them is another than those in this process."""
         return not all(map(is_in_process, self.models))
 
-    def dollars(self, prices: Prices, *, cached: bool = True) -> float | None:
-        """Return the sum of known costs, or with `cached=False` that without any cache; None if a
-        model is paid for and no price is known.
+    def dollars(
+        self, prices: Prices, *, cached: bool = True, tier: str | None = None
+    ) -> float | None:
+        """Return the sum of known costs, or with `cached=False` that without any cache, or with
+        `tier` that at one service tier; None if a model is paid for and no price is known.
         """
         if prices.lacking(self.models) and not prices.tells(self.models):
             return None
-        return sum(line.dollars(prices, cached=cached) or 0.0 for line in self.lines)
+        return sum(line.dollars(prices, cached=cached, tier=tier) or 0.0 for line in self.lines)
 
     def silent(self) -> dict[str, int]:
         """Return, by model that is paid for, how many of its replies did not say how many tokens
@@ -120,19 +127,24 @@ def spent_of(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
     Raises:
         InputError: the ledger is damaged.
     """
-    lines: dict[tuple[str, str], Spending] = {}
+    lines: dict[tuple[str, str, str], Spending] = {}
     day: date | None = None
     other_models: Counter[tuple[str, str]] = Counter()
     for attempt in ledger.attempts(keys):
-        line = Spending(model=attempt.model, purpose=attempt.purpose)
-        lines.setdefault((line.model, line.purpose), line).add(attempt)
+        line = Spending(model=attempt.model, purpose=attempt.purpose, service_tier=attempt.tier)
+        lines.setdefault((line.model, line.purpose, line.service_tier), line).add(attempt)
         day = max(day or date.min, attempt.created.date())
         if is_another(attempt.model, attempt.served_model):
             other_models[attempt.model, short_name(attempt.served_model)] += 1
     return Spent(
         lines=tuple(
             sorted(
-                lines.values(), key=lambda line: (line.model, get_args(Purpose).index(line.purpose))
+                lines.values(),
+                key=lambda line: (
+                    line.model,
+                    get_args(Purpose).index(line.purpose),
+                    line.service_tier,
+                ),
             )
         ),
         shared=keys is not None,

@@ -139,6 +139,13 @@ WAITING_CODES = (
 )
 """Codes of limits that pass, whatever the status."""
 
+CAPACITY_CODES = (
+    Codes(("resource_unavailable",), "OpenAI, with status 429"),
+    Codes(("capacity_exceeded",), "Groq, with status 498"),
+    Codes(("unavailable",), "Gemini, with status 503"),
+)
+"""Codes of a tier without capacity, whose requests another tier would answer."""
+
 FATAL = tuple(FATAL_CODES)
 """Kinds that every further call to the model would meet."""
 
@@ -147,6 +154,9 @@ for _kind, _table in FATAL_CODES.items():
     for _codes in _table:
         _FATAL_KINDS |= dict.fromkeys(_codes.names, _kind)
 _WAITING = frozenset(name for codes in WAITING_CODES for name in codes.names)
+_CAPACITY = frozenset(name for codes in CAPACITY_CODES for name in codes.names)
+_QUOTA = _WAITING | {"resource_exhausted"}
+"""Codes of limits of the account, which hold for all tiers: the last one is Gemini's."""
 
 LIMITED = (429, 498, 529)
 """Statuses of limits and of missing capacity, which are waited out: 498 is Groq's, 529
@@ -188,3 +198,18 @@ def kind_of_error(status: int, error: ProviderError, delay: float | None = None)
             return "rate_limited"
         case _:
             return "server" if status in _TRANSIENT or status >= 500 else "rejected"
+
+
+def lacks_capacity(status: int, error: ProviderError, kind: str) -> bool:
+    """Tell whether an error says that the requested tier has no capacity.
+
+    A limit of the account has a code of its own; without any code, the status decides.
+
+    Args:
+        status: the HTTP status.
+        error: the error in the reply.
+        kind: of the failure; see `kind_of_error`.
+    """
+    if kind not in ("rate_limited", "server") or status not in (*LIMITED, 503):
+        return False
+    return bool(error.codes & _CAPACITY) or not error.codes & _QUOTA

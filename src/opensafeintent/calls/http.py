@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from opensafeintent.calls.error_codes import FATAL, REFUSING, is_filter, kind_of_error
+import msgspec
+
+from opensafeintent.calls.error_codes import (
+    FATAL,
+    REFUSING,
+    is_filter,
+    kind_of_error,
+    lacks_capacity,
+)
 from opensafeintent.calls.left_out import LeftOut, named_field
 from opensafeintent.calls.limiter import CEILING, FEW, START, Limiter
 from opensafeintent.calls.outcomes import NotAnAnswer, no_answer
@@ -27,6 +35,7 @@ from opensafeintent.calls.providers import Endpoint
 from opensafeintent.calls.proxies import is_loopback, proxy_for
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied
 from opensafeintent.calls.replies import read_reply
+from opensafeintent.calls.service_tiers import FIELD, FLEX, FLEX_SECONDS, FlexTier, served_tier
 from opensafeintent.calls.stated_wait import stated_delay
 from opensafeintent.files import canonical_json
 from opensafeintent.hostile import one_line, without_user_info
@@ -132,7 +141,7 @@ class HttpSession(AsyncExitStack):
             self._session = aiohttp.ClientSession(
                 connector=Pool(limit=0, keepalive_timeout=60, ttl_dns_cache=300),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=ATTEMPT_SECONDS, sock_connect=30),
+                timeout=_deadline(ATTEMPT_SECONDS),
             )
             self.push_async_callback(self._session.close)
         return self._session
@@ -181,13 +190,19 @@ class EndpointModel:
         endpoint: its address and key.
         http: the connections.
         left_out: fields that an earlier run found out that the model does not take.
+        flex: its flex tier, if it is asked there.
     """
 
     def __init__(
-        self, name: str, endpoint: Endpoint, http: HttpSession, left_out: Collection[str] = ()
+        self,
+        name: str,
+        endpoint: Endpoint,
+        http: HttpSession,
+        left_out: Collection[str] = (),
+        flex: FlexTier | None = None,
     ) -> None:
         self.identity = name
-        self.notices: Sequence[str] = ()
+        self._flex = flex
         local = endpoint.local or is_loopback(endpoint.base_url)
         self.limiter = http.limiter(endpoint.base_url, start=FEW if local else START)
         self._left_out = LeftOut(left_out)
@@ -211,27 +226,59 @@ class EndpointModel:
         """Fields of a request that it turned out not to take."""
         return self._left_out.fields
 
+    @property
+    def notices(self) -> Sequence[str]:
+        """Notes on its requests for a reader of the results."""
+        notice = self._flex.notice(self.identity) if self._flex else ""
+        return [notice] if notice else []
+
     async def attempt(self, call: Call) -> Attempt:
-        """Make one request and return its result, or a few, as fields turn out not to be taken;
-        nothing is raised but cancellation.
+        """Make one request and return its result, or a few, as fields turn out not to be taken or
+        the flex tier has had no capacity for too long; nothing is raised but cancellation.
         """
-        return await self._left_out.ask(
-            lambda left_out: self._request(
-                self._protocol.request(call, self._endpoint.model, left_out)
-            )
-        )
+        flex = self._flex
+        if flex is None or FIELD in call.sampling.extra or FIELD in self._left_out.fields:
+            return await self._ask(call)
+        if not flex.takes_next():
+            return await self._ask(call)
+        result = await self._ask(call, FLEX)
+        if isinstance(result, Replied) or result.replied:
+            flex.answered()
+            return result
+        if not result.no_capacity:
+            return result
+        flex.lacked_capacity()
+        if not flex.fell_back:
+            return result
+        flex.fallbacks += 1
+        before = (*result.refused, msgspec.structs.replace(result, refused=()))
+        result = await self._ask(call)
+        return msgspec.structs.replace(result, refused=(*before, *result.refused))
+
+    async def _ask(self, call: Call, tier: str = "") -> Attempt:
+        """Make a request at a tier, the standard one by default, without the fields that the model
+        does not take.
+        """
+
+        def fields(left_out: Collection[str]) -> dict[str, Any]:
+            request = self._protocol.request(call, self._endpoint.model, left_out)
+            return request | {FIELD: tier} if tier and FIELD not in left_out else request
+
+        return await self._left_out.ask(lambda left_out: self._request(fields(left_out)))
 
     async def _request(self, fields: Mapping[str, Any]) -> tuple[Attempt, str | None]:
         """Make a request; return the result, and the field that it names as not taken."""
         from aiohttp import ClientConnectorCertificateError, ClientError
 
         body = canonical_json(fields)
+        seconds_at_most = FLEX_SECONDS if fields.get(FIELD) == FLEX else ATTEMPT_SECONDS
         started = time.monotonic()
         try:
             async with self._http.session.post(
                 self._url,
                 data=body,
                 headers=self._headers,
+                timeout=_deadline(seconds_at_most),
                 **self._proxy_options,
                 allow_redirects=False,
             ) as response:
@@ -265,10 +312,12 @@ class EndpointModel:
         seconds = time.monotonic() - started
         if not answered:
             return self._failed(fields, status, reply, headers, seconds)
+        tier = served_tier(reply, headers, fields.get(FIELD))
         try:
-            return Replied(read_reply(reply, self._protocol), reply, seconds), None
+            return Replied(read_reply(reply, self._protocol), reply, seconds, tier=tier), None
         except NotAnAnswer as error:
-            return no_answer(error, reply, seconds), None
+            failure = no_answer(error, reply, seconds)
+            return msgspec.structs.replace(failure, tier=tier), None
         except ValueError as error:
             return self._unreadable(fields, reply, str(error), seconds)
 
@@ -321,6 +370,9 @@ class EndpointModel:
             return Replied(Refused(reason=one_line(message)), reply, seconds), None
         delay = stated_delay(headers, error)
         kind = kind_of_error(status, error, delay)
+        no_capacity = fields.get(FIELD) == FLEX and lacks_capacity(status, error, kind)
+        if no_capacity:
+            kind = "rate_limited"
         retry = kind in _RETRIED
         failure = Failure(
             kind=kind,
@@ -329,6 +381,7 @@ class EndpointModel:
             fatal=kind in FATAL,
             throttled=kind == "rate_limited",
             slow=status in _TOO_SLOW,
+            no_capacity=no_capacity,
             retry_after=delay if retry else None,
             body=reply[:LONGEST_ERROR],
             seconds=seconds,
@@ -359,6 +412,13 @@ _API_VERSION = re.compile(r"/v\d")
 """A part of the base URL of most servers."""
 _TOO_SLOW = (408, 504, 524)
 """Statuses of a server, or one before it, that waited too long."""
+
+
+def _deadline(seconds: float) -> aiohttp.ClientTimeout:
+    """Return the limits of one attempt of so many seconds."""
+    import aiohttp
+
+    return aiohttp.ClientTimeout(total=seconds, sock_connect=30)
 
 
 def _has_unread(connection: Any) -> bool:

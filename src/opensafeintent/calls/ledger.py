@@ -28,6 +28,7 @@ from opensafeintent.calls.ledger_file import (
 )
 from opensafeintent.calls.ledger_imports import Imports
 from opensafeintent.calls.ledger_rows import (
+    END_OF_REQUEST,
     Attempted,
     Located,
     Status,
@@ -63,9 +64,9 @@ _HAS_PROVIDER = " AND ".join(f"model NOT GLOB '{prefix}*'" for prefix in IN_PROC
 
 _ATTEMPT = f"""
     SELECT model, purpose, status, input_tokens, output_tokens, seconds, created, served_model,
-           CASE WHEN {_HAS_PROVIDER} THEN response END
+           substr(request, -{END_OF_REQUEST}), CASE WHEN {_HAS_PROVIDER} THEN response END
     FROM calls"""
-"""Models of this process have no cache."""
+"""Models of this process have no cache and no tiers."""
 
 _ATTEMPTS_AT = tuple(
     f"{_ATTEMPT} WHERE {condition}" for condition in (_SOME_KEYS, _SOME_KEYS.replace("<>", "="))
@@ -349,9 +350,12 @@ class Ledger:
         with reading(self.path):
             for statement, values in queries:
                 for row in self._reader.execute(statement, values):
-                    attempted = typed(row[:-1], Attempted)
-                    if row[-1] is not None:
-                        attempted = with_reply(attempted, typed(row[-1], bytes))
+                    *columns, request_end, reply = row
+                    attempted = typed(columns, Attempted)
+                    if reply is not None:
+                        attempted = with_reply(
+                            attempted, typed(reply, bytes), typed(request_end, str)
+                        )
                     yield attempted
 
     def rows_of(self, key: bytes) -> list[tuple[int, str, str, str]]:

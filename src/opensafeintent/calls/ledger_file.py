@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from opensafeintent.calls.service_tiers import STANDARD
 from opensafeintent.errors import InputError
 from opensafeintent.files import sha256_hex
 from opensafeintent.hostile import one_line
@@ -231,6 +232,8 @@ class Request(msgspec.Struct):
     messages: list[tuple[Role, list[str | int]]]
     """Role and parts; a long part is the id of a text."""
     sampling: dict[str, Any]
+    tier: str = STANDARD
+    """The service tier that served it."""
 
 
 class Texts:

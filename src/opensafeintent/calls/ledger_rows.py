@@ -14,6 +14,7 @@ from opensafeintent.calls.ledger_file import (
 from opensafeintent.calls.outcomes import NotAnAnswer
 from opensafeintent.calls.records import Answered, Purpose, Refused, Usage
 from opensafeintent.calls.replies import read_reply, usage_in
+from opensafeintent.calls.service_tiers import STANDARD, stated_tier
 
 Status = Literal["answered", "refused", "failed"]
 
@@ -43,17 +44,31 @@ class Attempted(NamedTuple):
     """Input tokens that were read from a cache."""
     cache_write_tokens: int = 0
     """Input tokens that were written to one."""
+    tier: str = STANDARD
+    """The service tier that served it."""
 
 
+END_OF_REQUEST = 48
+"""Characters at the end of a stored request that hold its service tier."""
+_TIER = re.compile(r'\},"tier":"([a-z_]+)"\}\Z')
 _CACHE_COUNT = re.compile(rb'cach[a-z_]*"\s*:\s*[1-9]')
 """A count of cached tokens, in any form of usage."""
 
 
-def with_reply(attempted: Attempted, packed: bytes) -> Attempted:
-    """Return an attempt with the tokens that its stored reply reports, which the columns lack: all
-    tokens of a failed attempt, the cached ones of any other.
+def with_reply(attempted: Attempted, packed: bytes, request_end: str) -> Attempted:
+    """Return an attempt with the facts that the columns lack: the service tier, all tokens of a
+    failed attempt, the cached ones of any other.
+
+    Args:
+        attempted: the attempt.
+        packed: its reply.
+        request_end: the last `END_OF_REQUEST` characters of the stored request.
     """
     reply = unpack(packed)
+    stored = _TIER.search(request_end)
+    tier = stored[1] if stored else stated_tier(reply)
+    if tier is not None and tier != STANDARD:
+        attempted = attempted._replace(tier=tier)
     tokens = attempted.input_tokens + attempted.output_tokens
     if attempted.status == "failed" and not tokens:
         return attempted._replace(**msgspec.structs.asdict(usage_in(reply)))

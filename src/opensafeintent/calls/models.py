@@ -28,6 +28,7 @@ from opensafeintent.calls.providers import (
     resolve_endpoint,
     variables,
 )
+from opensafeintent.calls.service_tiers import NO_FLEX, FlexPlan
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line, unprintable
 
@@ -50,6 +51,7 @@ def open_models(
     other_providers: OtherProviders | None = None,
     functions: Functions = NO_FUNCTIONS,
     left_out: Mapping[str, Collection[str]] = {},
+    flex: FlexPlan = NO_FLEX,
 ) -> dict[str, Model]:
     """Return the model of each name; nothing is sent yet.
 
@@ -59,6 +61,7 @@ def open_models(
         other_providers: opens the names that the native client does not serve.
         functions: those that settings carry.
         left_out: by model, fields that an earlier run found out that it does not take.
+        flex: the models that are asked at the flex tier.
 
     Raises:
         InputError: names, files or variables are not usable; a line each.
@@ -72,8 +75,9 @@ def open_models(
             elif other_providers is not None and _is_foreign(name):
                 opened[name] = other_providers.open(name, http, left_out.get(name, ()))
             else:
+                endpoint = resolve_endpoint(name)
                 opened[name] = EndpointModel(
-                    name, resolve_endpoint(name), http, left_out.get(name, ())
+                    name, endpoint, http, left_out.get(name, ()), flex.tier_of(name)
                 )
         except InputError as error:
             problems.append(error.marked)

@@ -18,7 +18,9 @@ from opensafeintent.calls.providers import (
     INSPECT_PROVIDERS,
     is_in_process,
     provider_of,
+    row_of,
 )
+from opensafeintent.calls.service_tiers import FLEX, STANDARD, Way
 from opensafeintent.errors import InputError, install_extra, option
 from opensafeintent.files import parse_json, read_bytes, sha256_hex
 from opensafeintent.hostile import one_line
@@ -78,8 +80,27 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             + output_tokens * self.output
         ) / 1e6
 
+    def times(self, factor: float) -> Price:
+        """Return the price multiplied by a factor."""
+        read, write = self.cache_read, self.cache_write
+        return Price(
+            self.input * factor,
+            self.output * factor,
+            None if read is None else read * factor,
+            None if write is None else write * factor,
+        )
+
 
 _FREE = Price(0.0, 0.0)
+
+BATCH = "batch"
+"""The service tier of a call in a batch."""
+
+
+def way_of(model: str, tier: str) -> Way | None:
+    """Return how a model's provider documents a tier; None if it has none."""
+    row = row_of(model)
+    return {FLEX: row.flex, BATCH: row.batch}.get(tier) if row else None
 
 
 def _price_at(usage: Callable[..., Any], ask: Callable[[Any], Any]) -> Price | None:
@@ -147,7 +168,10 @@ class Prices:
         self._file = file
         self._day = day or datetime.now(UTC).date()
         self._listed_by_user = read_prices(file) if file else {}
-        self._looked_up: dict[str, Price | None] = dict(self._listed_by_user)
+        self._looked_up: dict[tuple[str, str], Price | None] = {
+            (model, STANDARD): price for model, price in self._listed_by_user.items()
+        }
+        self._by_factor: dict[tuple[str, str], Way] = {}
 
     @cached_property
     def _package(self) -> Any:
@@ -184,17 +208,46 @@ class Prices:
                 return f"Prices: {source} {version}, as of {day}."
         return f"No prices: give --prices FILE, or {_NEEDS_EXTRA}."
 
-    def of(self, model: str) -> Price | None:
-        """Return a model's price; None if it is unknown."""
-        if model not in self._looked_up:
-            self._looked_up[model] = _FREE if is_in_process(model) else self._listed(model)
-        return self._looked_up[model]
+    def of(self, model: str, tier: str = STANDARD) -> Price | None:
+        """Return a model's price at a service tier; None if it is unknown.
 
-    def _listed(self, model: str) -> Price | None:
+        The package has prices of some tiers. Any other one is the standard price, times the factor
+        that the provider documents, if there is one.
+        """
+        if (model, tier) not in self._looked_up:
+            self._looked_up[model, tier] = self._found(model, tier)
+        return self._looked_up[model, tier]
+
+    def _found(self, model: str, tier: str) -> Price | None:
+        if is_in_process(model):
+            return self.of(model) if tier != STANDARD else _FREE
+        return self._listed(model, {}) if tier == STANDARD else self._of_tier(model, tier)
+
+    def _of_tier(self, model: str, tier: str) -> Price | None:
+        standard = self.of(model)
+        context = {"processing": BATCH} if tier == BATCH else {"service_tier": tier}
+        listed = self._listed(model, context)
+        if listed not in (None, standard):
+            return listed
+        if standard is None or (way := way_of(model, tier)) is None:
+            return standard
+        self._by_factor[model, tier] = way
+        return standard.times(way.factor)
+
+    def documented(self, model: str, tier: str) -> Way | None:
+        """Return the documentation that a price at a tier rests on; None if it is from the list."""
+        self.of(model, tier)
+        return self._by_factor.get((model, tier))
+
+    def _listed(self, model: str, context: Mapping[str, str]) -> Price | None:
         """Return the package's price of a model, by its name; None if it has none.
 
         A name of the generic provider does not identify the server. If a price depends on the hour,
         it is the highest of the day.
+
+        Args:
+            model: its name.
+            context: how it is asked, in the package's words; empty is the standard.
         """
         package = self._package
         prefix, _, name = model.removeprefix(FOREIGN).partition("/")
@@ -205,7 +258,11 @@ class Prices:
         for hour in range(24):
             at = datetime(self._day.year, self._day.month, self._day.day, hour, tzinfo=UTC)
             ask = partial(
-                package.calc_price, model_ref=name, provider_id=provider, genai_request_timestamp=at
+                package.calc_price,
+                model_ref=name,
+                provider_id=provider,
+                genai_request_timestamp=at,
+                **({"price_context": context} if context else {}),
             )
             try:
                 price = _price_at(package.Usage, ask)
@@ -216,15 +273,15 @@ class Prices:
             by_hour.append(price)
         return max(by_hour, key=lambda price: price.input + price.output)
 
-    def cost(self, tokens: Mapping[tuple[str, str], float]) -> float:
-        """Return the cost of tokens by (model, kind): `input`, `output`, and of the input those of
-        kind `cache_read` and `cache_write`. Models without a price are left out.
+    def cost(self, tokens: Mapping[tuple[str, str, str], float]) -> float:
+        """Return the cost of tokens by model, service tier and kind: `input`, `output`, and of the
+        input those of kind `cache_read` and `cache_write`. Models without a price are left out.
         """
         kinds = ("input", "output", "cache_read", "cache_write")
         return sum(
-            price.of(*(tokens.get((model, kind), 0) for kind in kinds))
-            for model in sorted({model for model, _ in tokens})
-            if (price := self.of(model)) is not None
+            price.of(*(tokens.get((model, tier, kind), 0) for kind in kinds))
+            for model, tier in sorted({(model, tier) for model, tier, _ in tokens})
+            if (price := self.of(model, tier)) is not None
         )
 
     def tells(self, models: Iterable[str]) -> bool:

@@ -13,6 +13,7 @@ import msgspec
 from opensafeintent.calls.protocols import WireProtocol
 from opensafeintent.calls.protocols.anthropic import MESSAGES
 from opensafeintent.calls.protocols.chat_completions import CHAT_COMPLETIONS, ChatCompletions
+from opensafeintent.calls.service_tiers import Way
 from opensafeintent.errors import InputError, did_you_mean
 
 
@@ -27,19 +28,61 @@ class Provider(msgspec.Struct, frozen=True):
     """First part of its variables' names, if that is not the provider's name."""
     protocol: WireProtocol = CHAT_COMPLETIONS
     """What its requests and replies look like."""
+    flex: Way | None = None
+    """Its slower tier; None if it has none that the client can ask for."""
+    batch: Way | None = None
+    """Its batches; None if it has none."""
 
+
+def _way(factor: float, takes: str, source: str) -> Way:
+    return Way(factor=factor, takes=takes, source=source, checked="2026-11")
+
+
+_DAY = "up to 24 hours"
 
 ENDPOINTS: dict[str, Provider] = {
     "openai": Provider(
-        "https://api.openai.com/v1", protocol=ChatCompletions(limit_field="max_completion_tokens")
+        "https://api.openai.com/v1",
+        protocol=ChatCompletions(limit_field="max_completion_tokens"),
+        flex=_way(
+            0.5,
+            "up to 15 minutes a call",
+            "https://developers.openai.com/api/docs/guides/flex-processing",
+        ),
+        batch=_way(0.5, _DAY, "https://developers.openai.com/api/docs/guides/batch"),
     ),
-    "anthropic": Provider("https://api.anthropic.com", protocol=MESSAGES),
-    "google": Provider("https://generativelanguage.googleapis.com/v1beta/openai"),
+    "anthropic": Provider(
+        "https://api.anthropic.com",
+        protocol=MESSAGES,
+        batch=_way(
+            0.5, _DAY, "https://platform.claude.com/docs/en/build-with-claude/batch-processing"
+        ),
+    ),
+    "google": Provider(
+        "https://generativelanguage.googleapis.com/v1beta/openai",
+        flex=_way(
+            0.5,
+            "1 to 15 minutes a call",
+            "https://ai.google.dev/gemini-api/docs/flex-inference",
+        ),
+        batch=_way(0.5, _DAY, "https://ai.google.dev/gemini-api/docs/batch-api"),
+    ),
     "openrouter": Provider("https://openrouter.ai/api/v1"),
-    "together": Provider("https://api.together.xyz/v1"),
-    "groq": Provider("https://api.groq.com/openai/v1"),
+    "together": Provider(
+        "https://api.together.xyz/v1",
+        batch=_way(0.5, _DAY, "https://docs.together.ai/docs/batch-inference"),
+    ),
+    "groq": Provider(
+        "https://api.groq.com/openai/v1",
+        # ten times the rate limits for the same price
+        flex=_way(1.0, "as usual", "https://console.groq.com/docs/flex-processing"),
+        batch=_way(0.5, _DAY, "https://console.groq.com/docs/batch"),
+    ),
     "deepseek": Provider("https://api.deepseek.com/v1"),
-    "mistral": Provider("https://api.mistral.ai/v1"),
+    "mistral": Provider(
+        "https://api.mistral.ai/v1",
+        batch=_way(0.5, _DAY, "https://docs.mistral.ai/capabilities/batch"),
+    ),
     "fireworks": Provider("https://api.fireworks.ai/inference/v1"),
     "grok": Provider("https://api.x.ai/v1", variable="XAI"),
     "perplexity": Provider("https://api.perplexity.ai"),
@@ -140,6 +183,11 @@ def is_native(name: str) -> bool:
     """Tell whether a name is one of the native client's, well formed or not."""
     prefix = name.partition("/")[0]
     return (prefix == _GENERIC or prefix in ENDPOINTS) and not name.startswith(_OTHER_PROTOCOL)
+
+
+def row_of(name: str) -> Provider | None:
+    """Return the row of a model's provider; None if the native client has none for it."""
+    return ENDPOINTS.get(name.partition("/")[0]) if is_native(name) else None
 
 
 def provider_of(name: str) -> str:

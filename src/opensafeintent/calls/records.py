@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from opensafeintent.calls.service_tiers import STANDARD
 from opensafeintent.calls.stop_reasons import stop_kind
 from opensafeintent.files import canonical_json
 from opensafeintent.templates.template import Message
@@ -207,7 +208,11 @@ class Replied(msgspec.Struct, frozen=True):
     body: bytes
     seconds: float = 0.0
     refused: tuple[Failure, ...] = ()
-    """Requests before it that had a field which the model does not take."""
+    """Requests before it that were made again at once: with a field which the model does not take,
+    or at a tier without capacity.
+    """
+    tier: str = STANDARD
+    """The service tier that served it."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,6 +229,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """A limit of the provider, which is waited out."""
     slow: bool = False
     """The endpoint was too slow: it gets fewer requests at once."""
+    no_capacity: bool = False
+    """The requested service tier has no capacity."""
     replied: bool = False
     """The model did reply, though with no answer: it is asked once more, and nothing follows for
     its other calls.
@@ -232,6 +239,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes = b""
     seconds: float = 0.0
     refused: tuple[Failure, ...] = ()
+    """As of `Replied`."""
+    tier: str = STANDARD
     """As of `Replied`."""
 
 

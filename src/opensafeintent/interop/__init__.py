@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from opensafeintent.calls.functions import FunctionModel
     from opensafeintent.calls.http import HttpSession
     from opensafeintent.calls.models import OtherProviders, Served
+    from opensafeintent.calls.service_tiers import FlexPlan
 
 
 def optional(name: str) -> Any:
@@ -38,17 +39,21 @@ def open_models(
     http: HttpSession,
     functions: Mapping[str, FunctionModel] | None = None,
     left_out: Mapping[str, Collection[str]] | None = None,
+    flex: FlexPlan | None = None,
 ) -> dict[str, Model]:
     """Return the model of each name; nothing is sent yet. `functions` are those of settings;
-    `left_out` are fields that a model is known not to take.
+    `left_out` are fields that a model is known not to take; `flex` names the models that are asked
+    at the flex tier.
 
     Raises:
         InputError: a name, a file or a variable is not usable, or a provider needs an extra that is
             not installed.
     """
-    from opensafeintent.calls import models
+    from opensafeintent.calls import models, service_tiers
 
-    return models.open_models(names, http, _other_providers(), functions or {}, left_out or {})
+    plan = flex or service_tiers.NO_FLEX
+    others = _other_providers()
+    return models.open_models(names, http, others, functions or {}, left_out or {}, plan)
 
 
 def model_identity(name: str, functions: Mapping[str, FunctionModel] | None = None) -> str:

@@ -12,6 +12,7 @@ import msgspec
 
 from opensafeintent.calls.costs import Spending, Spent
 from opensafeintent.calls.prices import Prices
+from opensafeintent.calls.service_tiers import STANDARD
 from opensafeintent.files import to_json
 from opensafeintent.report.columns import Column, Columns, Table
 from opensafeintent.report.schema import OtherModel
@@ -93,11 +94,16 @@ def _cost_rows(costs: Costs) -> Iterator[_CostRow]:
             yield _CostRow(run, _sum(spent), spent.dollars(costs.prices))
 
 
+_NAMES = ("model", "purpose", "service_tier")
+"""Fields of a line that are no counts."""
+
+
 def _sum(spent: Spent) -> Spending:
-    fields = [field for field in Spending.__struct_fields__ if field not in ("model", "purpose")]
+    fields = [field for field in Spending.__struct_fields__ if field not in _NAMES]
     return Spending(
         model=ALL,
         purpose="",
+        service_tier="",
         **{name: sum(getattr(line, name) for line in spent.lines) for name in fields},
     )
 
@@ -117,6 +123,7 @@ def cost_notes(costs: Costs) -> Iterator[str]:
         yield costs.prices.basis
     yield "Equal requests are sent once: there can be fewer calls than responses."
     yield from _cache_notes(costs)
+    yield from _tier_notes(costs)
     if costs.prices and (lacking := costs.prices.lacking(costs.models)):
         yield f"No price is given for {', '.join(lacking)}: the sum is without it."
     yield from other_model_notes(costs)
@@ -150,6 +157,30 @@ def _cache_notes(costs: Costs) -> Iterator[str]:
         yield f"{note}. Without one the sum is {dollars_text(uncached)} dollars."
 
 
+def _tier_notes(costs: Costs) -> Iterator[str]:
+    """Yield how many calls another tier than the standard one served, by run and tier, and how much
+    that has saved; then the sources of prices that no list has.
+    """
+    documented: dict[str, None] = {}
+    for run, spent in costs.runs.items():
+        of = f" of {run}" if len(costs.runs) > 1 else ""
+        total = sum(line.calls for line in spent.lines)
+        standard, paid = spent.dollars(costs.prices, tier=STANDARD), spent.dollars(costs.prices)
+        for tier in sorted({line.service_tier for line in spent.lines} - {STANDARD}):
+            lines = [line for line in spent.lines if line.service_tier == tier]
+            calls = sum(line.calls for line in lines)
+            yield f"Service tier{of}: the {tier} tier answered {calls:,} of {total:,} calls."
+            for line in lines:
+                if way := costs.prices.documented(line.model, tier):
+                    documented[
+                        f"No list has the {tier} price of {line.model}: it is {way.factor:g} × the"
+                        f" standard price, as its provider documents ({way.source}, {way.checked})."
+                    ] = None
+        if standard is not None and paid is not None and round(standard - paid, 6) != 0:
+            yield f"At the standard tier the sum{of} is {dollars_text(standard)} dollars."
+    yield from documented
+
+
 def cost_table(costs: Costs) -> Table:
     """Return the costs of runs by model and purpose, with sums."""
     rows = list(_cost_rows(costs))
@@ -160,6 +191,11 @@ def cost_table(costs: Costs) -> Table:
         Column("run", lambda row: row.run, "Run" if several else None),
         Column("model", lambda row: row.line.model, "Model", "name"),
         Column("purpose", lambda row: row.line.purpose, "Purpose"),
+        Column(
+            "service_tier",
+            lambda row: row.line.service_tier,
+            "Tier" if any(row.line.service_tier not in ("", STANDARD) for row in rows) else None,
+        ),
         Column("calls", lambda row: row.line.calls, "Calls", "count"),
         Column(
             "failed",
@@ -221,7 +257,7 @@ def cost_json(costs: Costs) -> bytes:
             "total": {
                 name: value
                 for name, value in line_json(_sum(spent), spent.dollars(costs.prices)).items()
-                if name not in ("model", "purpose")
+                if name not in _NAMES
             },
             "without_price": costs.prices.lacking(spent.models),
             "without_usage": spent.silent(),

@@ -18,6 +18,7 @@ from opensafeintent.analysis.request_swap import headline_audits
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.calls.left_out import really_left_out
 from opensafeintent.calls.makers import same_maker
+from opensafeintent.calls.service_tiers import FIELD
 from opensafeintent.errors import for_command_line
 from opensafeintent.evaluation.missing import MissingReason, missing_reason
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
@@ -332,7 +333,8 @@ def _of_replies(cohort: Cohort) -> Iterator[Sentence]:
     judges = {*cohort.conditions.judges, cohort.conditions.mode_judge}
     models = {origin.model for origin in cohort.origins.values()}
     asked = {
-        name: really_left_out(fields)
+        # a service tier changes when an answer comes, and not which one
+        name: [field for field in really_left_out(fields) if field != FIELD]
         for manifest in cohort.manifests
         for name, fields in manifest.left_out.items()
         if name in judges | models

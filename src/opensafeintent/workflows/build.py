@@ -41,7 +41,7 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.report.costs import Costs
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
 from opensafeintent.workflows.build_results import FINISHED, NAME, write_build_results
-from opensafeintent.workflows.call_limits import Limits, wait_or_refuse
+from opensafeintent.workflows.call_limits import Limits, flex_plan, wait_or_refuse
 from opensafeintent.workflows.runtime import run_async
 from opensafeintent.workflows.settings import BuildSettings
 
@@ -99,6 +99,7 @@ class _BuildRun:
         )
         self._instructions = load_instructions(settings.templates)
         self._limits = Limits.of(settings)
+        self._flex = flex_plan(settings, settings.models)
         self._seeds: StageResult[Seed] = (
             read_seeds(settings.seeds, settings.limit, settings.max_rows)
             if settings.seeds
@@ -141,7 +142,9 @@ class _BuildRun:
         async with HttpSession(self._limits.max_connections) as http:
             earlier = folder.load()
             known_left_out = earlier.left_out if earlier else {}
-            opened = open_models(settings.models, http, settings.functions, known_left_out)
+            opened = open_models(
+                settings.models, http, settings.functions, known_left_out, self._flex
+            )
             self._limits.check_prices(opened)
             manifest = self._manifest({name: model.identity for name, model in opened.items()})
             renewed = self._check_same(manifest)

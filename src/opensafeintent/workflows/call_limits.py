@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from opensafeintent.calls.budget import Budget, Tally
+from opensafeintent.calls.models import is_local
 from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.progress import Display
-from opensafeintent.calls.providers import is_in_process
+from opensafeintent.calls.providers import ENDPOINTS, is_in_process, row_of
+from opensafeintent.calls.service_tiers import FLEX, NO_FLEX, FlexPlan
 from opensafeintent.calls.shutdown import raise_if_interrupted
-from opensafeintent.errors import option
+from opensafeintent.errors import InputError, nearest, option
 from opensafeintent.locks import Taken
 from opensafeintent.workflows.settings import Calling
 
@@ -49,10 +51,10 @@ class Limits(Budget, frozen=True, kw_only=True):
 
     def spent(self, tally: Tally) -> float | None:
         """Return the dollars spent so far; None if no model that was called has a price."""
-        paid = (model for model, _ in tally.tokens if not is_in_process(model))
+        paid = (model for model, *_ in tally.usage if not is_in_process(model))
         if not any(map(self.prices.of, paid)):
             return None
-        return self.prices.cost(tally.tokens | tally.cached)
+        return self.prices.cost(tally.usage)
 
 
 def wait_or_refuse(settings: Calling, display: Display) -> Callable[[str], None]:
@@ -67,3 +69,39 @@ def wait_or_refuse(settings: Calling, display: Display) -> Callable[[str], None]
         display.stage(f"waiting: {line}")
 
     return wait
+
+
+def flex_plan(settings: Calling, models: Iterable[str]) -> FlexPlan:
+    """Return which models are asked at the flex tier, by the settings.
+
+    Models that run in this process or on the user's own machines have no tiers and cost nothing:
+    they are asked as usual.
+
+    Args:
+        settings: of the command.
+        models: every model that the command may call.
+
+    Raises:
+        InputError: a model's provider has no flex tier, or a setting names another model.
+    """
+    if not settings.service_tier:
+        return NO_FLEX
+    paid = [name for name in models if not is_in_process(name) and not is_local(name)]
+    asked: list[str] = []
+    for text in settings.service_tier:
+        model = text.rpartition(":")[0]
+        if model and model not in paid:
+            raise InputError(
+                f"{option('service_tier', text)}: no call goes to {model!r}; {nearest(model, paid)}"
+            )
+        asked += [model] if model else paid
+    lacking = [name for name in dict.fromkeys(asked) if not ((row := row_of(name)) and row.flex)]
+    if lacking:
+        having = ", ".join(name for name, row in ENDPOINTS.items() if row.flex)
+        raise InputError(
+            f"{option('service_tier', FLEX)}: the provider of {', '.join(lacking)} has no flex"
+            f" tier; expected models of {having}, or {option('service_tier', f'MODEL:{FLEX}')} for"
+            " some of the models"
+        )
+    minutes = settings.flex_fallback
+    return FlexPlan(frozenset(asked), None if minutes is None else minutes * 60)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from opensafeintent.calls.costs import spent_of
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display, shown
+from opensafeintent.calls.service_tiers import FlexPlan
 from opensafeintent.errors import JudgeFailed, option
 from opensafeintent.evaluation.forecast import expected_calls, forecast
 from opensafeintent.evaluation.judge_check import (
@@ -35,7 +37,7 @@ from opensafeintent.files import to_json, write_private
 from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.replacing import locked_folder, replaced_together
 from opensafeintent.report.costs import Costs, cost_json
-from opensafeintent.workflows.call_limits import Limits, wait_or_refuse
+from opensafeintent.workflows.call_limits import Limits, flex_plan, wait_or_refuse
 from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.runtime import run_async
 from opensafeintent.workflows.settings import JudgeCheckSettings
@@ -62,6 +64,7 @@ def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -
         min_accuracy=settings.min_accuracy,
     )
     identities = {name: model_identity(name, settings.functions) for name in examination.duties}
+    flex = flex_plan(settings, identities)
     with closing(display or Display()) as screen:
         if settings.dry_run:
             with Ledger(_ledger_of(settings), readonly=True, missing_ok=True) as ledger:
@@ -69,7 +72,8 @@ def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -
             return Outcome.forecasting(expected, settings, unset_lines(identities))
         limits = Limits.of(settings)
         with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
-            return run_async(lambda: _check(settings, examination, identities, screen, limits))
+            check = partial(_check, settings, examination, identities, screen, limits, flex)
+            return run_async(check)
 
 
 def _ledger_of(settings: JudgeCheckSettings) -> Path:
@@ -82,9 +86,10 @@ async def _check(
     identities: Mapping[str, str],
     display: Display,
     limits: Limits,
+    flex: FlexPlan,
 ) -> Outcome:
     async with HttpSession(settings.max_connections) as http:
-        opened = open_models(identities, http, settings.functions)
+        opened = open_models(identities, http, settings.functions, flex=flex)
         limits.check_prices(opened)
         with Ledger(_ledger_of(settings), waiting=wait_or_refuse(settings, display)) as ledger:
             client = Client(ledger, opened, limits)

@@ -46,7 +46,7 @@ from opensafeintent.hostile import one_line
 from opensafeintent.interop import open_models, unset_lines
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import Dataset
-from opensafeintent.workflows.call_limits import Limits, wait_or_refuse
+from opensafeintent.workflows.call_limits import Limits, flex_plan, wait_or_refuse
 from opensafeintent.workflows.judge_check import checked, passed_line
 from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.reading import graded_run_of, named_runs
@@ -158,6 +158,7 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
 def dry_run(plan: EvaluationPlan) -> Outcome:
     """Count the calls of a plan that the ledger does not hold, and make none."""
     manifest, dataset = plan.manifest, plan.dataset
+    flex_plan(plan.settings, plan.asked)
     checks = check_work(plan.examination) if plan.examination else []
     ledger_path = plan.folder.ledger_to_write(manifest, plan.settings.ledger)
     with Ledger(ledger_path, readonly=True, missing_ok=True) as ledger:
@@ -183,7 +184,8 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
     limits = Limits.of(settings)
     checks: tuple[JudgeCheck, ...] = ()
     async with HttpSession(limits.max_connections) as http:
-        opened = open_models(plan.asked, http, settings.functions, manifest.left_out)
+        flex = flex_plan(settings, plan.asked)
+        opened = open_models(plan.asked, http, settings.functions, manifest.left_out, flex)
         limits.check_prices(opened)
         for line in (*plan.notes, *plan.new_panels.values()):
             display.note(line)
@@ -380,6 +382,7 @@ async def _spread(
         gpus_per_model=settings.gpus_per_model,
         max_connections=settings.max_connections,
         patience=Budget(max_retries=limits.max_retries, retry_seconds=limits.retry_seconds),
+        flex=flex_plan(settings, plan.asked),
     )
     shards = Shards(cluster, plan.folder.path / _SHARDS, client, run_async)
 

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from opensafeintent.calls.budget import Budget
+from opensafeintent.calls.service_tiers import NO_FLEX, FlexPlan
 from opensafeintent.errors import InputError, install_extra, option
 from opensafeintent.files import os_errors
 from opensafeintent.hostile import one_line
@@ -46,6 +47,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Of an endpoint, over all tasks at work."""
     patience: Budget = Budget()
     """How long a call is tried again."""
+    flex: FlexPlan = NO_FLEX
+    """The models that are asked at the flex tier."""
 
 
 def check_address(address: str) -> None:

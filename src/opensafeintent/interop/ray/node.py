@@ -18,6 +18,7 @@ from opensafeintent.calls.concurrency import under_way
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.records import Answered, Refused
+from opensafeintent.calls.service_tiers import NO_FLEX, FlexPlan
 from opensafeintent.calls.shutdown import current_drain, raise_if_interrupted
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.evaluation.pipeline import ModelWork
@@ -45,6 +46,8 @@ class Job(NamedTuple):
     """Runs a coroutine to its end, and ends it in good order when it is interrupted."""
     left_out: Mapping[str, Collection[str]] = {}
     """By model, fields that it is known not to take."""
+    flex: FlexPlan = NO_FLEX
+    """The models that are asked at the flex tier."""
 
 
 class ShardReport(NamedTuple):
@@ -100,7 +103,7 @@ async def _make_calls(job: Job) -> ShardReport:
             " share"
         )
     async with HttpSession(job.max_connections) as http:
-        opened = open_models(job.identities, http, left_out=job.left_out)
+        opened = open_models(job.identities, http, left_out=job.left_out, flex=job.flex)
         for name, model in opened.items():
             if model.identity != job.identities[name]:
                 raise InputError(

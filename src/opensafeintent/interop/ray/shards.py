@@ -139,6 +139,7 @@ class Shards:
             },
             max_connections=connections,
             patience=self._cluster.patience,
+            flex=self._cluster.flex,
             working_folder=Path.cwd(),
             run=self._run,
         )

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from opensafeintent.calls.records import Sampling
+from opensafeintent.calls.service_tiers import FLEX
 from opensafeintent.errors import InputError, nearest, option
 from opensafeintent.taxonomy import MIN_ACCURACY, ParseRule
 from opensafeintent.workflows.settings.base import (
@@ -44,6 +45,25 @@ class Calling(Settings, frozen=True, kw_only=True):
         Opt(
             "Requests at once to one endpoint.  [default: adaptive]",
             metavar="N",
+            group=Group.BUDGET,
+        ),
+    ] = None
+    service_tier: Annotated[
+        tuple[str, ...],
+        Opt(
+            "'flex': slower, for half the price at most providers that have it. MODEL:flex for"
+            " one model; repeatable.",
+            metavar="TIER",
+            group=Group.BUDGET,
+        ),
+    ] = ()
+    """No part of a call's key. `call_limits.flex_plan` finds the models."""
+    flex_fallback: Annotated[
+        Annotated[float, Meta(ge=0, le=NO_LIMIT)] | None,
+        Opt(
+            "If the flex tier has no capacity for so long, use the standard tier."
+            "  [default: wait, see --retry-for]",
+            metavar="MINUTES",
             group=Group.BUDGET,
         ),
     ] = None
@@ -82,6 +102,26 @@ class Calling(Settings, frozen=True, kw_only=True):
             place=-3,
         ),
     ] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for text in self.service_tier:
+            if text.rpartition(":")[2] != FLEX:
+                raise InputError(
+                    f"{option('service_tier', text)}: expected {FLEX}, or MODEL:{FLEX}"
+                )
+        if self.flex_fallback is None:
+            return
+        if not self.service_tier:
+            raise InputError(
+                f"{option('flex_fallback')}: is for {option('service_tier', FLEX)}, which is not"
+                " given"
+            )
+        if self.flex_fallback >= self.retry_for:
+            raise InputError(
+                f"{option('flex_fallback', f'{self.flex_fallback:g}')}: expected fewer minutes"
+                f" than {option('retry_for', f'{self.retry_for:g}')}, after which the model stops"
+            )
 
     @classmethod
     def _path(cls, kind: type[Any], value: Any) -> Any:

@@ -1,0 +1,172 @@
+"""`--service-tier flex`: where it is refused, and a run at two tiers with its costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from endtoend import Ran, osi, results, some_sets
+from loopback import GENERATE, HELPFULNESS, Fault, LoopbackServer, Match
+from samples import json_file
+
+TARGET, JUDGE = "openai/target", "openai/judge"
+FLEX = ("--service-tier", "flex")
+
+
+@pytest.fixture
+def server() -> Iterator[LoopbackServer]:
+    with LoopbackServer() as serving:
+        yield serving
+
+
+def run(server: LoopbackServer | None, *arguments: object) -> Ran:
+    """Run a command with the server as OpenAI."""
+    url = server.base_url if server else "http://localhost:1/v1"
+    variables = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "sk-flex-0123456789"}
+    return osi(*arguments, **variables, ANTHROPIC_API_KEY="sk-ant-012345678")
+
+
+def evaluate(server: LoopbackServer | None, dataset: Path, out: Path, *options: object) -> Ran:
+    judging = ("--judge", JUDGE, "--dataset", dataset, "--out", out)
+    return run(server, "evaluate", TARGET, *judging, *options)
+
+
+def test_a_run_at_two_tiers_is_one_run_and_each_tier_has_its_price(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
+    sets, prices = (
+        some_sets(tmp_path, 2),
+        json_file(
+            tmp_path / "prices.json",
+            {name: {"input": 2.0, "output": 8.0} for name in (TARGET, JUDGE)},
+        ),
+    )
+    two, one = tmp_path / "two", tmp_path / "one"
+    options = ("--prices", prices)
+    assert evaluate(server, sets, two, "--limit", 1, *options).code == 0
+    before = server.stats()["total"]
+    assert not any("service_tier" in record.body for record in server.requests)
+    ran = evaluate(server, sets, two, *options, *FLEX)
+    assert ran.code == 0, ran.err
+    added = server.requests[before:]
+    assert {record.body["service_tier"] for record in added} == {"flex"}
+    # the numbers are those of a run at one tier, which makes as many calls
+    assert evaluate(server, sets, one, *options).code == 0
+    assert results(two) == results(one)
+    assert server.stats()["total"] == 2 * (before + len(added))
+
+    (cost,) = json.loads((two / "cost.json").read_text())["runs"]
+    by_tier = dict.fromkeys(("standard", "flex"), 0.0)
+    for line in cost["lines"]:
+        full = (line["input_tokens"] * 2.0 + line["output_tokens"] * 8.0) / 1e6
+        expected = full / 2 if line["service_tier"] == "flex" else full
+        assert line["dollars"] == pytest.approx(expected)
+        by_tier[line["service_tier"]] += line["calls"]
+    assert by_tier == {"standard": before, "flex": len(added)}
+    assert "service_tier" not in cost["total"]
+    (alone,) = json.loads((one / "cost.json").read_text())["runs"]
+    told = (
+        f"Service tier: the flex tier answered {len(added)} of {before + len(added)} calls.",
+        f"At the standard tier the sum is {alone['total']['dollars']:.4f} dollars.",
+        "No list has the flex price of openai/judge: it is 0.5 × the standard price",
+    )
+    assert [line for line in told if line not in ran.text] == []
+    assert "Tier" in ran.out
+
+
+def test_capacity_that_is_lacking_ends_at_the_standard_tier(tmp_path: Path) -> None:
+    lacking = Fault(
+        action="status",
+        status=429,
+        code="resource_unavailable",
+        match=Match(has="service_tier", purpose=HELPFULNESS),
+    )
+    with LoopbackServer(faults=[lacking]) as server:
+        fallback = ("--flex-fallback", 0.001)
+        ran = evaluate(server, some_sets(tmp_path, 1), tmp_path / "run", *FLEX, *fallback)
+        assert ran.code == 0, ran.err
+        tiers = {record.body.get("service_tier") for record in server.requests}
+        assert tiers == {"flex", None}
+    assert "sent at the standard tier, because the flex tier had no capacity" in ran.text
+    assert "(--flex-fallback)" in ran.text
+
+
+def test_one_model_of_a_mixed_panel_is_asked_at_the_tier(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
+    sets = some_sets(tmp_path, 1)
+    options = ("--judge", "baseline/judge", "--service-tier", f"{TARGET}:flex")
+    assert evaluate(server, sets, tmp_path / "run", *options).code == 0
+    asked = {record.model: record.body.get("service_tier") for record in server.requests}
+    assert asked == {"target": "flex", "judge": None}
+    # a baseline has no tier, and costs nothing
+    free = ("evaluate", TARGET, "--judge", "baseline/judge", "--dataset", sets)
+    ran = run(server, *free, "--out", tmp_path / "free", *FLEX)
+    assert ran.code == 0, ran.err
+    assert {record.purpose for record in server.requests} >= {GENERATE}
+
+
+CLAUDE = "anthropic/claude-x"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"evaluate {CLAUDE} --judge {JUDGE}",
+        f"evaluate {TARGET} --judge {CLAUDE} --dry-run",
+        f"judge-check --judge {CLAUDE}",
+        f"judge-check --judge {CLAUDE} --dry-run",
+        f"build --generator {TARGET} --judge {CLAUDE} --per-cell 1",
+        "evaluate openai-api/lab/m --judge baseline/judge",
+    ],
+)
+def test_a_provider_without_the_tier_is_refused_in_one_line(command: str, tmp_path: Path) -> None:
+    model = CLAUDE if CLAUDE in command else "openai-api/lab/m"
+    refusal = run(None, *command.split(), "--out", tmp_path / "out", *FLEX).refusal
+    assert f"--service-tier flex: the provider of {model} has no flex tier; " in refusal
+    assert "expected models of openai, google, groq, or --service-tier MODEL:flex" in refusal
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ("--service-tier fast", "--service-tier fast: expected flex, or MODEL:flex"),
+        ("--service-tier openai/targt:flex", "no call goes to 'openai/targt'; did you mean"),
+        ("--flex-fallback 5", "--flex-fallback: is for --service-tier flex, which is not given"),
+        (
+            "--service-tier flex --flex-fallback 30",
+            "--flex-fallback 30: expected fewer minutes than --retry-for 30, after which",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_meant(options: str, complaint: str, tmp_path: Path) -> None:
+    sets = some_sets(tmp_path, 1)
+    ran = evaluate(None, sets, tmp_path / "run", *options.split(), "--dry-run")
+    assert complaint in ran.refusal
+
+
+def test_every_command_that_makes_calls_asks_at_the_tier(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
+    sets = some_sets(tmp_path, 1)
+    record = json.loads(sets.read_text())
+    rows = [{"id": record["id"], "variant": "benign", "response": "A long and harmless note."}]
+    responses = tmp_path / "responses.jsonl"
+    responses.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    imported = ("import", responses, "--model", "mine", "--dataset", sets, "--out", tmp_path / "i")
+    assert run(server, *imported).code == 0
+    for command in (
+        ("grade", tmp_path / "i", "--judge", JUDGE),
+        ("judge-check", "--judge", JUDGE, "--out", tmp_path / "j"),
+        (
+            *("build", "--generator", "openai/generator", "--judge", "openai/construction-judge"),
+            *("--per-cell", 1, "--out", tmp_path / "b"),
+        ),
+    ):
+        server.reset()
+        ran = run(server, *command, *FLEX, "--budget-calls", 4)
+        assert ran.code in (0, 3), ran.err
+        assert {record.body["service_tier"] for record in server.requests} == {"flex"}
