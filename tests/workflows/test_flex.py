@@ -70,7 +70,7 @@ def test_a_run_at_two_tiers_is_one_run_and_each_tier_has_its_price(
     (alone,) = json.loads((one / "cost.json").read_text())["runs"]
     told = (
         f"Service tier: the flex tier answered {len(added)} of {before + len(added)} calls.",
-        f"At the standard tier the sum is {alone['total']['dollars']:.4f} dollars.",
+        f"At the standard tier the sum is {alone['total']['dollars']:.2f} dollars.",
         "No list has the flex price of openai/judge: it is 0.5 × the standard price",
     )
     assert [line for line in told if line not in ran.text] == []

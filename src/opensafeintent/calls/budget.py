@@ -8,7 +8,7 @@ from collections import Counter
 import msgspec
 
 from opensafeintent.calls.prices import Prices
-from opensafeintent.calls.records import Call, Refused, Replied, Usage
+from opensafeintent.calls.records import Answered, Call, Refused, Usage
 from opensafeintent.calls.service_tiers import STANDARD
 from opensafeintent.errors import option
 
@@ -64,10 +64,10 @@ class Tally:
         else:
             self.new_calls[call.model, call.purpose] += 1
 
-    def finished(self, call: Call, reply: Replied) -> None:
+    def finished(self, call: Call, outcome: Answered | Refused, tier: str = STANDARD) -> None:
         """Note an outcome."""
-        self.refusals += isinstance(reply.outcome, Refused)
-        self.paid(call, reply.outcome.usage, reply.tier)
+        self.refusals += isinstance(outcome, Refused)
+        self.paid(call, outcome.usage, tier)
 
     def paid(self, call: Call, usage: Usage, tier: str = STANDARD) -> None:
         """Note the tokens of a reply, of one that is no answer too."""

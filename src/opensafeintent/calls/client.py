@@ -296,7 +296,7 @@ class Client:
         self.ledger.add(Entry(key, call, result))
         if isinstance(result, Replied):
             self._answered.add(call.model)
-            self.tally.finished(call, result)
+            self.tally.finished(call, result.outcome, result.tier)
             model.limiter.succeeded()
         else:
             usage = usage_in(result.body) if result.body else Usage()
