@@ -295,6 +295,9 @@ _MESSAGE = (
 )
 
 
+_LEAST_CACHED = 1024
+
+
 class _Request:
     """A request as parsed: of chat completions, or of Anthropic's messages."""
 
@@ -311,6 +314,8 @@ class _Request:
         self.texts = [message.text() for message in body.messages]
         self.purpose = purpose_of(self.texts[-1])
         self.salt: tuple[str, ...] = ()
+        self.beginnings: set[str] | None = None
+        """Beginnings of earlier requests, if the server counts cached input."""
         self._fields: dict[str, Any] | None = None
 
     def fields(self) -> dict[str, Any]:
@@ -334,9 +339,33 @@ class _Request:
             b"tokens_out": tokens_out,
             b"total": asked + tokens_out,
         }
+        if self.beginnings is not None:
+            completion = self._with_cached_input(completion, self.beginnings)
         if b'"service_tier"' not in self.raw:
             return completion
         return b'{"service_tier":%b,' % _encode(self.fields()["service_tier"]) + completion[1:]
+
+    def _with_cached_input(self, completion: bytes, beginnings: set[str]) -> bytes:
+        """The completion with the tokens that a cache holds of earlier requests to the model."""
+        reply = json.loads(completion)
+        usage = reply["usage"]
+        if self._form is _MESSAGE:
+            content = self.fields()["messages"][0]["content"]
+            marked = content[0]["text"] if isinstance(content, list) else ""
+            tokens = len(marked) // 4
+            if tokens >= _LEAST_CACHED:
+                read = f"{self.model}:{marked}" in beginnings
+                beginnings.add(f"{self.model}:{marked}")
+                usage["input_tokens"] -= tokens
+                usage["cache_read_input_tokens" if read else "cache_creation_input_tokens"] = tokens
+            return _encode(reply)
+        text, cached = "".join(self.texts), 0
+        for tokens in range(_LEAST_CACHED, len(text) // 4 + 1, 128):
+            beginning = f"{self.model}:{text[: 4 * tokens]}"
+            cached = tokens if beginning in beginnings else cached
+            beginnings.add(beginning)
+        usage["prompt_tokens_details"] = {"cached_tokens": cached}
+        return _encode(reply)
 
     def _scripted(self) -> bytes:
         """What a model named `generator` or `construction-judge`, with faults or without, writes;
@@ -419,6 +448,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Keep each request."""
     fickle: bool = False
     """Answer differently each time, as a sampled model does."""
+    caches: bool = False
+    """Count cached input: beginnings of 1,024 tokens and more, in steps of 128; of Anthropic's
+    messages, the marked block.
+    """
     port: int = 0
     """0 takes a free one."""
     cpu: int | None = None
@@ -492,6 +525,7 @@ class _Core:
         """Forget what was counted and recorded; the faults start over."""
         self.tally = _Tally(max_in_flight=self.in_flight)
         self.answered: set[bytes] = set()
+        self.beginnings: set[str] = set()
         self.attempts: Counter[bytes] = Counter()
         self.set_faults([armed.fault for armed in self.faults])
         with self.lock:
@@ -516,6 +550,7 @@ class _Core:
             request = _Request(body, digest, messages=head.startswith(b"POST /v1/messages "))
         except msgspec.MsgspecError as error:
             return exchange.refuse(400, f"Invalid request body: {error}")
+        request.beginnings = self.beginnings if settings.caches else None
         if settings.fickle:
             request.salt = (str(tally.total),)
         tally.by_model[request.model] += 1

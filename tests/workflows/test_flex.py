@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -170,3 +172,55 @@ def test_every_command_that_makes_calls_asks_at_the_tier(
         ran = run(server, *command, *FLEX, "--budget-calls", 4)
         assert ran.code in (0, 3), ran.err
         assert {record.body["service_tier"] for record in server.requests} == {"flex"}
+
+
+# What to expect
+
+
+def ways(ran: Ran) -> dict[tuple[str, str], list[str]]:
+    """Return the further cells of the table of ways, by model and way."""
+    rows = [line.split() for line in ran.out.splitlines() if "/" in line]
+    return {(row[0], row[1]): row[2:] for row in rows if row[1] in ("standard", "flex", "batch")}
+
+
+def test_a_dry_run_says_the_price_of_each_way_and_how_long_it_takes(tmp_path: Path) -> None:
+    cheap = {"input": 1.0, "output": 4.0, "cache_read": 0.1}
+    prices = json_file(tmp_path / "prices.json", {TARGET: cheap, JUDGE: cheap, CLAUDE: cheap})
+    sets = some_sets(tmp_path, 20)
+    options = ("--judge", CLAUDE, "--prices", prices, "--dry-run")
+    ran = evaluate(None, sets, tmp_path / "run", *options)
+    assert ran.code == 0, ran.err
+    shown = ways(ran)
+    assert set(shown) == {
+        *((model, way) for model in (TARGET, JUDGE) for way in ("standard", "flex", "batch")),
+        *((CLAUDE, way) for way in ("standard", "batch")),
+    }
+    for (model, way), (percent, _, dollars, cached, *takes) in shown.items():
+        full = float(shown[model, "standard"][2])
+        share = 1.0 if way == "standard" else 0.5
+        assert int(percent) == 100 * share
+        assert float(dollars) == pytest.approx(full * share, abs=0.006)
+        # a response has no long beginning that others share
+        assert (cached == "–") == (model == TARGET)
+        expected = {"standard": "as usual", "flex": "up to 15 minutes a call"}
+        assert " ".join(takes) == expected.get(way, "up to 24 hours")
+    # the first table has the standard price
+    assert sum(float(shown[model, "standard"][2]) for model in (TARGET, JUDGE, CLAUDE)) == (
+        pytest.approx(float(re.findall(r"^All .* ([\d.]+)$", ran.out, re.M)[0]), abs=0.02)
+    )
+    assert "as the provider documents it (2026-11): " in ran.text
+
+
+def test_a_dry_run_without_prices_says_how_to_get_dollars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sets = some_sets(tmp_path, 1)
+    listed = evaluate(None, sets, tmp_path / "run", "--dry-run")  # the list has no such models
+    monkeypatch.setitem(sys.modules, "genai_prices", None)
+    bare = evaluate(None, sets, tmp_path / "run", "--dry-run")
+    for ran, advice in (
+        (listed, "genai-prices has none; give --prices FILE."),
+        (bare, "No prices: give --prices FILE, or pip install "),
+    ):
+        assert ran.code == 0 and advice in ran.text and "Dollars" not in ran.out
+        assert ways(ran)[JUDGE, "flex"] == ["50", "%", "up", "to", "15", "minutes", "a", "call"]

@@ -13,10 +13,10 @@ import msgspec
 
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_rows import Attempted
-from opensafeintent.calls.prices import Prices
+from opensafeintent.calls.prices import BATCH, Prices, way_of
 from opensafeintent.calls.providers import is_another, is_in_process, provider_of
 from opensafeintent.calls.records import Purpose
-from opensafeintent.calls.service_tiers import STANDARD
+from opensafeintent.calls.service_tiers import FLEX, STANDARD, Way
 from opensafeintent.hostile import short_name
 
 
@@ -225,7 +225,9 @@ _LEAST_CACHED_OF = {"claude-haiku-4-5": 4096}
 """Tokens of an equal beginning from which on providers cache it, as they document it."""
 
 
-def expected_cost(line: ForecastLine, prices: Prices, *, cached: bool = False) -> float | None:
+def expected_cost(
+    line: ForecastLine, prices: Prices, *, cached: bool = False, tier: str = STANDARD
+) -> float | None:
     """Return the expected cost of calls to come, in dollars; None if the model has no price.
 
     Args:
@@ -234,8 +236,9 @@ def expected_cost(line: ForecastLine, prices: Prices, *, cached: bool = False) -
         cached: estimate by the documented rules of caching: the first call writes the beginning
             that all share, and each other one reads it, if it is long enough and cached input has
             a price of its own.
+        tier: the service tier.
     """
-    if (price := prices.of(line.model)) is None:
+    if (price := prices.of(line.model, tier)) is None:
         return None
     least = next(
         (tokens for name, tokens in _LEAST_CACHED_OF.items() if name in line.model), _LEAST_CACHED
@@ -245,6 +248,61 @@ def expected_cost(line: ForecastLine, prices: Prices, *, cached: bool = False) -
     written = line.beginning_tokens
     read = min((line.calls - 1) * written, line.input_tokens - written)
     return price.of(line.input_tokens, line.output_tokens, max(read, 0), written)
+
+
+class ExpectedWay(NamedTuple):
+    """What the calls to one model would cost in one way."""
+
+    model: str
+    tier: str
+    """The service tier, or `batch`."""
+    dollars: float | None
+    """None if the model has no price."""
+    cached_dollars: float | None
+    """With cached input, an estimate; None if no input would be cached."""
+    share: float
+    """Of the standard price."""
+    way: Way | None
+    """As its provider documents it; None for the standard tier."""
+    listed: bool
+    """Whether the price list has the price of this way."""
+
+
+def expected_ways(lines: Sequence[ForecastLine], prices: Prices) -> list[ExpectedWay]:
+    """Return the expected costs of calls to come, for each model that is paid for and each way that
+    its provider offers: the standard tier, the flex tier, batches.
+    """
+    ways: list[ExpectedWay] = []
+    for model in dict.fromkeys(line.model for line in lines if not is_in_process(line.model)):
+        own = [line for line in lines if line.model == model]
+        standard = _expected_sum(own, prices, STANDARD)
+        for tier in (STANDARD, FLEX, BATCH):
+            way = way_of(model, tier)
+            if way is None and tier != STANDARD:
+                continue
+            dollars = _expected_sum(own, prices, tier)
+            cached = _expected_sum(own, prices, tier, cached=True)
+            ways.append(
+                ExpectedWay(
+                    model,
+                    tier,
+                    dollars,
+                    cached if cached != dollars else None,
+                    dollars / standard if dollars and standard else (way.factor if way else 1.0),
+                    way,
+                    prices.documented(model, tier) is None,
+                )
+            )
+    return ways
+
+
+def _expected_sum(
+    lines: Sequence[ForecastLine], prices: Prices, tier: str, *, cached: bool = False
+) -> float | None:
+    """Return the expected cost of calls to one model; None if it has no price."""
+    costs = [expected_cost(line, prices, cached=cached, tier=tier) for line in lines]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known else None
 
 
 def expected_minutes(lines: Sequence[ForecastLine], connections: int) -> float | None:

@@ -208,6 +208,13 @@ class Prices:
                 return f"Prices: {source} {version}, as of {day}."
         return f"No prices: give --prices FILE, or {_NEEDS_EXTRA}."
 
+    @property
+    def advice(self) -> str:
+        """How to get dollars for models without a price, as a sentence."""
+        if not self:
+            return self.basis
+        return f"No prices of these models: {self._file or _PACKAGE} has none; give --prices FILE."
+
     def of(self, model: str, tier: str = STANDARD) -> Price | None:
         """Return a model's price at a service tier; None if it is unknown.
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 from rich.console import Console
 
-from opensafeintent.calls.costs import ForecastLine, expected_cost, expected_minutes
+from opensafeintent.calls.costs import (
+    ExpectedWay,
+    ForecastLine,
+    expected_minutes,
+    expected_ways,
+)
 from opensafeintent.calls.limiter import START
 from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.providers import is_in_process
+from opensafeintent.calls.service_tiers import FLEX
 from opensafeintent.cli.options import say_next
 from opensafeintent.cli.output.console import print_notes, print_table
-from opensafeintent.cli.output.tables import forecast_table, plain
+from opensafeintent.cli.output.tables import forecast_table, plain, ways_table
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.forecast import Forecast
-from opensafeintent.report.costs import dollars_text
 
 
 def show_forecast(
@@ -28,8 +33,8 @@ def show_forecast(
     notes: Iterable[str],
     lead: str = "",
 ) -> None:
-    """Print the calls and tokens to expect, the dollars if there are prices, and the time if the
-    ledger has seconds; then the command that makes the calls.
+    """Print the calls and tokens to expect, the dollars of each way to ask if there are prices, and
+    the time if the ledger has seconds; then the command that makes the calls.
 
     Args:
         console: the output.
@@ -55,9 +60,8 @@ def show_forecast(
     )
     console.print(plain(f"{calls}{tokens}four characters each{assumed}. None was made."))
     if not all(is_in_process(line.model) for line in lines):
-        if priced:
-            console.print(plain(prices.basis))
-            print_notes(console, _cache_lines(lines, prices))
+        console.print(plain(prices.basis if priced else prices.advice))
+        _show_ways(console, lines, prices)
         _show_time(console, lines, forecast.connections or START)
     print_notes(console, notes)
     say_next("opensafeintent", *_with_calls(sys.argv[1:]))
@@ -76,17 +80,31 @@ def _with_calls(words: Sequence[str]) -> list[str]:
     ]
 
 
-def _cache_lines(lines: Sequence[ForecastLine], prices: Prices) -> list[str]:
-    """Return an estimate of the cost with cached input, a line, if it differs from that without."""
-    full = sum(expected_cost(line, prices) or 0.0 for line in lines)
-    cached = sum(expected_cost(line, prices, cached=True) or 0.0 for line in lines)
-    if cached == full:
-        return []
-    return [
-        f"with cached input some {dollars_text(cached)} dollars, without {dollars_text(full)}: an"
-        " estimate by the documented rules of caching, if requests with the same long beginning"
-        " follow within minutes"
-    ]
+def _show_ways(console: Console, lines: Sequence[ForecastLine], prices: Prices) -> None:
+    """Print the price of each way to ask each model, and how long it may take."""
+    ways = expected_ways(lines, prices)
+    if not ways:
+        return
+    if not any(way.way or way.cached_dollars is not None for way in ways):
+        return
+    print_table(console, ways_table(ways))
+    print_notes(console, _notes_on(ways))
+
+
+def _notes_on(ways: Sequence[ExpectedWay]) -> Iterator[str]:
+    """Yield what the prices of the ways rest on, and how to ask in one of them, a line each."""
+    if any(way.cached_dollars is not None for way in ways):
+        yield (
+            "cached input: an estimate by the documented rules of caching, if requests with the"
+            " same long beginning follow within minutes"
+        )
+    if any(way.tier == FLEX for way in ways):
+        yield "flex: --service-tier flex; not every model of these providers has the tier"
+    unlisted = [way for way in ways if way.way and not (way.listed and way.dollars is not None)]
+    if unlisted:
+        named = ", ".join(dict.fromkeys(f"{way.model} ({way.tier})" for way in unlisted))
+        checked = max(way.way.checked for way in unlisted if way.way)
+        yield f"share of the standard price as the provider documents it ({checked}): {named}"
 
 
 def _show_time(console: Console, lines: Sequence[ForecastLine], connections: int) -> None:

@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.calls.costs import ForecastLine, expected_cost
+from opensafeintent.calls.costs import ExpectedWay, ForecastLine, expected_cost
 from opensafeintent.calls.prices import Prices
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import METRICS, STATED_POLICY
@@ -220,6 +220,36 @@ def forecast_table(lines: Sequence[ForecastLine], prices: Prices) -> Table:
         name="expected",
         title="Calls and tokens by model and purpose",
         bold=frozenset({len(lines)}),
+    )
+
+
+_STANDARD_TAKES = "as usual"
+
+
+def ways_table(ways: Sequence[ExpectedWay]) -> Table:
+    """Return what the calls to each model would cost in each way that its provider offers."""
+    priced = any(way.dollars is not None for way in ways)
+    any_cached = any(way.cached_dollars is not None for way in ways)
+    columns: tuple[Columns[ExpectedWay], ...] = (
+        Column("model", lambda row: row.model, "Model", "name"),
+        Column("way", lambda row: row.tier, "Way"),
+        Column("share", lambda row: f"{100 * row.share:.0f} %", "Price", "number"),
+        Column(
+            "dollars",
+            lambda row: dollars_text(row.dollars),
+            "Dollars" if priced else None,
+            "number",
+        ),
+        Column(
+            "cached_dollars",
+            lambda row: dollars_text(row.cached_dollars),
+            "with cached\ninput" if any_cached else None,
+            "number",
+        ),
+        Column("takes", lambda row: row.way.takes if row.way else _STANDARD_TAKES, "Takes"),
+    )
+    return Table.of(
+        columns, ways, name="ways", title="Prices by the way in which each model is asked"
     )
 
 

@@ -1,0 +1,103 @@
+"""The price of evaluations of 42, 115 and 700 prompt-sets with three judges, in four ways.
+
+The tokens are those of a dry run on the starter set, in proportion to the number of prompt-sets; the
+prices are genai-prices' of one day. A model whose provider does not offer a way has its standard
+price there.
+
+    python benchmarks/costs.py [--day 2026-11-27]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import msgspec
+
+from opensafeintent import EvaluateSettings, evaluate
+from opensafeintent.calls.costs import ForecastLine, expected_cost
+from opensafeintent.calls.prices import BATCH, Prices, way_of
+from opensafeintent.calls.service_tiers import FLEX, STANDARD
+
+TARGET = "openai/gpt-5.4"
+JUDGES = ("openai/gpt-5.4-mini", "google/gemini-2.5-flash", "anthropic/claude-sonnet-4-6")
+SIZES = (42, 115, 700)
+STARTER = 42
+"""Prompt-sets of the starter set."""
+
+
+class Way(NamedTuple):
+    """One column of the table."""
+
+    heading: str
+    tier: str
+    cached: bool
+
+
+WAYS = (
+    Way("standard", STANDARD, cached=False),
+    Way("cached input", STANDARD, cached=True),
+    Way("cached input, flex", FLEX, cached=True),
+    Way("cached input, batch", BATCH, cached=True),
+)
+
+
+def forecast_lines(limit: int | None = None) -> tuple[ForecastLine, ...]:
+    """Return the expected calls of the starter set, or of the first prompt-sets of its order."""
+    with TemporaryDirectory() as folder:
+        settings = EvaluateSettings(
+            models=(TARGET,), judges=JUDGES, limit=limit, dry_run=True, out=f"{folder}/run"
+        )
+        forecast = evaluate(settings).forecast
+    assert forecast is not None
+    return forecast.lines
+
+
+def scaled(lines: Sequence[ForecastLine], factor: float) -> list[ForecastLine]:
+    """Return the calls of another number of prompt-sets."""
+    return [
+        msgspec.structs.replace(
+            line,
+            calls=round(line.calls * factor),
+            input_tokens=round(line.input_tokens * factor),
+            output_tokens=round(line.output_tokens * factor),
+        )
+        for line in lines
+    ]
+
+
+def dollars(line: ForecastLine, prices: Prices, way: Way) -> float:
+    """Return the expected cost of calls in a way, or at the standard tier if there is none."""
+    tier = way.tier if way_of(line.model, way.tier) else STANDARD
+    cost = expected_cost(line, prices, cached=way.cached, tier=tier)
+    assert cost is not None, f"{line.model} has no price"
+    return cost
+
+
+def table(day: date) -> Iterator[str]:
+    """Yield the lines of the table, in Markdown."""
+    prices, lines = Prices(day=day), forecast_lines()
+    yield f"| Prompt-sets | {' | '.join(way.heading for way in WAYS)} |"
+    yield f"|{'---|' * (1 + len(WAYS))}"
+    for size in SIZES:
+        of_size = scaled(lines, size / STARTER)
+        costs = (sum(dollars(line, prices, way) for line in of_size) for way in WAYS)
+        # the documentation would read a bare dollar sign as the beginning of a formula
+        shown = " | ".join(f"\\${cost:,.2f}" for cost in costs)
+        yield f"| {size} | {shown} |"
+
+
+def main() -> None:
+    """Print the table and its source."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--day", type=date.fromisoformat, default=datetime.now(UTC).date())
+    day = parser.parse_args().day
+    print(*table(day), sep="\n")
+    print(Prices(day=day).basis)
+
+
+if __name__ == "__main__":
+    main()

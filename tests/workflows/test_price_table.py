@@ -1,0 +1,92 @@
+"""The prices that the README and the *Costs* page state: the script's, and those of runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from endtoend import REPO, osi
+from loopback import GENERATE, Fault, LoopbackServer, Match
+from opensafeintent.calls.prices import Prices
+
+pytest.importorskip("genai_prices")
+sys.path.append(str(REPO / "benchmarks"))
+from costs import JUDGES, TARGET, WAYS, dollars, forecast_lines, table
+
+COSTS = (REPO / "docs" / "costs.md").read_text()
+SOURCE = re.search(r"genai-prices ([\d.]+) on (\d{4}-\d\d-\d\d)", COSTS)
+SETS = 1
+RESPONSE = "A harmless note of 600 tokens. ".ljust(2400, "x")
+
+
+def test_the_pages_have_the_script_s_table() -> None:
+    assert SOURCE is not None
+    prices = Prices(day=date.fromisoformat(SOURCE[2]))
+    assert (prices.about or {})["version"] == SOURCE[1], "run benchmarks/costs.py again"
+    made = "\n".join(table(date.fromisoformat(SOURCE[2])))
+    assert made in COSTS
+    assert made in (REPO / "README.md").read_text()
+    assert all(f"`{model}`" in COSTS for model in (TARGET, *JUDGES))
+
+
+def lines_of(run: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the lines of a run's `cost.json`, but the probe's, by model and purpose."""
+    (cost,) = json.loads((run / "cost.json").read_text())["runs"]
+    lines = {(line["model"], line["purpose"]): line for line in cost["lines"]}
+    return {key: line for key, line in lines.items() if key[1] != "probe"}
+
+
+def evaluated(run: Path, *options: object, caches: bool) -> dict[tuple[str, str], dict[str, Any]]:
+    """Evaluate a prompt-set with the models of the table at the loopback server."""
+    response = Fault(action="completion", content=RESPONSE, match=Match(purpose=GENERATE))
+    with LoopbackServer(faults=[response], caches=caches) as server:
+        variables = {
+            name: value
+            for provider in ("OPENAI", "GOOGLE", "ANTHROPIC")
+            for name, value in (
+                (f"{provider}_BASE_URL", server.base_url),
+                (f"{provider}_API_KEY", "sk-0123456789"),
+            )
+        }
+        judges = [word for judge in JUDGES for word in ("--judge", judge)]
+        sample = ("--limit", SETS, "--out", run, "--max-connections", 1)
+        ran = osi("evaluate", TARGET, *judges, *sample, *options, **variables)
+    assert ran.code == 0, ran.err
+    return lines_of(run)
+
+
+def test_the_estimates_are_what_runs_cost(tmp_path: Path) -> None:
+    """Forecasts count eight tokens for a grade, and the server one: up to 3 % of a line's price."""
+    expected = {
+        (line.model, line.purpose): line for line in forecast_lines(SETS) if line.purpose != "probe"
+    }
+    standard, cached, flex, batch = WAYS
+    tiers = [
+        word for model in (TARGET, *JUDGES[:2]) for word in ("--service-tier", f"{model}:flex")
+    ]
+    runs = {
+        standard: evaluated(tmp_path / "standard", caches=False),
+        flex: evaluated(tmp_path / "flex", *tiers, caches=True),
+    }
+    prices = Prices()
+    for way, lines in runs.items():
+        assert lines.keys() == expected.keys()
+        for key, line in lines.items():
+            assert line["input_tokens"] == pytest.approx(expected[key].input_tokens, rel=0.02)
+            assert line["dollars"] == pytest.approx(dollars(expected[key], prices, way), rel=0.05)
+    served = {key: line["service_tier"] for key, line in runs[flex].items()}
+    assert {key[0] for key, tier in served.items() if tier == "flex"} == {TARGET, *JUDGES[:2]}
+    # the same calls at the standard tier, and in batches, by the tokens of the run with a cache
+    for way, tier in ((cached, "standard"), (batch, "batch")):
+        for key, line in runs[flex].items():
+            price = prices.of(key[0], tier)
+            assert price is not None
+            kinds = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
+            recomputed = price.of(*(line[kind] for kind in kinds))
+            assert recomputed == pytest.approx(dollars(expected[key], prices, way), rel=0.05)
