@@ -19,7 +19,7 @@ from opensafeintent.calls.budget import Budget
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_imports import ImportedRow
+from opensafeintent.calls.ledger_imports import SourceFile
 from opensafeintent.calls.ledger_writer import Entry
 from opensafeintent.calls.providers import resolve_endpoint
 from opensafeintent.calls.recorded import RecordedResponse
@@ -123,12 +123,12 @@ def failed(text: str, call: Call | None = None) -> Entry:
 
 def imported(
     response: str | None, set_id: str = "s1", source: str = "one.json", **fields: Any
-) -> ImportedRow:
+) -> tuple[SourceFile, RecordedResponse]:
     response_fields = {"variant": "benign", "helpfulness": 3}
-    recorded = RecordedResponse(set_id=set_id, response=response, **(response_fields | fields))
-    return ImportedRow(
-        model="m", recorded=recorded, source=Path(source), source_sha256=sha256_hex(source)
+    recorded = RecordedResponse(
+        model="m", set_id=set_id, response=response, **(response_fields | fields)
     )
+    return SourceFile(Path(source), sha256_hex(source)), recorded
 
 
 def written(path: Path, *entries: Entry) -> Path:

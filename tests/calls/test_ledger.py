@@ -17,6 +17,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
@@ -38,7 +39,8 @@ from fuzz.contract import bounded
 from opensafeintent.calls import ledger_file
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import Texts, pack, unpack
-from opensafeintent.calls.ledger_imports import ImportedRow
+from opensafeintent.calls.ledger_imports import SourceFile
+from opensafeintent.calls.recorded import RecordedResponse
 from opensafeintent.calls.records import Answered, Failure, Refused, Sampling, Usage
 from opensafeintent.errors import InputError
 from opensafeintent.locks import Taken
@@ -461,7 +463,7 @@ DATASET = "d" * 64
 
 
 def texts(ledger: Ledger, dataset: str) -> list[str | None]:
-    return [row.recorded.response for row in ledger.imports.rows(dataset)]
+    return [row.response for row in ledger.imports.rows(dataset)]
 
 
 @pytest.mark.parametrize(
@@ -491,13 +493,13 @@ def test_imported_responses_come_back_as_they_were_and_are_added_once(path: Path
         # The same response from another file is no news either; what is new in that file is.
         ledger.imports.add(DATASET, [imported("Grüße " * 100, source="two.json"), new])
     with Ledger(path, readonly=True) as ledger:
-        recorded = [row.recorded for row in ledger.imports.rows(DATASET)]
-    assert recorded == [row.recorded for row in (*responses, new)]
+        recorded = [msgspec.structs.replace(row, rows=()) for row in ledger.imports.rows(DATASET)]
+    assert recorded == [response for _, response in (*responses, new)]
 
 
 @pytest.mark.parametrize("other_row", [imported("Another."), imported("One.", helpfulness=4)])
 def test_another_response_in_the_same_place_is_refused_with_all_that_came_with_it(
-    path: Path, other_row: ImportedRow
+    path: Path, other_row: tuple[SourceFile, RecordedResponse]
 ) -> None:
     long = imported("New text " * 30, "s0")
     with Ledger(path) as ledger:

@@ -46,9 +46,7 @@ def taken_in(out: Path, path: Path, dataset: str = "starter", **settings: Any) -
 def texts(run: Path) -> dict[tuple[str, str, str, int], str | None]:
     with Ledger(run / "ledger.sqlite", readonly=True) as ledger:
         return {
-            (row.model, row.recorded.set_id, row.recorded.variant, row.recorded.epoch): (
-                row.recorded.response
-            )
+            (row.model, row.set_id, row.variant, row.epoch): row.response
             for row in ledger.imports.rows()
         }
 

@@ -100,7 +100,7 @@ def test_a_long_response_arrives_whole(tmp_path: Path) -> None:
         log = log_of(tmp_path, 1, "scripted/t", parameters={"probe": "none"})
     brought(tmp_path / "in", log)
     with Ledger(tmp_path / "in" / "ledger.sqlite", readonly=True) as ledger:
-        assert {row.recorded.response for row in ledger.imports.rows()} == {long}
+        assert {row.response for row in ledger.imports.rows()} == {long}
 
 
 def test_a_log_without_grades_gives_responses_to_grade(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_an_imported_text_that_many_rows_name_is_unpacked_once(
         ledger.execute("UPDATE imported SET response = 1")
     unpacked = counted(monkeypatch, ledger_file, "text_of")
     with Ledger(run / "ledger.sqlite", readonly=True) as ledger_:
-        assert {row.recorded.response for row in ledger_.imports.rows()} == {text.decode()}
+        assert {row.response for row in ledger_.imports.rows()} == {text.decode()}
     assert len(unpacked) == 1
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,25 +30,11 @@ ResponsePlace = tuple[str, str, str, int]
 """Model, set id, variant, epoch."""
 
 
-class ImportedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A response from elsewhere, with the grades that came with it."""
+class SourceFile(NamedTuple):
+    """A file that responses were read from."""
 
-    model: str
-    recorded: RecordedResponse
-    source: Path
-    """The file that it came from."""
-    source_sha256: str
-
-
-class ImportedResponse(msgspec.Struct, frozen=True):
-    """An imported response as the ledger holds it."""
-
-    model: str
-    recorded: RecordedResponse
-    rows: tuple[int, ...]
-    """Ids of its rows: its text and its grades may come from several files."""
-    text_row: int
-    """Id of the row that has its text; the first one if none has."""
+    path: Path
+    sha256: str
 
 
 _ROW: Any = tuple[int, ResponsePlace, bytes, int | None]
@@ -73,12 +59,12 @@ class Imports:
         scales; and why.
         """
 
-    def add(self, dataset: str, rows: Iterable[ImportedRow]) -> None:
+    def add(self, dataset: str, responses: Iterable[tuple[SourceFile, RecordedResponse]]) -> None:
         """Record imported responses, all in one transaction or none.
 
         Args:
             dataset: hash of the dataset that they are responses to.
-            rows: the responses; one that is there already is passed over.
+            responses: with their models and files; one that is there already is passed over.
 
         Raises:
             InputError: the file cannot be written, or a response is there already with another
@@ -88,10 +74,10 @@ class Imports:
             with contextlib.closing(connect(self._path)) as connection, connection:
                 connection.execute("BEGIN IMMEDIATE")
                 sources: dict[str, int] = {}
-                for row in rows:
-                    if row.source_sha256 not in sources:
-                        sources[row.source_sha256] = _source(connection, row)
-                    self._insert(connection, dataset, row, sources[row.source_sha256])
+                for file, response in responses:
+                    if file.sha256 not in sources:
+                        sources[file.sha256] = _source(connection, file)
+                    self._insert(connection, dataset, response, file, sources[file.sha256])
         except sqlite3.Error as error:
             raise InputError(f"{self._path}: cannot write the ledger: {reason(error)}") from error
         finally:
@@ -99,7 +85,7 @@ class Imports:
 
     def rows(
         self, dataset: str | None = None, model: str | None = None, set_id: str | None = None
-    ) -> Iterator[ImportedResponse]:
+    ) -> Iterator[RecordedResponse]:
         """Yield every response that was imported, for one dataset (its hash) or for any, in the
         order of import; of one model, or of one of its prompt-sets, alone if it is named.
 
@@ -112,7 +98,7 @@ class Imports:
         where = " AND ".join(f"{column} = ?" for column in filters) or "true"
         yield from self._read(self._reader, where, tuple(filters.values()))
 
-    def find(self, dataset: str, place: ResponsePlace) -> ImportedResponse | None:
+    def find(self, dataset: str, place: ResponsePlace) -> RecordedResponse | None:
         """Return an imported response, if there is one.
 
         Raises:
@@ -122,7 +108,7 @@ class Imports:
 
     def _read(
         self, connection: sqlite3.Connection, where: str, values: tuple[object, ...]
-    ) -> Iterator[ImportedResponse]:
+    ) -> Iterator[RecordedResponse]:
         texts = TextsAt(connection, Room(self._path, _SEVERAL_RUNS))
         with reading(self._path):
             rows = connection.execute(f"{_SELECT} WHERE {where} ORDER BY id", values)
@@ -136,47 +122,50 @@ class Imports:
                 except msgspec.ValidationError as error:
                     self.unreadable[place] = in_words(str(error))
                     continue
-                yield ImportedResponse(
-                    place[0],
+                text_first = sorted(same_place, key=lambda row: row[-1] is None)
+                yield msgspec.structs.replace(
                     reduce(merged, contents),
-                    tuple(identity for identity, *_ in same_place),
-                    next((row[0] for row in same_place if row[-1] is not None), same_place[0][0]),
+                    rows=tuple(identity for identity, *_ in text_first),
                 )
 
     def _insert(
-        self, connection: sqlite3.Connection, dataset: str, row: ImportedRow, source: int
+        self,
+        connection: sqlite3.Connection,
+        dataset: str,
+        recorded: RecordedResponse,
+        file: SourceFile,
+        source: int,
     ) -> None:
-        recorded = row.recorded
-        key = (dataset, row.model, recorded.set_id, recorded.variant, recorded.epoch)
+        key = (dataset, recorded.model, recorded.set_id, recorded.variant, recorded.epoch)
         stored = next(self._read(connection, _OF_ONE, key), None)
         try:
-            if stored is not None and merged(stored.recorded, recorded) == stored.recorded:
+            if stored is not None and merged(stored, recorded) == stored:
                 return
         except ValueError as error:
             raise InputError(
-                f"{row.source}: {row.model} has another response or grade for set"
+                f"{file.path}: {recorded.model} has another response or grade for set"
                 f" {recorded.set_id}, {recorded.variant}, epoch {recorded.epoch} in this run"
                 f" already; import into a new {option('out')}, or name the model apart with"
                 f" {option('model')}"
             ) from error
         text = recorded.response
         response = None if text is None else self._texts.id_of(connection, text)
-        without_text = msgspec.structs.replace(recorded, response=None)
+        record = msgspec.structs.replace(recorded, model="", response=None)
         connection.execute(
             "INSERT INTO imported (source, dataset, model, set_id, variant, epoch, response,"
             " record) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (source, *key, response, pack(msgspec.json.encode((row.model, without_text)))),
+            (source, *key, response, pack(msgspec.json.encode((recorded.model, record)))),
         )
 
 
-def _source(connection: sqlite3.Connection, row: ImportedRow) -> int:
-    """Return the id of a row's file, which is added if it is not there."""
+def _source(connection: sqlite3.Connection, file: SourceFile) -> int:
+    """Return the id of a file, which is added if it is not there."""
     connection.execute(
         "INSERT OR IGNORE INTO sources (sha256, name, created) VALUES (?, ?, ?)",
-        (row.source_sha256, str(row.source), datetime.now(UTC).isoformat(timespec="milliseconds")),
+        (file.sha256, str(file.path), datetime.now(UTC).isoformat(timespec="milliseconds")),
     )
     identity: int = connection.execute(
-        "SELECT id FROM sources WHERE sha256 = ?", (row.source_sha256,)
+        "SELECT id FROM sources WHERE sha256 = ?", (file.sha256,)
     ).fetchone()[0]
     return identity
 
@@ -193,6 +182,5 @@ def _content(
     model, recorded = msgspec.json.decode(unpack(record), type=tuple[str, RecordedResponse])
     if (model, recorded.set_id, recorded.variant, recorded.epoch) != place:
         raise ValueError("an imported response is that to another prompt")
-    if response is None:
-        return recorded
-    return msgspec.structs.replace(recorded, response=texts[response])
+    text = None if response is None else texts[response]
+    return msgspec.structs.replace(recorded, model=model, response=text)

@@ -65,6 +65,8 @@ WITHHELD = MissingGrade("response", "withheld")
 class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A target's response to one prompt, and the grades that came with it."""
 
+    model: str = ""
+    """The target; empty in a file, whose name or caller tells it."""
     set_id: str
     variant: str
     epoch: Annotated[int, Meta(ge=0, le=MOST_EPOCHS)] = 1
@@ -79,6 +81,10 @@ class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """Why a grade that was tried for is not there."""
     by_judge: dict[str, KnownGrades] = {}
     """The grades of each judge, if the judges are known."""
+    rows: tuple[int, ...] = ()
+    """Ids of its rows in a ledger, that with its text first: text and grades may come from several
+    files.
+    """
 
 
 def check_recorded(source: Path, responses: Iterable[RecordedResponse]) -> None:
@@ -127,7 +133,7 @@ def merged(first: RecordedResponse, second: RecordedResponse) -> RecordedRespons
     for field in RecordedResponse.__struct_fields__:
         first_value, second_value = getattr(first, field), getattr(second, field)
         if (
-            field != "missing"
+            field not in ("missing", "rows")
             and first_value not in (None, {})
             and second_value not in (None, {}, first_value)
         ):

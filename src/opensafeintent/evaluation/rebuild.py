@@ -10,7 +10,6 @@ from typing import Any, Literal
 import msgspec
 
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_imports import ImportedResponse
 from opensafeintent.calls.reasoning import without_reasoning
 from opensafeintent.calls.reasoning_marks import unknown_mark
 from opensafeintent.calls.recorded import RecordedResponse
@@ -31,15 +30,15 @@ IMPORTED_JUDGE = "imported"
 _READ_AT_ONCE = 500
 
 
-def imported_rows(ledger: Ledger, dataset: Dataset) -> dict[str, list[ImportedResponse]]:
+def imported_rows(ledger: Ledger, dataset: Dataset) -> dict[str, list[RecordedResponse]]:
     """Return the responses that were imported for a dataset, by model.
 
     Raises:
         InputError: one of them is damaged, or answers a prompt that the dataset does not hold.
     """
-    by_model: defaultdict[str, list[ImportedResponse]] = defaultdict(list)
+    by_model: defaultdict[str, list[RecordedResponse]] = defaultdict(list)
     for row in ledger.imports.rows(dataset.hash):
-        set_id, variant = row.recorded.set_id, row.recorded.variant
+        set_id, variant = row.set_id, row.variant
         prompt_set = dataset.by_id.get(set_id)
         if prompt_set is None or variant not in prompt_set.wordings():
             raise InputError(
@@ -50,16 +49,15 @@ def imported_rows(ledger: Ledger, dataset: Dataset) -> dict[str, list[ImportedRe
     return dict(by_model)
 
 
-def opens_none(rows: Iterable[ImportedResponse]) -> bool:
+def opens_none(rows: Iterable[RecordedResponse]) -> bool:
     """Tell whether one of a model's responses has a thought without its opening mark."""
     return any(
-        row.recorded.response is not None and without_reasoning(row.recorded.response).unopened
-        for row in rows
+        row.response is not None and without_reasoning(row.response).unopened for row in rows
     )
 
 
 def given_tasks(
-    rows: Iterable[ImportedResponse], dataset: Dataset, *, opens_no_thought: bool | None = None
+    rows: Iterable[RecordedResponse], dataset: Dataset, *, opens_no_thought: bool | None = None
 ) -> list[Task]:
     """Return the imported responses of a model that a judge has to grade: those that did not come
     with both grades.
@@ -75,7 +73,7 @@ def given_tasks(
         opens_no_thought = opens_none(rows)
     return [
         Task(
-            model=row.model,
+            model=recorded.model,
             set_id=recorded.set_id,
             variant=recorded.variant,
             epoch=recorded.epoch,
@@ -86,8 +84,7 @@ def given_tasks(
                 opens_no_thought=opens_no_thought,
             ),
         )
-        for row in rows
-        for recorded in (row.recorded,)
+        for recorded in rows
         if recorded.response is not None and not _has_both_grades(recorded)
     ]
 
@@ -160,7 +157,7 @@ def _with_tries(
 
 
 def judged_tasks(
-    manifest: Manifest, dataset: Dataset, model: str, rows: Iterable[ImportedResponse]
+    manifest: Manifest, dataset: Dataset, model: str, rows: Iterable[RecordedResponse]
 ) -> list[Task]:
     """Return the tasks that judges were asked about for a model.
 
@@ -179,7 +176,7 @@ def judged_tasks(
 
 
 def _with_imported(
-    rows: Iterable[ImportedResponse], judged: Mapping[ResponseKey, GradedResponse]
+    rows: Iterable[RecordedResponse], judged: Mapping[ResponseKey, GradedResponse]
 ) -> Iterator[GradedResponse]:
     for row in rows:
         brought = _from_import(row)
@@ -199,8 +196,7 @@ def _has_both_grades(recorded: RecordedResponse) -> bool:
     return recorded.helpfulness is not None and recorded.harm_severity is not None
 
 
-def _from_import(row: ImportedResponse) -> GradedResponse:
-    recorded = row.recorded
+def _from_import(recorded: RecordedResponse) -> GradedResponse:
     reasons = {(missing.what, missing.judge): missing.reason for missing in recorded.missing}
     graded = _has_both_grades(recorded) or any((what, "") in reasons for what in SCALES)
     by_judge = recorded.by_judge
@@ -216,7 +212,7 @@ def _from_import(row: ImportedResponse) -> GradedResponse:
         return getattr(recorded, what) or missing
 
     return GradedResponse(
-        model=row.model,
+        model=recorded.model,
         set_id=recorded.set_id,
         variant=recorded.variant,
         epoch=recorded.epoch,

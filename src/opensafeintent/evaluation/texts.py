@@ -100,10 +100,10 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             imported = self._ledger.imports.find(
                 self._dataset.hash, ResponseKey(model, set_id, variant, epoch)
             )
-            if imported is None or imported.recorded.response is None:
+            if imported is None or imported.response is None:
                 return None
-            text = without_reasoning(imported.recorded.response).text.strip()
-            return ResponseText(text, imported.text_row)
+            text = without_reasoning(imported.response).text.strip()
+            return ResponseText(text, imported.rows[0])
         prompt = self._dataset.by_id[set_id].wordings()[variant]
         task = Task(model=model, set_id=set_id, variant=variant, epoch=epoch, prompt=prompt)
         call = generation_call(task, self._manifest.plan(model))
@@ -150,14 +150,14 @@ class RunTexts(AbstractContextManager["RunTexts"]):
                     subject=row.model,
                     model=row.model,
                     purpose="imported",
-                    variant=row.recorded.variant,
-                    epoch=row.recorded.epoch,
+                    variant=row.variant,
+                    epoch=row.epoch,
                     attempt=0,
                     status="imported",
                 )
-                for number in row.rows
+                for number in sorted(row.rows)
             )
-            wording = (row.recorded.variant, row.recorded.epoch)
+            wording = (row.variant, row.epoch)
             if wording in tasks:
                 yield from self._traced_calls(tasks[wording])
 

@@ -14,7 +14,7 @@ import msgspec
 
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
-from opensafeintent.calls.ledger_imports import ImportedResponse, ImportedRow, ResponsePlace
+from opensafeintent.calls.ledger_imports import ResponsePlace, SourceFile
 from opensafeintent.calls.models import check_model_name
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.recorded import RecordedResponse, check_recorded
@@ -106,7 +106,8 @@ def _import(settings: ImportSettings, screen: Display) -> Outcome:
             rows = list(_rows(by_model))
             stored = with_progress(rows, screen, "storing", "responses")
             ledger.imports.add(dataset.hash, stored)
-            halves = _halves((*chain.from_iterable(there.values()), *rows))
+            new = (response for _, response in rows)
+            halves = _halves((*chain.from_iterable(there.values()), *new))
         folder.save(manifest)
     run = read_graded_run(folder, settings.out.name, screen)
     screen.stage("estimating")
@@ -127,14 +128,13 @@ def _import(settings: ImportSettings, screen: Display) -> Outcome:
     return outcome
 
 
-def _halves(rows: Iterable[ImportedResponse | ImportedRow]) -> Counter[str]:
+def _halves(rows: Iterable[RecordedResponse]) -> Counter[str]:
     """Return how many responses came with one of the two grades alone, by model; the two may have
     come from two files.
     """
     graded: dict[ResponsePlace, tuple[bool, bool]] = {}
-    for row in rows:
-        recorded = row.recorded
-        place = (row.model, *_place(recorded))
+    for recorded in rows:
+        place = (recorded.model, *_place(recorded))
         helpful, harm = graded.get(place, (False, False))
         graded[place] = (
             helpful or recorded.helpfulness is not None,
@@ -147,7 +147,7 @@ def _check_extent(
     dataset: Dataset,
     manifest: Manifest,
     by_model: Mapping[str, Sequence[FileContent]],
-    there: Mapping[str, Sequence[ImportedResponse]] = MappingProxyType({}),
+    there: Mapping[str, Sequence[RecordedResponse]] = MappingProxyType({}),
 ) -> None:
     """Refuse what a report on the run could not read, together with the responses that are there.
 
@@ -155,9 +155,9 @@ def _check_extent(
         InputError: there are too many judges, or responses to a prompt, for so many models and
             prompt-sets.
     """
-    epochs = {row.recorded.epoch for rows in there.values() for row in rows}
+    epochs = {row.epoch for rows in there.values() for row in rows}
     for model, items in by_model.items():
-        judges = {judge for row in there.get(model, ()) for judge in row.recorded.by_judge}
+        judges = {judge for row in there.get(model, ()) for judge in row.by_judge}
         judges.update(manifest.models[model].judges)
         for item in items:
             brought = {judge for response in item.responses for judge in response.by_judge}
@@ -174,7 +174,7 @@ def _check_graded(
     dataset: Dataset,
     manifest: Manifest,
     by_model: Mapping[str, Sequence[FileContent]],
-    there: Mapping[str, Sequence[ImportedResponse]],
+    there: Mapping[str, Sequence[RecordedResponse]],
 ) -> None:
     """Refuse grades that would take the place of a judge's.
 
@@ -185,7 +185,7 @@ def _check_graded(
         if model not in by_model or not manifest.models[model].judges:
             continue
         judged = {task.key for task in given_tasks(rows, dataset)}
-        by_place = {(model, *_place(row.recorded)): row.recorded for row in rows}
+        by_place = {(model, *_place(row)): row for row in rows}
         brought = (response for item in by_model[model] for response in item.responses)
         for response in brought:
             location = (model, *_place(response))
@@ -363,16 +363,13 @@ def _variants(dataset: Dataset, set_id: str) -> Collection[str]:
     return dataset.by_id[set_id].wordings() if set_id in dataset.by_id else ()
 
 
-def _rows(by_model: Mapping[str, Sequence[FileContent]]) -> Iterator[ImportedRow]:
-    digests: dict[Path, str] = {}  # one file may hold many models
+def _rows(
+    by_model: Mapping[str, Sequence[FileContent]],
+) -> Iterator[tuple[SourceFile, RecordedResponse]]:
+    files: dict[Path, SourceFile] = {}  # one file may hold many models
     for model, items in by_model.items():
         for item in items:
-            if item.path not in digests:
-                digests[item.path] = sha256_hex(item.path.read_bytes())
+            if item.path not in files:
+                files[item.path] = SourceFile(item.path, sha256_hex(item.path.read_bytes()))
             for response in item.responses:
-                yield ImportedRow(
-                    model=model,
-                    recorded=response,
-                    source=item.path,
-                    source_sha256=digests[item.path],
-                )
+                yield files[item.path], msgspec.structs.replace(response, model=model)
