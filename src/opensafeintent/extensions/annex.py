@@ -80,6 +80,21 @@ def render_annex(
     """
     corrected = [table for table in tables if table.name == "corrected"]
     compared = gates is not None and gates.baseline is not None
+    groups = [
+        {
+            **_group(cohort, runs, latest),
+            "human": Plain("\n".join(map(_table, corrected))),
+            "samples": [
+                _draw(cohort, model, texts, include_unsafe=include_unsafe)
+                for model in contenders(cohort.models)
+            ],
+            "limitations": [
+                sentence.text
+                for sentence in cautions(cohort, corrected=bool(corrected), max_missing=max_missing)
+            ],
+        }
+        for cohort in cohorts
+    ]
     return render_card(
         asset("annex.md"),
         {
@@ -87,38 +102,33 @@ def render_annex(
             "runs": [run.name for run in runs],
             "include_unsafe": include_unsafe,
             "versions": [_table(table) for table in gate_tables(gates)] if compared else [],
-            "groups": [
-                {
-                    "models": cohort.models,
-                    "facts": facts_of(cohort, runs),
-                    "latest": max(latest[origin.run][:10] for origin in cohort.origins.values()),
-                    "coverage": _table(coverage([cohort]), cohort),
-                    "domains": _counts(item.harm_domain for item in cohort.dataset.prompt_sets),
-                    "task_types": _counts(item.task_type for item in cohort.dataset.prompt_sets),
-                    "sets": len(cohort.dataset),
-                    "paraphrased": sum(
-                        bool(item.dual_use_paraphrases) for item in cohort.dataset.prompt_sets
-                    ),
-                    "metrics": [(METRICS[name].label, METRICS[name].about) for name in PRIMARY],
-                    "results": [_table(headline_table(cohort))]
-                    + [_table(of([cohort]), cohort) for of in (utility, safe_up_to_1)],
-                    "human": Plain("\n".join(map(_table, corrected))),
-                    "elicited": list(_elicited(cohort, runs)),
-                    "samples": [
-                        _draw(cohort, model, texts, include_unsafe=include_unsafe)
-                        for model in contenders(cohort.models)
-                    ],
-                    "limitations": [
-                        sentence.text
-                        for sentence in cautions(
-                            cohort, corrected=bool(corrected), max_missing=max_missing
-                        )
-                    ],
-                }
-                for cohort in cohorts
-            ],
+            "groups": groups,
         },
     )
+
+
+def _group(
+    cohort: Cohort, runs: Sequence[GradedRun], latest: Mapping[str, str]
+) -> dict[str, object]:
+    """Return the values of the template about a cohort: its data, conditions and results."""
+    prompt_sets = cohort.dataset.prompt_sets
+    return {
+        "models": cohort.models,
+        "facts": facts_of(cohort, runs),
+        "latest": max(latest[origin.run][:10] for origin in cohort.origins.values()),
+        "coverage": _table(coverage([cohort]), cohort),
+        "domains": _counts(item.harm_domain for item in prompt_sets),
+        "task_types": _counts(item.task_type for item in prompt_sets),
+        "sets": len(cohort.dataset),
+        "paraphrased": sum(bool(item.dual_use_paraphrases) for item in prompt_sets),
+        "metrics": [(METRICS[name].label, METRICS[name].about) for name in PRIMARY],
+        "results": [
+            _table(headline_table(cohort)),
+            _table(utility([cohort]), cohort),
+            _table(safe_up_to_1([cohort]), cohort),
+        ],
+        "elicited": list(_elicited(cohort, runs)),
+    }
 
 
 def _table(table: Table, of: Cohort | None = None) -> Plain:

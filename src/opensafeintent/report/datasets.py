@@ -266,57 +266,73 @@ def build_card(
         manifest: models, settings, templates.
         judged: the annotators' verdicts, good or poor, by set, if there were any (stage 7).
     """
-    models = tuple(dict.fromkeys((manifest.generator, manifest.judge)))
+    values = {
+        **_dataset_values(dataset, built, manifest),
+        **_origin_values(built, manifest),
+        "findings": check.findings,
+        "left_out": check.left_out,
+        "people": Plain(_people(built, judged)),
+    }
+    return render_card(asset("card.md"), values)
+
+
+def _dataset_values(dataset: Dataset, built: Built, manifest: BuildManifest) -> dict[str, object]:
+    """Return the card's values about the dataset itself."""
     cells = coverage_of(built, manifest)
     filled = sum(cell.sets > 0 for cell in cells)
-    scripted = [card_text(model, _LONGEST_NAME) for model in models if is_baseline(model)]
-    ship = "is a script that ships" if len(scripted) == 1 else "are scripts that ship"
+    prompts = sum(len(item.wordings()) for item in dataset.prompt_sets)
     languages = sorted({item.language for item in dataset.prompt_sets if item.language}) or ["en"]
-    seeds = (draft.topic.seed for draft in built.finished)
-    people = "**People have not checked it** (stage 7)."
-    if judged is not None:
-        annotators = counted(len({label.annotator for label in judged}), "annotator")
-        sets = counted(len({label.id for label in judged}), "prompt-set")
-        people = (
-            f"People: {annotators} judged {sets}; {len(built.rejected_in('people'))} dropped"
-            " because all of them called it poor (stage 7)."
-        )
-    values: dict[str, object] = {
+    own_taxonomy = manifest.taxonomy != default_taxonomy()
+    return {
         "pretty_name": yaml_text(f"Prompt-sets on intent {dataset.hash[:8]}"),
         "languages": [yaml_text(language, 20) for language in languages],
         "size": size_category(len(dataset)),
         "sets": Plain(counted(len(dataset), "prompt-set")),
-        "prompts": Plain(
-            counted(sum(len(item.wordings()) for item in dataset.prompt_sets), "prompt")
-        ),
+        "prompts": Plain(counted(prompts, "prompt")),
         "cells": Plain(f"They are in {filled:,} of {counted(len(cells), 'cell')}"),
         "hash": Plain(dataset.hash),
-        "scripted": Plain(f"{' and '.join(scripted)} {ship}") if scripted else "",
-        "same_model": len(models) == 1,
         "canary": Plain(canary_in(dataset) or ""),
         "canary_field": Plain("source"),
-        "taxonomy_option": Plain(
-            "" if manifest.taxonomy == default_taxonomy() else " --taxonomy FILE"
-        ),
+        "taxonomy": card_text(manifest.taxonomy.name, _LONGEST_NAME),
+        "taxonomy_option": Plain(" --taxonomy FILE" if own_taxonomy else ""),
+    }
+
+
+def _origin_values(built: Built, manifest: BuildManifest) -> dict[str, object]:
+    """Return the card's values about the origin of the dataset: models, seeds, stages."""
+    models = tuple(dict.fromkeys((manifest.generator, manifest.judge)))
+    scripted = [card_text(model, _LONGEST_NAME) for model in models if is_baseline(model)]
+    ship = "is a script that ships" if len(scripted) == 1 else "are scripts that ship"
+    target = "the seeds' topics"
+    if manifest.per_cell:
+        target = f"{counted(manifest.per_cell, 'prompt-set')} of each cell"
+    seeds = (draft.topic.seed for draft in built.finished)
+    return {
+        "scripted": Plain(f"{' and '.join(scripted)} {ship}") if scripted else "",
+        "same_model": len(models) == 1,
         "generator": card_text(manifest.generator, _LONGEST_NAME),
         "judge": card_text(manifest.judge, _LONGEST_NAME),
         "seeds": _name_of_seeds(manifest.seeds) if manifest.seeds else "",
         "filled": bool(manifest.per_cell),
-        "taxonomy": card_text(manifest.taxonomy.name, _LONGEST_NAME),
-        "target": (
-            f"{counted(manifest.per_cell, 'prompt-set')} of each cell"
-            if manifest.per_cell
-            else "the seeds' topics"
-        ),
+        "target": target,
         "version": Plain(manifest.version),
         "stages": Plain("{} to {}".format(*manifest.stages)),
         "funnel": Plain(to_markdown(funnel_table(built))),
         "pku": any("PKU-SafeRLHF" in seed.source for seed in seeds if seed),
-        "findings": check.findings,
-        "left_out": check.left_out,
-        "people": Plain(people),
     }
-    return render_card(asset("card.md"), values)
+
+
+def _people(built: Built, judged: Sequence[Label] | None) -> str:
+    """Describe the part of people in the build (stage 7)."""
+    if judged is None:
+        return "**People have not checked it** (stage 7)."
+    annotators = counted(len({label.annotator for label in judged}), "annotator")
+    sets = counted(len({label.id for label in judged}), "prompt-set")
+    dropped = len(built.rejected_in("people"))
+    return (
+        f"People: {annotators} judged {sets}; {dropped} dropped"
+        " because all of them called it poor (stage 7)."
+    )
 
 
 def _name_of_seeds(seeds: str) -> str:
