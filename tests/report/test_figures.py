@@ -16,7 +16,7 @@ import vl_convert
 from opensafeintent.analysis.cohort import Cohort, into_cohorts
 from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate
 from opensafeintent.report.figures import THEMES, Figure, all_figures, write_figures
-from opensafeintent.report.figures.models import _write
+from opensafeintent.report.figures.bars import _write
 from opensafeintent.report.figures.plane import frontier
 from opensafeintent.report.figures.points import labels_of, row_of
 from opensafeintent.report.formats import to_markdown

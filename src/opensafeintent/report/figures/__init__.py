@@ -18,7 +18,7 @@ from opensafeintent.metrics import METRICS, PRIMARY, STATED_POLICY
 from opensafeintent.report import tables_judges as by_judge
 from opensafeintent.report.cohort_columns import cohort_line, cohort_notes
 from opensafeintent.report.columns import Section, Table
-from opensafeintent.report.figures import models, plane
+from opensafeintent.report.figures import bars, judges, models, plane, strata
 from opensafeintent.report.figures.files import FORMATS, Figure, titled, to_svg, write_figures
 from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
 from opensafeintent.report.tables_numbers import numbers_table
@@ -103,7 +103,7 @@ _PLANS = (
         "strata",
         f"Strata are ordered by Triplet Safety. {_THIN} {_CI}"
         " Differences between strata are not tested.",
-        partial(models.panels, metrics={name: METRICS[name].label for name in PRIMARY}),
+        partial(strata.panels, metrics={name: METRICS[name].label for name in PRIMARY}),
         ("triplet_safety", "mean_utility"),
         by_stratum=True,
         several=_AVERAGE,
@@ -127,7 +127,7 @@ _PLANS = (
         " prompt-sets of the two borders: the end of stable-safe above, the start of stable-unsafe"
         " below. Flips alone do not show an effect of wording: answers to the same wording may vary"
         " too.",
-        models.stability,
+        bars.stability,
         ("stable_safe", "safety_flip", "stable_unsafe"),
         several=_ORDER,
     ),
@@ -138,7 +138,7 @@ _PLANS = (
         "The strategy that a model names as appropriate for the dual-use prompts that it answered"
         " unsafely. n is the number of prompt-sets with such a response. The whisker is the 95 %"
         " interval of the border; of few unsafe responses it is wide.",
-        models.failures,
+        bars.failures,
         ("detection_failure", "execution_failure"),
         several=f"The average's n counts a set once. {_ORDER}",
     ),
@@ -163,7 +163,7 @@ _PLANS = (
         " least utility over a dual-use prompt's wordings. Part of it comes from crossing the"
         f" safety boundary, and moves with the rate of safe responses. {_THIN} {_CI}",
         partial(
-            models.panels,
+            strata.panels,
             metrics={"utility_range": "Utility range", "dual_use_utility": "Dual-use utility"},
         ),
         ("utility_range", "dual_use_utility"),
@@ -176,7 +176,7 @@ _PLANS = (
         "The distance between the points of one model shows how much its result depends on the"
         " judge. An order of models that changes from one judge to another may be chance."
         f" {_CI}",
-        models.by_judge,
+        judges.by_judge,
         several=_ORDER,
         table=by_judge.by_judge,
         where=lambda cohort: bool(cohort.judges.agreements),
@@ -227,7 +227,7 @@ def _figure(plan: _Plan, cohorts: Sequence[Cohort]) -> Figure:
     names = [model for cohort in cohorts for model in cohort.models]
     added = (
         plan.several * (len(names) > 1),
-        _MANY * (plan.by_stratum and len(names) > models.FEW),
+        _MANY * (plan.by_stratum and len(names) > strata.FEW),
         plan.baselines * any(map(is_baseline, names)),
     )
     return Figure(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate
+from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate, MetricEstimates
 from opensafeintent.hostile import terminal_safe
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.figures.kit import (
@@ -21,6 +21,8 @@ from opensafeintent.report.figures.kit import (
 )
 from opensafeintent.report.values import common_beginning, estimate_text, shortened
 
+WIDTH = 400
+"""Pixels of a chart that fills the page's width, its names and counts aside."""
 _NAME = 34
 """Characters of a model's name beside a chart; all of it is in the tooltip."""
 
@@ -54,6 +56,23 @@ def row_of(number: MetricEstimate, labels: Mapping[str, str], series: str) -> Da
         "n": number.n,
         "thin": False,
     }
+
+
+def lines_of(estimates: MetricEstimates, metric: str) -> list[MetricEstimate]:
+    """Return a metric of every model in order, then its average if there are two models or more to
+    average.
+    """
+    lines = estimates.lines(metric)
+    return (
+        lines
+        if len(estimates.averaged) > 1
+        else [number for number in lines if number.models is None]
+    )
+
+
+def any_value(rows: Sequence[Datum]) -> bool:
+    """Tell whether any row has a value."""
+    return any(row["value"] is not None for row in rows)
 
 
 def tooltip(*more: tuple[str, str]) -> list[Spec]:
