@@ -115,17 +115,21 @@ def _import(settings: ImportSettings, screen: Display) -> Outcome:
     if failed:
         outcome.exit_code = first_exit_code(outcome.exit_code, 1)
         outcome.stopped += failed
-    outcome.notes += [note for item in read for note in item.notes]
-    outcome.notes += [
+    outcome.notes += _notes(read, halves)
+    return outcome
+
+
+def _notes(read: Sequence[FileContent], halves: Mapping[str, int]) -> list[str]:
+    """Return what the files' readers noted, and what they read otherwise than it was written."""
+    notes = [note for item in read for note in item.notes]
+    notes += [
         f"{model}: {counted(number, 'response')} with one of the two grades, which counts for"
         " nothing alone; import the other, or have judges give both: opensafeintent grade RUN"
         for model, number in halves.items()
     ]
     if zeros := sum(item.zero_helpfulness for item in read):
-        outcome.notes.append(
-            f"{zeros} helpfulness grades of 0 were read as 1, as the authors' script does"
-        )
-    return outcome
+        notes.append(f"{zeros} helpfulness grades of 0 were read as 1, as the authors' script does")
+    return notes
 
 
 def _halves(rows: Iterable[RecordedResponse]) -> Counter[str]:
