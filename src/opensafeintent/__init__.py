@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
         annotate_run as annotate_run,
         import_annotations as import_annotations,
     )
+    from opensafeintent.workflows.batching import batches as batches
     from opensafeintent.workflows.build import BuildOutcome as BuildOutcome, build as build
     from opensafeintent.workflows.datasets import (
         Deduplication as Deduplication,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
         AgreementSettings as AgreementSettings,
         AnnotateDatasetSettings as AnnotateDatasetSettings,
         AnnotateRunSettings as AnnotateRunSettings,
+        BatchesSettings as BatchesSettings,
         BuildSettings as BuildSettings,
         CompareSettings as CompareSettings,
         EvaluateSettings as EvaluateSettings,
@@ -88,6 +90,7 @@ _NAMES = {
     "workflows.annotate": (
         "Agreement ExportedStudy agreement annotate_dataset annotate_run import_annotations"
     ),
+    "workflows.batching": "batches",
     "workflows.build": "BuildOutcome build",
     "workflows.datasets": (
         "Deduplication check_dataset convert_dataset dataset_info "
@@ -102,8 +105,8 @@ _NAMES = {
     "workflows.report": "compare write_report",
     "workflows.sample_size": "SampleSize sample_size",
     "workflows.settings": (
-        "AgreementSettings AnnotateDatasetSettings AnnotateRunSettings BuildSettings "
-        "CompareSettings EvaluateSettings ExportSettings GradeSettings "
+        "AgreementSettings AnnotateDatasetSettings AnnotateRunSettings BatchesSettings "
+        "BuildSettings CompareSettings EvaluateSettings ExportSettings GradeSettings "
         "ImportAnnotationsSettings ImportSettings JudgeCheckSettings ReportSettings "
         "SampleSizeSettings TraceSettings"
     ),

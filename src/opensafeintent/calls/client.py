@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple, Protocol
 
@@ -97,6 +97,10 @@ class Client:
         self._requested: set[bytes] = set()
         self._answered: set[str] = set()
         self._failures_in_a_row: dict[str, int] = dict.fromkeys(models, 0)
+        self.final_failures: set[bytes] = set()
+        """Keys of calls whose failure is final: this client does not make them again."""
+        self.elsewhere: Callable[[Call, bytes], Awaitable[Outcome | None]] | None = None
+        """Returns the outcome of a call that is made in another way; None if it is not."""
         self.left_out_elsewhere: dict[str, set[str]] = {}
         """By model, fields that others found out that it does not take."""
         self._replied_at: dict[str, float] = {}
@@ -180,6 +184,11 @@ class Client:
             if model not in self._answered:
                 self.stopped_models.setdefault(model, f"{model}: no call was answered: {error}")
 
+    async def until_made(self, keys: Iterable[bytes]) -> None:
+        """Wait until none of some calls is being made."""
+        if flights := [self._flights[key] for key in keys if key in self._flights]:
+            await asyncio.wait(flights)
+
     def key_of(self, call: Call) -> bytes:
         """Return the key under which the ledger keeps a call's outcome."""
         model = self._models[call.model]
@@ -216,7 +225,7 @@ class Client:
             self.reused(call, recorded)
             self.tally.duplicates += key in self._requested
             return recorded
-        if isinstance(model, str):
+        if isinstance(model, str) or key in self.final_failures:
             return not_on_record(self.ledger, key)
         self._listen()
         while (flight := self._flights.get(key)) is not None:
@@ -248,6 +257,10 @@ class Client:
         """Try until it is answered, hopeless, or out of attempts or time; waiting holds no
         connection.
         """
+        if self.elsewhere is not None:
+            outcome = await self.elsewhere(call, key)
+            if outcome is not None:
+                return outcome
         seconds = self._budget.retry_seconds or _CALL_SECONDS
         most = self._budget.max_retries
         attempts = _ATTEMPTS if most is None else most + 1
@@ -275,12 +288,12 @@ class Client:
             if pause is None or time.monotonic() + pause > give_up:
                 silent = self._replied_at.get(call.model, 0.0) < give_up - seconds
                 throttled = result.throttled and silent and pause is not None
-                self._note_failure(call, result, throttled_for=seconds if throttled else None)
+                self.note_failure(call, result, throttled_for=seconds if throttled else None)
                 return Failed(kind=result.kind, error=result.error)
             await self._pause(call.model, pause)
 
     async def _attempt(self, call: Call, key: bytes, model: Model, number: int) -> Attempt:
-        self._check(call.model)
+        self.check(call.model)
         self.tally.began(call, retry=number > 1)
         try:
             result = await model.attempt(call)
@@ -292,18 +305,26 @@ class Client:
         for refused in result.refused:
             self.tally.retries += 1
             self.ledger.add(Entry(key, call, refused))
-        result = self._settled(call, result)
-        self.ledger.add(Entry(key, call, result))
+        result = self.record(call, key, result)
         if isinstance(result, Replied):
-            self._answered.add(call.model)
-            self.tally.finished(call, result.outcome, result.tier)
             model.limiter.succeeded()
-        else:
-            usage = usage_in(result.body) if result.body else Usage()
-            self.tally.paid(call, usage, result.tier)
-            if result.throttled or result.slow:
-                model.limiter.throttled(result.retry_after)
+        elif result.throttled or result.slow:
+            model.limiter.throttled(result.retry_after)
         return result
+
+    def record(self, call: Call, key: bytes, attempt: Attempt) -> Attempt:
+        """Store an attempt at a call in the ledger, and count it; return it as it is in view of the
+        call's purpose.
+        """
+        attempt = self._settled(call, attempt)
+        self.ledger.add(Entry(key, call, attempt))
+        if isinstance(attempt, Replied):
+            self._answered.add(call.model)
+            self.tally.finished(call, attempt.outcome, attempt.tier)
+        else:
+            usage = usage_in(attempt.body) if attempt.body else Usage()
+            self.tally.paid(call, usage, attempt.tier)
+        return attempt
 
     def _settled(self, call: Call, attempt: Attempt) -> Attempt:
         """Return the result of an attempt in view of the call's purpose; see `Ledger.settled`."""
@@ -317,7 +338,14 @@ class Client:
             return attempt
         return msgspec.structs.replace(attempt, outcome=outcome)
 
-    def _check(self, model: str) -> None:
+    def check(self, model: str) -> None:
+        """See whether a call to a model may begin.
+
+        Raises:
+            ModelStopped: the model does not answer any more.
+            Stopped: a budget is used up, or the run was halted.
+            InputError: the ledger cannot be written.
+        """
         if model in self.stopped_models:
             raise ModelStopped(model, self.stopped_models[model])
         self.ledger.check()
@@ -325,7 +353,7 @@ class Client:
             self.halt(Stopped(reached))
         self.raise_if_halted()
 
-    def _note_failure(
+    def note_failure(
         self, call: Call, failure: Failure, *, throttled_for: float | None = None
     ) -> None:
         """Note a call that failed for good, and stop the model if there is no hope for others.

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -182,6 +182,30 @@ class HttpSession(AsyncExitStack):
         return True
 
 
+class Access(NamedTuple):
+    """What every request to an endpoint has."""
+
+    headers: dict[str, str]
+    options: dict[str, Any]
+    """Of aiohttp's request: the proxy."""
+    secrets: Secrets
+    """Texts that no reply or error may show."""
+
+
+def access_to(endpoint: Endpoint) -> Access:
+    """Return the headers of an endpoint's requests, with its key, and the proxy on the way."""
+    headers = {"Content-Type": "application/json"}
+    headers |= endpoint.protocol.headers(endpoint.api_key)
+    proxy = proxy_for(endpoint.base_url)
+    secrets = Secrets([endpoint.api_key or "", *(proxy.secrets if proxy else ())])
+    if proxy is None:
+        return Access(headers, {}, secrets)
+    # a request without TLS goes to the proxy itself, which reads its headers
+    if not endpoint.base_url.startswith("https:"):
+        headers |= proxy.headers
+    return Access(headers, {"proxy": proxy.address, "proxy_headers": proxy.headers}, secrets)
+
+
 class EndpointModel:
     """One model behind one endpoint.
 
@@ -206,20 +230,11 @@ class EndpointModel:
         local = endpoint.local or is_loopback(endpoint.base_url)
         self.limiter = http.limiter(endpoint.base_url, start=FEW if local else START)
         self._left_out = LeftOut(left_out)
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._http = http
         self._protocol = endpoint.protocol
         self._url = f"{endpoint.base_url}{self._protocol.route}"
-        self._headers = {"Content-Type": "application/json"}
-        self._headers |= self._protocol.headers(endpoint.api_key)
-        self._proxy_options: dict[str, Any] = {}
-        proxy = proxy_for(endpoint.base_url)
-        self._secrets = Secrets([endpoint.api_key or "", *(proxy.secrets if proxy else ())])
-        if proxy:
-            self._proxy_options = {"proxy": proxy.address, "proxy_headers": proxy.headers}
-            # a request without TLS goes to the proxy itself, which reads its headers
-            if not self._url.startswith("https:"):
-                self._headers |= proxy.headers
+        self._headers, self._proxy_options, self._secrets = access_to(endpoint)
 
     @property
     def left_out(self) -> Collection[str]:
@@ -261,10 +276,14 @@ class EndpointModel:
         """
 
         def fields(left_out: Collection[str]) -> dict[str, Any]:
-            request = self._protocol.request(call, self._endpoint.model, left_out)
+            request = self.fields_of(call, left_out)
             return request | {FIELD: tier} if tier and FIELD not in left_out else request
 
         return await self._left_out.ask(lambda left_out: self._request(fields(left_out)))
+
+    def fields_of(self, call: Call, left_out: Collection[str]) -> dict[str, Any]:
+        """Return the fields of a call's request, without some that the model does not take."""
+        return self._protocol.request(call, self.endpoint.model, left_out)
 
     async def _request(self, fields: Mapping[str, Any]) -> tuple[Attempt, str | None]:
         """Make a request; return the result, and the field that it names as not taken."""
@@ -284,10 +303,10 @@ class EndpointModel:
             ) as response:
                 status, headers = response.status, response.headers
                 answered = 200 <= status < 300
-                reply = await _body_of(response)
+                reply = await body_of(response)
                 if reply is None:
                     line = (
-                        f"{status} from {self._endpoint.base_url}: a reply of more than"
+                        f"{status} from {self.endpoint.base_url}: a reply of more than"
                         f" {LONGEST_REPLY >> 20} MiB"
                     )
                     seconds = time.monotonic() - started
@@ -302,15 +321,33 @@ class EndpointModel:
                     raise ClientError("an earlier reply came again; the connection was closed")
         except ClientConnectorCertificateError as error:
             line = (
-                f"no answer from {self._endpoint.base_url}: {self._scrub(str(error))}; if the"
+                f"no answer from {self.endpoint.base_url}: {self._scrub(str(error))}; if the"
                 " certificate is right, SSL_CERT_FILE names a file with that of its authority"
             )
             seconds = time.monotonic() - started
             return Failure(kind="certificate", error=line, fatal=True, seconds=seconds), None
         except (ClientError, TimeoutError, OSError) as error:
             return self._unconnected(error, time.monotonic() - started), None
-        seconds = time.monotonic() - started
-        if not answered:
+        return self.result_of(fields, status, reply, headers, time.monotonic() - started)
+
+    def result_of(
+        self,
+        fields: Mapping[str, Any],
+        status: int,
+        reply: bytes,
+        headers: Mapping[str, str],
+        seconds: float,
+    ) -> tuple[Attempt, str | None]:
+        """Return the result that a reply is, and the field that it names as not taken.
+
+        Args:
+            fields: of the request.
+            status: the HTTP status.
+            reply: the body, without secrets.
+            headers: of the reply.
+            seconds: from the request to the reply.
+        """
+        if not 200 <= status < 300:
             return self._failed(fields, status, reply, headers, seconds)
         tier = served_tier(reply, headers, fields.get(FIELD))
         try:
@@ -327,7 +364,7 @@ class EndpointModel:
         return Failure(
             kind="open_files" if full else "connection",
             error=(
-                f"no answer from {self._endpoint.base_url}:"
+                f"no answer from {self.endpoint.base_url}:"
                 f" {self._scrub(str(error) or type(error).__name__)}"
             ),
             retry=True,
@@ -389,14 +426,14 @@ class EndpointModel:
         return failure, named_field(status, error, self._protocol.optional(fields))
 
     def _place(self, status: int) -> str:
-        return self._url if status == 404 else self._endpoint.base_url
+        return self._url if status == 404 else self.endpoint.base_url
 
     def _hint(self, kind: str, status: int) -> str:
         """Return advice for a kind of failure, in brackets; "" if there is none."""
-        variable = self._endpoint.key_variable
+        variable = self.endpoint.key_variable
         if status == 404:
             lacks = not _API_VERSION.search(self._url)
-            return f" (does {self._endpoint.url_variable} lack /v1 at its end?)" if lacks else ""
+            return f" (does {self.endpoint.url_variable} lack /v1 at its end?)" if lacks else ""
         match kind:
             case "unauthorized" | "forbidden":
                 return f" (check {variable})"
@@ -430,7 +467,7 @@ def _has_unread(connection: Any) -> bool:
     return bool(poll.poll(0))
 
 
-async def _body_of(response: aiohttp.ClientResponse) -> bytes | None:
+async def body_of(response: aiohttp.ClientResponse) -> bytes | None:
     """Return the body; None if it is longer than any answer can be."""
     body = bytearray()
     async for part in response.content.iter_any():

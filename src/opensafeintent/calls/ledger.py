@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import sqlite3
@@ -51,6 +52,8 @@ _CACHE_KIB = 16 * 1024
 """Room for the calls of one wave and their index. It is not mapped into memory: a failing disk
 would end the process.
 """
+
+_CATCH_UP_SECONDS = 0.01
 
 _KEYS_AT_ONCE = 500
 
@@ -402,6 +405,17 @@ class Ledger:
         if (failure := self._no_outcome.pop(entry.key, "")) != "":
             entry = msgspec.structs.replace(entry, earlier_failure=failure)
         self._writer.add(entry)
+
+    async def catch_up(self, most: int = 0) -> None:
+        """Wait until at most so many of the rows that were added are not on disk yet.
+
+        Raises:
+            InputError: the ledger cannot be written.
+        """
+        while self._writer is not None and self._writer.waiting > most:
+            self.check()
+            await asyncio.sleep(_CATCH_UP_SECONDS)
+        self.check()
 
     def on_failure(self, tell: Callable[[InputError], None]) -> None:
         """Call it at once, on another thread, if the ledger cannot be written."""

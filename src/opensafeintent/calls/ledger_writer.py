@@ -81,6 +81,10 @@ class Writer:
         self._spare = Path(os.devnull).open("rb")  # noqa: SIM115
         """Closed to let SQLite open another file."""
         self._cannot_write: Exception | None = None
+        self._added = 0
+        """Rows that were handed over."""
+        self._handled = 0
+        """Those of them that were written, or cannot be."""
         self._kept = 0
         """Answers that are stored."""
         self._unwritten: list[Entry] = []
@@ -89,8 +93,14 @@ class Writer:
 
     # The asking side
 
+    @property
+    def waiting(self) -> int:
+        """Rows that are still to be written."""
+        return self._added - self._handled
+
     def add(self, entry: Entry) -> None:
         """Write a row."""
+        self._added += 1
         self._queue.put(entry)
         if (
             self._queue.qsize() > _MOST_WAITING
@@ -125,6 +135,7 @@ class Writer:
             except Exception as error:  # no error may pass in silence
                 self._fail(error)
                 self._write_singly(entries)
+            self._handled += len(entries)
         self._finish()
 
     def _next_batch(self) -> list[Entry | None]:

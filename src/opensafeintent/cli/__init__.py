@@ -50,12 +50,14 @@ def _run() -> int:
             return _invoke()
     except OpenSafeIntentError as error:
         _print_error(error)
+        _print_again(error.exit_code)
         return error.exit_code
     except KeyboardInterrupt as interrupt:
         if (cause := interrupt.__cause__) is not None:  # a further error on the way
             _print_error(cause)
         if cause is None or isinstance(cause, Stopped):
             _print_error(Interrupted())
+        _print_again(Interrupted.exit_code)
         return Interrupted.exit_code
     except BaseException as error:  # the last chance to print an error of ours in a line
         return _print_error(error)
@@ -128,6 +130,14 @@ def _print_error(error: BaseException) -> int:
         f" ({_module(error)}){hint}"
     )
     return 70
+
+
+def _print_again(code: int) -> None:
+    """Print the command to come back with, if batches may have been left to their providers."""
+    if "--batch" in sys.argv and code in (3, 130):
+        from opensafeintent.cli.options import say_next
+
+        say_next("opensafeintent", *sys.argv[1:])
 
 
 def _traceback(error: BaseException) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from opensafeintent.calls.progress import Display
     from opensafeintent.workflows.settings import (
         AgreementSettings,
+        BatchesSettings,
         BuildSettings,
         CompareSettings,
         EvaluateSettings,
@@ -372,6 +373,28 @@ def build_command(settings: BuildSettings) -> int:
 
     display = None if settings.dry_run else terminal_or_plain()
     return show_build(opensafeintent.build(settings, display), settings.prices, settings.taxonomy)
+
+
+@command(
+    cli,
+    "batches",
+    "BatchesSettings",
+    "Show the batches of a run, or cancel them.",
+    (
+        "opensafeintent batches runs/mine",
+        "opensafeintent batches runs/mine --cancel",
+        "opensafeintent batches my-set",
+    ),
+)
+def batches_command(settings: BatchesSettings) -> None:
+    """Show the batches of RUN: a run, a build or the folder of a judge check.
+
+    --cancel asks the providers to end those under way. Answers so far are kept and paid for. The
+    command that made the batches takes them.
+    """
+    from opensafeintent.cli.output.batches import show_batches
+
+    show_batches(opensafeintent.batches(settings))
 
 
 @command(

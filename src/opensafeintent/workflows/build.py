@@ -4,6 +4,7 @@ check and card, funnel, coverage and costs.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -40,6 +41,7 @@ from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.costs import Costs
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
+from opensafeintent.workflows.batching import gathering, need_batches
 from opensafeintent.workflows.build_results import FINISHED, NAME, write_build_results
 from opensafeintent.workflows.call_limits import Limits, flex_plan, wait_or_refuse
 from opensafeintent.workflows.runtime import run_async
@@ -92,6 +94,7 @@ class _BuildRun:
     """One build: its parts, and how it is run."""
 
     def __init__(self, settings: BuildSettings) -> None:
+        need_batches(settings, settings.models)
         self.settings = settings
         self.folder = BuildFolder(settings.out)
         self._taxonomy = (
@@ -154,15 +157,21 @@ class _BuildRun:
                 waiting=wait_or_refuse(settings, display),
             ) as ledger:
                 client = Client(ledger, opened, self._limits)
+                in_batches = gathering(settings, client, opened, http, display)
                 progress = _Progress(folder, display, client.tally, self._limits)
                 progress.stage_ended(self._seeds)
                 context = manifest.context(
                     client,
-                    at_once=under_way(self._limits.max_connections),
+                    at_once=in_batches.at_once
+                    if in_batches
+                    else under_way(self._limits.max_connections),
                     recorded_stages=STAGES[: settings.stages[0] - 1],
                 )
                 try:
-                    async with refreshed(display, progress.refresh, client):
+                    async with (
+                        refreshed(display, progress.refresh, client),
+                        in_batches.gathering() if in_batches else contextlib.nullcontext(),
+                    ):
                         built = await build_sets(
                             context, self._seeds, self._plan, progress, folder.rounds(manifest)
                         )

@@ -35,6 +35,7 @@ from opensafeintent.promptsets import Dataset, drawn, load_dataset
 from opensafeintent.promptsets.loading import dataset_name
 from opensafeintent.statistics.intervals import half_width
 from opensafeintent.templates import Templates
+from opensafeintent.workflows.batching import need_batches
 from opensafeintent.workflows.call_limits import wait_or_refuse
 from opensafeintent.workflows.gates import gates_of
 from opensafeintent.workflows.outcome import Outcome
@@ -111,6 +112,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         """
         settings, folder = self.settings, self.folder
         named = list(dict.fromkeys((*self.models, *settings.panel)))
+        need_batches(settings, named)
         old = without_silent(folder, folder.load()[0], self.models) if folder.exists() else None
         earlier = old and old.before_addition()
         identities = {name: model_identity(name, settings.functions) for name in named}
@@ -275,6 +277,7 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) 
     Raises:
         InputError: there is nothing to grade, or the run has grades that were made otherwise.
     """
+    need_batches(settings, settings.panel)
     manifest, dataset = folder.load()
     if unlike := judge_differences(manifest, settings.judge_sampling, settings.samplings_of_panel):
         raise InputError(f"{settings.run}: {'; '.join(unlike)}; give the same, or import again")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -37,10 +37,14 @@ from opensafeintent.files import to_json, write_private
 from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.replacing import locked_folder, replaced_together
 from opensafeintent.report.costs import Costs, cost_json
+from opensafeintent.workflows.batching import begin_batches, fill_in_batches, need_batches
 from opensafeintent.workflows.call_limits import Limits, flex_plan, wait_or_refuse
 from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.runtime import run_async
 from opensafeintent.workflows.settings import JudgeCheckSettings
+
+if TYPE_CHECKING:
+    from opensafeintent.extensions.batches.rounds import Batching
 
 _SCHEMA = 1
 
@@ -63,6 +67,7 @@ def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -
         samplings=settings.judge_samplings,
         min_accuracy=settings.min_accuracy,
     )
+    need_batches(settings, examination.duties)
     identities = {name: model_identity(name, settings.functions) for name in examination.duties}
     flex = flex_plan(settings, identities)
     with closing(display or Display()) as screen:
@@ -93,7 +98,8 @@ async def _check(
         limits.check_prices(opened)
         with Ledger(_ledger_of(settings), waiting=wait_or_refuse(settings, display)) as ledger:
             client = Client(ledger, opened, limits)
-            checks = await _examine(client, examination, identities, display, limits)
+            batching = await begin_batches(settings, client, opened, http, display)
+            checks = await _examine(client, examination, identities, display, limits, batching)
     with Ledger(_ledger_of(settings), readonly=True) as ledger:
         keys = None if settings.ledger is None else _asked_in(ledger, identities, examination)
         costs = Costs({"judge-check": spent_of(ledger, keys)}, settings.prices)
@@ -126,6 +132,7 @@ async def _examine(
     identities: Mapping[str, str],
     display: Display,
     limits: Limits,
+    batching: Batching | None,
 ) -> tuple[JudgeCheck, ...]:
     """Make the calls of a check and judge the judges.
 
@@ -135,6 +142,8 @@ async def _examine(
     work = check_work(examination)
     graded: list[GradedResponse] = []
     total = expected_calls(work)
+    if batching is not None:
+        await fill_in_batches(batching, work, identities)
     async with shown(display, client, lambda: total, lambda: limits.spent(client.tally)):
         await run_work(client, work, at_once=under_way(limits.max_connections), done=graded.append)
     return verdict(examination, identities, graded)
@@ -147,6 +156,7 @@ async def checked(
     examination: Examination,
     display: Display,
     limits: Limits,
+    batching: Batching | None = None,
 ) -> tuple[JudgeCheck, ...]:
     """Check the judges of a run before anything else is asked, and return their checks, all of them
     passed.
@@ -156,7 +166,7 @@ async def checked(
             of the new evaluation.
         Stopped: a judge does not answer any more, or a budget is used up.
     """
-    checks = await _examine(client, examination, manifest.identities(), display, limits)
+    checks = await _examine(client, examination, manifest.identities(), display, limits, batching)
     failed = [
         f"{check.judge}: failed its check, {_count(check)}: {'; '.join(check.reasons)}"
         for check in checks

@@ -46,6 +46,7 @@ from opensafeintent.hostile import one_line
 from opensafeintent.interop import open_models, unset_lines
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import Dataset
+from opensafeintent.workflows.batching import begin_batches, fill_in_batches
 from opensafeintent.workflows.call_limits import Limits, flex_plan, wait_or_refuse
 from opensafeintent.workflows.judge_check import checked, passed_line
 from opensafeintent.workflows.outcome import Outcome
@@ -55,6 +56,7 @@ from opensafeintent.workflows.runtime import run_async
 from opensafeintent.workflows.settings import EvaluateSettings, GradeSettings
 
 if TYPE_CHECKING:
+    from opensafeintent.extensions.batches.rounds import Batching
     from opensafeintent.extensions.stop_when import StopWhen
 
 
@@ -191,8 +193,11 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
             display.note(line)
         with Ledger(ledger_path, waiting=wait_or_refuse(settings, display)) as ledger:
             client = Client(ledger, {**manifest.identities(), **opened}, limits)
+            batching = await begin_batches(settings, client, opened, http, display)
             if plan.examination is not None:
-                checks = await checked(client, folder, manifest, plan.examination, display, limits)
+                checks = await checked(
+                    client, folder, manifest, plan.examination, display, limits, batching
+                )
                 judge_checks = with_checks(manifest.judge_checks, checks)
                 manifest = msgspec.structs.replace(manifest, judge_checks=judge_checks)
             if not folder.exists():
@@ -207,7 +212,7 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
             )
             folder.save(manifest)
             try:
-                run, notes = await _run_calls(plan, manifest, client, display, limits)
+                run, notes = await _run_calls(plan, manifest, client, display, limits, batching)
             finally:
                 if folder.exists():
                     folder.save(folder.manifest().with_left_out(client.left_out))
@@ -302,13 +307,18 @@ async def _unfinished_work(
 
 
 async def _run_calls(
-    plan: EvaluationPlan, manifest: Manifest, client: Client, display: Display, limits: Limits
+    plan: EvaluationPlan,
+    manifest: Manifest,
+    client: Client,
+    display: Display,
+    limits: Limits,
+    batching: Batching | None,
 ) -> tuple[GradedRun, list[str]]:
     """Make every call of a plan, then those of re-grades and the request-swap audit; return the
     whole run, and notes on the cluster.
 
-    With a cluster, the calls of the work are made there. Shards that an interrupted run left are
-    merged first.
+    With a cluster, the calls of the work are made there. With batches, they are in the ledger when
+    the work begins. Shards that an interrupted run left are merged first.
     """
     folder, dataset, stop_when = plan.folder, plan.dataset, plan.stop_when
     notes = _taken_up(folder, client.ledger, display)
@@ -326,6 +336,8 @@ async def _run_calls(
         return least + sum(count for (_, what), count in tally.new_calls.items() if what == "probe")
 
     work = await _unfinished_work(plan, client, display, done)
+    if batching is not None:
+        await fill_in_batches(batching, work, manifest.identities(), (manifest, dataset))
     if stop_when is not None:
         work = stop_when.begin(manifest, folder.save, work)
     if plan.settings.ray is not None:

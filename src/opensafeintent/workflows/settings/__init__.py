@@ -13,6 +13,7 @@ from opensafeintent.workflows.settings.build import BuildSettings
 from opensafeintent.workflows.settings.calling import Calling, JudgeCheckSettings
 from opensafeintent.workflows.settings.evaluate import EvaluateSettings, GradeSettings, Judging
 from opensafeintent.workflows.settings.read import (
+    BatchesSettings,
     CompareSettings,
     ExportSettings,
     Gating,
@@ -26,6 +27,7 @@ __all__ = [
     "AgreementSettings",
     "AnnotateDatasetSettings",
     "AnnotateRunSettings",
+    "BatchesSettings",
     "BuildSettings",
     "Calling",
     "CompareSettings",

@@ -94,6 +94,21 @@ class Calling(Settings, frozen=True, kw_only=True):
         Opt("Stop after X dollars. Every model needs a price.", metavar="X", group=Group.BUDGET),
     ] = None
     prices: Annotated[Path | None, PRICES.under(Group.BUDGET)] = None
+    batch: Annotated[
+        bool,
+        Opt(
+            "Make the calls in batches: half the price, results within a day.",
+            group=Group.BUDGET,
+        ),
+    ] = False
+    batch_wait: Annotated[
+        Annotated[float, Meta(ge=0, le=NO_LIMIT)] | None,
+        Opt(
+            "Wait for batches so long, then exit with 3; they go on.  [default: until they end]",
+            metavar="HOURS",
+            group=Group.BUDGET,
+        ),
+    ] = None
     dry_run: Annotated[
         bool,
         Opt(
@@ -105,6 +120,15 @@ class Calling(Settings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.batch_wait is not None and not self.batch:
+            raise InputError(
+                f"{option('batch_wait')}: is for {option('batch')}, which is not given"
+            )
+        if self.batch and self.service_tier:
+            raise InputError(
+                f"{option('batch')}: has a price of its own, and {option('service_tier')} another;"
+                " leave one out"
+            )
         for text in self.service_tier:
             if text.rpartition(":")[2] != FLEX:
                 raise InputError(

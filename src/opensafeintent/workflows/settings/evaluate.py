@@ -108,6 +108,12 @@ class Distributed(Judging, frozen=True, kw_only=True):
                 " one GPU with up"
                 " to four decimals"
             )
+        for name in ("ray", "stop_when"):
+            if self.batch and getattr(self, name, None) is not None:
+                raise InputError(
+                    f"{option('batch')}: makes many calls at once and waits for all of them, which"
+                    f" is not for {option(name)}; leave one out"
+                )
         if self.ray is not None:
             from opensafeintent.interop.ray.cluster import check_address
 

@@ -47,6 +47,13 @@ class ImportSettings(Data, frozen=True, kw_only=True):
     max_missing: Annotated[Share, MAX_MISSING_GRADES] = MAX_MISSING
 
 
+class BatchesSettings(Settings, frozen=True, kw_only=True):
+    """The run, build or judge check whose batches are shown."""
+
+    run: Annotated[Path, Arg()]
+    cancel: Annotated[bool, Opt("Cancel the batches that are under way.")] = False
+
+
 class Gating(Settings, frozen=True, kw_only=True):
     """Gates for the models of a report, and further outputs of the verdict."""
 

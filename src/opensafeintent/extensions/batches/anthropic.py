@@ -1,0 +1,130 @@
+"""Anthropic's message batches: one request with all lines, and one stream of results."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from opensafeintent.calls.protocols import fields_of, token_count
+from opensafeintent.extensions.batches.dialects import (
+    BatchLimits,
+    LineResult,
+    NewBatch,
+    RemoteBatch,
+)
+from opensafeintent.extensions.batches.results import line_fields, reply_body
+from opensafeintent.extensions.batches.server import BatchServer, LostReply
+
+_ROUTE = "/v1/messages/batches"
+_MOST_PAGES = 100
+_STATUS = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""HTTP statuses of errors, which a line of results does not have; any other is 500."""
+
+
+class AnthropicBatches:
+    """The dialect; see `BatchDialect`. A batch takes no mark, and its lines are not shown until it
+    has ended.
+    """
+
+    limits = BatchLimits(lines=100_000, megabytes=256)
+    uploads = False
+    counts_progress = False
+    before, between, after = b'{"requests":[', b",", b"]}"
+
+    def line(self, custom_id: str, fields: Mapping[str, Any]) -> bytes:
+        """Return the request of a call."""
+        return msgspec.json.encode({"custom_id": custom_id, "params": fields})
+
+    async def upload(self, server: BatchServer, path: Path) -> str:
+        """Upload nothing: there are no files."""
+        raise AssertionError("this dialect has no files")
+
+    async def create(self, server: BatchServer, new: NewBatch) -> RemoteBatch:
+        """Create a batch with one request."""
+        return _batch(await server.post_file(_ROUTE, new.path))
+
+    async def find(self, server: BatchServer, batch_id: str) -> RemoteBatch:
+        """Return the present state of a batch."""
+        return _batch(await server.get(f"{_ROUTE}/{batch_id}"))
+
+    async def listed(self, server: BatchServer, since: float) -> AsyncGenerator[RemoteBatch]:
+        """Yield the batches of the account, the latest first."""
+        query: dict[str, str | int] = {"limit": 1000}
+        for _ in range(_MOST_PAGES):
+            page = fields_of(await server.get(_ROUTE, query))
+            rows = page.get("data")
+            if not isinstance(rows, list):
+                raise LostReply("the list of batches is none")
+            batches = [_batch(row) for row in rows]
+            for batch in batches:
+                yield batch
+            old = all((batch.created or since) < since for batch in batches)
+            if not batches or old or page.get("has_more") is not True:
+                return
+            query["after_id"] = str(page.get("last_id") or batches[-1].id)
+        raise LostReply("the list of batches has no end")
+
+    async def result_lines(self, server: BatchServer, batch: RemoteBatch) -> AsyncGenerator[bytes]:
+        """Yield the lines of results. Their address is ours to make: a reply's may be elsewhere,
+        and requests have the key.
+        """
+        async for line in server.lines(f"{_ROUTE}/{batch.id}/results"):
+            yield line
+
+    def read(self, line: bytes) -> LineResult:
+        """Read a line of results."""
+        fields = line_fields(line)
+        custom_id = str(fields.get("custom_id") or "")
+        result = fields_of(fields.get("result"))
+        match result.get("type"):
+            case "succeeded" if isinstance(message := result.get("message"), dict):
+                return LineResult(custom_id, "reply", 200, reply_body(message))
+            case "expired":
+                return LineResult(custom_id, "expired")
+            case "canceled" | "cancelled":
+                return LineResult(custom_id, "cancelled")
+            case "errored":
+                error = fields_of(result.get("error"))
+                inner = fields_of(error.get("error")) or error
+                status = _STATUS.get(str(inner.get("type")), 500)
+                body = msgspec.json.encode({"type": "error", "error": inner}, enc_hook=str)
+                return LineResult(custom_id, "reply", status, body)
+        raise ValueError("a line holds no result of a known type")
+
+    async def cancel(self, server: BatchServer, batch_id: str) -> None:
+        """Ask the provider to end a batch early."""
+        await server.post(f"{_ROUTE}/{batch_id}/cancel", {})
+
+
+def _batch(reply: Any) -> RemoteBatch:
+    fields = fields_of(reply)
+    batch_id = fields.get("id")
+    if not isinstance(batch_id, str) or not batch_id:
+        raise LostReply("the reply about a batch names none")
+    status = str(fields.get("processing_status") or "")
+    counts = fields_of(fields.get("request_counts"))
+    try:
+        created = datetime.fromisoformat(str(fields.get("created_at"))).timestamp()
+    except (ValueError, OverflowError):
+        created = None
+    return RemoteBatch(
+        id=batch_id,
+        state="ended" if status == "ended" else "waiting",
+        status=status,
+        created=created,
+        total=sum(map(token_count, counts.values())) or None,
+    )

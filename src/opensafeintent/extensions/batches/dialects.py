@@ -1,0 +1,120 @@
+"""The interface of batches, which each dialect implements, and its records."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+import msgspec
+
+from opensafeintent.calls.provider_errors import ProviderError
+from opensafeintent.extensions.batches.server import BatchServer
+
+HOURS = 24
+"""Until a batch expires, at every provider."""
+
+
+class BatchLimits(NamedTuple):
+    """The most that one batch may have."""
+
+    lines: int = 50_000
+    megabytes: int = 200
+
+
+class RemoteBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch as its provider describes it."""
+
+    id: str
+    state: Literal["waiting", "ended", "failed"]
+    """A state that no table has counts as waiting: a later program may know it."""
+    status: str = ""
+    """The state in the provider's words."""
+    input_file: str = ""
+    """Id of the uploaded file; "" if there is none."""
+    created: float | None = None
+    """Seconds since 1970; None if it is not known."""
+    done: int | None = None
+    """Lines with a result; None if the provider does not say."""
+    total: int | None = None
+    files: tuple[str, ...] = ()
+    """Ids of the files with results."""
+    files_follow: bool = False
+    """Whether results are announced that no file has yet."""
+    mark: str = ""
+    """The mark that we gave it; "" if the provider keeps none."""
+    error: ProviderError | None = None
+    """The reason of a failure of the whole batch."""
+
+
+class LineResult(NamedTuple):
+    """The result of one line."""
+
+    custom_id: str
+    kind: Literal["reply", "expired", "cancelled"]
+    status: int = 0
+    """HTTP status of a reply."""
+    body: bytes = b""
+    """Of a reply: that of a plain call."""
+
+
+class NewBatch(NamedTuple):
+    """A batch that is about to be created."""
+
+    model: str
+    """The name that the server knows the model by."""
+    path: Path
+    """Its lines."""
+    file: str
+    """Id of the uploaded file; "" for a dialect without files."""
+    mark: str
+
+
+class BatchDialect(Protocol):
+    """How a provider takes batches, and gives their results.
+
+    Methods that use the server raise the errors of `BatchServer`.
+    """
+
+    limits: BatchLimits
+    uploads: bool
+    """Whether the lines are a file that is uploaded first."""
+    counts_progress: bool
+    """Whether the provider counts finished lines."""
+    before: bytes
+    between: bytes
+    after: bytes
+    """Bytes around the lines of the file."""
+
+    def line(self, custom_id: str, fields: Mapping[str, Any]) -> bytes:
+        """Return the line of a call, without its end."""
+
+    async def upload(self, server: BatchServer, path: Path) -> str:
+        """Upload the lines; return the file's id."""
+
+    async def create(self, server: BatchServer, new: NewBatch) -> RemoteBatch:
+        """Create a batch with one request, which nothing repeats.
+
+        Raises:
+            LostReply: the batch may exist.
+            RequestRefused, NotSent: it does not.
+        """
+
+    async def find(self, server: BatchServer, batch_id: str) -> RemoteBatch:
+        """Return the present state of a batch."""
+
+    def listed(self, server: BatchServer, since: float) -> AsyncGenerator[RemoteBatch]:
+        """Yield the batches of the account that were created since then, perhaps more."""
+
+    def result_lines(self, server: BatchServer, batch: RemoteBatch) -> AsyncGenerator[bytes]:
+        """Yield the lines of results of a batch that has ended, in any order."""
+
+    def read(self, line: bytes) -> LineResult:
+        """Read a line of results.
+
+        Raises:
+            ValueError: it is no such line.
+        """
+
+    async def cancel(self, server: BatchServer, batch_id: str) -> None:
+        """Ask the provider to end a batch early; results so far are kept."""

@@ -1,0 +1,223 @@
+"""OpenAI's batches, and those of the providers that offer them alike: a file of lines, a batch made
+of it, and files of results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from opensafeintent.calls.protocols import fields_of, token_count
+from opensafeintent.calls.provider_errors import ProviderError, code_name, error_of, read_error
+from opensafeintent.extensions.batches.dialects import (
+    BatchLimits,
+    LineResult,
+    NewBatch,
+    RemoteBatch,
+)
+from opensafeintent.extensions.batches.results import line_fields, reply_body
+from opensafeintent.extensions.batches.server import BatchServer, LostReply
+
+_MOST_PAGES = 200
+_ENDED = (
+    *("completed", "expired", "cancelled", "canceled"),
+    *("success", "timeout_exceeded"),
+)
+"""States after which no further result follows, as `code_name` writes them: the second line has
+Mistral's.
+"""
+_WITH_FILES = ("completed", "success")
+"""Those of them that always have a file, though it may appear later."""
+_EXPIRED = ("batch_expired", "timeout_exceeded")
+_CANCELLED = ("batch_cancelled", "batch_canceled", "request_cancelled")
+
+
+class BatchForm(NamedTuple):
+    """The points in which a provider's batches differ from OpenAI's."""
+
+    purpose: str = "batch"
+    """Of the uploaded file."""
+    upload: str = "/files"
+    route: str = "/batches"
+    paging: Literal["cursor", "number", "none"] = "cursor"
+    """Of the list: after an id, by the page's number, or all batches at once as a bare array."""
+    url: str | None = "/v1/chat/completions"
+    """Field of each line; None for lines of `custom_id` and `body` alone."""
+    model_in_line: bool = True
+    """False if the model is a field of the batch."""
+    marked: bool = True
+    """Whether a batch takes metadata."""
+    limits: BatchLimits = BatchLimits()
+
+
+class OpenAIBatches:
+    """The dialect; see `BatchDialect`.
+
+    Args:
+        form: the provider's differences.
+    """
+
+    uploads = True
+    counts_progress = True
+    before, between, after = b"", b"\n", b"\n"
+
+    def __init__(self, form: BatchForm | None = None) -> None:
+        self._form = form = form or BatchForm()
+        self.limits = form.limits
+
+    def line(self, custom_id: str, fields: Mapping[str, Any]) -> bytes:
+        """Return the line of a call."""
+        form = self._form
+        kept = {
+            name: value for name, value in fields.items() if form.model_in_line or name != "model"
+        }
+        request = {} if form.url is None else {"method": "POST", "url": form.url}
+        return msgspec.json.encode({"custom_id": custom_id, **request, "body": kept})
+
+    async def upload(self, server: BatchServer, path: Path) -> str:
+        """Upload the lines; return the file's id."""
+        fields = {"purpose": self._form.purpose}
+        if self._form.purpose != "batch":
+            fields |= {"file_name": path.name, "file_type": "jsonl"}
+        reply = fields_of(await server.upload(self._form.upload, path, fields))
+        if not isinstance(file_id := reply.get("id"), str) or not file_id:
+            raise LostReply("the reply to an upload names no file")
+        return file_id
+
+    async def create(self, server: BatchServer, new: NewBatch) -> RemoteBatch:
+        """Create a batch with one request."""
+        form = self._form
+        endpoint = "/v1/chat/completions"
+        if form.model_in_line:
+            fields: dict[str, Any] = {"input_file_id": new.file, "completion_window": "24h"}
+        else:
+            fields = {"input_files": [new.file], "model": new.model, "timeout_hours": 24}
+        fields["endpoint"] = form.url or endpoint
+        if form.marked:
+            fields["metadata"] = {"opensafeintent": new.mark}
+        reply = fields_of(await server.post(form.route, fields))
+        return self._batch(reply.get("job") or reply)
+
+    async def find(self, server: BatchServer, batch_id: str) -> RemoteBatch:
+        """Return the present state of a batch."""
+        return self._batch(await server.get(f"{self._form.route}/{batch_id}"))
+
+    async def listed(self, server: BatchServer, since: float) -> AsyncGenerator[RemoteBatch]:
+        """Yield the batches of the account, the latest pages first."""
+        query: dict[str, str | int] = {"limit": 100}
+        if self._form.paging == "number":
+            query = {"page": 0, "page_size": 100}
+        for number in range(_MOST_PAGES):
+            page = await server.get(
+                self._form.route, None if self._form.paging == "none" else query
+            )
+            rows = page if isinstance(page, list) else fields_of(page).get("data")
+            if not isinstance(rows, list):
+                raise LostReply("the list of batches is none")
+            batches = [self._batch(row) for row in rows]
+            for batch in batches:
+                yield batch
+            more = isinstance(page, dict) and len(rows) > 0
+            if not more or all((batch.created or since) < since for batch in batches):
+                return
+            if self._form.paging == "number":
+                query["page"] = number + 1
+                if (number + 1) * 100 >= token_count(page.get("total")):
+                    return
+            elif page.get("has_more") is not True:
+                return
+            else:
+                query["after"] = str(page.get("last_id") or batches[-1].id)
+        raise LostReply("the list of batches has no end")
+
+    async def result_lines(self, server: BatchServer, batch: RemoteBatch) -> AsyncGenerator[bytes]:
+        """Yield the lines of both files."""
+        for file in batch.files:
+            async for line in server.lines(f"/files/{file}/content"):
+                yield line
+
+    def read(self, line: bytes) -> LineResult:
+        """Read a line of either file: an error may be in its place or in the response's body."""
+        fields = line_fields(line)
+        custom_id = str(fields.get("custom_id") or "")
+        response = fields_of(fields.get("response"))
+        error = fields.get("error") or {}
+        codes = error_of(error).codes if error else set()
+        if codes & set(_EXPIRED):
+            return LineResult(custom_id, "expired")
+        if codes & set(_CANCELLED):
+            return LineResult(custom_id, "cancelled")
+        body, status = response.get("body"), response.get("status_code")
+        if isinstance(body, dict):
+            status = status if isinstance(status, int) else 200
+            return LineResult(custom_id, "reply", status, reply_body(body))
+        if error:
+            status = status if isinstance(status, int) and status >= 400 else None
+            problem = msgspec.json.encode({"error": error}, enc_hook=str)
+            status = status or read_error(problem).status or 500
+            return LineResult(custom_id, "reply", status, problem)
+        raise ValueError("a line holds neither a response nor an error")
+
+    async def cancel(self, server: BatchServer, batch_id: str) -> None:
+        """Ask the provider to end a batch early."""
+        await server.post(f"{self._form.route}/{batch_id}/cancel", {})
+
+    def _batch(self, reply: Any) -> RemoteBatch:
+        fields = fields_of(reply)
+        batch_id = fields.get("id")
+        if not isinstance(batch_id, str) or not batch_id:
+            raise LostReply("the reply about a batch names none")
+        status = str(fields.get("status") or "")
+        name = code_name(status)
+        counts = fields_of(fields.get("request_counts")) or {
+            "total": fields.get("total_requests"),
+            "completed": fields.get("succeeded_requests"),
+            "failed": fields.get("failed_requests"),
+        }
+        total = token_count(counts.get("total")) or None
+        succeeded = token_count(counts.get("completed"))
+        done = succeeded + token_count(counts.get("failed"))
+        files = tuple(_files(fields))
+        inputs = fields.get("input_files")
+        named = fields.get("input_file_id") or (inputs[:1] if isinstance(inputs, list) else [""])
+        return RemoteBatch(
+            id=batch_id,
+            state="failed" if name == "failed" else "ended" if name in _ENDED else "waiting",
+            status=status,
+            input_file=str(named if isinstance(named, str) else "".join(map(str, named))),
+            created=_moment(fields.get("created_at")),
+            done=done if total else None,
+            total=total,
+            files=files,
+            files_follow=not files and name in _WITH_FILES,
+            mark=str(fields_of(fields.get("metadata")).get("opensafeintent") or ""),
+            error=_error(fields),
+        )
+
+
+def _files(fields: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the ids of the files with results, as far as they are there."""
+    for name in ("output_file_id", "output_file", "error_file_id", "error_file"):
+        if isinstance(file := fields.get(name), str) and file:
+            yield file
+
+
+def _error(fields: Mapping[str, Any]) -> ProviderError | None:
+    errors = fields.get("errors")
+    listed = errors.get("data") if isinstance(errors, dict) else errors
+    found = listed or fields.get("error")
+    return error_of({"errors": found} if isinstance(found, list) else found) if found else None
+
+
+def _moment(value: Any) -> float | None:
+    """Return a time in seconds since 1970, from such a number or a date."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    try:
+        return datetime.fromisoformat(str(value)).timestamp()
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,178 @@
+"""Batches as the commands use them; the extension is loaded if they are asked for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opensafeintent.calls.client import Client, Model
+from opensafeintent.calls.http import HttpSession
+from opensafeintent.calls.ledger import LEDGER
+from opensafeintent.calls.progress import Display
+from opensafeintent.construction.folder import BuildFolder
+from opensafeintent.errors import InputError, option
+from opensafeintent.evaluation.manifest import Manifest, RunFolder
+from opensafeintent.evaluation.pipeline import ModelWork
+from opensafeintent.promptsets import Dataset
+from opensafeintent.workflows.runtime import run_async
+from opensafeintent.workflows.settings import BatchesSettings, Calling
+
+if TYPE_CHECKING:
+    from opensafeintent.extensions.batches.gathering import Gathering
+    from opensafeintent.extensions.batches.overview import BatchLine
+    from opensafeintent.extensions.batches.rounds import Batching
+
+
+def need_batches(settings: Calling, names: Iterable[str]) -> None:
+    """See that every model can be asked in batches, if they are wanted.
+
+    Raises:
+        InputError: some cannot, or this installation has no batches.
+    """
+    if not settings.batch:
+        return
+    try:
+        from opensafeintent.extensions.batches.models import check_batches
+    except ModuleNotFoundError as error:
+        raise InputError(f"{option('batch')}: this installation has no batches") from error
+    check_batches(names)
+
+
+async def begin_batches(
+    settings: Calling,
+    client: Client,
+    models: Mapping[str, Model],
+    http: HttpSession,
+    display: Display,
+) -> Batching | None:
+    """Return the batches of a run, those that an earlier command has left taken up; None if no
+    batches are wanted.
+
+    Args:
+        settings: of the command.
+        client: of its calls.
+        models: as opened.
+        http: the connections, with which the file of batches is closed.
+        display: shows how they are going.
+
+    Raises:
+        InputError: batches are under way, and none are wanted; or see `Batching.begin`.
+        Stopped: see `Batching.make`.
+    """
+    if not settings.batch:
+        refuse_if_under_way(client.ledger.path, models)
+        return None
+    from opensafeintent.extensions.batches.models import batch_models
+    from opensafeintent.extensions.batches.rounds import Batching
+    from opensafeintent.extensions.batches.store import BatchStore, store_path
+
+    store = http.enter_context(BatchStore(store_path(client.ledger.path)))
+    batching = Batching(
+        client, batch_models(models, http), store, display, hours=settings.batch_wait
+    )
+    async with batching.shown():
+        return await batching.begin()
+
+
+async def fill_in_batches(
+    batching: Batching,
+    work: Sequence[ModelWork],
+    identities: Mapping[str, str],
+    run: tuple[Manifest, Dataset] | None = None,
+) -> None:
+    """Make the calls of some work in batches, until the ledger lacks none that can be made.
+
+    Args:
+        batching: makes the rounds.
+        work: the tasks, by target.
+        identities: of every target and judge, by name.
+        run: whose judges are asked again after that, if its manifest plans it.
+
+    Raises:
+        Stopped, InputError: see `Batching.make`.
+    """
+    from opensafeintent.extensions.batches.runs import fill_ledger, fill_regrades
+
+    async with batching.shown():
+        await fill_ledger(batching, work, identities)
+        if run is not None:
+            await fill_regrades(batching, *run)
+
+
+def refuse_if_under_way(ledger: Path, models: Collection[str]) -> None:
+    """Refuse to make plain calls while a batch may still answer them: they would be paid for twice.
+
+    Raises:
+        InputError: batches of these models are under way.
+    """
+    with contextlib.suppress(ModuleNotFoundError):
+        from opensafeintent.extensions.batches.store import BatchStore, store_path
+
+        path = store_path(ledger)
+        if not path.exists():
+            return
+        with BatchStore(path, readonly=True) as store:
+            left = store.batches("uploaded", "submitting", "open")
+        if count := sum(batch.model in models for batch in left):
+            raise InputError(
+                f"{path}: batches that are under way: {count}; expected {option('batch', True)},"
+                " which takes their results"
+            )
+
+
+def gathering(
+    settings: Calling,
+    client: Client,
+    models: Mapping[str, Model],
+    http: HttpSession,
+    display: Display,
+) -> Gathering | None:
+    """Return the object that makes the calls of a build in batches; None if none are wanted. The
+    arguments are those of `begin_batches`.
+    """
+    if not settings.batch:
+        refuse_if_under_way(client.ledger.path, models)
+        return None
+    from opensafeintent.extensions.batches.gathering import Gathering
+    from opensafeintent.extensions.batches.models import batch_models
+    from opensafeintent.extensions.batches.store import BatchStore, store_path
+
+    store = http.enter_context(BatchStore(store_path(client.ledger.path)))
+    return Gathering(client, batch_models(models, http), store, display, settings.batch_wait)
+
+
+def batches(settings: BatchesSettings) -> list[BatchLine]:
+    """Return the batches of a run, a build or a judge check, the oldest first; or ask their
+    providers to end those under way.
+
+    Raises:
+        InputError: the folder holds none of these, or this installation has no batches.
+    """
+    try:
+        from opensafeintent.extensions.batches.overview import overview
+        from opensafeintent.extensions.batches.store import BatchStore, store_path
+    except ModuleNotFoundError as error:
+        raise InputError("batches: this installation has none") from error
+    path = store_path(_ledger_in(settings.run))
+    if not path.exists():
+        return []
+    with BatchStore(path, readonly=True) as store:
+        return run_async(lambda: overview(store, cancel=settings.cancel))
+
+
+def _ledger_in(folder: Path) -> Path:
+    """Return the path of the ledger that a folder names, or has.
+
+    Raises:
+        InputError: it has none.
+    """
+    run, build = RunFolder(folder), BuildFolder(folder)
+    if run.exists():
+        return run.ledger_path(run.manifest())
+    if (manifest := build.load()) is not None:
+        return build.ledger_path(manifest)
+    if (folder / LEDGER).exists():
+        return folder / LEDGER
+    raise InputError(f"{folder}: expected the folder of a run, a build or a judge check")

@@ -1,0 +1,60 @@
+"""What the tests of batches share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from calls.support import rows
+from endtoend import KEY, Ran, osi
+from loopback.batches import BatchHttpServer
+from opensafeintent.calls.providers import variables
+from opensafeintent.extensions.batches import gathering, rounds, submitting
+
+NAMES = {
+    "openai": "openai-api/loop",
+    "together": "together",
+    "mistral": "mistral",
+    "anthropic": "anthropic",
+}
+"""By the form of the server, its models' provider."""
+
+
+def hasten(patch: Callable[[Any, str, Any], object], **pace: float) -> None:
+    """Make every wait short."""
+    waits = {"first_look": 0.02, "longest_look": 0.02, "unclear": 0.6, "files": 0.5}
+    waits |= {"quota": 0.05, "unreadable": 0.5}
+    patch(submitting, "PACE", submitting.Pace(**(waits | pace)))
+    patch(rounds, "HANDFUL", 2)
+    patch(gathering, "QUIET_SECONDS", 0.05)
+
+
+def served(server: BatchHttpServer, key: str = KEY) -> dict[str, str]:
+    """Return the variables of the server's provider."""
+    url, key_variable = variables(NAMES[server.form].removeprefix("openai-api/"))
+    return {url: server.base_url, key_variable: key}
+
+
+def run_batch(
+    server: BatchHttpServer,
+    dataset: Path,
+    run: Path,
+    *options: object,
+    key: str = KEY,
+    batch: bool = True,
+) -> Ran:
+    """Evaluate the target with the judge."""
+    name = NAMES[server.form]
+    models = (f"{name}/target", "--judge", f"{name}/judge")
+    flags = ["--batch"] if batch else []
+    paths = ("--dataset", dataset, "--out", run)
+    return osi("evaluate", *models, *paths, *flags, *options, **served(server, key))
+
+
+def ledger_rows(run: Path) -> list[tuple[Any, ...]]:
+    """Return what a ledger holds of each call, in an order of its own."""
+    columns = (
+        "model, purpose, template, epoch, attempt, status, stop_reason, input_tokens, output_tokens"
+    )
+    return sorted(rows(run / "ledger.sqlite", f"key, {columns}"))

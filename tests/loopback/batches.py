@@ -1,0 +1,422 @@
+"""A loopback server that takes batches, in OpenAI's dialect and its variants and in Anthropic's, with
+the faults that providers have. It answers plain calls as well, with the same texts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from endtoend import running
+from loopback.server import _error_body, _Request
+
+
+class BatchFaults(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """How the server behaves. Looks are requests about one batch; shares are of lines, by their id."""
+
+    looks: int = 1
+    """Before a batch has ended."""
+    lost_creates: tuple[int, ...] = ()
+    """Numbers, from 1, of the creating requests whose reply is lost."""
+    dropped_creates: tuple[int, ...] = ()
+    """Numbers of those that create nothing, and get no reply either."""
+    lists_before: int = 0
+    """Lists that do not show a new batch yet."""
+    without_files: int = 0
+    """Looks at a batch that has ended and shows no file yet."""
+    refused: float = 0.0
+    """Lines that a filter refuses with 400, in the error file."""
+    separators: bool = False
+    """Whether responses hold U+2028 as it is."""
+    queue: int | None = None
+    """Lines beyond which a batch fails after its creation."""
+    expires: float = 0.0
+    """Lines that expire when they come for the first time."""
+    all_expire: bool = False
+    """Whether the first batch expires without any result or file."""
+    twice: float = 0.0
+    strange: bool = False
+    """Whether results hold a line of an unknown call, and one that is no JSON."""
+    odd_states: int = 0
+    """Looks with a state that no table has."""
+    unreadable_list: bool = False
+    discard: bool = False
+    """Whether nothing is kept of a batch that was read: for a million lines."""
+
+
+class _Batch:
+    def __init__(self, number: int, account: str, file: str, lines: list[dict[str, Any]]) -> None:
+        self.id = f"batch_{number}"
+        self.account, self.file, self.lines = account, file, lines
+        self.created = time.time()
+        self.metadata: dict[str, str] = {}
+        self.model = ""
+        self.looks = self.lists = 0
+        self.failed = self.expired = self.cancelled = False
+        self.expiring: set[str] = set()
+
+    @property
+    def ids(self) -> set[str]:
+        return {line["custom_id"] for line in self.lines}
+
+
+class BatchHttpServer(http.server.ThreadingHTTPServer):
+    """The server; `form` is that of `openai`, `together`, `mistral` or `anthropic`."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, form: str = "openai", **faults: Any) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.form = form
+        self.faults = BatchFaults(**faults)
+        self.base_url = f"http://127.0.0.1:{self.server_port}/v1"
+        self.lock = threading.RLock()
+        self.files: dict[str, tuple[str, bytes]] = {}
+        self.batches: dict[str, _Batch] = {}
+        self.creates = self.plain_calls = 0
+        self.asked_twice: list[str] = []
+        """Ids of calls that were made again while a batch had answered them, or might."""
+        self._bodies: dict[bytes, str] = {}
+        self._expired_once: set[str] = set()
+
+    # Plain calls
+
+    def complete(self, body: bytes) -> bytes:
+        """Return the reply to a plain call."""
+        with self.lock:
+            self.plain_calls += 1
+            custom_id = self._bodies.get(_digest(json.loads(body)))
+            if custom_id is not None and self._may_answer(custom_id):
+                self.asked_twice.append(custom_id)
+        return self._reply(body)
+
+    def _reply(self, body: bytes) -> bytes:
+        digest = blake2b(body, digest_size=16).digest()
+        request = _Request(body, digest, messages=self.form == "anthropic")
+        reply = request.completion()
+        if self.faults.separators and request.purpose == "generate":
+            reply = reply.replace(b"Note ", "Note\u2028 ".encode(), 1)
+        return reply
+
+    # Batches
+
+    def upload(self, account: str, content: bytes) -> dict[str, Any]:
+        with self.lock:
+            name = f"file_{len(self.files) + 1}"
+            self.files[name] = (account, content)
+            return {"id": name, "object": "file", "bytes": len(content)}
+
+    def create(self, account: str, body: dict[str, Any]) -> dict[str, Any] | None:
+        """Make a batch; None if the reply is lost."""
+        with self.lock:
+            self.creates += 1
+            number = self.creates
+            if number in self.faults.dropped_creates:
+                return None
+            if self.form == "anthropic":
+                file, lines = "", body["requests"]
+            else:
+                file = body.get("input_file_id") or body["input_files"][0]
+                lines = list(map(json.loads, self.files[file][1].splitlines()))
+                if self.faults.discard:
+                    self.files[file] = (account, b"")
+            batch = _Batch(number, account, file, lines)
+            batch.metadata = body.get("metadata") or {}
+            batch.model = str(body.get("model", ""))
+            self._check(batch)
+            self.batches[batch.id] = batch
+            if number in self.faults.lost_creates:
+                return None
+            shown = self.shown(batch)
+            return {"job": shown, "warning": None} if self.form == "together" else shown
+
+    def _check(self, batch: _Batch) -> None:
+        """Note calls that are made again, and refuse lines of another form."""
+        ids = [line["custom_id"] for line in batch.lines]
+        assert len(set(ids)) == len(ids)
+        models = {self._body(line, batch)["model"] for line in batch.lines}
+        assert len(models) == 1, models
+        if self.faults.discard:
+            return
+        for line in batch.lines:
+            custom_id = line["custom_id"]
+            assert re.fullmatch("[0-9a-f]{64}", custom_id)
+            if self._may_answer(custom_id):
+                self.asked_twice.append(custom_id)
+            self._bodies[_digest(self._body(line, batch))] = custom_id
+        batch.expired = self.faults.all_expire and len(self.batches) == 0
+        batch.expiring = {
+            custom_id
+            for custom_id in ids
+            if custom_id not in self._expired_once
+            and (batch.expired or _drawn("expires", custom_id) < self.faults.expires)
+        }
+        self._expired_once |= batch.expiring
+        batch.failed = self.faults.queue is not None and len(ids) > self.faults.queue
+
+    def _may_answer(self, custom_id: str) -> bool:
+        return any(
+            custom_id in batch.ids
+            and not batch.failed
+            and not (custom_id in batch.expiring and self._has_ended(batch))
+            and not (batch.cancelled and not self._answers(batch, custom_id))
+            for batch in self.batches.values()
+        )
+
+    def _body(self, line: dict[str, Any], batch: _Batch) -> dict[str, Any]:
+        body: dict[str, Any] = line.get("params") or line["body"]
+        return body if "model" in body else {"model": batch.model, **body}
+
+    def _has_ended(self, batch: _Batch) -> bool:
+        return batch.looks > self.faults.looks + self.faults.odd_states or batch.cancelled
+
+    def look(self, batch: _Batch) -> dict[str, Any]:
+        with self.lock:
+            batch.looks += 1
+            return self.shown(batch)
+
+    def shown(self, batch: _Batch) -> dict[str, Any]:
+        """Return a batch as the provider describes it."""
+        faults, ended = self.faults, self._has_ended(batch)
+        visible = batch.looks > faults.looks + faults.odd_states + faults.without_files
+        files = ended and (visible or batch.cancelled)
+        done = len(batch.lines) if ended else 0
+        if self.form == "anthropic":
+            count = {"processing": 0 if ended else len(batch.lines), "succeeded": done}
+            state = (
+                "ended" if ended else "odd" if batch.looks <= faults.odd_states else "in_progress"
+            )
+            return {
+                "id": batch.id,
+                "type": "message_batch",
+                "processing_status": state,
+                "request_counts": count | {"errored": 0, "canceled": 0, "expired": 0},
+                "created_at": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(batch.created)),
+                "results_url": "http://elsewhere.invalid/results" if ended else None,
+            }
+        outcome = (
+            "failed"
+            if batch.failed
+            else "expired"
+            if batch.expired or batch.expiring
+            else "completed"
+        )
+        outcome = "cancelled" if batch.cancelled else outcome
+        state = (
+            outcome if ended else "paused" if batch.looks <= faults.odd_states else "in_progress"
+        )
+        has_results = files and not batch.failed and not batch.expired
+        output = f"out-{batch.id}" if has_results else None
+        errors = f"err-{batch.id}" if has_results and (faults.refused or batch.expiring) else None
+        shown: dict[str, Any] = {
+            "id": batch.id,
+            "status": _states(self.form).get(state, state),
+            "created_at": int(batch.created),
+            "metadata": batch.metadata,
+        }
+        if batch.failed and ended:
+            error = {"code": "token_limit_exceeded", "message": "Enqueued token limit reached."}
+            shown["errors"] = {"object": "list", "data": [error]}
+        if self.form == "mistral":
+            counts = {"total_requests": len(batch.lines), "succeeded_requests": done}
+            names = {"input_files": [batch.file], "output_file": output, "error_file": errors}
+            return shown | counts | {"failed_requests": 0} | names
+        names = {"input_file_id": batch.file, "output_file_id": output, "error_file_id": errors}
+        counts = {"total": len(batch.lines), "completed": done, "failed": 0}
+        return shown | names | {"request_counts": counts}
+
+    def list(self, account: str) -> Any:
+        with self.lock:
+            if self.faults.unreadable_list:
+                return {"oops": True}
+            rows = []
+            for batch in reversed(self.batches.values()):
+                batch.lists += 1
+                if batch.account == account and batch.lists > self.faults.lists_before:
+                    rows.append(self.shown(batch))
+            if self.form == "together":
+                return rows
+            return {"object": "list", "data": rows, "has_more": False, "total": len(rows)}
+
+    def results(self, batch: _Batch, kind: str) -> Iterator[bytes]:
+        """Yield the lines of a file of results: `out`, `err`, or `all`."""
+        faults, lines = self.faults, batch.lines
+        if not faults.discard:
+            lines = sorted(lines, key=lambda line: _drawn("order", line["custom_id"]))
+        for line in lines:
+            custom_id = line["custom_id"]
+            refused = _drawn("refused", custom_id) < faults.refused
+            expired = custom_id in batch.expiring
+            if batch.cancelled and not self._answers(batch, custom_id):
+                continue
+            if kind != "all" and (kind == "err") != (refused or expired):
+                continue
+            content = self._line(line, batch, refused=refused, expired=expired)
+            yield content
+            if _drawn("twice", custom_id) < faults.twice:
+                yield content
+        if faults.strange and kind != "err":
+            yield b'{"custom_id": "%s", "response": {"body": {}}}' % (b"0" * 64)
+            yield b'{"custom_id": "half of a li'
+        if faults.discard:
+            batch.lines = []
+
+    def _answers(self, batch: _Batch, custom_id: str) -> bool:
+        return _drawn("cancelled", custom_id) < 0.5
+
+    def _line(self, line: dict[str, Any], batch: _Batch, *, refused: bool, expired: bool) -> bytes:
+        custom_id = line["custom_id"].encode()
+        if self.form == "anthropic":
+            if expired:
+                return b'{"custom_id":"%s","result":{"type":"expired"}}' % custom_id
+            if refused:
+                inner = b'{"type":"error","error":{"type":"invalid_request_error","message":"too long"}}'
+                result = b'{"type":"errored","error":%s}' % inner
+            else:
+                result = b'{"type":"succeeded","message":%s}' % self._reply(
+                    _json(self._body(line, batch))
+                )
+            return b'{"custom_id":"%s","result":%s}' % (custom_id, result)
+        response, error = b"null", b"null"
+        if expired:
+            error = (
+                b'{"code":"batch_expired","message":"This request could not be executed in time."}'
+            )
+        elif refused:
+            body = _error_body(400, code="content_filter")
+            response = b'{"status_code":400,"request_id":"r","body":%s}' % body
+        else:
+            body = self._reply(_json(self._body(line, batch)))
+            response = b'{"status_code":200,"request_id":"r","body":%s}' % body
+        form = b'{"id":"x","custom_id":"%s","response":%s,"error":%s}'
+        return form % (custom_id, response, error)
+
+    def cancel(self, batch: _Batch) -> dict[str, Any]:
+        with self.lock:
+            batch.cancelled = True
+            return self.shown(batch)
+
+
+def _states(form: str) -> dict[str, str]:
+    if form == "together":
+        names = ("in_progress", "completed", "expired", "failed", "cancelled")
+        return {name: name.upper() for name in names}
+    if form == "mistral":
+        return {
+            "in_progress": "RUNNING",
+            "completed": "SUCCESS",
+            "expired": "TIMEOUT_EXCEEDED",
+            "failed": "FAILED",
+            "cancelled": "CANCELLED",
+        }
+    return {}
+
+
+def _drawn(what: str, custom_id: str) -> float:
+    """Return a number from 0 to 1 that depends on the id alone."""
+    digest = blake2b(f"{what} {custom_id}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) / 2**64
+
+
+def _json(body: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(body)
+
+
+def _digest(body: dict[str, Any]) -> bytes:
+    return blake2b(msgspec.json.encode(body, order="sorted"), digest_size=16).digest()
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: BatchHttpServer
+
+    @property
+    def account(self) -> str:
+        return str(self.headers["Authorization"] or self.headers["x-api-key"])
+
+    def do_POST(self) -> None:
+        server, path = self.server, self.path
+        content = self.rfile.read(int(self.headers["Content-Length"] or 0)) or self._chunks()
+        if path in ("/v1/chat/completions", "/v1/messages"):
+            self._send(server.complete(content))
+        elif path in ("/v1/files", "/v1/files/upload"):
+            boundary = self.headers.get_boundary().encode()  # type: ignore[union-attr]
+            part = next(part for part in content.split(b"--" + boundary) if b'name="file"' in part)
+            file = part.partition(b"\r\n\r\n")[2].removesuffix(b"\r\n")
+            self._send(_json(server.upload(self.account, file)))
+        elif path.endswith("/cancel"):
+            self._send(_json(server.cancel(server.batches[path.split("/")[-2]])))
+        elif path in _ROUTES:
+            reply = server.create(self.account, json.loads(content))
+            if reply is None:
+                self.close_connection = True
+                return
+            self._send(_json(reply))
+        else:
+            self._send(_error_body(404, "no such route"), 404)
+
+    def _chunks(self) -> bytes:
+        """Read a body of chunks."""
+        content = b""
+        if "chunked" in str(self.headers["Transfer-Encoding"]):
+            while size := int(self.rfile.readline(), 16):
+                content += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+        return content
+
+    def do_GET(self) -> None:
+        server, path = self.server, self.path.partition("?")[0]
+        if path in _ROUTES:
+            self._send(_json(server.list(self.account)))
+            return
+        if match := re.fullmatch(r"/v1/files/(out|err)-(.*)/content", path):
+            self._send_lines(server.results(server.batches[match[2]], match[1]))
+            return
+        name = path.removesuffix("/results").rpartition("/")[2]
+        batch = server.batches.get(name)
+        if batch is None or batch.account != self.account:
+            self._send(_error_body(404, "No such batch"), 404)
+        elif path.endswith("/results"):
+            self._send_lines(server.results(batch, "all"))
+        else:
+            self._send(_json(server.look(batch)))
+
+    def _send_lines(self, lines: Iterator[bytes]) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/octet-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for line in lines:
+            self.wfile.write(b"%x\r\n%s\n\r\n" % (len(line) + 1, line))
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _send(self, content: bytes, status: int = 200) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""
+
+
+_ROUTES = ("/v1/batches", "/v1/batch/jobs", "/v1/messages/batches")
+
+
+@contextlib.contextmanager
+def batch_server(form: str = "openai", **faults: Any) -> Iterator[BatchHttpServer]:
+    """Serve until the block ends."""
+    with BatchHttpServer(form, **faults) as server, running(server):
+        yield server
