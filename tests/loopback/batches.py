@@ -242,6 +242,8 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
             rows = []
             for batch in reversed(self.batches.values()):
                 batch.lists += 1
+                # no request about a batch comes before the list has shown it to have ended
+                batch.looks += self.form == "anthropic"
                 if batch.account == account and batch.lists > self.faults.lists_before:
                     rows.append(self.shown(batch))
             if self.form == "together":

@@ -56,7 +56,7 @@ def test_when_the_wait_is_over_the_same_command_takes_the_results(
             "error: --batch-wait: the time is over; batches: 1 under way, 0 of 20 calls" in ran.err
         )
         assert ran.out.startswith("Next: opensafeintent evaluate ")
-        assert "no new batch" not in run_batch(server, dataset, run, "--batch-wait", 0).err
+        assert run_batch(server, dataset, run, "--batch-wait", 0).code == 3
         assert server.creates == 1
         plainly = run_batch(server, dataset, run, batch=False)
         assert plainly.code == 2
