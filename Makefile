@@ -24,15 +24,15 @@ demo: $(VENV)/.base
 
 test: lint
 	@echo "About three minutes on two cores."
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 test-all: lint $(VENV)/.dev
 	@echo "About eight minutes on two cores."
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 coverage: $(VENV)/.dev
 	@echo "About ten minutes on two cores."
-	$(BIN)/python -m pytest -n auto --cov
+	$(BIN)/python -m pytest -n auto --dist worksteal --cov
 
 FUZZ_MINUTES ?= 60
 fuzz: $(VENV)/.dev
