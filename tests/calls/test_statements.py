@@ -26,6 +26,7 @@ from opensafeintent.calls.ledger_merge import merge, shard_read
 from opensafeintent.calls.records import Answered
 from opensafeintent.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 READ_ONCE = (
     "SELECT DISTINCT model FROM calls",  # who has ever answered: as a run is taken up again
     "SELECT DISTINCT key FROM calls",  # whose attempts held reasoning alone: failed ones only

@@ -16,6 +16,7 @@ from opensafeintent import FunctionModel
 from opensafeintent.cli.commands import cli
 from samples import dataset_file, made_dataset, prompt_set
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 _HEADINGS = [
     "Models and sampling",
     "Judges",

@@ -26,6 +26,7 @@ from endtoend import (
 from loopback import GENERATE, HARM, HELPFULNESS, Fault, Match
 from opensafeintent.calls.ledger_file import pack
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 PROMPTS = 56
 """Of eight sets."""
 
