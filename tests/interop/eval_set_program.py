@@ -49,7 +49,7 @@ if __name__ == "__main__":
         "opensafeintent/opensafeintent",
         model=["slow/keyword-filter", "slow/comply-all"],
         model_roles={"grader": "slow/judge"},
-        task_args={"limit": 4, "epochs": 2, "metrics": "all"},
+        task_args={"limit": 2, "epochs": 2, "metrics": "all"},
         log_dir=sys.argv[1],
         **{"max_connections": 4, "max_samples": 4, "log_buffer": 1, "log_dir_allow_dirty": True},
         display="none",

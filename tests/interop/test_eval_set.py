@@ -25,7 +25,7 @@ from opensafeintent.metrics import METRICS
 pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).with_name("eval_set_program.py")
 MODELS = ("slow/comply-all", "slow/keyword-filter")
-SAMPLES = 4 * 7 * 2
+SAMPLES = 2 * 7 * 2
 """Sets, prompts of each, epochs."""
 AT_ONCE = 2 * 4
 """Samples under way at the same time, over both models."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from endtoend import metrics as metrics_json
+from endtoend import metrics as metrics_json, some_sets
 from interop import support
 from interop.support import asked_for, inspect_command, judge_says, metrics_of, output_of, scripted
 
@@ -50,16 +50,22 @@ def same(theirs: dict[str, float], run: Path, model: str = "baseline/comply-all"
 @pytest.mark.slow
 def test_the_command_of_inspect_gives_the_numbers_of_ours(tmp_path: Path) -> None:
     models = ("--model", "opensafeintent/comply-all", "--model-role", "grader=opensafeintent/judge")
-    inspect_command(tmp_path, "eval", "opensafeintent/opensafeintent", "-T", "metrics=all", *models)
+    sets = some_sets(tmp_path, 10)
+    parameters = ("-T", "metrics=all", "-T", f"dataset={sets}")
+    inspect_command(tmp_path, "eval", "opensafeintent/opensafeintent", *parameters, *models)
     (path,) = (tmp_path / "logs").glob("*.eval")
     log = read_eval_log(str(path), header_only=True)
     baselines = ("baseline/comply-all", "baseline/refuse-all")
-    evaluate(EvaluateSettings(models=baselines, judges=("baseline/judge",), out=tmp_path / "run"))
+    judges = ("baseline/judge",)
+    settings = EvaluateSettings(
+        models=baselines, judges=judges, dataset=str(sets), out=tmp_path / "run"
+    )
+    evaluate(settings)
     theirs = metrics_of(log)
     assert same(theirs, tmp_path / "run")
-    # 42 sets of 7 prompts, and every response was graded
+    # without a limit all 10 sets of 7 prompts, and every response was graded
     counts = [theirs[name] for name in COVERAGE]
-    assert counts == [42, 42, 42, 42 * 7, 0]
+    assert counts == [10, 10, 10, 10 * 7, 0]
     assert log.results is not None and log.results.headline is not None
     assert log.results.headline.metric == "triplet_safety"
 
