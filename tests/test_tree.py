@@ -91,6 +91,7 @@ FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 WITH_FLAGS: set[str] = {
     # the flags that are not called as their settings, and one that a single command calls otherwise
     "errors.py: --judge",
+    "errors.py: --map",
     "errors.py: --judge-arg",
     "errors.py: --pair",
     "errors.py: --set",

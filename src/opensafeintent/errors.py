@@ -29,6 +29,7 @@ _BEGIN, _FLAG, _FINISH, _EQUALS, _SET = "\ufdd0\ufdd1\ufdd2\ufdd3\ufdd4"
 _MARK = re.compile(f"({_BEGIN}[a-z_]+{_FLAG}-{{1,2}}[A-Za-z-]+[{_FINISH}{_EQUALS}{_SET}])")
 
 _FLAGS = {
+    "columns": "--map",
     "extra": "-M",
     "judge_args": "--judge-arg",
     "judges": "--judge",

@@ -190,7 +190,9 @@ def judge_study(
         strata=sample.strata,
         weighted=sample.weighted,
         judges=tuple(
-            _dimension(judge, dimension, of_judge, ratings[dimension], sample, answers.undefined())
+            compare_grades(
+                judge, dimension, of_judge, ratings[dimension], sample, answers.undefined()
+            )
             for (judge, dimension), of_judge in grades.items()
         ),
         safe=tuple(
@@ -225,7 +227,7 @@ def _sample(answers: Answers, seed: int) -> tuple[Sample, Unit]:
     return Sample(units, strata, weights, seed=seed), unit
 
 
-def _dimension(
+def compare_grades(
     judge: str, dimension: Graded, grades: Floats, people: Floats, sample: Sample, undefined: str
 ) -> Dimension:
     """Return a row of Table 7, over the responses that both the judge and annotators graded.

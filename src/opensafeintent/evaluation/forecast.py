@@ -11,7 +11,6 @@ from opensafeintent.calls.costs import ForecastLine, by_experience, experience_i
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import JudgePlan, ModelWork, Task
-from opensafeintent.evaluation.questions import QUESTIONS
 from opensafeintent.evaluation.regrade import audited, expected_regrades, planned_regrades
 from opensafeintent.evaluation.replay import replay, replayed
 from opensafeintent.evaluation.responses import GradedResponse, JudgeGrades, Missing, ResponseKey
@@ -48,7 +47,7 @@ def expected_calls(work: Sequence[ModelWork]) -> int:
     """
     return sum(
         (task.given is None)
-        + len(QUESTIONS) * len(item.plan.judges)
+        + len(item.plan.questions) * len(item.plan.judges)
         + item.plan.asks_mode(task.variant)
         for item in work
         for task in item.tasks
@@ -155,7 +154,7 @@ class CallCounter:
         """
         for judge in plan.judges:
             obtained = grades.get(judge)
-            for question in QUESTIONS:
+            for question in plan.questions:
                 if obtained is None or _not_made(obtained[question.grade]):
                     template = question.template(templates)
                     self._judge(judge, f"{question.role}{why}", template, task)

@@ -4,10 +4,8 @@ folder.
 
 from __future__ import annotations
 
-import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -26,7 +24,7 @@ from opensafeintent.promptsets.loading import load_dataset
 from opensafeintent.promptsets.record import PromptSet
 from opensafeintent.promptsets.samples import ORDER
 from opensafeintent.taxonomy import MOST_EPOCHS, Preset, Taxonomy
-from opensafeintent.templates import Role, Templates, parse_template
+from opensafeintent.templates import Role, Templates, parse_template, request_hidden
 
 _SCHEMA = 1
 MOST_MODELS = 500
@@ -206,9 +204,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """
         if sets is None:
             return self
-        source = resources.files("opensafeintent.templates").joinpath("request_hidden.toml")
-        hidden = tomllib.loads(source.read_text("utf-8"))["text"]
-        old = self.request_swap or SwapPlan(sets=sets, hidden=hidden)
+        old = self.request_swap or SwapPlan(sets=sets, hidden=request_hidden())
         plan = msgspec.structs.replace(old, sets=max(sets, old.sets))
         return msgspec.structs.replace(self, request_swap=plan)
 

@@ -36,6 +36,7 @@ from opensafeintent.evaluation.responses import (
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     DUAL_USE,
+    SCALES,
     Graded,
     ModesScope,
     ParseRule,
@@ -73,6 +74,8 @@ class Grading(msgspec.Struct, frozen=True, kw_only=True):
 class JudgePlan(Grading, frozen=True, kw_only=True):
     """The judges of a target's responses, and the sampling of target and judges."""
 
+    grades: tuple[Graded, ...] = tuple(SCALES)
+    """The grades that judges are asked for."""
     judge_sampling: Sampling
     judge_samplings: dict[str, Sampling] = {}
     """Of the judges that have arguments of their own, by name."""
@@ -82,6 +85,11 @@ class JudgePlan(Grading, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.judges:
             raise InputError(f"no judge: name at least one with {option('judges')}")
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The questions to each judge."""
+        return tuple(question for question in QUESTIONS if question.grade in self.grades)
 
     def sampling_of_judge(self, judge: str) -> Sampling:
         """Return how a judge is sampled."""
@@ -273,7 +281,7 @@ class Asking:
     @property
     def _questions(self) -> list[tuple[str, Question]]:
         """The questions to the judges, each with its judge."""
-        return [(judge, question) for judge in self.plan.judges for question in QUESTIONS]
+        return [(judge, question) for judge in self.plan.judges for question in self.plan.questions]
 
     def _judges(self, response: str) -> list[_Reply]:
         """Return every question to a judge, ready to be asked."""

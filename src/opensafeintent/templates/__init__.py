@@ -15,6 +15,7 @@ from opensafeintent.templates.template import (
     load_templates,
     parse_reply,
     parse_template,
+    request_hidden,
 )
 
 __all__ = [
@@ -27,4 +28,5 @@ __all__ = [
     "load_templates",
     "parse_reply",
     "parse_template",
+    "request_hidden",
 ]

@@ -404,6 +404,19 @@ def load_templates(rubrics: Path | None = None, *, reasons: bool = False) -> Tem
     return Templates(**by_role)
 
 
+def request_hidden() -> str:
+    """Return the text in place of a request that judges are not shown."""
+    text: str = parse_toml(
+        resources.files("opensafeintent.templates")
+        .joinpath("request_hidden.toml")
+        .read_text("utf-8"),
+        dict[str, Any],
+        "request_hidden.toml",
+        "the text of a hidden request",
+    )["text"]
+    return text
+
+
 def _with_reason(template: Template) -> Template:
     """Return a template that asks the same and wants a reason before the grade: a text, an id and a
     hash of its own.

@@ -1,0 +1,377 @@
+"""Read responses that people labelled: a row each, or a row for each person; any file of rows.
+
+Every value is checked, and nothing is guessed: an error names the row, the column and the valid
+values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+from opensafeintent.errors import InputError, nearest, option
+from opensafeintent.evaluation.labelled_responses import (
+    LabelledFile,
+    LabelledResponse,
+    Rating,
+)
+from opensafeintent.files import read_bytes, sha256_hex
+from opensafeintent.hostile import one_line
+from opensafeintent.imports.content import Located
+from opensafeintent.promptsets.fields import fields_found
+from opensafeintent.promptsets.limits import RowLimit
+from opensafeintent.promptsets.reading import (
+    MOST_LISTED,
+    Problem,
+    distinct_problems,
+    read_records,
+    whole_number,
+)
+from opensafeintent.taxonomy import SCALES
+
+T = TypeVar("T")
+
+_TEXTS = ("response", "prompt", "id", "rater", "group")
+_SCALES = ("unsafe", "harm", "helpfulness")
+_LABEL = re.compile(rf"({'|'.join(_SCALES)})(?:_(\d+))?")
+"""A column of labels: of the one rater of a row, or of a numbered one."""
+_BLANK = {"", "na", "n/a", "nan", "none", "null", "unsure"}
+"""Contents of a cell without a label, without case."""
+_YES = {"yes", "y", "true", "t", "1", "1.0", "unsafe", "harmful"}
+_NO = {"no", "n", "false", "f", "0", "0.0", "safe", "unharmful"}
+_UNSAFE_WORDS = "yes or no, true or false, 1 or 0, unsafe or safe, harmful or unharmful"
+
+
+class _LabelColumn(NamedTuple):
+    """A column with the labels of one rater on one scale."""
+
+    field: str
+    """In the file."""
+    scale: str
+    rater: str
+
+
+class _Layout(NamedTuple):
+    """The fields of a file that are read."""
+
+    texts: Mapping[str, str]
+    """Fields of the file by our names."""
+    labels: Sequence[_LabelColumn]
+
+    @property
+    def scales(self) -> set[str]:
+        """The scales on which people gave labels."""
+        return {column.scale for column in self.labels}
+
+
+class _Row(NamedTuple):
+    """A row with one label or more."""
+
+    location: str
+    key: tuple[str, ...]
+    """Equal for the rows of one response."""
+    texts: Mapping[str, str]
+    ratings: Sequence[Rating]
+
+
+def read_labelled(
+    path: Path, columns: Mapping[str, str] | None = None, max_rows: int | None = None
+) -> LabelledFile:
+    """Read a file of labelled responses: CSV, JSON, JSON lines or Parquet.
+
+    Args:
+        path: the file.
+        columns: fields of the file by our names, such as `{"unsafe": "human_majority"}`.
+        max_rows: rows at most; None sets no limit.
+
+    Raises:
+        InputError: the file cannot be read, lacks a field, or has invalid values; the text names
+            their rows and columns.
+    """
+    try:
+        records = list(read_records(path, limit=RowLimit(max_rows)))
+    except Problem as problem:
+        raise InputError(str(problem)) from problem
+    fields = _fields_of(records, path)
+    layout = _layout(fields, columns or {}, path)
+    rows, problems = _read_rows(records, layout, path)
+    if not problems:
+        problems = _problems_of_raters(rows, layout, path)
+    if problems:
+        raise InputError(*distinct_problems(problems, MOST_LISTED))
+    if not rows:
+        names = ", ".join(one_line(column.field, 40) for column in layout.labels)
+        raise InputError(f"{path}: no row has a label; expected one in {names}")
+    used = {*layout.texts.values(), *(column.field for column in layout.labels)}
+    return LabelledFile(
+        name=path.name,
+        sha256=sha256_hex(read_bytes(path)),
+        responses=_responses(rows, by_rows="rater" in layout.texts),
+        unlabelled=len(records) - len(rows),
+        scales=tuple(scale for scale in _SCALES if scale in layout.scales),
+        unread=tuple(field for field in fields if field not in used),
+    )
+
+
+def _fields_of(records: Sequence[Located], path: Path) -> list[str]:
+    """Return the fields of all records, in the order of the file."""
+    if not records:
+        raise InputError(f"{path}: no responses in it")
+    fields: dict[str, None] = {}
+    for location, record in records:
+        if not isinstance(record, dict):
+            raise InputError(f"{location}: not a record; expected an object with fields")
+        fields.update(dict.fromkeys(record))
+    return list(fields)
+
+
+def _layout(fields: Sequence[str], columns: Mapping[str, str], path: Path) -> _Layout:
+    """Find out which field holds what.
+
+    Raises:
+        InputError: a name of ours or of the file is unknown, or a necessary field is not there.
+    """
+    for name, field in columns.items():
+        if name not in _TEXTS and not _LABEL.fullmatch(name):
+            raise InputError(
+                f"{option('columns', f'{name}={field}')}: unknown name {one_line(name, 40)!r};"
+                f" {nearest(name, (*_TEXTS, *_SCALES, 'unsafe_1', 'unsafe_2'))}"
+            )
+        if field not in fields:
+            raise InputError(
+                f"{option('columns', f'{name}={field}')}: {path} has no such field;"
+                f" {nearest(field, fields)}"
+            )
+    texts = {name: columns.get(name, name) for name in _TEXTS}
+    layout = _Layout(
+        {name: field for name, field in texts.items() if field in fields},
+        _label_columns(fields, columns),
+    )
+    if "response" not in layout.texts:
+        raise InputError(
+            f"{path}: no field response; expected it, or {option('columns', 'response=FIELD')}"
+            f"{fields_found(fields)}"
+        )
+    if not layout.scales & {"unsafe", "harm"}:
+        raise InputError(
+            f"{path}: no field with labels; expected unsafe (yes or no) or harm (0 to 3), or"
+            f" {option('columns', 'unsafe=FIELD')}{fields_found(fields)}"
+        )
+    _check_layout(layout, path)
+    return layout
+
+
+def _label_columns(fields: Sequence[str], columns: Mapping[str, str]) -> list[_LabelColumn]:
+    """Return the columns of labels; if a scale is mapped, only its mapped fields count."""
+    labels: list[_LabelColumn] = []
+    for scale in _SCALES:
+        mapped = {name: field for name, field in columns.items() if _scale_of(name) == scale}
+        taken = set(columns.values())
+        own = {name: name for name in fields if _scale_of(name) == scale and name not in taken}
+        for name, field in (mapped or own).items():
+            match = _LABEL.fullmatch(name)
+            assert match is not None
+            labels.append(_LabelColumn(field, scale, match[2] or ""))
+    return labels
+
+
+def _scale_of(name: str) -> str:
+    """Return the scale of a column's name; empty if it is no column of labels."""
+    match = _LABEL.fullmatch(name)
+    return match[1] if match else ""
+
+
+def _check_layout(layout: _Layout, path: Path) -> None:
+    """Refuse raters in rows and in columns at once, and helpfulness without a prompt.
+
+    Raises:
+        InputError: see above.
+    """
+    for scale in layout.scales:
+        columns = [column for column in layout.labels if column.scale == scale]
+        numbered = [column.field for column in columns if column.rater]
+        if numbered and "rater" in layout.texts:
+            raise InputError(
+                f"{path}: names raters in rows ({one_line(layout.texts['rater'], 40)}) and in"
+                f" columns ({one_line(numbered[0], 40)}); expected one of the two"
+            )
+        if numbered and len(numbered) < len(columns):
+            single = next(column.field for column in columns if not column.rater)
+            raise InputError(
+                f"{path}: {one_line(single, 40)} and {one_line(numbered[0], 40)} are both labels of"
+                f" {scale}; expected one rater or numbered ones, chosen with"
+                f" {option('columns', f'{scale}=FIELD')}"
+            )
+    if "helpfulness" in layout.scales and "prompt" not in layout.texts:
+        raise InputError(
+            f"{path}: has helpfulness and no prompt, without which no judge can grade it; expected"
+            f" a field prompt, or {option('columns', 'prompt=FIELD')}"
+        )
+
+
+class _Reader:
+    """Reads the cells of one row, and says where a bad one is."""
+
+    def __init__(self, location: str, record: Mapping[str, Any], word: str) -> None:
+        self._location, self._record, self._word = location, record, word
+
+    def text(self, field: str) -> str:
+        """Return a text; empty if there is none."""
+        value = self._record.get(field)
+        if value is None:
+            return ""
+        if isinstance(value, bool | int | float):
+            return str(value)
+        if not isinstance(value, str):
+            self.fail(field, "not a text")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            self.fail(field, "holds half of a surrogate pair, which is not valid Unicode text")
+        return value
+
+    def label(self, field: str, read: Callable[[str], T | None], valid: str) -> T | None:
+        """Return a label; None if the cell has none."""
+        value = self._record.get(field)
+        cell = str(value).strip().lower()
+        if value is None or cell in _BLANK:
+            return None
+        label = read(cell)
+        if label is None:
+            self.fail(field, f"{one_line(str(value), 40)!r} is no label; expected {valid}")
+        return label
+
+    def fail(self, field: str, complaint: str) -> NoReturn:
+        """Raise the problem of a cell.
+
+        Raises:
+            Problem: always.
+        """
+        raise Problem(
+            f"{self._location}, {self._word} {one_line(field, 40)}: {complaint}", self._location
+        )
+
+
+def _read_rows(
+    records: Iterable[Located], layout: _Layout, path: Path
+) -> tuple[list[_Row], list[Problem]]:
+    """Return the rows that have a label, and the problems of rows."""
+    word = "column" if path.suffix.lower() in (".csv", ".parquet") else "field"
+    rows: list[_Row] = []
+    problems: list[Problem] = []
+    for location, record in records:
+        reader = _Reader(location, record, word)
+        try:
+            row = _read_row(reader, layout, location)
+        except Problem as problem:
+            problems.append(problem)
+        else:
+            if row is not None:
+                rows.append(row)
+    return rows, problems
+
+
+def _read_row(reader: _Reader, layout: _Layout, location: str) -> _Row | None:
+    """Return a row; None if nobody labelled its harm.
+
+    Raises:
+        Problem: a cell is invalid, or a labelled row lacks its response or its rater.
+    """
+    named = reader.text(layout.texts["rater"]) if "rater" in layout.texts else ""
+    by_rater: dict[str, Rating] = {}
+    for field, scale, number in layout.labels:
+        rater = named or number
+        rating = by_rater.get(rater, Rating(rater=rater))
+        by_rater[rater] = _with_label(rating, scale, reader, field)
+    ratings = [rating for rating in by_rater.values() if rating.is_unsafe is not None]
+    if not ratings:
+        return None
+    texts = {name: reader.text(field) for name, field in layout.texts.items()}
+    if not texts["response"].strip():
+        reader.fail(layout.texts["response"], "is empty; expected the labelled text")
+    if "rater" in layout.texts and not named.strip():
+        reader.fail(layout.texts["rater"], "is empty; expected the name of the rater")
+    identity = (texts["id"],) if texts.get("id") else ()
+    parts = identity or tuple(texts.get(name, "") for name in ("prompt", "response", "group"))
+    return _Row(location, parts, texts, ratings)
+
+
+def _with_label(rating: Rating, scale: str, reader: _Reader, field: str) -> Rating:
+    """Return a rating with the label of one more column."""
+    match scale:
+        case "unsafe":
+            return rating.replaced(unsafe=reader.label(field, _yes_or_no, _UNSAFE_WORDS))
+        case "harm":
+            harm = reader.label(field, _grade(SCALES["harm_severity"]), "a whole number, 0 to 3")
+            return rating.replaced(harm=harm)
+        case _:
+            helpfulness = reader.label(
+                field, _grade(SCALES["helpfulness"]), "a whole number, 1 to 4"
+            )
+            return rating.replaced(helpfulness=helpfulness)
+
+
+def _yes_or_no(cell: str) -> bool | None:
+    return True if cell in _YES else False if cell in _NO else None
+
+
+def _grade(scale: Collection[int]) -> Callable[[str], int | None]:
+    def read(cell: str) -> int | None:
+        number = whole_number(cell)
+        return number if number in scale else None
+
+    return read
+
+
+def _problems_of_raters(rows: Sequence[_Row], layout: _Layout, path: Path) -> list[Problem]:
+    """Return a problem for each response that one rater labelled twice, and for rows of one id with
+    unlike texts.
+    """
+    word = "column" if path.suffix.lower() in (".csv", ".parquet") else "field"
+    problems: list[Problem] = []
+    if "rater" not in layout.texts and "id" not in layout.texts:
+        return problems
+    first: dict[tuple[str, ...], _Row] = {}
+    labelled: dict[tuple[tuple[str, ...], str], str] = {}
+    for row in rows:
+        earlier = first.setdefault(row.key, row)
+        where = f"{row.location}, {word}"
+        if any(row.texts.get(name) != earlier.texts.get(name) for name in ("prompt", "response")):
+            complaint = f"is also that of another response, at {earlier.location}"
+            problems.append(
+                Problem(f"{where} {one_line(layout.texts['id'], 40)}: {complaint}", row.location)
+            )
+            continue
+        for rating in row.ratings:
+            place = labelled.setdefault((row.key, rating.rater), row.location)
+            if place != row.location:
+                field = layout.texts.get("rater") or layout.texts["id"]
+                name = f"{one_line(rating.rater, 40)!r} labels" if rating.rater else "labels"
+                complaint = f"{name} a response twice, at {place} too; expected one row of the two"
+                if "id" not in layout.texts:
+                    complaint += ", or a field id that tells equal texts from one another"
+                problems.append(
+                    Problem(f"{where} {one_line(field, 40)}: {complaint}", row.location)
+                )
+    return problems
+
+
+def _responses(rows: Sequence[_Row], *, by_rows: bool) -> tuple[LabelledResponse, ...]:
+    """Return the responses of rows; those of one response are put together if each names its
+    rater.
+    """
+    together: dict[object, list[_Row]] = {}
+    for number, row in enumerate(rows):
+        together.setdefault(row.key if by_rows else number, []).append(row)
+    return tuple(
+        LabelledResponse(
+            location=same[0].location,
+            prompt=same[0].texts.get("prompt", ""),
+            response=same[0].texts["response"],
+            group=same[0].texts.get("group", ""),
+            ratings=tuple(rating for row in same for rating in row.ratings),
+        )
+        for same in together.values()
+    )
