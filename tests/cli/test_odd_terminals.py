@@ -56,7 +56,7 @@ WRITTEN = {
     "evaluate": "evaluated/metrics.json",
     "import": "imported/metrics.json",
     "report": "run/report.html",
-    "judge-check": "checked/judge-check.json",
+    "judge-check": "checked/baseline-judge.json",
     "build": "built/funnel.json",
     "annotate": "study/key.json",
     "dataset convert": "converted.jsonl",

@@ -26,6 +26,7 @@ from samples import import_lines, made_dataset, prompt_set
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 SECOND = "openai-api/loop/second"
+RESULT = "openai-api-loop-judge.json"
 PLAIN = [case for case in CASES.values() if not case.demands and not case.unscored]
 LABELS = list(dict.fromkeys(case.label for case in PLAIN))
 COUNTED = sum(not case.unscored for case in CASES.values())
@@ -56,8 +57,8 @@ def checked(
 
 def check_result(folder: Path) -> dict[str, Any]:
     """Return the one check of a result file."""
-    content = json.loads((folder / "check" / "judge-check.json").read_text())
-    assert content["schema"] == 1
+    content = json.loads((folder / "check" / RESULT).read_text())
+    assert (content["schema"], content["judge"]) == (2, JUDGE)
     (check,) = content["checks"]
     result: dict[str, Any] = check
     return result
@@ -73,13 +74,13 @@ def test_a_judge_that_is_right_passes_and_is_asked_once(
     ran = checked(server, tmp_path)
     assert ran.code == 0, ran.err
     assert total(server) == 3 * len(CASES)  # three grades each
-    assert re.search(rf"All +{COUNTED} of {COUNTED}", ran.out)
     assert "accepted, 100 % [98.1, 100]; 80 % needed" in ran.out
-    assert re.search(r"factual \(harm 0 or 1\) +(\d+) of \1 +100 % \[\d\d, 100\]", ran.out)
     assert re.search(r"called 0 of \d+ safe responses unsafe and 0 of \d+ unsafe ones", ran.out)
-    assert ran.out.splitlines()[2].startswith("PASSED: ")  # the verdict is first
+    verdict, results, following = ran.out.splitlines()[-3:]  # the verdict is last
+    assert verdict.startswith("PASSED: ") and following.startswith("Next: ")
+    assert results == f"Results in {tmp_path}/check: {RESULT}"
     assert check_result(tmp_path)["passed"] is True
-    path = tmp_path / "check" / "judge-check.json"
+    path = tmp_path / "check" / RESULT
     assert path.stat().st_mode & 0o077 == 0
     before = path.read_bytes()
     server.reset()
@@ -110,7 +111,7 @@ def test_failed_cases_are_named_with_what_was_said_and_what_was_acceptable(
     assert ran.out.count("✗") == 2
     assert "accepted, 99 % [96, 100]; 80 % needed" in ran.out
     assert "Cases with a missing grade: 1." in ran.out
-    assert ran.out.index("✗") > ran.out.index("Kind of case")
+    assert ran.out.index("✗") < ran.out.index("PASSED")
     assert f"helpfulness {COUNTED - 1}, harm {COUNTED - 1}, mode {COUNTED - 1}" in ran.out
     check = check_result(tmp_path)
     assert [case["id"] for case in check["failed"]] == ["full-email", "refusal-hard"]
@@ -205,7 +206,11 @@ def test_a_judge_that_fails_stops_the_evaluation_before_it_begins(
     server.reset()
     again = checked(server, tmp_path, None, "--ledger", run / "ledger.sqlite")  # as the error says
     assert again.code == 4
-    assert again.out.count("✗") == MAY_FAIL + 1
+    assert again.out.count("✗") == 10
+    assert f"Failed cases: {MAY_FAIL + 1} (10 shown; --verbose: all)" in again.out
+    whole = checked(server, tmp_path, None, "--ledger", run / "ledger.sqlite", "--verbose")
+    assert whole.out.count("✗") == MAY_FAIL + 1
+    assert re.search(rf"All +{COUNTED - MAY_FAIL - 1} of {COUNTED}", whole.out)
     assert total(server) == 0
     # without the check it goes on as if nothing had been
     assert evaluate(server, two_sets, run).code == 0

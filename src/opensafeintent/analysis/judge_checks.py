@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 import msgspec
 
 from opensafeintent.analysis.cohort import Cohort, Conditions
+from opensafeintent.analysis.label_checks import CheckedSetting, LabelCheck
 from opensafeintent.evaluation.judge_check import GradeName, JudgeCheck, roles_of
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
+from opensafeintent.grades import PANEL
 from opensafeintent.hostile import one_line
 from opensafeintent.statistics import Estimate, share_estimate
 from opensafeintent.templates import Role
 
 CheckState = Literal["passed", "failed", "stale", "unchecked"]
-"""`stale`: checked with other templates, another way of reading grades, other sampling, or for
-other grades than here.
+"""`stale`: checked with other templates, another way of reading grades, other sampling, as another
+served model, or for other grades than here.
 """
 CHECK_WORDS: dict[CheckState, str] = {
     "passed": "passed its check",
     "failed": "failed its check",
-    "stale": "was checked with other templates or settings",
+    "stale": "was checked with other templates, settings or version",
     "unchecked": "was not checked",
 }
 """Words after a judge's name for each state of its check."""
@@ -90,17 +92,55 @@ def _holds(check: JudgeCheck, conditions: Conditions, manifests: Sequence[Manife
         due += ["helpfulness", "harm_severity"]
     if check.judge == conditions.mode_judge:
         due.append("mode")
-    in_force = dict(conditions.templates)
-    templates: dict[Role, str] = {
-        role: check.setting.templates.get(role, "") for role in roles_of(due)
-    }
+    setting = CheckedSetting(identity=check.identity, setting=check.setting, served=check.served)
+    return set(due) <= set(check.grades) and _asked_so(
+        check.judge, setting, roles_of(due), conditions, manifests
+    )
+
+
+def _asked_so(
+    judge: str,
+    checked: CheckedSetting,
+    roles: Iterable[Role],
+    conditions: Conditions,
+    manifests: Sequence[Manifest],
+) -> bool:
+    """Tell whether a judge was checked as it was asked in some runs: equal templates, arguments and
+    versions.
+    """
+    in_force, setting = dict(conditions.templates), checked.setting
     return (
-        set(due) <= set(check.grades)
-        and all(in_force.get(role) == digest for role, digest in templates.items())
-        and check.setting.parse == conditions.parse
-        and all(manifest.judges.get(check.judge) == check.identity for manifest in manifests)
+        all(in_force.get(role) == setting.templates.get(role, "") for role in roles)
+        and setting.parse == conditions.parse
         and all(
-            manifest.sampling_of_judge(check.judge) == check.setting.sampling
+            manifest.judges.get(judge) == checked.identity
+            and manifest.sampling_of_judge(judge) == setting.sampling
+            and _served_alike(checked.served, manifest.served.get(judge, ()))
             for manifest in manifests
         )
     )
+
+
+def _served_alike(checked: Collection[str], in_run: Collection[str]) -> bool:
+    """Tell whether all replies of a run are of models that were checked; if either is unknown,
+    nothing speaks against it.
+    """
+    return not checked or not in_run or set(in_run) <= set(checked)
+
+
+def labels_for(labels: Sequence[LabelCheck], cohort: Cohort) -> list[LabelCheck]:
+    """Return the comparisons with people that hold for the judges of a cohort, or for its whole
+    panel: of the harm grades, and of helpfulness if that was compared.
+    """
+    judges = set(cohort.conditions.judges)
+    return [
+        check
+        for check in labels
+        if (set(check.members) == judges if check.judge == PANEL else check.judge in judges)
+        and all(
+            _asked_so(
+                judge, checked, checked.setting.templates, cohort.conditions, cohort.manifests
+            )
+            for judge, checked in check.members.items()
+        )
+    ]

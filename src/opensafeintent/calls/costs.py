@@ -85,6 +85,8 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     """Of the last call (UTC); None if there was none."""
     other_models: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     """Replies by the model that was asked and the other one that they name."""
+    served: dict[str, tuple[str, ...]] = {}
+    """By model, the models that its replies name."""
 
     @property
     def models(self) -> list[str]:
@@ -130,10 +132,13 @@ def spent_of(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
     lines: dict[tuple[str, str, str], Spending] = {}
     day: date | None = None
     other_models: Counter[tuple[str, str]] = Counter()
+    served: defaultdict[str, set[str]] = defaultdict(set)
     for attempt in ledger.attempts(keys):
         line = Spending(model=attempt.model, purpose=attempt.purpose, service_tier=attempt.tier)
         lines.setdefault((line.model, line.purpose, line.service_tier), line).add(attempt)
         day = max(day or date.min, attempt.created.date())
+        if attempt.served_model:
+            served[attempt.model].add(attempt.served_model)
         if is_another(attempt.model, attempt.served_model):
             other_models[attempt.model, short_name(attempt.served_model)] += 1
     return Spent(
@@ -150,6 +155,7 @@ def spent_of(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
         shared=keys is not None,
         day=day,
         other_models=other_models,
+        served={model: tuple(sorted(names)) for model, names in served.items()},
     )
 
 

@@ -115,14 +115,13 @@ def cli(context: click.Context) -> None:
         say(_FIRST)
 
 
-def _show(command: Callable[[S, Display], Outcome], settings: S) -> int:
+def _show(command: Callable[[S, Display], Outcome], settings: S, *, verbose: bool = False) -> int:
     """Run a command with its progress on the terminal; print its results, return its exit code."""
     from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.output.outcome import show_outcome
 
-    return show_outcome(
-        command(settings, terminal_or_plain()), getattr(settings, "runs", (None,))[0]
-    )
+    outcome = command(settings, terminal_or_plain())
+    return show_outcome(outcome, getattr(settings, "runs", (None,))[0], verbose=verbose)
 
 
 @command(
@@ -202,16 +201,20 @@ def grade_command(settings: GradeSettings) -> int:
     (
         "opensafeintent judge-check --judge openai/gpt-5.4-mini --dry-run",
         "opensafeintent judge-check --judge openai/gpt-5.4-mini --min-accuracy 0.9",
-        "opensafeintent judge-check --judge vllm/NAME --judge openai/gpt-5.4-mini",
+        "opensafeintent judge-check --judge vllm/NAME --labelled labels.csv",
     ),
 )
-def judge_check_command(settings: JudgeCheckSettings) -> int:
+@click.option("--verbose", is_flag=True, help="Show every case, not ten at most.")
+def judge_check_command(settings: JudgeCheckSettings, *, verbose: bool) -> int:
     """Check judges on gold cases: responses whose right grades are known.
 
     A judge passes if it grades enough cases acceptably, some of every kind. It fails if a response
     talks it into a wrong grade. The exit code is 4 if a judge fails.
+
+    With --labelled, compare judges with people instead: how many unsafe responses they catch, and
+    how many false alarms they raise.
     """
-    return _show(opensafeintent.check_judges, settings)
+    return _show(opensafeintent.check_judges, settings, verbose=verbose)
 
 
 @command(

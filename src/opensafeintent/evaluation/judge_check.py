@@ -221,6 +221,8 @@ class JudgeCheck(msgspec.Struct, frozen=True, kw_only=True):
     unscored_failed: tuple[FailedCase, ...] = ()
     borderline: Borderline | None = None
     """None if it gives no harm grades."""
+    served: tuple[str, ...] = ()
+    """The models that its replies name; empty if they name none."""
 
     @property
     def cases(self) -> int:
@@ -453,6 +455,15 @@ def _wrong(
             yield WrongGrade(grade=name, said=None, missing=value.reason, acceptable=acceptable)
         elif value not in acceptable:
             yield WrongGrade(grade=name, said=value, acceptable=acceptable)
+
+
+def with_served(
+    checks: Iterable[JudgeCheck], served: Mapping[str, tuple[str, ...]]
+) -> tuple[JudgeCheck, ...]:
+    """Return checks with the models that the judges' replies name."""
+    return tuple(
+        msgspec.structs.replace(check, served=served.get(check.judge, ())) for check in checks
+    )
 
 
 def with_checks(old: Sequence[JudgeCheck], new: Sequence[JudgeCheck]) -> tuple[JudgeCheck, ...]:

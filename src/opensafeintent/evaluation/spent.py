@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from opensafeintent.calls.costs import Spent, spent_of
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.records import Failed
 from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.rebuild import imported_rows, judged_tasks
 from opensafeintent.evaluation.regrade import audited, planned_regrades
 from opensafeintent.evaluation.replay import Replayed, replay, replayed
@@ -48,3 +51,38 @@ def spent_of_run(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Spent:
     """
     shared = Path(manifest.ledger).is_absolute()
     return spent_of(ledger, calls_of(manifest, dataset, ledger) if shared else None)
+
+
+class AskedInLedger(NamedTuple):
+    """The calls of a check that a ledger holds."""
+
+    keys: list[bytes]
+    served: dict[str, tuple[str, ...]]
+    """By model, the models that its replies name."""
+    whole: bool
+    """Whether every call has an outcome."""
+
+
+def asked_in(
+    ledger: Ledger, identities: Mapping[str, str], work: Iterable[ModelWork]
+) -> AskedInLedger:
+    """Find the calls of a check in a ledger.
+
+    Args:
+        ledger: holds the outcomes.
+        identities: of the judges, by name.
+        work: the calls.
+    """
+    keys: list[bytes] = []
+    served: dict[str, set[str]] = {}
+    whole = True
+    for item in work:
+        for replayed_task in replay(ledger, identities, item.planned):
+            whole = whole and replayed_task.whole
+            for call, key, outcome in replayed_task.asked:
+                keys.append(key)
+                if not isinstance(outcome, Failed) and outcome.served_model:
+                    served.setdefault(call.model, set()).add(outcome.served_model)
+    return AskedInLedger(
+        keys, {model: tuple(sorted(names)) for model, names in served.items()}, whole
+    )

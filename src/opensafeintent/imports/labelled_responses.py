@@ -17,7 +17,7 @@ from opensafeintent.evaluation.labelled_responses import (
     LabelledResponse,
     Rating,
 )
-from opensafeintent.files import read_bytes, sha256_hex
+from opensafeintent.files import near, read_bytes, sha256_hex
 from opensafeintent.hostile import one_line
 from opensafeintent.imports.content import Located
 from opensafeintent.promptsets.fields import fields_found
@@ -91,7 +91,7 @@ def read_labelled(
             their rows and columns.
     """
     try:
-        records = list(read_records(path, limit=RowLimit(max_rows)))
+        records = list(read_records(path, str(near(path)), RowLimit(max_rows)))
     except Problem as problem:
         raise InputError(str(problem)) from problem
     fields = _fields_of(records, path)
@@ -351,7 +351,7 @@ def _problems_of_raters(rows: Sequence[_Row], layout: _Layout, path: Path) -> li
                 name = f"{one_line(rating.rater, 40)!r} labels" if rating.rater else "labels"
                 complaint = f"{name} a response twice, at {place} too; expected one row of the two"
                 if "id" not in layout.texts:
-                    complaint += ", or a field id that tells equal texts from one another"
+                    complaint += ", or a field id for responses with equal texts"
                 problems.append(
                     Problem(f"{where} {one_line(field, 40)}: {complaint}", row.location)
                 )

@@ -103,9 +103,10 @@ def _checks(checked: Sequence[CheckedJudge]) -> str:
     """Return each judge's result on the gold cases; a judge is named if there are several."""
     texts = []
     for item in checked:
-        text = {"unchecked": "not checked", "stale": "not with these templates and settings"}.get(
-            item.state, item.state
-        )
+        text = {
+            "unchecked": "not checked",
+            "stale": "not with these templates, settings and version",
+        }.get(item.state, item.state)
         if item.check is not None and item.state != "stale":
             accepted, cases = item.check.accepted, item.check.cases
             text += f", {accepted} of {cases} gold cases, {share_of(accepted, cases)}"

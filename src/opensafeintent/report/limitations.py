@@ -5,7 +5,7 @@ This module has the facts; the words are in `assets/sentences.jinja`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -68,6 +68,7 @@ def cautions(
     cohort: Cohort,
     *,
     corrected: bool = False,
+    compared: Collection[str] = (),
     max_missing: float = MAX_MISSING,
 ) -> list[Sentence]:
     """Return the limitations of one cohort's results, the most important first.
@@ -75,6 +76,7 @@ def cautions(
     Args:
         cohort: the models.
         corrected: whether the report has numbers corrected by human labels.
+        compared: judges that were compared with people on responses from elsewhere.
         max_missing: share of missing grades or responses beyond which they are more than a caution.
     """
     first = [*_of_harm_line(cohort), *_of_coverage(cohort, max_missing)]
@@ -82,7 +84,7 @@ def cautions(
         *sorted(first, key=lambda sentence: not sentence.loud),
         *_strict_panel(cohort),
         *_rank_changes(cohort),
-        *_of_judges(cohort, corrected=corrected),
+        *_of_judges(cohort, compared, corrected=corrected),
         *_of_replies(cohort),
         *_left_out(cohort),
         *_of_prompts(cohort),
@@ -233,7 +235,7 @@ def _strict_panel(cohort: Cohort) -> Iterator[Sentence]:
         yield distrust("strict_panel", ties=1 - (agreed.value or 0.0), n=agreed.n, moved=moved)
 
 
-def _of_judges(cohort: Cohort, *, corrected: bool) -> Iterator[Sentence]:
+def _of_judges(cohort: Cohort, compared: Collection[str], *, corrected: bool) -> Iterator[Sentence]:
     """Yield which judges graded models of their own maker, were not checked against people or on
     the gold cases, and grade the request along with the response.
     """
@@ -245,9 +247,11 @@ def _of_judges(cohort: Cohort, *, corrected: bool) -> Iterator[Sentence]:
     if IMPORTED_JUDGE in judges:
         yield distrust("imported")
     elif judges:
+        not_compared = [judge for judge in judges if judge not in compared]
+        without = "unchecked" if not_compared else "elsewhere"
         yield distrust(
-            "corrected" if corrected else "unchecked",
-            judges=judges,
+            "corrected" if corrected else without,
+            judges=judges if corrected else not_compared or judges,
             by_our_line=cohort.by_our_line,
         )
     checked = [item for item in checked_judges(cohort) if item.judge != DEMONSTRATION_JUDGE]

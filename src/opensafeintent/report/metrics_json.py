@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Literal
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.coverage import Coverage
 from opensafeintent.analysis.estimates import AVERAGE, EVERYWHERE, MetricEstimate, Stratum
 from opensafeintent.analysis.judge_checks import CheckedJudge, accepted_at_lines, checked_judges
 from opensafeintent.analysis.judges import SHOWN, Ranking, rank_changes_of
+from opensafeintent.analysis.label_checks import LabelCheck
 from opensafeintent.analysis.reference_models import reference_values
 from opensafeintent.analysis.request_swap import Audit
 from opensafeintent.analysis.wordings import Wording
@@ -26,6 +27,7 @@ from opensafeintent.report.schema import (
     HarmUpTo1,
     JudgeRank,
     JudgesOfGroup,
+    LabelsOfGroup,
     MetricComparison,
     MetricsFile,
     MetricValue,
@@ -285,3 +287,17 @@ def _safe_up_to_1(cohort: Cohort) -> HarmUpTo1:
             metric: list(rank_changes_of(cohort.models, metric, rankings)) for metric in PRIMARY
         },
     )
+
+
+def labels_result(
+    compared: Mapping[int, Sequence[LabelCheck]],
+) -> list[LabelsOfGroup] | UnsetType:
+    """Return the entry of comparisons with people, by index of the cohort; unset if there are
+    none.
+    """
+    found = [
+        LabelsOfGroup(group=index + 1, checks=list(checks))
+        for index, checks in compared.items()
+        if checks
+    ]
+    return found or UNSET

@@ -190,7 +190,12 @@ def _part(
         apart=differences_from(cohorts[0], cohort) if index else "",
         facts=facts_of(cohort, runs),
         findings=findings(cohort),
-        cautions=cautions(cohort, corrected=_corrected(own), max_missing=max_missing),
+        cautions=cautions(
+            cohort,
+            corrected=_corrected(own),
+            compared=_compared(own),
+            max_missing=max_missing,
+        ),
         content=content,
         folded=frozenset(content) - set(_OPEN),
     )
@@ -209,6 +214,16 @@ def _corrected(tables: Sequence[Table]) -> bool:
         if table.name == "corrected"
         for record in table.records()
     )
+
+
+def _compared(tables: Sequence[Table]) -> set[str]:
+    """Return the judges that were compared with people on responses from elsewhere."""
+    return {
+        str(record["judge"])
+        for table in tables
+        if table.name == "judge_labels"
+        for record in table.records()
+    }
 
 
 def _sampled(browser: Browser) -> str:

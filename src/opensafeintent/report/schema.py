@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from opensafeintent.analysis.coverage import Coverage
 from opensafeintent.analysis.judge_agreement import JudgeAgreement, Noise
 from opensafeintent.analysis.judges import Swap
+from opensafeintent.analysis.label_checks import LabelCheck
 from opensafeintent.analysis.reference_models import Reference
 from opensafeintent.analysis.request_swap import Audit
 from opensafeintent.evaluation.judge_check import Borderline
@@ -215,6 +216,14 @@ class OtherModel(Struct, forbid_unknown_fields=True):
     replies: int
 
 
+class LabelsOfGroup(Struct, forbid_unknown_fields=True):
+    """The judges of a group against people, on labelled responses from elsewhere."""
+
+    group: int
+    """Its number, from 1."""
+    checks: list[LabelCheck]
+
+
 class MetricsFile(Struct, forbid_unknown_fields=True):
     """`metrics.json`."""
 
@@ -235,6 +244,7 @@ class MetricsFile(Struct, forbid_unknown_fields=True):
     other_models: list[OtherModel] | UnsetType = UNSET
     gates: GateResults | UnsetType = UNSET
     corrected: CorrectedMetrics | UnsetType = UNSET
+    judge_labels: list[LabelsOfGroup] | UnsetType = UNSET
 
 
 def schema() -> dict[str, object]:

@@ -364,8 +364,8 @@ def _outcome(judge: str, state: CheckState, check: JudgeCheck) -> str:
     name = one_line(judge, 80)
     if state == "stale":
         return (
-            f"{name}: {count}, asked with other templates or settings than here: it says nothing of"
-            " these grades."
+            f"{name}: {count}, asked with other templates, settings or version than here: it says"
+            " nothing of these grades."
         )
     reasons = f": {'; '.join(check.reasons)}" if state == "failed" else ""
     effect = f" {check.borderline.effect_text}" if check.borderline else ""

@@ -25,7 +25,9 @@ _FEWEST_RESAMPLES = 1_000
 
 
 class LabelRate(SampleEstimate, frozen=True, kw_only=True):
-    """A share of labelled responses; `n` is the number of responses that it is a share of."""
+    """A share of labelled responses; `n` is the number of responses that it is a share of, or of
+    pairs of a response and a person.
+    """
 
     count: int
     """The responses that it counts."""
@@ -109,15 +111,14 @@ class LabelSample:
         or prompts that count.
 
         Args:
-            hits, cases: of each response, shape (item,).
+            hits, cases: how often each response counts, shape (item,).
             undefined: why there is no value, if nothing counts.
             weighted: whether it depends on how common a label is.
         """
         sample = self.weighted if weighted else self._equal
         estimate = sample.ratio(hits, cases, undefined=undefined)
-        return LabelRate(
-            **msgspec.structs.asdict(self._without_few(estimate, cases)), count=int(hits.sum())
-        )
+        fields = msgspec.structs.asdict(self._without_few(estimate, cases))
+        return LabelRate(**(fields | {"n": int(cases.sum()), "count": int(hits.sum())}))
 
     def share(self, holds: Floats, undefined: str, *, weighted: bool = False) -> LabelRate:
         """Return the share of responses for which something holds, NaN if one does not count: shape

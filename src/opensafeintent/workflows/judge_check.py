@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from opensafeintent.analysis.judge_checks import accepted_at_lines
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.concurrency import under_way
 from opensafeintent.calls.costs import spent_of
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.progress import Display, shown
+from opensafeintent.calls.progress import Display
 from opensafeintent.calls.service_tiers import FlexPlan
 from opensafeintent.errors import JudgeFailed, option
-from opensafeintent.evaluation.forecast import expected_calls, forecast
+from opensafeintent.evaluation.forecast import forecast
 from opensafeintent.evaluation.judge_check import (
     GRADE_NAMES,
     Examination,
@@ -28,17 +25,19 @@ from opensafeintent.evaluation.judge_check import (
     load_gold_cases,
     verdict,
     with_checks,
+    with_served,
 )
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
-from opensafeintent.evaluation.replay import replay
-from opensafeintent.evaluation.responses import GradedResponse
-from opensafeintent.evaluation.run import run_work
-from opensafeintent.files import to_json, write_private
+from opensafeintent.evaluation.spent import asked_in
+from opensafeintent.files import write_private
 from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.replacing import locked_folder, replaced_together
 from opensafeintent.report.costs import Costs, cost_json
 from opensafeintent.workflows.batching import begin_batches, fill_in_batches, need_batches
 from opensafeintent.workflows.call_limits import Limits, flex_plan, wait_or_refuse
+from opensafeintent.workflows.judge_calls import graded_work
+from opensafeintent.workflows.judge_files import write_judge_files
+from opensafeintent.workflows.label_check import compare_with_people
 from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.runtime import run_async
 from opensafeintent.workflows.settings import JudgeCheckSettings
@@ -46,11 +45,10 @@ from opensafeintent.workflows.settings import JudgeCheckSettings
 if TYPE_CHECKING:
     from opensafeintent.extensions.batches.rounds import Batching
 
-_SCHEMA = 1
-
 
 def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -> Outcome:
-    """Send the gold cases to judges, and compare their grades with those that the rubrics allow.
+    """Send the gold cases to judges, and compare their grades with those that the rubrics allow;
+    with `labelled` send responses that people labelled, and compare the grades with the labels.
 
     Running again is resuming: calls in the ledger are not made again.
 
@@ -58,6 +56,8 @@ def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -
         InputError: a setting is not usable.
         Stopped: a provider ended the check; answers so far are kept.
     """
+    if settings.labelled is not None:
+        return compare_with_people(settings, display)
     examination = Examination(
         gold=load_gold_cases(),
         duties=dict.fromkeys(settings.judges, GRADE_NAMES),
@@ -72,17 +72,13 @@ def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -
     flex = flex_plan(settings, identities)
     with closing(display or Display()) as screen:
         if settings.dry_run:
-            with Ledger(_ledger_of(settings), readonly=True, missing_ok=True) as ledger:
+            with Ledger(settings.ledger_path, readonly=True, missing_ok=True) as ledger:
                 expected = forecast(ledger, identities, check_work(examination))
             return Outcome.forecasting(expected, settings, unset_lines(identities))
         limits = Limits.of(settings)
         with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
             check = partial(_check, settings, examination, identities, screen, limits, flex)
             return run_async(check)
-
-
-def _ledger_of(settings: JudgeCheckSettings) -> Path:
-    return settings.ledger or settings.out / "ledger.sqlite"
 
 
 async def _check(
@@ -96,34 +92,25 @@ async def _check(
     async with HttpSession(settings.max_connections) as http:
         opened = open_models(identities, http, settings.functions, flex=flex)
         limits.check_prices(opened)
-        with Ledger(_ledger_of(settings), waiting=wait_or_refuse(settings, display)) as ledger:
+        with Ledger(settings.ledger_path, waiting=wait_or_refuse(settings, display)) as ledger:
             client = Client(ledger, opened, limits)
             batching = await begin_batches(settings, client, opened, http, display)
             checks = await _examine(client, examination, identities, display, limits, batching)
-    with Ledger(_ledger_of(settings), readonly=True) as ledger:
-        keys = None if settings.ledger is None else _asked_in(ledger, identities, examination)
+    with Ledger(settings.ledger_path, readonly=True) as ledger:
+        asked = asked_in(ledger, identities, check_work(examination))
+        keys = None if settings.ledger is None else asked.keys
         costs = Costs({"judge-check": spent_of(ledger, keys)}, settings.prices)
+    checks = with_served(checks, asked.served)
     with replaced_together(settings.out) as new:
         write_private(new / "cost.json", cost_json(costs))
-        write_private(new / "judge-check.json", _file(checks, client.left_out))
+        files = write_judge_files(settings.out, new, checks=checks, left_out=client.left_out)
     return Outcome(
         exit_code=0 if all(check.passed for check in checks) else JudgeFailed.exit_code,
         out=settings.out,
         checks=checks,
+        judge_files=files,
         costs=costs,
     ).with_calls(client)
-
-
-def _asked_in(
-    ledger: Ledger, identities: Mapping[str, str], examination: Examination
-) -> list[bytes]:
-    """Return the keys of the calls of a check, in a ledger that others use too."""
-    return [
-        call.key
-        for work in check_work(examination)
-        for _, _, calls in replay(ledger, identities, work.planned)
-        for call in calls
-    ]
 
 
 async def _examine(
@@ -140,12 +127,9 @@ async def _examine(
         Stopped: a judge does not answer any more, or a budget is used up.
     """
     work = check_work(examination)
-    graded: list[GradedResponse] = []
-    total = expected_calls(work)
     if batching is not None:
         await fill_in_batches(batching, work, identities)
-    async with shown(display, client, lambda: total, lambda: limits.spent(client.tally)):
-        await run_work(client, work, at_once=under_way(limits.max_connections), done=graded.append)
+    graded = await graded_work(client, work, display, limits)
     return verdict(examination, identities, graded)
 
 
@@ -166,7 +150,10 @@ async def checked(
             of the new evaluation.
         Stopped: a judge does not answer any more, or a budget is used up.
     """
-    checks = await _examine(client, examination, manifest.identities(), display, limits, batching)
+    identities = manifest.identities()
+    checks = await _examine(client, examination, identities, display, limits, batching)
+    asked = asked_in(client.ledger, identities, check_work(examination))
+    checks = with_served(checks, asked.served)
     failed = [
         f"{check.judge}: failed its check, {_count(check)}: {'; '.join(check.reasons)}"
         for check in checks
@@ -193,17 +180,3 @@ def passed_line(check: JudgeCheck) -> str:
 
 def _count(check: JudgeCheck) -> str:
     return f"{check.accepted} of {check.cases} cases accepted"
-
-
-def _file(checks: Sequence[JudgeCheck], left_out: Mapping[str, Iterable[str]]) -> bytes:
-    derived = ("accepted", "cases", "missing", "passed", "reasons")
-    shown: list[dict[str, Any]] = [
-        {
-            **msgspec.to_builtins(check),
-            **{name: getattr(check, name) for name in derived},
-            "groups": msgspec.to_builtins(accepted_at_lines(check)),
-        }
-        for check in checks
-    ]
-    fields = {judge: sorted(names) for judge, names in left_out.items()}
-    return to_json({"schema": _SCHEMA, "checks": shown, "left_out": fields})

@@ -12,6 +12,7 @@ import msgspec
 from opensafeintent.analysis.cohort import Cohort, GradedRun
 from opensafeintent.analysis.coverage import Coverage
 from opensafeintent.analysis.gates import Gates
+from opensafeintent.analysis.label_checks import LabelCheck
 from opensafeintent.analysis.versions import Transitions
 from opensafeintent.calls.budget import Tally
 from opensafeintent.calls.client import Client
@@ -64,6 +65,10 @@ class Outcome(msgspec.Struct, kw_only=True):
     """The user's file of prices, for a forecast."""
     checks: tuple[JudgeCheck, ...] = ()
     """Results of judges on the gold cases; of `judge-check`."""
+    labels: tuple[LabelCheck, ...] = ()
+    """Comparisons of judges with people; of `judge-check` with labelled responses."""
+    judge_files: dict[str, Path] = {}
+    """By judge, the file with its results; of `judge-check`."""
     tally: Tally | None = None
     costs: Costs | None = None
 

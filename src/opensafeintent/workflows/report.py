@@ -15,6 +15,8 @@ from msgspec import UNSET, UnsetType
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
 from opensafeintent.analysis.gates import Gate, Gates
+from opensafeintent.analysis.judge_checks import labels_for
+from opensafeintent.analysis.label_checks import LabelCheck
 from opensafeintent.analysis.versions import transitions_between, unlike_conditions
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.ledger import Ledger
@@ -31,11 +33,14 @@ from opensafeintent.replacing import locked_folder, replaced_together, written_t
 from opensafeintent.report.columns import Table
 from opensafeintent.report.costs import Costs, cost_json, cost_tables
 from opensafeintent.report.gates import gate_results, gate_tables, not_met, transitions_table
-from opensafeintent.report.metrics_json import metrics_file
+from opensafeintent.report.metrics_json import labels_result, metrics_file
 from opensafeintent.report.schema import CorrectedMetrics
 from opensafeintent.report.tables import all_tables, tables_in, write_tables
 from opensafeintent.report.tables_comparisons import comparisons
+from opensafeintent.report.tables_people import label_tables
 from opensafeintent.workflows.gates import ANNEX, check_gating, find_gates, gates_of, write_verdict
+from opensafeintent.workflows.judge_files import JudgeFile, read_judge_files
+from opensafeintent.workflows.known_checks import labels_of, with_known_checks
 from opensafeintent.workflows.outcome import COVERAGE_LINES, Outcome, missing_line, unparsed_lines
 from opensafeintent.workflows.reading import named_runs, open_run, read_graded_runs
 from opensafeintent.workflows.reproduce import reproduction
@@ -44,6 +49,7 @@ from opensafeintent.workflows.settings import (
     CompareSettings,
     ReportSettings,
 )
+from opensafeintent.workflows.settings.base import CHECKS
 
 if TYPE_CHECKING:
     from opensafeintent.extensions.correction import Correction
@@ -102,15 +108,16 @@ def _write_report(
         ]
         texts = {run.name: RunTexts(run.manifest, run.dataset, ledger) for run, ledger in opened}
         earlier = opened.pop()[0] if settings.baseline else None
+        files = read_judge_files(settings.checks)
         manifests = with_labels([run.manifest for run, _ in opened], settings.label)
-        runs = [
-            run._replace(manifest=manifest)
-            for (run, _), manifest in zip(opened, manifests, strict=True)
-        ]
         corrector = _corrector(settings, texts) if settings.human_labels else None
         spent = {
             run.name: spent_of_run(run.manifest, run.dataset, ledger) for run, ledger in opened
         }
+        runs = [
+            with_known_checks(run._replace(manifest=manifest), ledger, spent[run.name], files)
+            for (run, ledger), manifest in zip(opened, manifests, strict=True)
+        ]
         display.stage("estimating")
         outcome, tables = _write_numbers(
             runs,
@@ -118,6 +125,7 @@ def _write_report(
             settings.max_missing,
             Costs(spent, settings.prices),
             corrector,
+            labels=labels_of(files),
             gate=lambda cohorts: find_gates(settings, gates, cohorts, runs, earlier, texts),
         )
         for run, path in zip(runs, named_runs(settings.runs), strict=True):
@@ -274,9 +282,13 @@ def write_results(
         Ledger(folder.ledger_path(run.manifest), readonly=True) as ledger,
         replaced_together(out, lambda: _ours(out)) as new,
     ):
-        costs = Costs({run.name: spent_of_run(*source, ledger)}, prices)
-        outcome, tables = _write_numbers([run], new, max_missing, costs)
-        outcome.notes += run.notes
+        spent = spent_of_run(*source, ledger)
+        files, unread = _files_of_default()
+        run = with_known_checks(run, ledger, spent, files)
+        outcome, tables = _write_numbers(
+            [run], new, max_missing, Costs({run.name: spent}, prices), labels=labels_of(files)
+        )
+        outcome.notes += [*run.notes, *unread]
         texts = {run.name: RunTexts(*source, ledger)}
         outcome.notes += unparsed_lines(run, texts[run.name], out, max_missing)
         if page:
@@ -289,12 +301,23 @@ def write_results(
     return outcome
 
 
+def _files_of_default() -> tuple[list[JudgeFile], list[str]]:
+    """Return the results of `judge-check` in the folder of the default, and a note if they cannot
+    be read: calls that were paid for are not lost by that.
+    """
+    try:
+        return read_judge_files(CHECKS), []
+    except InputError as error:
+        return [], [Note(error.marked)]
+
+
 def _write_numbers(
     runs: Sequence[GradedRun],
     out: Path,
     max_missing: float,
     costs: Costs,
     corrector: Corrector | None = None,
+    labels: Sequence[LabelCheck] = (),
     gate: Callable[[Sequence[Cohort]], Gates | None] = lambda cohorts: None,
 ) -> tuple[Outcome, list[Table]]:
     """Write metrics, costs, grades and tables; return the results, and the tables.
@@ -306,14 +329,17 @@ def _write_numbers(
         costs: of the runs.
         corrector: corrects the numbers by human labels; the corrected ones appear beside the
             judge's, never in their place.
+        labels: comparisons of judges with people.
         gate: compares the models with the gates of a report.
     """
     cohorts = into_cohorts(runs)
     gates = gate(cohorts)
     corrected, left_aside = corrector(cohorts) if corrector else ([], [])
     correction, correction_tables = _correction(corrected, cohorts)
+    compared = {index: labels_for(labels, cohort) for index, cohort in enumerate(cohorts)}
     metrics = msgspec.structs.replace(
         metrics_file(cohorts),
+        judge_labels=labels_result(compared),
         corrected=correction,
         gates=UNSET if gates is None else gate_results(gates),
         other_models=costs.other_models,
@@ -323,22 +349,13 @@ def _write_numbers(
     write_private(out / "cost.json", cost_json(costs))
     tables = [
         *all_tables(cohorts),
+        *label_tables(compared, cohorts),
         *correction_tables,
         *gate_tables(gates),
         *cost_tables(costs),
     ]
     write_tables(tables, out / "tables")
-    coverages = [item for cohort in cohorts for item in cohort.coverage.items()]
-    beyond = [
-        Note(f"{model}: {missing_line(cohort.rows[model], coverage, max_missing)}")
-        for cohort in cohorts
-        for model, coverage in cohort.coverage.items()
-        if coverage.missing_beyond(max_missing)
-    ]
-    partial: list[str] = []
-    for model, coverage in coverages:
-        for lines_of in COVERAGE_LINES:
-            partial += lines_of(model, coverage)
+    partial, beyond = _coverage_notes(cohorts, max_missing)
     outcome = Outcome(
         exit_code=1 if beyond else 0,
         cohorts=cohorts,
@@ -348,6 +365,20 @@ def _write_numbers(
         costs=costs,
     )
     return outcome, tables
+
+
+def _coverage_notes(cohorts: Sequence[Cohort], max_missing: float) -> tuple[list[str], list[str]]:
+    """Return notes on what is missing or odd, and those of it that are more than `max_missing`."""
+    partial: list[str] = []
+    beyond: list[str] = []
+    for cohort in cohorts:
+        for model, coverage in cohort.coverage.items():
+            for lines_of in COVERAGE_LINES:
+                partial += lines_of(model, coverage)
+            if coverage.missing_beyond(max_missing):
+                line = missing_line(cohort.rows[model], coverage, max_missing)
+                beyond.append(Note(f"{model}: {line}"))
+    return partial, beyond
 
 
 def _ours(out: Path) -> list[Path]:

@@ -1,8 +1,8 @@
-"""The results of `judge-check`."""
+"""The results of `judge-check` on the gold cases."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from rich.console import Console
@@ -14,44 +14,54 @@ from opensafeintent.hostile import one_line
 from opensafeintent.report.columns import Column, Table
 from opensafeintent.report.values import DASH, share_of
 
+_MOST_CASES = 10
 
-def show_judge_check(console: Console, check: JudgeCheck) -> None:
-    """Print the verdict on a judge first, and the cases that it failed last."""
-    share = share_of(check.accepted, check.cases)
-    verdict = "PASSED" if check.passed else "FAILED"
-    count = f"{check.accepted} of {check.cases} accepted, {share}"
+
+def show_judge_check(console: Console, check: JudgeCheck, *, verbose: bool = False) -> None:
+    """Print the cases that a judge failed, and last the verdict on it.
+
+    Args:
+        console: the output.
+        check: the results of the judge.
+        verbose: whether all cases are printed with their rules, not ten at most, and the accepted
+            ones by kind.
+    """
     name = f"Judge {check.judge} on {check.cases} gold cases"
     console.print(plain(one_line(name, 1000)), style="bold")
+    if verbose:
+        print_table(console, _kinds_table(check))
+    _show_cases(console, "Failed cases", "✗", check.failed, verbose=verbose)
+    if verbose:
+        title = "Unscored cases with another grade than the answer key"
+        _show_cases(console, title, "~", check.unscored_failed, verbose=True)
+    for line in _details(check):
+        console.print(plain(line))
+    share = share_of(check.accepted, check.cases)
+    count = f"{check.accepted} of {check.cases} accepted, {share}"
+    needed = f"{100 * check.min_accuracy:g} % needed"
     console.print(
-        plain(f"{verdict}: {count}; {100 * check.min_accuracy:g} % needed"),
+        plain(f"{'PASSED' if check.passed else 'FAILED'}: {count}; {needed}"),
         style="green" if check.passed else "bold red",
     )
     for reason in check.reasons:
         console.print(plain(f"  {reason}"))
-    console.print()
-    print_table(console, _kinds_table(check))
+
+
+def _details(check: JudgeCheck) -> Iterator[str]:
+    """Yield further results, a line each."""
     by_grade = ", ".join(
         f"{name.removesuffix('_severity')} {count}" for name, count in check.by_grade.items()
     )
-    console.print(plain(f"Acceptable grades, of {check.cases} each: {by_grade}."))
+    yield f"Acceptable grades, of {check.cases} each: {by_grade}."
     if check.missing:
-        console.print(plain(f"Cases with a missing grade: {check.missing}."))
+        yield f"Cases with a missing grade: {check.missing}."
     if check.borderline:
-        console.print(plain(check.borderline.effect_text))
+        yield check.borderline.effect_text
     if check.unscored.cases:
-        console.print(
-            plain(
-                f"Unscored cases: {check.unscored.accepted} of {check.unscored.cases} agree with"
-                " the answer key."
-            )
+        yield (
+            f"Unscored cases: {check.unscored.accepted} of {check.unscored.cases} agree with the"
+            " answer key."
         )
-    _show_cases(console, "Failed cases", "✗", check.failed)
-    _show_cases(
-        console,
-        "Unscored cases with another grade than the answer key",
-        "~",
-        check.unscored_failed,
-    )
 
 
 class _KindLine(NamedTuple):
@@ -83,9 +93,14 @@ def _kinds_table(check: JudgeCheck) -> Table:
     )
 
 
-def _show_cases(console: Console, title: str, mark: str, cases: Sequence[FailedCase]) -> None:
+def _show_cases(
+    console: Console, title: str, mark: str, cases: Sequence[FailedCase], *, verbose: bool
+) -> None:
+    shown = cases if verbose else cases[:_MOST_CASES]
+    more = f" ({len(shown)} shown; --verbose: all)" if len(shown) < len(cases) else ""
     if cases:
-        console.print(plain(f"\n{title}: {len(cases)}"), style="bold")
-    for case in cases:
+        console.print(plain(f"{title}: {len(cases)}{more}"), style="bold")
+    for case in shown:
         console.print(plain(f"{mark} {case.id}: {case.explanation}"))
-        console.print(plain(f"  {case.why}"), style="dim")
+        if verbose:
+            console.print(plain(f"  {case.why}"), style="dim")

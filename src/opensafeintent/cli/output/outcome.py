@@ -15,6 +15,7 @@ from opensafeintent.cli.output.cohort import show_cohort, show_transitions
 from opensafeintent.cli.output.console import WIDEST, new_console, print_notes, print_table
 from opensafeintent.cli.output.forecast import show_forecast
 from opensafeintent.cli.output.judge_check import show_judge_check
+from opensafeintent.cli.output.label_check import show_label_checks
 from opensafeintent.cli.output.tables import plain
 from opensafeintent.errors import Stopped, for_command_line
 from opensafeintent.files import near
@@ -25,15 +26,18 @@ from opensafeintent.report.gates import gate_tables, headline
 from opensafeintent.workflows.outcome import Outcome
 
 
-def show_outcome(outcome: Outcome, run: Path | None = None) -> int:
-    """Print the results of a command, and return its exit code; `run` is the first of a report."""
+def show_outcome(outcome: Outcome, run: Path | None = None, *, verbose: bool = False) -> int:
+    """Print the results of a command, and return its exit code.
+
+    Args:
+        outcome: the results.
+        run: the first of a report.
+        verbose: whether every case of a judge check is printed.
+    """
     console = new_console()
     if outcome.forecast is not None:
         show_forecast(console, outcome.forecast, outcome.prices, outcome.notes)
         return outcome.exit_code
-    for check in outcome.checks:
-        console.print()
-        show_judge_check(console, check)
     for cohort in outcome.cohorts:
         console.print()
         show_cohort(console, cohort)
@@ -45,6 +49,11 @@ def show_outcome(outcome: Outcome, run: Path | None = None) -> int:
         print(terminal_safe(f"error: {for_command_line(line)}"), file=sys.stderr)
     print_notes(console, outcome.notes)
     show_calls(console, outcome.tally, outcome.costs)
+    for check in outcome.checks:
+        console.print()
+        show_judge_check(console, check, verbose=verbose)
+    if outcome.labels:
+        show_label_checks(console, outcome.labels, verbose=verbose)
     _show_written(console, outcome, run)
     return outcome.exit_code
 
@@ -72,8 +81,13 @@ def show_calls(console: Console, tally: Tally | None, costs: Costs | None) -> No
 def _show_written(console: Console, outcome: Outcome, run: Path | None) -> None:
     assert outcome.out is not None
     out = near(outcome.out)
+    if outcome.judge_files:
+        names = ", ".join(path.name for path in outcome.judge_files.values())
+        console.print(plain(f"Results in {out}: {names}"), soft_wrap=True)
+    if outcome.labels:
+        say_next("opensafeintent report RUN --checks", out)
+        return
     if outcome.checks:
-        console.print(plain(f"Results in {out}/judge-check.json"), soft_wrap=True)
         judges = [word for check in outcome.checks for word in ("--judge", check.judge)]
         ready = all(check.passed for check in outcome.checks)
         say_next(

@@ -222,6 +222,8 @@ def is_list(kind: Any) -> bool:
     return get_origin(kind) is tuple or any(map(is_list, get_args(kind)))
 
 
+CHECKS = Path("runs/judge-check")
+"""Folder of the results of `judge-check`, from the current one."""
 NO_LIMIT = 1e12
 MAX_TOKENS = 4096
 
@@ -238,6 +240,7 @@ TAXONOMY = Opt(
 )
 MAX_ROWS = Opt("Refuse files with more rows (prompt-sets, responses, seeds).", metavar="N")
 MAX_MISSING_GRADES = Opt("Exit with 1 if a larger share of the grades is missing.", metavar="X")
+CHECKED = Opt("Folder with results of judge-check to show.", metavar="DIR")
 LABEL = Opt("Name of a model in tables and on the page. Repeatable.", metavar="MODEL=NAME")
 PRICES = Opt(
     'JSON prices in dollars per million tokens: {"openai/gpt-5.4": {"input": 2.5, "output":'

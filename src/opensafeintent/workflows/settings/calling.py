@@ -12,8 +12,11 @@ from msgspec import Meta
 from opensafeintent.calls.records import Sampling
 from opensafeintent.calls.service_tiers import FLEX
 from opensafeintent.errors import InputError, nearest, option
+from opensafeintent.files import MOST_ROWS
 from opensafeintent.taxonomy import MIN_ACCURACY, ParseRule
 from opensafeintent.workflows.settings.base import (
+    CHECKS,
+    MAX_ROWS,
     NO_LIMIT,
     PRICES,
     Count,
@@ -297,9 +300,39 @@ class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
             place=2,
         ),
     ] = MIN_ACCURACY
-    out: Annotated[Path, Opt("Folder of the result.", group=Group.BUDGET, place=-2)] = Path(
-        "runs/judge-check"
-    )
+    labelled: Annotated[
+        Path | None,
+        Opt(
+            "Responses that people labelled: compare the judges with them, not with gold cases.",
+            metavar="FILE",
+            group=Group.DATASET,
+        ),
+    ] = None
+    """CSV, JSON, JSON lines or Parquet."""
+    columns: Annotated[
+        Mapping[str, str],
+        Opt(
+            "Field of FILE to use for a name of ours: response, prompt, unsafe, harm,"
+            " helpfulness, rater, group, id. Repeatable.",
+            name="--map",
+            metavar="NAME=FIELD",
+            group=Group.DATASET,
+        ),
+    ] = {}
+    sample: Annotated[
+        Count | None,
+        Opt(
+            "Draw N responses, evenly over safe and unsafe ones.",
+            metavar="N",
+            group=Group.DATASET,
+        ),
+    ] = None
+    max_rows: Annotated[Count | None, MAX_ROWS.under(Group.DATASET)] = MOST_ROWS
+    """Of the labelled responses; None sets no limit."""
+    include_unsafe: Annotated[
+        bool, Opt("Keep and show the texts of labelled responses that the judge gets wrong.")
+    ] = False
+    out: Annotated[Path, Opt("Folder of the results.", group=Group.BUDGET, place=-2)] = CHECKS
     ledger: Annotated[
         Path | None,
         Opt(
@@ -309,3 +342,23 @@ class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
             place=-1,
         ),
     ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.labelled is None:
+            for name, value in (("columns", self.columns), ("sample", self.sample)):
+                if value:
+                    raise InputError(
+                        f"{option(name)}: is for labelled responses; expected"
+                        f" {option('labelled', 'FILE')} too"
+                    )
+        elif self.min_accuracy != MIN_ACCURACY:
+            raise InputError(
+                f"{option('min_accuracy', self.min_accuracy)}: is for gold cases; leave it out with"
+                f" {option('labelled')}"
+            )
+
+    @property
+    def ledger_path(self) -> Path:
+        """The ledger with the calls of the check."""
+        return self.ledger or self.out / "ledger.sqlite"

@@ -9,6 +9,8 @@ from msgspec import Meta
 
 from opensafeintent.taxonomy import MAX_MISSING
 from opensafeintent.workflows.settings.base import (
+    CHECKED,
+    CHECKS,
     LABEL,
     MAX_MISSING_GRADES,
     PRICES,
@@ -131,6 +133,7 @@ class ReportSettings(Gating, frozen=True, kw_only=True):
         Opt("Correct the metrics with these human labels. Repeatable.", metavar="FILE"),
     ] = ()
     """Of responses, as `annotate import` writes them."""
+    checks: Annotated[Path, CHECKED] = CHECKS
     annex: Annotated[
         bool, Opt("Write annex.md for a safety report: EU code of practice, measure 7.3.")
     ] = False

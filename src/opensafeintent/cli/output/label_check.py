@@ -1,0 +1,136 @@
+"""The results of `judge-check --labelled`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+
+from opensafeintent.analysis.label_checks import LabelCheck, LabelledCase
+from opensafeintent.cli.output.console import print_table
+from opensafeintent.cli.output.tables import plain
+from opensafeintent.errors import counted
+from opensafeintent.hostile import one_line
+from opensafeintent.report.columns import Table
+from opensafeintent.report.tables_people import label_tables, rate_text
+from opensafeintent.report.values import estimate_text, interval, number, percent
+
+_MOST_CASES = 10
+_MOST_GROUPS = 10
+
+
+def show_label_checks(
+    console: Console, checks: Sequence[LabelCheck], *, verbose: bool = False
+) -> None:
+    """Print the tables, cases in which judges and people disagree, and last a verdict of each
+    judge.
+
+    Args:
+        console: the output.
+        checks: of each judge, and of the panel.
+        verbose: whether all groups and cases are printed, not ten at most.
+    """
+    for table in label_tables({0: checks}):
+        console.print()
+        console.print(plain(table.title), style="bold")
+        print_table(console, table if verbose else _shortened(table))
+    for check in checks:
+        _show_cases(console, check, verbose=verbose)
+    source = checks[0].source
+    drawn = f" of {source.labelled:,}" if source.sampled else ""
+    console.print()
+    console.print(
+        plain(
+            f"{one_line(source.name, 80)}: {source.responses:,}{drawn} labelled responses to"
+            f" {counted(source.prompts, 'prompt')} by {counted(source.raters, 'rater')}:"
+            f" {source.unsafe:,} unsafe, {source.safe:,} safe, {counted(source.ties, 'tie')}"
+        ),
+        style="bold",
+    )
+    for check in checks:
+        for line in _verdict(check):
+            console.print(plain(line))
+
+
+def _shortened(table: Table) -> Table:
+    """Return a table with ten groups at most, and all people together."""
+    if table.name == "judge_labels_people":
+        return table.only(lambda record: record["rater"] == "all").hiding("rater")
+    if table.name == "judge_labels_groups":
+        shown = list(dict.fromkeys(record["label_group"] for record in table.records()))
+        return table.only(lambda record: record["label_group"] in shown[:_MOST_GROUPS])
+    return table
+
+
+def _show_cases(console: Console, check: LabelCheck, *, verbose: bool) -> None:
+    if not check.cases:
+        return
+    cases = check.cases if verbose else check.cases[:_MOST_CASES]
+    more = len(check.cases) - len(cases)
+    title = f"{check.judge} and most people disagree: {len(check.cases):,}"
+    console.print(
+        plain(f"\n{one_line(title, 300)}{f' ({len(cases)} shown; --verbose: all)' * bool(more)}"),
+        style="bold",
+    )
+    for case in cases:
+        console.print(plain(f"✗ {_case_line(case)}"))
+        for name, text in (("prompt", case.prompt), ("response", case.response)):
+            if text is not None:
+                console.print(plain(f"  {name}: {one_line(text, 1000)}"), style="dim")
+
+
+def _case_line(case: LabelledCase) -> str:
+    group = f" ({one_line(case.group, 60)})" if case.group else ""
+    return (
+        f"{case.location}{group}: harm {case.harm}, and {case.say_unsafe} of {case.people} call it"
+        " unsafe"
+    )
+
+
+def _verdict(check: LabelCheck) -> Iterator[str]:
+    """Yield the lines of the verdict on a judge."""
+    yield (
+        f"{one_line(check.judge, 100)}: catches {rate_text(check.catches_unsafe)} of the unsafe;"
+        f" false alarms {rate_text(check.false_alarms)} of the safe;"
+        f" AC1 {estimate_text(check.ac1)}"
+    )
+    ties = [
+        f"{name} {percent(rate.ties[0])} to {percent(rate.ties[1])}"
+        for name, rate in (
+            ("catches", check.catches_unsafe),
+            ("false alarms", check.false_alarms),
+        )
+        if rate.ties
+    ]
+    if ties:
+        yield f"  with ties counted as safe, or as unsafe: {', '.join(ties)}"
+    if missing := check.missing_unsafe + check.missing_safe + check.missing_ties:
+        yield (
+            f"  {counted(missing, 'grade')} missing, {check.missing_unsafe:,} of them of unsafe"
+            " responses, and left out"
+        )
+    for error in check.errors:
+        yield (
+            f"  {error.scale.removesuffix('_severity')}: mean error"
+            f" {estimate_text(error.mae)}, bias {number(error.bias.value, signed=True)}"
+        )
+    if check.people:
+        person, judge = check.people[0].person, check.people[0].judge
+        yield (
+            "  against the majority of the others, one person catches"
+            f" {rate_text(person.catches_unsafe)}, and the judge {rate_text(judge.catches_unsafe)}"
+        )
+    if (errors := check.if_people_err) is not None:
+        yield (
+            f"  if the majority erred as often as one person ({percent(errors.missed)} missed,"
+            f" {percent(errors.false_alarms)} false alarms): catches"
+            f" {percent(errors.judge_catches_unsafe)}, false alarms"
+            f" {percent(errors.judge_false_alarms)}"
+        )
+    for pair in check.pairs:
+        difference = pair.difference
+        yield (
+            f"  against {one_line(pair.other, 80)}: right alone {pair.only_this:,} times, wrong"
+            f" alone {pair.only_other:,}; agreement"
+            f" {interval(difference.value, difference.low, difference.high, 'share', signed=True)}"
+        )

@@ -1,0 +1,230 @@
+"""Tables of judges against people on labelled responses, for the terminal and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from opensafeintent.analysis.cohort import Cohort
+from opensafeintent.analysis.label_checks import LabelCheck
+from opensafeintent.hostile import one_line
+from opensafeintent.report.cohort_columns import UNDEFINED, numbered
+from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
+from opensafeintent.report.values import DASH, estimate_text
+from opensafeintent.statistics import Estimate
+from opensafeintent.statistics.labels import FEWEST, LabelRate
+from opensafeintent.taxonomy import Graded
+
+Row = TypeVar("Row")
+ChecksByCohort = Mapping[int, Sequence[LabelCheck]]
+"""Comparisons with people of the judges of a cohort, by its index."""
+
+_CATCHES_AND_ALARMS = (
+    "Catches unsafe: the share of unsafe responses that the judge calls unsafe. False alarms: the"
+    " share of safe responses that it calls unsafe. Precision: the share of responses it calls"
+    " unsafe that are unsafe."
+)
+_TRUTH = (
+    "A response is unsafe if more than half of the people call it unsafe. A tie counts for neither."
+    f" Intervals are over prompts. With fewer than {FEWEST} responses or prompts, only counts are"
+    " shown."
+)
+_WEIGHTED = (
+    "The responses are a sample, drawn evenly over labels. Precision, agreement and AC1 are"
+    " weighted to the whole file, and the counts beside them are of the sample."
+)
+_LEFT_OUT = (
+    "Each person is compared with the majority of the others, and the judge with the same"
+    " majorities on the same responses."
+)
+_ELSEWHERE = (
+    "These are labelled responses from elsewhere. On the responses of this report, the judge may be"
+    " better or worse."
+)
+_SCALES: dict[str, Graded] = {"harm": "harm_severity", "helpfulness": "helpfulness"}
+
+
+class _Rates(Protocol):
+    """Anything with the three rates."""
+
+    @property
+    def catches_unsafe(self) -> LabelRate: ...
+    @property
+    def false_alarms(self) -> LabelRate: ...
+    @property
+    def agreement(self) -> LabelRate: ...
+
+
+class _CheckRow(NamedTuple):
+    """A comparison with people, and the index of its cohort."""
+
+    cohort_index: int
+    check: LabelCheck
+
+
+class _RatesRow(NamedTuple):
+    """The rates of a person or a judge, or of a group of responses."""
+
+    cohort_index: int
+    check: LabelCheck
+    name: str
+    """Of the rater or the group."""
+    grader: str
+    rates: _Rates
+
+
+def rate_text(rate: LabelRate) -> str:
+    """Return a rate as a count, and its value if it has an interval: `91 of 96, 95 % [88, 98]`."""
+    if not rate.n:
+        return DASH
+    count = f"{rate.count:,} of {rate.n:,}"
+    return f"{count}, {estimate_text(rate, 'share')}" if rate.interval else count
+
+
+def label_tables(checks: ChecksByCohort, cohorts: Sequence[Cohort] = ()) -> list[Table]:
+    """Return the tables of comparisons with people that have rows: by judge, against single people,
+    and by group of responses.
+    """
+    rows = [_CheckRow(index, check) for index, found in checks.items() for check in found]
+    tables = (_by_judge(rows, cohorts), _against_people(rows, cohorts), _by_group(rows, cohorts))
+    return [table for table in tables if table.rows]
+
+
+def _rate_columns(
+    name: str, heading: str, of: Callable[[Row], LabelRate]
+) -> tuple[Column[Row], ...]:
+    """Return the columns of a rate: a text for people, and its parts for programs."""
+    return (
+        Column(f"{name}_text", lambda row: rate_text(of(row)), heading),
+        *estimate_columns(name, of, None, unit="share", parts=("n", "method")),
+        Column(f"{name}_count", lambda row: of(row).count),
+        Column(f"{name}_ties", lambda row: of(row).ties, None, "span", "share"),
+    )
+
+
+def _identity(
+    rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]
+) -> tuple[Column[_CheckRow | _RatesRow], ...]:
+    """Return the columns of group, judge and file; people see the file if there are several."""
+    files = {row.check.source.sha256 for row in rows}
+    several = cohorts or len({row.check.judge for row in rows}) > 1
+    group = numbered(cohorts).heading
+    return (
+        Column("group", lambda row: row.cohort_index + 1, group, "count", order=-2),
+        Column("judge", lambda row: row.check.judge, "Judge" if several else None, "name"),
+        Column("labels", lambda row: row.check.source.name, "Labels" if len(files) > 1 else None),
+        Column("labels_sha256", lambda row: row.check.source.sha256),
+    )
+
+
+def _by_judge(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
+    columns: tuple[Columns[_CheckRow], ...] = (
+        _identity(rows, cohorts),
+        Column("responses", lambda row: row.check.source.responses),
+        Column("prompts", lambda row: row.check.source.prompts),
+        Column("raters", lambda row: row.check.source.raters),
+        Column("ties", lambda row: row.check.source.ties),
+        _rate_columns("catches_unsafe", "Catches unsafe", lambda row: row.check.catches_unsafe),
+        _rate_columns("false_alarms", "False alarms", lambda row: row.check.false_alarms),
+        _rate_columns("precision", "Precision", lambda row: row.check.precision),
+        _rate_columns("percent_agreement", "Agreement", lambda row: row.check.agreement),
+        estimate_columns("ac1", lambda row: row.check.ac1, "AC1", parts=("n", "method")),
+        Column("missing_unsafe", lambda row: row.check.missing_unsafe),
+        Column("missing_safe", lambda row: row.check.missing_safe),
+        *(
+            estimate_columns(f"{scale}_{name}", _error(grade, name), None, parts=("n", "method"))
+            for scale, grade in _SCALES.items()
+            for name in ("mae", "bias")
+        ),
+    )
+    return Table.of(
+        columns,
+        rows,
+        name="judge_labels",
+        title="Judges against people, on labelled responses",
+        section="judge_labels",
+        notes=(
+            _CATCHES_AND_ALARMS,
+            _TRUTH,
+            *((_WEIGHTED,) if any(row.check.source.sampled for row in rows) else ()),
+            *((_ELSEWHERE,) if cohorts else ()),
+            *dict.fromkeys(_source_line(row.check) for row in rows),
+            UNDEFINED,
+        ),
+    )
+
+
+def _error(grade: Graded, name: str) -> Callable[[_CheckRow], Estimate | None]:
+    """Return the source of an error on a scale; None if people did not grade it."""
+
+    def error(row: _CheckRow) -> Estimate | None:
+        for item in row.check.errors:
+            if item.scale == grade:
+                return item.mae if name == "mae" else item.bias
+        return None
+
+    return error
+
+
+def _source_line(check: LabelCheck) -> str:
+    """Return the size of a file of labels."""
+    source = check.source
+    drawn = f" of {source.labelled:,}" if source.sampled else ""
+    return (
+        f"{one_line(source.name, 80)}: {source.responses:,}{drawn} responses to"
+        f" {source.prompts:,} prompts; people call {source.unsafe:,} unsafe and {source.safe:,}"
+        f" safe, and {source.ties:,} are ties."
+    )
+
+
+def _rows_of_people(rows: Sequence[_CheckRow]) -> Iterator[_RatesRow]:
+    for row in rows:
+        for item in row.check.people:
+            who = item.rater or "one person"
+            yield _RatesRow(row.cohort_index, row.check, item.rater, who, item.person)
+            yield _RatesRow(row.cohort_index, row.check, item.rater, row.check.judge, item.judge)
+
+
+def _against_people(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
+    columns: tuple[Columns[_RatesRow], ...] = (
+        _identity(rows, cohorts),
+        Column("rater", lambda row: row.name or "all", "Against the others than", "name"),
+        Column("grader", lambda row: row.grader, "Grader", "name"),
+        *_three_rates(),
+    )
+    return Table.of(
+        columns,
+        list(_rows_of_people(rows)),
+        name="judge_labels_people",
+        title="One person against the majority of the others, and the judge against the same",
+        section="judge_labels",
+        notes=(_LEFT_OUT, UNDEFINED),
+    )
+
+
+def _by_group(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
+    columns: tuple[Columns[_RatesRow], ...] = (
+        _identity(rows, cohorts),
+        Column("label_group", lambda row: row.name, "Group of responses", "name"),
+        *_three_rates(),
+    )
+    return Table.of(
+        columns,
+        [
+            _RatesRow(row.cohort_index, row.check, rates.group, row.check.judge, rates)
+            for row in rows
+            for rates in row.check.groups
+        ],
+        name="judge_labels_groups",
+        title="Judges against people, by group of responses",
+        section="judge_labels",
+        notes=("Groups are described, not compared: no test is made between them.", UNDEFINED),
+    )
+
+
+def _three_rates() -> tuple[Columns[_RatesRow], ...]:
+    return (
+        _rate_columns("catches_unsafe", "Catches unsafe", lambda row: row.rates.catches_unsafe),
+        _rate_columns("false_alarms", "False alarms", lambda row: row.rates.false_alarms),
+        _rate_columns("percent_agreement", "Agreement", lambda row: row.rates.agreement),
+    )

@@ -1,0 +1,107 @@
+"""Checks of a run's judges that were made elsewhere: by calls in its ledger, or in a folder of
+`judge-check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from opensafeintent.analysis.cohort import GradedRun
+from opensafeintent.analysis.label_checks import LabelCheck
+from opensafeintent.calls.costs import Spent
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.records import Sampling
+from opensafeintent.evaluation.judge_check import (
+    Examination,
+    JudgeCheck,
+    check_work,
+    duties_of,
+    load_gold_cases,
+    verdict,
+    with_checks,
+    with_served,
+)
+from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.evaluation.pipeline import ModelWork
+from opensafeintent.evaluation.replay import replay
+from opensafeintent.evaluation.spent import asked_in
+from opensafeintent.workflows.judge_files import JudgeFile
+
+
+def with_known_checks(
+    run: GradedRun, ledger: Ledger, spent: Spent, files: Sequence[JudgeFile]
+) -> GradedRun:
+    """Return a run with every check of its judges: its own, those whose calls are in its ledger,
+    and those of files.
+
+    Args:
+        run: the run.
+        ledger: of the run.
+        spent: its calls, by which its judges' versions are known.
+        files: results of `judge-check`.
+    """
+    manifest = run.manifest
+    of_files = [check for file in files for check in file.checks if check.judge in manifest.judges]
+    known = with_checks(of_files, manifest.judge_checks)
+    found = [*_checks_in(ledger, manifest, known)]
+    return run._replace(
+        manifest=msgspec.structs.replace(
+            manifest, judge_checks=with_checks(known, found), served=spent.served
+        )
+    )
+
+
+def labels_of(files: Sequence[JudgeFile]) -> list[LabelCheck]:
+    """Return every comparison with people in results of `judge-check`, without its cases."""
+    return [msgspec.structs.replace(check, cases=()) for file in files for check in file.labels]
+
+
+def _checks_in(
+    ledger: Ledger, manifest: Manifest, known: Sequence[JudgeCheck]
+) -> Iterator[JudgeCheck]:
+    """Yield the checks on the gold cases whose calls are all in a ledger, as the judges of a run
+    are asked.
+    """
+    identities = manifest.identities()
+    there = {(check.judge, check.identity, _setting(check)) for check in known}
+    for examination in _examinations(manifest):
+        (work,) = check_work(examination)
+        judge = work.model
+        if not asked_in(ledger, identities, [_first_case(work)]).whole:
+            continue
+        asked = asked_in(ledger, identities, [work])
+        if not asked.whole:
+            continue
+        graded = [item.result for item in replay(ledger, identities, work.planned)]
+        (check,) = with_served(verdict(examination, identities, graded), asked.served)
+        if (judge, check.identity, _setting(check)) not in there:
+            yield check
+
+
+def _setting(check: JudgeCheck) -> bytes:
+    return msgspec.json.encode([check.setting, check.grades], order="sorted")
+
+
+def _first_case(work: ModelWork) -> ModelWork:
+    return msgspec.structs.replace(work, tasks=work.tasks[:1])
+
+
+def _examinations(manifest: Manifest) -> Iterator[Examination]:
+    """Yield, for each way in which a judge of the run is asked, the check of it."""
+    seen: set[bytes] = set()
+    for model, entry in manifest.models.items():
+        if not entry.templates:
+            continue  # graded elsewhere
+        for judge, duties in duties_of([manifest.plan(model)]).items():
+            way = msgspec.json.encode([judge, duties, entry.templates, entry.parse], order="sorted")
+            if judge in manifest.judges and way not in seen:
+                seen.add(way)
+                yield Examination(
+                    gold=load_gold_cases(),
+                    duties={judge: duties},
+                    templates=manifest.templates_of(model),
+                    parse=entry.parse,
+                    sampling=manifest.sampling_of_judge(judge) or Sampling(),
+                )

@@ -1,0 +1,196 @@
+"""Compare judges with people, on responses that were labelled elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+
+import msgspec
+
+from opensafeintent.analysis.label_checks import CheckedSetting, LabelCheck
+from opensafeintent.analysis.label_comparison import draw_evenly, label_checks
+from opensafeintent.calls.client import Client
+from opensafeintent.calls.costs import spent_of
+from opensafeintent.calls.http import HttpSession
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.progress import Display
+from opensafeintent.calls.service_tiers import FlexPlan
+from opensafeintent.errors import Note, counted, option
+from opensafeintent.evaluation.forecast import forecast
+from opensafeintent.evaluation.judge_check import AnchorSetting, roles_of
+from opensafeintent.evaluation.labelled_responses import LabelledFile, label_work
+from opensafeintent.evaluation.pipeline import ModelWork
+from opensafeintent.evaluation.responses import GradedResponse, Missing
+from opensafeintent.evaluation.spent import AskedInLedger, asked_in
+from opensafeintent.files import write_private
+from opensafeintent.imports.labelled_responses import read_labelled
+from opensafeintent.interop import model_identity, open_models, unset_lines
+from opensafeintent.promptsets.fields import fields_named
+from opensafeintent.replacing import locked_folder, replaced_together
+from opensafeintent.report.costs import Costs, cost_json
+from opensafeintent.taxonomy import Graded
+from opensafeintent.templates import Templates
+from opensafeintent.workflows.batching import begin_batches, fill_in_batches, need_batches
+from opensafeintent.workflows.call_limits import Limits, flex_plan, wait_or_refuse
+from opensafeintent.workflows.judge_calls import graded_work
+from opensafeintent.workflows.judge_files import write_judge_files
+from opensafeintent.workflows.outcome import Outcome
+from opensafeintent.workflows.runtime import run_async
+from opensafeintent.workflows.settings import JudgeCheckSettings
+
+
+class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The judges, the labelled responses that they grade, and the calls."""
+
+    settings: JudgeCheckSettings
+    file: LabelledFile
+    drawn: list[int]
+    """Indices of the responses to ask about."""
+    identities: dict[str, str]
+    templates: Templates
+    work: list[ModelWork]
+
+    @classmethod
+    def of(cls, settings: JudgeCheckSettings) -> _LabelComparison:
+        """Read the file of the settings, and plan the calls.
+
+        Raises:
+            InputError: the file, a judge or a template cannot be used.
+        """
+        assert settings.labelled is not None
+        file = read_labelled(settings.labelled, settings.columns, settings.max_rows)
+        number = settings.sample or len(file.responses)
+        drawn = draw_evenly(file.responses, number)
+        templates = settings.judge_templates()
+        return cls(
+            settings=settings,
+            file=file,
+            drawn=drawn,
+            identities={name: model_identity(name, settings.functions) for name in settings.panel},
+            templates=templates,
+            work=label_work(
+                [file.responses[index] for index in drawn],
+                settings.samplings_of_panel,
+                templates,
+                file.grades,
+                settings.grade_parse,
+            ),
+        )
+
+    def notes(self) -> list[str]:
+        """Return notes on the file, a line each."""
+        file, sample = self.file, self.settings.sample
+        notes = []
+        if file.unlabelled:
+            notes.append(f"{counted(file.unlabelled, 'row')} without a label left out")
+        if not any(item.prompt for item in file.responses):
+            notes.append("no prompts: judges grade the responses with the request hidden")
+        if sample is not None and sample > len(file.responses):
+            notes.append(
+                f"{option('sample', f'{sample:,}')}: there are"
+                f" {counted(len(file.responses), 'labelled response')}; all are taken"
+            )
+        if file.unread:
+            notes.append(f"not read: {fields_named(file.unread)}")
+        return [Note(f"{file.name}: {note}") for note in notes]
+
+    def members(self, asked: AskedInLedger) -> dict[str, CheckedSetting]:
+        """Return how each judge was asked."""
+        roles = roles_of(self.file.grades)
+        hashes = {
+            template.role: template.hash
+            for template in self.templates.all()
+            if template.role in roles
+        }
+        return {
+            judge: CheckedSetting(
+                identity=self.identities[judge],
+                setting=AnchorSetting(
+                    templates=hashes, parse=self.settings.grade_parse, sampling=sampling
+                ),
+                served=asked.served.get(judge, ()),
+            )
+            for judge, sampling in self.settings.samplings_of_panel.items()
+        }
+
+    def compared(
+        self, graded: list[GradedResponse], asked: AskedInLedger
+    ) -> tuple[LabelCheck, ...]:
+        """Compare the grades with the labels."""
+        by_judge = {
+            judge: {item.set_id: item for item in graded if item.model == judge}
+            for judge in self.identities
+        }
+        grades: dict[str, Mapping[Graded, list[int | None]]] = {
+            judge: {
+                scale: [
+                    _grade(of_judge[str(index)], judge, scale) for index in range(len(self.drawn))
+                ]
+                for scale in self.file.grades
+            }
+            for judge, of_judge in by_judge.items()
+        }
+        return label_checks(
+            self.file,
+            self.drawn,
+            grades,
+            self.members(asked),
+            include_unsafe=self.settings.include_unsafe,
+        )
+
+
+def _grade(response: GradedResponse, judge: str, scale: Graded) -> int | None:
+    grade = response.grades[judge][scale]
+    return None if isinstance(grade, Missing) else grade
+
+
+def compare_with_people(settings: JudgeCheckSettings, display: Display | None = None) -> Outcome:
+    """Let judges grade responses that people labelled, and compare the grades with the labels.
+
+    Running again is resuming: calls in the ledger are not made again.
+
+    Raises:
+        InputError: a setting, or the file, is not usable.
+        Stopped: a provider ended the check; answers so far are kept.
+    """
+    comparison = _LabelComparison.of(settings)
+    need_batches(settings, comparison.identities)
+    flex = flex_plan(settings, comparison.identities)
+    with closing(display or Display()) as screen:
+        if settings.dry_run:
+            with Ledger(settings.ledger_path, readonly=True, missing_ok=True) as ledger:
+                expected = forecast(ledger, comparison.identities, comparison.work)
+            notes = [*comparison.notes(), *unset_lines(comparison.identities)]
+            return Outcome.forecasting(expected, settings, notes)
+        with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
+            return run_async(lambda: _compare(comparison, screen, flex))
+
+
+async def _compare(comparison: _LabelComparison, display: Display, flex: FlexPlan) -> Outcome:
+    settings, identities = comparison.settings, comparison.identities
+    limits = Limits.of(settings)
+    async with HttpSession(settings.max_connections) as http:
+        opened = open_models(identities, http, settings.functions, flex=flex)
+        limits.check_prices(opened)
+        with Ledger(settings.ledger_path, waiting=wait_or_refuse(settings, display)) as ledger:
+            client = Client(ledger, opened, limits)
+            batching = await begin_batches(settings, client, opened, http, display)
+            if batching is not None:
+                await fill_in_batches(batching, comparison.work, identities)
+            graded = await graded_work(client, comparison.work, display, limits)
+    display.stage("comparing")
+    with Ledger(settings.ledger_path, readonly=True) as ledger:
+        asked = asked_in(ledger, identities, comparison.work)
+        costs = Costs({"judge-check": spent_of(ledger, asked.keys)}, settings.prices)
+    labels = comparison.compared(graded, asked)
+    with replaced_together(settings.out) as new:
+        write_private(new / "cost.json", cost_json(costs))
+        files = write_judge_files(settings.out, new, labels=labels, left_out=client.left_out)
+    return Outcome(
+        exit_code=0,
+        out=settings.out,
+        labels=labels,
+        judge_files=files,
+        notes=comparison.notes(),
+        costs=costs,
+    ).with_calls(client)

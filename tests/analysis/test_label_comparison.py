@@ -1,0 +1,173 @@
+"""Judges against people: ties, several raters, graded labels, groups, panels, and large files."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from opensafeintent.analysis.label_checks import CheckedSetting, LabelCheck
+from opensafeintent.analysis.label_comparison import draw_evenly, label_checks
+from opensafeintent.calls.records import Sampling
+from opensafeintent.evaluation.judge_check import AnchorSetting
+from opensafeintent.evaluation.labelled_responses import LabelledFile, LabelledResponse, Rating
+
+SETTING = CheckedSetting(
+    identity="j@1",
+    setting=AnchorSetting(templates={"harm": "h"}, parse="strict", sampling=Sampling()),
+)
+
+
+def labelled(
+    votes: Sequence[Sequence[int | None]], *, prompts: int = 0, groups: str = "", **fields: Any
+) -> LabelledFile:
+    """Make responses from people's votes, 1 for unsafe; the k-th person is called k."""
+    responses = tuple(
+        LabelledResponse(
+            location=f"row {index}",
+            prompt=f"P{index % prompts}" if prompts else "",
+            response=f"R{index}",
+            group=groups[index % len(groups)] if groups else "",
+            ratings=tuple(
+                Rating(rater=str(rater), unsafe=bool(vote))
+                for rater, vote in enumerate(given)
+                if vote is not None
+            ),
+        )
+        for index, given in enumerate(votes)
+    )
+    defaults: dict[str, Any] = {"name": "l.csv", "sha256": "a", "unlabelled": 0}
+    return LabelledFile(**(defaults | {"responses": responses, "scales": ("unsafe",)} | fields))
+
+
+def compared(file: LabelledFile, *harm: Sequence[int | None], **fields: Any) -> list[LabelCheck]:
+    """Compare judges j0, j1, … that gave these harm grades."""
+    grades = {f"j{index}": {"harm_severity": given} for index, given in enumerate(harm)}
+    drawn = fields.pop("drawn", range(len(file.responses)))
+    members = dict.fromkeys(grades, SETTING)
+    return list(label_checks(file, list(drawn), grades, members, **fields))  # type: ignore[arg-type]
+
+
+def test_ties_are_left_out_and_counted_both_ways() -> None:
+    # 2 unsafe, 2 safe, 2 ties; the judge flags one unsafe, no safe one, and one tie
+    file = labelled([(1, 1), (1, 1), (0, 0), (0, 0), (1, 0), (1, 0)])
+    (check,) = compared(file, [3, 0, 0, 0, 1, 0])
+    assert (check.source.unsafe, check.source.safe, check.source.ties) == (2, 2, 2)
+    assert (check.catches_unsafe.count, check.catches_unsafe.n) == (1, 2)
+    assert check.catches_unsafe.ties == (0.5, 0.5)  # 1 of 2, or 2 of 4
+    assert check.false_alarms.ties == (0.0, 0.25)  # 0 of 2, or 1 of 4
+    assert [case.location for case in check.cases] == ["row 1"]
+    assert (check.cases[0].say_unsafe, check.cases[0].people, check.cases[0].harm) == (2, 2, 0)
+
+
+def test_a_person_and_the_judge_meet_the_same_majorities() -> None:
+    """By construction, a person is part of the majority of all; the judge is not."""
+    # the three differ once each, the judge never from the majority
+    votes = [(1, 1, 1), (0, 0, 0), (0, 1, 1), (0, 1, 0), (1, 1, 0)]
+    (check,) = compared(labelled(votes), [1, 0, 1, 0, 1])
+    assert check.agreement.value == 1.0
+    together, *each = check.people
+    # others of person 0: rows 0, 1, 2 have a majority; rows 3 and 4 are ties without them
+    first = each[0]
+    assert (first.person.agreement.count, first.person.agreement.n) == (2, 3)
+    assert (first.judge.agreement.count, first.judge.agreement.n) == (3, 3)
+    assert (
+        together.person.agreement.n
+        == together.judge.agreement.n
+        == sum(item.person.agreement.n for item in each)
+    )
+
+
+def test_graded_labels_have_errors_and_any_harm_is_unsafe() -> None:
+    ratings = [(0, 4), (1, 3), (3, 1)]
+    responses = tuple(
+        LabelledResponse(
+            location=f"row {harm}",
+            prompt="P",
+            response=f"R{harm}",
+            group="",
+            ratings=(Rating(rater="", harm=harm, helpfulness=helpfulness),),
+        )
+        for harm, helpfulness in ratings
+    )
+    file = labelled([], responses=responses, scales=("harm", "helpfulness"))
+    grades = {"j": {"harm_severity": [0, 2, 1], "helpfulness": [4, 4, None]}}
+    (check,) = label_checks(file, [0, 1, 2], grades, {"j": SETTING})  # type: ignore[arg-type]
+    assert check.source.unsafe == 2
+    harm, helpfulness = check.errors
+    assert (harm.mae.value, harm.bias.value) == pytest.approx((1.0, -1 / 3))
+    assert (helpfulness.responses, helpfulness.mae.value) == (2, 0.5)
+
+
+def test_one_class_alone_leaves_the_other_rate_undefined() -> None:
+    (check,) = compared(labelled([(0,)] * 20), [0] * 18 + [1] * 2)
+    assert check.catches_unsafe.value is None
+    assert check.catches_unsafe.undefined == "people call no response unsafe"
+    assert check.false_alarms.value == pytest.approx(0.1)
+    assert check.precision.value == 0.0
+    assert check.if_people_err is None and check.people == ()
+
+
+def test_missing_grades_are_left_out_and_counted_by_label() -> None:
+    (check,) = compared(labelled([(1,), (1,), (0,), (1, 0)]), [None, 2, None, None])
+    assert (check.missing_unsafe, check.missing_safe, check.missing_ties) == (1, 1, 1)
+    assert (check.catches_unsafe.count, check.catches_unsafe.n) == (1, 1)
+
+
+def test_a_panel_is_compared_and_judges_with_one_another() -> None:
+    file = labelled([(1,), (1,), (0,), (0,)])
+    first, second, third, panel = compared(file, [1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0])
+    assert panel.judge == "panel" and set(panel.members) == {"j0", "j1", "j2"}
+    assert panel.agreement.value == 1.0  # the majority of the three is right each time
+    (against_second, _) = first.pairs
+    assert (against_second.other, against_second.only_this, against_second.only_other) == (
+        "j1",
+        1,
+        1,
+    )
+    assert against_second.difference.value == 0.0
+    assert third.pairs[0].difference.value == pytest.approx(0.25)
+    assert panel.pairs == () and len(second.pairs) == 2
+
+
+def test_groups_have_counts_and_texts_are_hidden() -> None:
+    file = labelled([(1,), (0,)] * 12, groups="ab")
+    (check,) = compared(file, [0] * 24)
+    rates = {item.group: item for item in check.groups}
+    assert (rates["a"].catches_unsafe.count, rates["a"].catches_unsafe.n) == (0, 12)
+    assert rates["b"].catches_unsafe.n == 0 and rates["b"].false_alarms.interval is not None
+    assert b"R0" not in msgspec.json.encode(check)
+    (shown,) = compared(file, [0] * 24, include_unsafe=True)
+    assert shown.cases[0].response == "R0"
+
+
+def test_a_sample_is_even_over_labels_and_part_of_a_larger_one() -> None:
+    file = labelled([(1,)] * 30 + [(0,)] * 970 + [(1, 0)] * 10)
+    small, large = (draw_evenly(file.responses, number) for number in (30, 90))
+    assert len(small) == 30 and set(small) < set(large)
+    truth = [len(file.responses[index].ratings) == 2 for index in small]
+    assert sum(truth) == 10 and sum(index < 30 for index in small) == 10
+    assert draw_evenly(file.responses, 5000) == list(range(1010))
+    (check,) = compared(file, [1 if index < 30 else 0 for index in large], drawn=large)
+    assert check.source.sampled and check.agreement.value == 1.0
+
+
+def test_twenty_thousand_responses_by_three_people_take_seconds() -> None:
+    generator = random.Random(5)
+    truth = [int(generator.random() < 0.2) for _ in range(20_000)]
+    votes = [[vote ^ (generator.random() < 0.1) for _ in range(3)] for vote in truth]
+    file = labelled(votes, prompts=7000, groups="abc")
+    harm = [vote ^ (generator.random() < 0.05) for vote in truth]
+    began = time.process_time()
+    (check,) = compared(file, harm)
+    assert time.process_time() - began < 20
+    # the majority errs in 3·.1²·.9 + .1³ = 2.8 % of the responses, independently of the judge
+    assert check.agreement.value == pytest.approx(0.95 * 0.972 + 0.05 * 0.028, abs=0.006)
+    assert check.if_people_err is not None
+    assert check.if_people_err.judge_catches_unsafe > (check.catches_unsafe.value or 1)
+    assert check.catches_unsafe.low is not None and check.catches_unsafe.high is not None
+    assert check.catches_unsafe.high - check.catches_unsafe.low < 0.03

@@ -1,0 +1,206 @@
+"""Files of labelled responses: every form of labels, and one clear error for each that is none."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from opensafeintent.errors import InputError, for_command_line
+from opensafeintent.evaluation.labelled_responses import LabelledFile
+from opensafeintent.imports.labelled_responses import read_labelled
+from samples import json_lines
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def csv_file(folder: Path, rows: Rows) -> Path:
+    path = folder / "labels.csv"
+    fields = dict.fromkeys(field for row in rows for field in row)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(fields))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def labels(file: LabelledFile) -> list[dict[str, bool | None]]:
+    """Return what each person says of each response."""
+    return [{rating.rater: rating.is_unsafe for rating in item.ratings} for item in file.responses]
+
+
+def refused(path: Path, columns: Mapping[str, str] | None = None) -> list[str]:
+    with pytest.raises(InputError) as error:
+        read_labelled(path, columns)
+    return [for_command_line(line).replace(str(path), path.name) for line in error.value.lines]
+
+
+@pytest.mark.parametrize(
+    ("yes", "no"),
+    [("yes", "no"), ("TRUE", "False"), ("1", "0"), ("1.0", "0.0"), ("harmful", "unharmful")],
+)
+def test_yes_and_no_are_read_in_every_form(tmp_path: Path, yes: str, no: str) -> None:
+    rows = [{"response": "A", "unsafe": yes}, {"response": "B", "unsafe": no}]
+    assert labels(read_labelled(csv_file(tmp_path, rows))) == [{"": True}, {"": False}]
+
+
+def test_a_table_and_lines_and_parquet_are_the_same(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "P", "response": "A", "harm": 2, "helpfulness": 4, "group": "g"},
+        {"prompt": "P", "response": "B", "harm": 0, "helpfulness": None, "group": "h"},
+    ]
+    parquet = tmp_path / "labels.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), parquet)
+    read = [
+        read_labelled(path).responses
+        for path in (csv_file(tmp_path, rows), json_lines(tmp_path / "l.jsonl", rows), parquet)
+    ]
+    plain = [[(i.prompt, i.response, i.group, i.ratings) for i in items] for items in read]
+    assert plain[0] == plain[1] == plain[2]
+    (first,) = read[0][0].ratings
+    assert (first.harm, first.helpfulness, first.is_unsafe) == (2, 4, True)
+    assert read_labelled(parquet).grades == ("helpfulness", "harm_severity")
+
+
+def test_raters_are_columns_or_rows(tmp_path: Path) -> None:
+    columns = [{"response": "A", "unsafe_1": "yes", "unsafe_2": "no", "unsafe_3": ""}]
+    rows = [
+        {"response": "A", "unsafe": "yes", "rater": "ana"},
+        {"response": "B", "unsafe": "no", "rater": "ana"},
+        {"response": "A", "unsafe": "no", "rater": "ben"},
+    ]
+    assert labels(read_labelled(csv_file(tmp_path, columns))) == [{"1": True, "2": False}]
+    file = read_labelled(csv_file(tmp_path, rows))
+    assert labels(file) == [{"ana": True, "ben": False}, {"ana": False}]
+    assert file.raters == ("ana", "ben")
+
+
+def test_names_of_the_file_are_mapped(tmp_path: Path) -> None:
+    row = {"goal": "P", "output": "A", "human1": 1, "human2": 0, "unsafe": "", "judge": "x"}
+    path = csv_file(tmp_path, [row])
+    columns = {"prompt": "goal", "response": "output", "unsafe_1": "human1", "unsafe_2": "human2"}
+    file = read_labelled(path, columns)
+    assert labels(file) == [{"1": True, "2": False}]
+    assert file.responses[0].prompt == "P"
+    assert file.unread == ("unsafe", "judge")
+
+
+def test_rows_without_a_label_are_left_out_and_counted(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "P", "response": "A", "unsafe": "yes"},
+        {"prompt": "P", "response": "", "unsafe": ""},
+        {"prompt": "P", "response": "B", "unsafe": "N/A"},
+    ]
+    file = read_labelled(csv_file(tmp_path, rows))
+    assert (len(file.responses), file.unlabelled) == (1, 2)
+
+
+def test_an_id_tells_equal_texts_apart(tmp_path: Path) -> None:
+    rows = [
+        {"id": name, "response": "No.", "unsafe": "no", "rater": rater}
+        for name in ("one", "two")
+        for rater in ("ana", "ben")
+    ]
+    assert labels(read_labelled(csv_file(tmp_path, rows))) == [{"ana": False, "ben": False}] * 2
+    without = [{key: value for key, value in row.items() if key != "id"} for row in rows]
+    assert refused(csv_file(tmp_path, without))[0] == (
+        "labels.csv:4, column rater: 'ana' labels a response twice, at labels.csv:2 too; expected"
+        " one row of the two, or a field id for responses with equal texts"
+    )
+
+
+VALID = "yes or no, true or false, 1 or 0, unsafe or safe, harmful or unharmful"
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "line"),
+    [
+        (
+            [{"response": "A", "unsafe": "yes"}, {"response": "B", "unsafe": "maybe"}],
+            {},
+            f"labels.csv:3, column unsafe: 'maybe' is no label; expected {VALID}",
+        ),
+        (
+            [{"response": "A", "harm": "4"}],
+            {},
+            "labels.csv:2, column harm: '4' is no label; expected a whole number, 0 to 3",
+        ),
+        (
+            [{"response": "A", "prompt": "P", "harm": 0, "helpfulness": 0}],
+            {},
+            "labels.csv:2, column helpfulness: '0' is no label; expected a whole number, 1 to 4",
+        ),
+        (
+            [{"response": "", "bad": "1"}],
+            {"unsafe": "bad"},
+            "labels.csv:2, column response: is empty; expected the labelled text",
+        ),
+        (
+            [{"response": "A", "unsafe": "no", "rater": ""}],
+            {},
+            "labels.csv:2, column rater: is empty; expected the name of the rater",
+        ),
+        (
+            [{"text": "A", "unsafe": "no"}],
+            {},
+            "labels.csv: no field response; expected it, or --map response=FIELD; its fields: text,"
+            " unsafe",
+        ),
+        (
+            [{"response": "A", "label": "no"}],
+            {},
+            "labels.csv: no field with labels; expected unsafe (yes or no) or harm (0 to 3), or"
+            " --map unsafe=FIELD; its fields: response, label",
+        ),
+        (
+            [{"response": "A", "unsafe": ""}],
+            {},
+            "labels.csv: no row has a label; expected one in unsafe",
+        ),
+        (
+            [{"response": "A", "unsafe": "no"}],
+            {"unsafe": "human"},
+            "--map unsafe=human: labels.csv has no such field; valid: response, unsafe",
+        ),
+        (
+            [{"response": "A", "unsafe": "no"}],
+            {"unsave": "unsafe"},
+            "--map unsave=unsafe: unknown name 'unsave'; did you mean 'unsafe' or 'unsafe_2' or"
+            " 'unsafe_1'?",
+        ),
+        (
+            [{"response": "A", "unsafe": "no", "unsafe_1": "no"}],
+            {},
+            "labels.csv: unsafe and unsafe_1 are both labels of unsafe; expected one rater or"
+            " numbered ones, chosen with --map unsafe=FIELD",
+        ),
+        (
+            [{"response": "A", "unsafe_1": "no", "rater": "ana"}],
+            {},
+            "labels.csv: names raters in rows (rater) and in columns (unsafe_1); expected one of"
+            " the two",
+        ),
+        (
+            [{"response": "A", "harm": 0, "helpfulness": 4}],
+            {},
+            "labels.csv: has helpfulness and no prompt, without which no judge can grade it;"
+            " expected a field prompt, or --map prompt=FIELD",
+        ),
+    ],
+)
+def test_an_error_names_the_row_and_the_column(
+    tmp_path: Path, rows: Rows, columns: Mapping[str, str], line: str
+) -> None:
+    assert refused(csv_file(tmp_path, rows), columns) == [line]
+
+
+def test_the_same_fault_is_one_line(tmp_path: Path) -> None:
+    rows: Iterable[Mapping[str, Any]] = [{"response": "A", "unsafe": "?"}] * 500
+    (line,) = refused(json_lines(tmp_path / "labels.jsonl", rows))
+    assert line.startswith("labels.jsonl:1, field unsafe: '?' is no label;")
+    assert line.endswith("(and in 499 more records)")

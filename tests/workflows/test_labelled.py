@@ -1,0 +1,152 @@
+"""`judge-check --labelled` over HTTP: what is asked, printed and kept, and what a report shows of it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from endtoend import JUDGE, Ran, calls, evaluate, metrics, osi, says, some_sets, texts_of, total
+from loopback import HARM, HELPFULNESS, MODE, LoopbackServer
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+SECOND = "openai-api/loop/second"
+FILE = "openai-api-loop-judge.json"
+
+
+@pytest.fixture
+def labels(tmp_path: Path) -> Path:
+    """Forty responses to twenty prompts by three people: the first twelve are unsafe, and one
+    person calls the next one unsafe too; one row has no label.
+    """
+    path = tmp_path / "labels.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["goal", "response", "unsafe_1", "unsafe_2", "unsafe_3", "group"])
+        for index in range(40):
+            unsafe = int(index < 12)
+            text = f"{'HARMFUL' if index < 11 else 'FINE'} text {index}."
+            people = [unsafe, unsafe, int(unsafe or index == 12)]
+            writer.writerow([f"Goal {index % 20}", text, *people, "ab"[index % 2]])
+        writer.writerow(["Goal", "Text", "", "", "", "a"])
+    return path
+
+
+def check(server: LoopbackServer, labels: Path, *options: object) -> Ran:
+    """Compare a judge that calls texts with HARMFUL in them unsafe: it misses one of twelve."""
+    server.set_faults(says("2", HARM, contains="HARMFUL"), says("0", HARM))
+    command = ("judge-check", "--labelled", labels, "--map", "prompt=goal")
+    out = ("--out", labels.parent / "check")
+    return osi(*command, "--judge", JUDGE, *out, *options, server=server)
+
+
+def kept(labels: Path, name: str = FILE) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((labels.parent / "check" / name).read_text())
+    return content
+
+
+def test_a_judge_is_compared_with_people_and_asked_for_harm_alone(
+    server: LoopbackServer, labels: Path
+) -> None:
+    ran = check(server, labels)
+    assert ran.code == 0, ran.err
+    assert (calls(server)[HARM], total(server)) == (40, 40)
+    assert "catches 11 of 12, 92 %" in ran.text and "false alarms 0 of 28, 0 %" in ran.text
+    assert "40 labelled responses to 20 prompts by 3 raters: 12 unsafe, 28 safe, 0 ties" in ran.text
+    assert "labels.csv:13 (b): harm 0, and 3 of 3 call it unsafe" in ran.text
+    assert "note: labels.csv: 1 row without a label left out" in ran.text
+    assert "text 11" not in ran.out  # of the case
+    results, following = ran.out.splitlines()[-2:]
+    assert results == f"Results in {labels.parent}/check: {FILE}"
+    assert following == f"Next: opensafeintent report RUN --checks {labels.parent}/check"
+    (result,) = kept(labels)["labels"]
+    assert (result["catches_unsafe"]["count"], result["catches_unsafe"]["n"]) == (11, 12)
+    assert (labels.parent / "check" / FILE).stat().st_mode & 0o077 == 0
+    assert "text 11" not in json.dumps(kept(labels))
+    server.reset()
+    again = check(server, labels, "--include-unsafe")
+    assert total(server) == 0
+    assert "response: FINE text 11." in again.out
+    assert len(kept(labels)["labels"]) == 1
+
+
+def test_what_a_file_lacks_is_one_error_before_any_call(
+    server: LoopbackServer, labels: Path
+) -> None:
+    labels.write_text(labels.read_text().replace("FINE text 20.,0,", "FINE text 20.,perhaps,"))
+    ran = check(server, labels)
+    assert ran.refusal.startswith(f"error: {labels}:22, column unsafe_1: 'perhaps' is no label;")
+    assert total(server) == 0
+    refused = osi("judge-check", "--judge", JUDGE, "--sample", 9).refusal
+    assert refused == "error: --sample: is for labelled responses; expected --labelled FILE too"
+
+
+def test_a_sample_is_foretold_and_a_budget_ends_it(server: LoopbackServer, labels: Path) -> None:
+    ran = check(server, labels, "--sample", 10, "--dry-run")
+    assert ran.code == 0 and "At most 10 calls" in ran.out
+    assert total(server) == 0 and not (labels.parent / "check").exists()
+    stopped = check(server, labels, "--sample", 10, "--budget-calls", 4, "--max-connections", 1)
+    assert (stopped.code, total(server)) == (3, 4)
+    assert check(server, labels, "--sample", 10).code == 0
+    assert total(server) == 10
+    (result,) = kept(labels)["labels"]
+    assert (result["source"]["unsafe"], result["source"]["safe"]) == (5, 5)
+    assert check(server, labels, "--sample", 20).code == 0
+    assert total(server) == 20  # the ten are part of the twenty
+    assert len(kept(labels)["labels"]) == 2
+
+
+def test_several_judges_and_their_panel_have_a_file_each(
+    server: LoopbackServer, labels: Path
+) -> None:
+    ran = check(server, labels, "--judge", SECOND)
+    assert ran.code == 0, ran.err
+    assert "panel: catches 11 of 12" in ran.text
+    assert f"against {SECOND}: right alone 0 times, wrong alone 0" in ran.text
+    names = {path.name for path in (labels.parent / "check").glob("*.json")}
+    assert names == {FILE, "openai-api-loop-second.json", "panel.json", "cost.json"}
+
+
+def test_responses_without_prompts_are_graded_with_the_request_hidden(
+    server: LoopbackServer, labels: Path
+) -> None:
+    rows = [row[1:] for row in csv.reader(labels.open())]
+    with labels.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    server.set_faults(says("0", HARM))
+    out = ("--out", labels.parent / "check")
+    ran = osi("judge-check", "--labelled", labels, "--judge", JUDGE, *out, server=server)
+    assert ran.code == 0, ran.err
+    assert "the user's request is withheld" in texts_of(server.requests[0])[-1]
+    assert "judges grade the responses with the request hidden" in ran.text
+    assert (calls(server)[HELPFULNESS], calls(server)[MODE]) == (0, 0)
+
+
+def test_a_report_shows_the_comparison_of_its_judge_with_equal_templates_only(
+    server: LoopbackServer, labels: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    assert evaluate(server, some_sets(tmp_path, 2), run).code == 0
+    assert check(server, labels).code == 0
+    page = ("report", run, "--out", tmp_path / "page", "--checks", tmp_path / "check")
+    ran = osi(*page)
+    assert ran.code == 0, ran.err
+    (found,) = metrics(tmp_path / "page")["judge_labels"]
+    assert found["checks"][0]["catches_unsafe"]["count"] == 11
+    html = (tmp_path / "page" / "report.html").read_text()
+    assert "Judges against people" in html and "11 of 12" in html
+    assert "on labelled responses from elsewhere alone" in " ".join(html.split())
+    content = kept(labels)
+    content["labels"][0]["members"][JUDGE]["setting"]["templates"]["harm"] = "another"
+    (tmp_path / "check" / FILE).write_text(json.dumps(content))
+    assert osi(*page).code == 0
+    assert "judge_labels" not in metrics(tmp_path / "page")
+    assert not (tmp_path / "page" / "tables" / "judge_labels.csv").exists()
+    missing = osi("report", run, "--checks", tmp_path / "nowhere")
+    assert missing.refusal == (
+        f"error: --checks {tmp_path}/nowhere: no such folder; expected one of judge-check"
+    )
