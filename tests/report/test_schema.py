@@ -23,7 +23,7 @@ def plain(part: object) -> object:
     """Return a part of a schema without descriptions."""
     if isinstance(part, dict):
         return {key: plain(value) for key, value in part.items() if key != "description"}
-    return [plain(value) for value in part] if isinstance(part, list) else part
+    return [plain(value) for value in part] if isinstance(part, list | tuple) else part
 
 
 def test_the_published_schema_is_that_of_the_types() -> None:
