@@ -21,13 +21,9 @@ from opensafeintent.cli.output.tables import to_terminal
 from opensafeintent.grades import GradeRow
 from opensafeintent.markdown import markdown_text
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
-from opensafeintent.report.formats import (
-    FORMATS,
-    compact,
-    to_csv,
-    to_latex,
-    to_markdown,
-)
+from opensafeintent.report.compact import compact
+from opensafeintent.report.formats import FORMATS, to_csv, to_markdown
+from opensafeintent.report.latex import to_latex
 from opensafeintent.report.tables import all_tables, write_tables
 from opensafeintent.report.values import Cell, interval, text
 from opensafeintent.statistics import Estimate

@@ -28,7 +28,8 @@ from opensafeintent.report.conditions import facts_of
 from opensafeintent.report.formats import to_markdown
 from opensafeintent.report.gates import gate_tables
 from opensafeintent.report.limitations import cautions
-from opensafeintent.report.tables import coverage, headline_table
+from opensafeintent.report.tables import coverage
+from opensafeintent.report.tables_headline import headline_table
 from opensafeintent.report.tables_metrics import safe_up_to_1, utility
 
 SAMPLES = 5

@@ -19,7 +19,7 @@ from opensafeintent.markdown import markdown_text
 from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE, cohort_line
 from opensafeintent.report.formats import to_markdown
 from opensafeintent.report.gates import gate_tables, headline, reason, verdict_word
-from opensafeintent.report.tables import headline_table
+from opensafeintent.report.tables_headline import headline_table
 
 
 def summary(cohorts: Sequence[Cohort], gates: Gates | None, page: Path) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import msgspec
 
 from opensafeintent.metrics import METRICS
-from opensafeintent.taxonomy import CORE_VARIANTS, MODES
+from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, MODES
 
 
 class Behind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -78,3 +80,13 @@ def glossary_lines() -> list[tuple[str, str]]:
         ("Share of a mode", "among dual-use responses whose mode could be read"),
         ("Unsafe rate of a mode", "among dual-use responses in that mode that have both grades"),
     ]
+
+
+@cache
+def labels() -> dict[str, str]:
+    """Return the words for each metric, intent and scale, by their names in files."""
+    return {
+        **{name: entry.label for name, entry in glossary().items()},
+        **INTENT_WORDS,
+        "harm_severity": "harm severity",
+    }

@@ -5,14 +5,12 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from functools import cache
 from typing import Never
 
 from opensafeintent.analysis.estimates import AVERAGE
 from opensafeintent.report.columns import Column, Table
-from opensafeintent.report.glossary import glossary
+from opensafeintent.report.glossary import labels
 from opensafeintent.report.values import DASH, TEXTS, Cell, Style, text_and_limits
-from opensafeintent.taxonomy import INTENT_WORDS
 
 _MOST_ROWS = 25_000
 """A table with more is shown in part; the whole is in its CSV file."""
@@ -82,7 +80,7 @@ def _cell(style: Style, cell: Cell, common: str) -> str:
         interval = f"<span class=interval> {limits}</span>" if limits else ""
         return f"<td class=number{behind}>{html.escape(text)}{interval}"
     raw = value if isinstance(value, str) else text
-    label = raw.removeprefix(common) if style == "name" else _labels().get(raw, raw)
+    label = raw.removeprefix(common) if style == "name" else labels().get(raw, raw)
     # with the line ends and the NUL that a parser of HTML would make of it
     parsed = raw.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
     behind = (
@@ -94,15 +92,6 @@ def _cell(style: Style, cell: Cell, common: str) -> str:
         parts = "<wbr>".join(map(shown_text, _BREAKS.split(label)))
         return f"<th scope=row{behind}><bdi class=name>{parts}</bdi>"
     return f"<td{behind}><bdi>{shown_text(label)}</bdi>"
-
-
-@cache
-def _labels() -> dict[str, str]:
-    return {
-        **{name: entry.label for name, entry in glossary().items()},
-        **INTENT_WORDS,
-        "harm_severity": "harm severity",
-    }
 
 
 _BREAKS = re.compile(r"(?<=[/_.:-])")

@@ -37,8 +37,9 @@ from opensafeintent.report.limitations import cautions
 from opensafeintent.report.page_texts import add_texts
 from opensafeintent.report.reproduction import Reproduction
 from opensafeintent.report.sentences import Sentence
-from opensafeintent.report.tables import headline_table, with_and_without
+from opensafeintent.report.tables import with_and_without
 from opensafeintent.report.tables_comparisons import without_unlike
+from opensafeintent.report.tables_headline import HEADLINE, headline_table
 from opensafeintent.report.transcripts import Browser, browse, members_of
 from opensafeintent.report.values import common_beginning
 from opensafeintent.taxonomy import MAX_MISSING, MODES
@@ -174,7 +175,7 @@ def _part(
     own = [
         without_unlike(table if alone else _of_cohort(table, index), cohort)
         for table in tables
-        if _GROUP in table.fields
+        if _GROUP in table.fields and table.name != HEADLINE
     ]
     shown = [
         table

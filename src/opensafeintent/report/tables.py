@@ -16,9 +16,8 @@ from opensafeintent.analysis.paper import Beside, beside_paper, same_as_paper
 from opensafeintent.analysis.reference_models import Reference, reference_values
 from opensafeintent.analysis.sensitivity import SENSITIVE, Change
 from opensafeintent.files import make_private_folder, write_private
-from opensafeintent.metrics import HEADLINES, METRICS, Unit
+from opensafeintent.metrics import METRICS, Unit
 from opensafeintent.report.cohort_columns import (
-    ANY_GRADES,
     MEASURED,
     UNDEFINED,
     OfCohort,
@@ -30,6 +29,7 @@ from opensafeintent.report.cohort_columns import (
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.formats import FORMATS
 from opensafeintent.report.tables_comparisons import comparisons
+from opensafeintent.report.tables_headline import headline
 from opensafeintent.report.tables_judges import JUDGE_TABLES, swap_table
 from opensafeintent.report.tables_metrics import (
     modes,
@@ -329,51 +329,6 @@ def _categories(
     )
 
 
-_HEADLINE = dict(zip(HEADLINES, ("Triplet Safety", "Mean Utility", "Over-refusal"), strict=True))
-
-
-def headline_table(cohort: Cohort) -> Table:
-    """Return the models of a cohort by Mean Utility, with the headline numbers: the primary
-    metrics, the over-refusal rate of benign prompts, and the number of missing grades; if there
-    are any, the intervals over all of them.
-    """
-    overall = cohort.estimates.overall
-    moved = any(
-        overall[model, metric].worst_case for model in cohort.models for metric in _HEADLINE
-    )
-    columns: list[Column[str]] = [Column("model", lambda model: model, "Model", "name")]
-    for metric in _HEADLINE:
-        columns += _headline_columns(cohort, metric, moved=moved)
-    columns.append(Column("missing", lambda model: _missing(cohort, model), "Missing", "count"))
-    return Table.of(
-        columns,
-        cohort.estimates.models,
-        name="headline",
-        title="Models by Mean Utility" if len(cohort.models) > 1 else "Headline metrics",
-        section="headline",
-        notes=(
-            "Over-refusal: share of benign responses with helpfulness 1 or 2.",
-            *([ANY_GRADES] if moved else []),
-        ),
-    )
-
-
-def _headline_columns(cohort: Cohort, metric: str, *, moved: bool) -> tuple[Column[str], ...]:
-    return estimate_columns(
-        metric,
-        lambda model: cohort.estimates.overall[model, metric],
-        _HEADLINE[metric],
-        unit=METRICS[metric].unit,
-        parts=("worst_case",),
-        headings={"worst_case": "Any grades"} if moved else None,
-    )
-
-
-def _missing(cohort: Cohort, model: str) -> int:
-    """Return how many grades of a model are missing."""
-    return sum(sum(counts.values()) for counts in cohort.coverage[model].missing.values())
-
-
 class _PaperRow(OfCohort, frozen=True, kw_only=True):
     """A figure of the paper, and the same of a cohort."""
 
@@ -430,6 +385,7 @@ def _compared_with_paper(cohort: Cohort) -> str:
 
 
 _TABLES = (
+    headline,
     *(domains, task_types, utility, safe_up_to_1, modes, utility_range, probe),
     *(comparisons, metrics, strata, distributions, coverage, reference),
 )

@@ -12,7 +12,7 @@ from opensafeintent.cli.output.console import print_table, shown_name
 from opensafeintent.cli.output.tables import plain, stated_policy_brief
 from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
-from opensafeintent.report.tables import headline_table
+from opensafeintent.report.tables_headline import headline_table
 
 _CHANGED = 20
 """Prompt-sets that are named for each direction of a change."""
