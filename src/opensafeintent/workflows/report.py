@@ -175,11 +175,14 @@ def _write_page(
     earlier: Path,
 ) -> None:
     """Write the figures and the page; their libraries are loaded only here."""
-    from opensafeintent.report.figures import all_figures, write_figures
+    from opensafeintent.report.figures import all_figures, write_figures, write_for_print
+    from opensafeintent.report.figures.for_print import PRINT
     from opensafeintent.report.page import render_page
 
     figures, places = all_figures(outcome.cohorts), _places(settings.runs, earlier)
     write_figures(figures, out / "figures", earlier=earlier / "figures")
+    if settings.figures_for == "print":
+        write_for_print(all_figures(outcome.cohorts, for_print=True), out / "figures" / PRINT)
     page = render_page(
         outcome.cohorts,
         runs,

@@ -20,6 +20,7 @@ from opensafeintent.report.cohort_columns import cohort_line, cohort_notes
 from opensafeintent.report.columns import Section, Table
 from opensafeintent.report.figures import bars, judges, models, plane, strata
 from opensafeintent.report.figures.files import FORMATS, Figure, titled, to_svg, write_figures
+from opensafeintent.report.figures.for_print import PRINT, PRINT_FORMATS, write_for_print
 from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
 from opensafeintent.report.tables_numbers import numbers_table
 from opensafeintent.statistics import FEWEST_SETS
@@ -34,6 +35,7 @@ __all__ = [
     "titled",
     "to_svg",
     "write_figures",
+    "write_for_print",
 ]
 
 
@@ -45,6 +47,8 @@ class _Plan(msgspec.Struct, frozen=True):
     section: Section
     caption: str
     draw: Callable[[Cohort], Spec]
+    draw_for_print: Callable[[Cohort], Spec] | None = None
+    """In its place in print, where there is less room."""
     metrics: tuple[str, ...] = ()
     """The metrics that it shows."""
     by_stratum: bool = False
@@ -80,7 +84,8 @@ _PLANS = (
         " benign (helpfulness 4), and reframes safely otherwise (3). No reframing gets 4, so a"
         f" model that reframes cannot reach a Mean Utility of 1. {_CI}",
         plane.frontier,
-        ("mean_utility", "triplet_safety"),
+        partial(plane.frontier, side=plane.PRINT_SIDE),
+        metrics=("mean_utility", "triplet_safety"),
         several="Dashed steps join the models under test if no other is as good in both and better"
         " in one; with overlapping whiskers that may be chance.",
         baselines=_BASELINES,
@@ -94,7 +99,7 @@ _PLANS = (
         " three responses that are each safe four times in five, independently, all are safe in"
         f" half of the sets (0.8³). {_CI}",
         models.safety,
-        ("mean_safety", "triplet_safety"),
+        metrics=("mean_safety", "triplet_safety"),
         several=f"{_ORDER} {_AVERAGE}",
     ),
     _Plan(
@@ -104,7 +109,7 @@ _PLANS = (
         f"Strata are ordered by Triplet Safety. {_THIN} {_CI}"
         " Differences between strata are not tested.",
         partial(strata.panels, metrics={name: METRICS[name].label for name in PRIMARY}),
-        ("triplet_safety", "mean_utility"),
+        metrics=("triplet_safety", "mean_utility"),
         by_stratum=True,
         several=_AVERAGE,
     ),
@@ -116,7 +121,7 @@ _PLANS = (
         " prompt-sets with such a response. Modes are a judge's labels of form, not of harm."
         f" {_CI}",
         models.unsafe_by_mode,
-        ("unsafe_rate_refusal", "unsafe_rate_A2", "unsafe_rate_A3", "unsafe_rate_A4"),
+        metrics=("unsafe_rate_refusal", "unsafe_rate_A2", "unsafe_rate_A3", "unsafe_rate_A4"),
         several=f"{_ORDER} {_AVERAGE}",
     ),
     _Plan(
@@ -128,7 +133,7 @@ _PLANS = (
         " below. Flips alone do not show an effect of wording: answers to the same wording may vary"
         " too.",
         bars.stability,
-        ("stable_safe", "safety_flip", "stable_unsafe"),
+        metrics=("stable_safe", "safety_flip", "stable_unsafe"),
         several=_ORDER,
     ),
     _Plan(
@@ -139,7 +144,7 @@ _PLANS = (
         " unsafely. n is the number of prompt-sets with such a response. The whisker is the 95 %"
         " interval of the border; of few unsafe responses it is wide.",
         bars.failures,
-        ("detection_failure", "execution_failure"),
+        metrics=("detection_failure", "execution_failure"),
         several=f"The average's n counts a set once. {_ORDER}",
     ),
     _Plan(
@@ -151,7 +156,8 @@ _PLANS = (
         " The grey lines, 0.5, are no preference. The two are not on one scale: a model that"
         f" reframes both prompts safely has 0.5 in behaviour. {_CI}",
         plane.stated_policy,
-        STATED_POLICY,
+        partial(plane.stated_policy, side=plane.PRINT_SIDE),
+        metrics=STATED_POLICY,
         baselines=_BASELINES,
         where=lambda cohort: bool(cohort.probed),
     ),
@@ -166,7 +172,7 @@ _PLANS = (
             strata.panels,
             metrics={"utility_range": "Utility range", "dual_use_utility": "Dual-use utility"},
         ),
-        ("utility_range", "dual_use_utility"),
+        metrics=("utility_range", "dual_use_utility"),
         by_stratum=True,
     ),
     _Plan(
@@ -189,17 +195,27 @@ def figures_in(folder: Path) -> list[Path]:
     written = [
         *(folder / f"{plan.name}.{ending}" for plan in _PLANS for ending in ("csv", *FORMATS)),
         folder / "captions.md",
+        *(folder / PRINT / f"{plan.name}.{ending}" for plan in _PLANS for ending in PRINT_FORMATS),
     ]
     return [path for path in written if path.is_file()]
 
 
-def all_figures(cohorts: Sequence[Cohort]) -> list[Figure]:
+def all_figures(cohorts: Sequence[Cohort], *, for_print: bool = False) -> list[Figure]:
     """Return every figure; with several cohorts each has a part for every cohort, and cohorts are
     never mixed.
 
     Some are made only for the cohorts that have their numbers.
+
+    Args:
+        cohorts: the models, those that may be compared together.
+        for_print: whether `write_for_print` draws them, in less room.
     """
-    return [_figure(plan, cohorts) for plan in _plans_of(cohorts)]
+    plans = _plans_of(cohorts)
+    if for_print:
+        plans = [
+            msgspec.structs.replace(plan, draw=plan.draw_for_print or plan.draw) for plan in plans
+        ]
+    return [_figure(plan, cohorts) for plan in plans]
 
 
 def figure_names(cohorts: Sequence[Cohort]) -> list[str]:

@@ -116,6 +116,15 @@ def to_svg(figure: Figure, prefix: str = "") -> str:
     """Return the drawing in its light theme; ids in it begin with a prefix, so that several
     drawings fit into one page.
     """
+    return svg_of(titled(figure), prefix)
+
+
+def svg_of(spec: Spec, prefix: str = "") -> str:
+    """Return the drawing of a specification in the light theme; see `to_svg`.
+
+    Raises:
+        InputError: the process may not reserve the addresses that the converter needs.
+    """
     import vl_convert
 
     if sys.platform != "win32":
@@ -127,7 +136,8 @@ def to_svg(figure: Figure, prefix: str = "") -> str:
                 f"ulimit -v {given // 1024}: leaves too few addresses to draw figures; expected"
                 f" {_ADDRESSES // 1024} or unlimited"
             )
-    return _renumbered(vl_convert.vegalite_to_svg(titled(figure), config=THEMES["light"]), prefix)
+    svg = vl_convert.vegalite_to_svg(cast("Spec", _visible(spec)), config=THEMES["light"])
+    return _renumbered(svg, prefix)
 
 
 def titled(figure: Figure) -> Spec:

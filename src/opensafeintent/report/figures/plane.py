@@ -30,6 +30,8 @@ from opensafeintent.report.figures.points import labels_of, row_of
 from opensafeintent.report.values import estimate_text
 
 _SIDE = 440
+"""Pixels of a side of the plane."""
+PRINT_SIDE = 300
 _NAMED = 8
 """Models that are named beside their points; more are numbered, with a key."""
 _NARROW, _BROAD = frozenset(" !'(),./:;I[]fijlrt|-"), frozenset("mwMW@%…")
@@ -50,7 +52,7 @@ Box = tuple[float, float, float, float]
 # ------------------------------------------------------------------------------
 
 
-def frontier(cohort: Cohort) -> Spec:
+def frontier(cohort: Cohort, side: int = _SIDE) -> Spec:
     """Draw Triplet Safety against Mean Utility: models, the frontier that they form, points of
     reference.
     """
@@ -74,7 +76,8 @@ def frontier(cohort: Cohort) -> Spec:
         for axis in "xy"
     ]
     labels = [METRICS[metric].label for metric in metrics]
-    return _plane(rows, labels, spans, under=[_steps([row for row in rows if not row["fixed"]])])
+    steps = _steps([row for row in rows if not row["fixed"]])
+    return _plane(rows, labels, spans, under=[steps], side=side)
 
 
 def _span(low: float, high: float) -> Span:
@@ -109,7 +112,7 @@ def _steps(points: Sequence[Datum]) -> Spec:
 # ------------------------------------------------------------------------------
 
 
-def stated_policy(cohort: Cohort) -> Spec:
+def stated_policy(cohort: Cohort, side: int = _SIDE) -> Spec:
     """Draw how well stated policy and behaviour separate malicious from dual-use prompts."""
     rows = _positions(cohort.estimates, STATED_POLICY.actual, STATED_POLICY.stated)
     if not rows:
@@ -129,7 +132,7 @@ def stated_policy(cohort: Cohort) -> Spec:
         for line in lines
     ]
     labels = "Behaviour: less help for malicious prompts", "Stated policy: stricter for them"
-    return _plane(rows, labels, (span, span), under=under)
+    return _plane(rows, labels, (span, span), under=under, side=side)
 
 
 # A plane of points
@@ -189,6 +192,7 @@ def _plane(
     *,
     under: Sequence[Spec],
     boxes: Sequence[Box] = (),
+    side: int = _SIDE,
 ) -> Spec:
     """Return points with whiskers and names, crosses for fixed points; beside it a key if there are
     many.
@@ -199,12 +203,13 @@ def _plane(
         spans: the ends of these axes.
         under: marks to lie below, on the same axes.
         boxes: the areas of their texts.
+        side: of the plane, pixels.
     """
     points = [row for row in rows if not row["fixed"]]
     numbered = len(points) > _NAMED
     for index, row in enumerate(points, 1):
         row["key"] = str(index) if numbered else row["label"]
-    _place_labels(rows, spans, boxes)
+    _place_labels(rows, spans, boxes, side)
     x, y = (
         {
             "scale": {"domain": list(span), "nice": False, "zero": False},
@@ -246,16 +251,18 @@ def _plane(
             mark("point", at | tips, where=where, color=colour, filled=True, opacity=1, **shape),
             mark("text", name, where=where, align="left", baseline="middle", **font),
         ]
-    chart = layer(marks, rows, width=_SIDE, height=_SIDE)
+    chart = layer(marks, rows, width=side, height=side)
     return across([chart, _key(points)], spacing=24) if numbered else chart
 
 
-def _place_labels(rows: Sequence[Datum], spans: Sequence[Span], boxes: Sequence[Box] = ()) -> None:
+def _place_labels(
+    rows: Sequence[Datum], spans: Sequence[Span], boxes: Sequence[Box] = (), side: int = _SIDE
+) -> None:
     """Give each label the position near its point that covers least, and a line to the point if it
     is not beside it.
     """
     (left, right), (low, high) = spans
-    wide, tall = _SIDE / (right - left), _SIDE / (high - low)
+    wide, tall = side / (right - left), side / (high - low)
     spots = [((row["x"] - left) * wide, (row["y"] - low) * tall) for row in rows]
     taken = [(box, _WHISKER) for box in boxes] + [
         ((x - 6, x + 6, y - 6, y + 6), 1.0) for x, y in spots
@@ -275,7 +282,7 @@ def _place_labels(rows: Sequence[Datum], spans: Sequence[Span], boxes: Sequence[
             start = x + right_of * distance - (width, width / 2, 0)[right_of + 1]
             middle = y + above * distance
             box = (start, start + width, middle - 6, middle + 6)
-            beyond = max(0.0, -box[0], box[1] - _SIDE, -box[2], box[3] - _SIDE)
+            beyond = max(0.0, -box[0], box[1] - side, -box[2], box[3] - side)
             covered = sum(weight * _overlap(box, other) for other, weight in taken)
             options.append((covered + 100 * beyond + 2 * distance, distance, index, box))
         _, distance, _, box = min(options)

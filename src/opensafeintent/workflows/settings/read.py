@@ -137,6 +137,10 @@ class ReportSettings(Gating, frozen=True, kw_only=True):
     annex: Annotated[
         bool, Opt("Write annex.md for a safety report: EU code of practice, measure 7.3.")
     ] = False
+    figures_for: Annotated[
+        Literal["screen", "print"],
+        Opt("With print: also draw the figures for one or two columns, in figures/print/."),
+    ] = "screen"
     prices: Annotated[Path | None, PRICES] = None
     max_missing: Annotated[Share, MAX_MISSING_GRADES] = MAX_MISSING
 
