@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from opensafeintent.analysis.cohort import Cohort
+from opensafeintent.analysis.cohort import Cohort, into_cohorts
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.calls.makers import family_of
 from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.grades import GradeRow
+from opensafeintent.report.answers import answers
 from opensafeintent.report.findings import findings
 from opensafeintent.report.limitations import cautions
 from opensafeintent.report.sentences import Name, listed
-from report.runs import cohort_with, many_sets, rows_of
+from report.runs import cohort_with, many_sets, random_run, rows_of
 from samples import made_dataset, prompt_set
 
 SETS = many_sets(40, 0)
@@ -366,3 +367,12 @@ FAMILIES = {
 def test_families_by_name() -> None:
     for family, models in FAMILIES.items():
         assert {model: family_of(model) for model in models} == dict.fromkeys(models, family)
+
+
+def test_the_answer_of_two_models_says_which_is_safer() -> None:
+    run = random_run(("lab/one", "lab/two"), 115, seed=3)
+    (cohort,) = into_cohorts([run])
+    said = [sentence.text for sentence in answers(cohort)]
+    assert len(said) == 2
+    for text in said:
+        assert re.search(r"95\u00a0% CI −?[\d.]+ to −?[\d.]+, \d+ prompt-sets\.$", text)

@@ -18,6 +18,7 @@ from opensafeintent.analysis.gates import Gates
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.hostile import json_for_html, one_line
+from opensafeintent.report.answers import answers
 from opensafeintent.report.bundle import Page, Shown, vega_script
 from opensafeintent.report.cohort_columns import UNDEFINED, cohort_notes
 from opensafeintent.report.columns import Section, Table
@@ -63,6 +64,8 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
     heading: str
     apart: str
     facts: list[tuple[str, str]]
+    answers: list[Sentence]
+    """Before its table and its figure."""
     findings: list[Sentence]
     cautions: list[Sentence]
     content: dict[Section, list[Shown]]
@@ -190,6 +193,7 @@ def _part(
         heading=f"{one_line(cohort.dataset.name, 60)}, {graded(cohort)}",
         apart=differences_from(cohorts[0], cohort) if index else "",
         facts=facts_of(cohort, runs),
+        answers=answers(cohort),
         findings=findings(cohort),
         cautions=cautions(
             cohort,
