@@ -67,7 +67,7 @@ _CI = "Whiskers are 95 % intervals over prompt-sets."
 _ORDER = "Models are in the order of Mean Utility, the highest first."
 _MANY = "The diamond is the average, and other points are single models."
 _THIN = f"A mark with whiskers is hollow if it is of fewer than {FEWEST_SETS} prompt-sets."
-_BASELINES = "Baselines are crosses too."
+_BASELINES = "Baselines are orange diamonds."
 _AVERAGE = (
     "A model average is over the models under test, without baselines; its whiskers are for the"
     " same models on other prompt-sets."

@@ -15,6 +15,7 @@ from opensafeintent.metrics import METRICS, STATED_POLICY
 from opensafeintent.report.figures.kit import (
     BLUE,
     GREY,
+    ORANGE,
     VERMILION,
     Datum,
     Spec,
@@ -35,8 +36,8 @@ PRINT_SIDE = 300
 _NAMED = 8
 """Models that are named beside their points; more are numbered, with a key."""
 _NARROW, _BROAD = frozenset(" !'(),./:;I[]fijlrt|-"), frozenset("mwMW@%…")
-_WHISKER = 0.5
-"""The penalty for covering a whisker, relative to covering a point or a label."""
+_WHISKER = 8.0
+"""The penalty for covering a whisker, which is thin, relative to covering a point or a label."""
 _DISTANCES = (9, 18, 28, 40)
 """Pixels from a point to its label."""
 _AROUND = ((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))
@@ -151,6 +152,7 @@ def _positions(estimates: MetricEstimates, x_metric: str, y_metric: str) -> list
             row_of(x, labels, "")
             | {
                 "fixed": is_baseline(model),
+                "computed": False,
                 "key": labels[model],
                 "x": x.value,
                 "low_x": x.low or 0.0,
@@ -174,6 +176,7 @@ def _computed(name: str, about: str, x: float | None, y: float | None) -> Datum:
         "key": name,
         "n": "–",
         "fixed": True,
+        "computed": True,
         "x": x,
         "low_x": x,
         "high_x": x,
@@ -194,8 +197,8 @@ def _plane(
     boxes: Sequence[Box] = (),
     side: int = _SIDE,
 ) -> Spec:
-    """Return points with whiskers and names, crosses for fixed points; beside it a key if there are
-    many.
+    """Return points with whiskers and names, crosses for computed points, diamonds for
+    baselines; beside it a key if there are many.
 
     Args:
         rows: from `_positions` and `_computed`.
@@ -239,7 +242,8 @@ def _plane(
         mark("rule", line, where="isValid(datum.line_x)", color=GREY, strokeWidth=0.9),
     ]
     kinds: list[tuple[str, str, Spec, Spec]] = [
-        ("datum.fixed", GREY, {"shape": "cross", "size": 90}, {"fontStyle": "italic"}),
+        ("datum.computed", GREY, {"shape": "cross", "size": 90}, {"fontStyle": "italic"}),
+        ("datum.fixed && !datum.computed", ORANGE, {"shape": "diamond", "size": 90}, {}),
         ("!datum.fixed", BLUE, {"shape": "circle", "size": 60}, {}),
     ]
     for where, colour, shape, font in kinds:
