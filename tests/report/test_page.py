@@ -559,7 +559,9 @@ def test_a_number_is_among_the_first_60_words(
 
 def test_how_all_names_begin_is_left_out_once_said(chromium: Any, tmp_path: Path) -> None:
     with Opened(chromium, saved(tmp_path, page_of(random_run(LONG, 30)))) as opened:
-        assert "Models: openai-api/lab/some-maker/…" in opened.visible_text("#table-headline .caption")
+        assert "Models: openai-api/lab/some-maker/…" in opened.visible_text(
+            "#table-headline .caption"
+        )
         assert "openai-api" not in opened.visible_text("#results")
         names = opened.column("table-headline", 1)
         assert {*names} == {name.rpartition("/")[2] for name in LONG}
