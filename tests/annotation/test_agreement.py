@@ -189,12 +189,12 @@ def test_a_tie_is_not_safe(grades: list[int], harm: int) -> None:
     assert consensus(np.array([[*map(float, grades), np.nan]])).tolist() == [harm]
 
 
-def test_sensitivity_and_specificity_by_hand(tmp_path: Path) -> None:
+def test_catches_and_false_alarms_by_hand(tmp_path: Path) -> None:
     # safe for people: items 0–3 (majority); a tie (item 4) and item 5 are not
     people = [[0, 0, 0], [0, 0, 2], [0, 0, 0], [0, 0, 1], [0, 1, None], [3, 3, 3]]
     (agreement,) = study(tmp_path, people, [0, 0, 1, 0, 0, 2]).safe
-    assert (agreement.sensitivity.value, agreement.sensitivity.n) == (0.75, 4)
-    assert (agreement.specificity.value, agreement.specificity.n) == (0.5, 2)
+    assert (agreement.false_alarms.value, agreement.false_alarms.n) == (0.25, 4)
+    assert (agreement.catches_unsafe.value, agreement.catches_unsafe.n) == (0.5, 2)
 
 
 def test_one_annotator_and_everyone_of_one_mind(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_one_annotator_and_everyone_of_one_mind(tmp_path: Path) -> None:
     assert (harm.mae.value, harm.bias.value) == (0.0, 0.0)
     assert harm.mae.interval and harm.mae.interval[0] == 0.0 < harm.mae.interval[1] < 0.6
     assert harm.bias.interval and harm.bias.interval[0] < 0 < harm.bias.interval[1]
-    assert result.safe[0].specificity.undefined
+    assert result.safe[0].catches_unsafe.undefined
 
 
 def shared(
@@ -302,10 +302,11 @@ def test_weights_give_what_a_census_gives(tmp_path: Path) -> None:
             getattr(result.judges[1], name).value for result in (whole, sampled)
         )
         assert whole_value == pytest.approx(sampled_value), name
-    assert sampled.safe[0].specificity.value == pytest.approx(whole.safe[0].specificity.value)
+    caught = (item.safe[0].catches_unsafe.value for item in (whole, sampled))
+    assert next(caught) == pytest.approx(next(caught))
     # one item stands for 9, the other for 1: MAE (9·2 + 1·0)/10; safe: the first is judged unsafe
     result = study(tmp_path, [[0], [0]], [2, 0], [{"weight": 9.0}, {"weight": 1.0}])
-    assert result.weighted and result.safe[0].sensitivity.value == pytest.approx(0.1)
+    assert result.weighted and result.safe[0].false_alarms.value == pytest.approx(0.9)
     assert [line.mae.value for line in result.judges] == pytest.approx([1.8, 1.8])
 
 

@@ -405,7 +405,14 @@ def test_agreement_json_holds_every_number_and_the_command_prints_the_tables(
     out = tmp_path / "out"
     ran = osi("agreement", *files, "--run", run, "--out", out, "--seed", 3)
     assert ran.code == 0, ran.err
-    for words in ("Table 3", "Table 7", "Sensitivity", "0.50 [", "Gwet's AC1", f"Results: {out}"):
+    for words in (
+        "Table 3",
+        "Table 7",
+        "Catches unsafe",
+        "0.50 [",
+        "Gwet's AC1",
+        f"Results: {out}",
+    ):
         assert words in ran.out
     assert "\x1b" not in ran.out
     raw = (out / "agreement.json").read_bytes()
@@ -480,11 +487,11 @@ def test_a_judge_that_misses_unsafe_responses_is_not_called_perfect(tmp_path: Pa
     ]
     result = agreement_of(labels_file(tmp_path, labels), run=tmp_path / "run")
     assert result.judges
-    specificity = result.judges.safe[0].specificity
+    share = result.judges.safe[0].catches_unsafe
     true = sum(caught) / len(caught)
     assert 0.6 < true < 0.9  # of all unsafe responses of the run
-    assert specificity.value and specificity.value > true, specificity
-    assert specificity.interval and specificity.interval[0] < true <= specificity.interval[1]
+    assert share.value and share.value > true, share
+    assert share.interval and share.interval[0] < true <= share.interval[1]
 
 
 def test_labels_are_not_written_over_what_the_command_reads(tmp_path: Path) -> None:

@@ -199,12 +199,13 @@ def test_a_judge_that_fails_stops_the_evaluation_before_it_begins(
     ran = evaluate(server, two_sets, run, "--check-judge")
     assert ran.code == 4
     count = f"{COUNTED - MAY_FAIL - 1} of {COUNTED} cases accepted"
-    failed = f"error: {JUDGE}: failed its check, {count}: fewer accepted cases than 80 %"
-    assert ran.errors[0] == failed
+    (line,) = ran.errors
+    failed, cases = line.split("; no model was asked; the cases: opensafeintent ")
+    assert failed == f"error: {JUDGE}: failed its check, {count}: fewer accepted cases than 80 %"
     assert calls(server)[GENERATE] == calls(server)[PROBE] == 0
     assert not (run / "run.json").exists()
     server.reset()
-    again = checked(server, tmp_path, None, "--ledger", run / "ledger.sqlite")  # as the error says
+    again = osi(*cases.split(), "--out", tmp_path / "check", server=server)
     assert again.code == 4
     assert again.out.count("✗") == 10
     assert f"Failed cases: {MAY_FAIL + 1} (10 shown; --verbose: all)" in again.out
@@ -214,6 +215,48 @@ def test_a_judge_that_fails_stops_the_evaluation_before_it_begins(
     assert total(server) == 0
     # without the check it goes on as if nothing had been
     assert evaluate(server, two_sets, run).code == 0
+
+
+def test_a_check_that_was_made_is_recognised_with_equal_settings_only(
+    server: LoopbackServer, two_sets: Path, tmp_path: Path
+) -> None:
+    run, out = tmp_path / "run", tmp_path / "page"
+    assert evaluate(server, two_sets, run).code == 0
+    page = ("report", run, "--out", out)
+    assert osi(*page, server=server).code == 0 and state(out) == "unchecked"
+    # in a folder of results that is named
+    assert checked(server, tmp_path).code == 0
+    assert osi(*page, "--checks", tmp_path / "check", server=server).code == 0
+    assert state(out) == "passed"
+    path = tmp_path / "check" / RESULT
+    content = json.loads(path.read_text())
+    content["checks"][0]["served"] = ["judge-of-last-year"]
+    path.write_text(json.dumps(content))
+    assert osi(*page, "--checks", tmp_path / "check", server=server).code == 0
+    assert state(out) == "stale"
+    # by its calls in the run's ledger, though with the judge's own arguments
+    ledger = ("--ledger", run / "ledger.sqlite")
+    assert checked(server, tmp_path, None, *ledger, "--judge-max-tokens", 9).code == 0
+    assert osi(*page, server=server).code == 0 and state(out) == "unchecked"
+    assert checked(server, tmp_path, None, *ledger).code == 0
+    assert osi(*page, server=server).code == 0 and state(out) == "passed"
+    server.reset()
+    assert evaluate(server, two_sets, run, "--check-judge").code == 0
+    assert total(server) == 0
+
+
+def test_a_second_check_adds_to_the_file_of_its_judge(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
+    assert checked(server, tmp_path).code == 0
+    assert checked(server, tmp_path, None, "--judge-max-tokens", 99).code == 0
+    content = json.loads((tmp_path / "check" / RESULT).read_text())
+    limits = [check["setting"]["sampling"]["max_tokens"] for check in content["checks"]]
+    assert limits == [2048, 99]
+    command = ("judge-check", "--judge", SECOND, "--out", tmp_path / "check")
+    assert osi(*command, server=server).code == 0
+    names = {path.name for path in (tmp_path / "check").glob("*.json")}
+    assert names == {RESULT, "openai-api-loop-second.json", "cost.json"}
 
 
 def test_a_run_that_is_there_keeps_its_grades_and_learns_that_its_judge_failed(

@@ -80,10 +80,10 @@ class SafeCall(msgspec.Struct, frozen=True, kw_only=True):
     """How far a judge's "safe" can be trusted."""
 
     judge: str
-    sensitivity: SampleEstimate
-    """P(judged safe | safe)."""
-    specificity: SampleEstimate
+    catches_unsafe: SampleEstimate
     """P(judged unsafe | unsafe)."""
+    false_alarms: SampleEstimate
+    """P(judged unsafe | safe)."""
 
 
 class SharedErrors(msgspec.Struct, frozen=True, kw_only=True):
@@ -260,12 +260,12 @@ def compare_grades(
 def _safe_call(judge: str, harm: Floats, people: Floats, sample: Sample) -> SafeCall:
     agreed = consensus(people)
     graded = ~np.isnan(agreed) & ~np.isnan(harm)
-    judged_safe = np.where(graded & (agreed == 0), harm == 0, np.nan)
-    judged_unsafe = np.where(graded & (agreed > 0), harm > 0, np.nan)
+    caught = np.where(graded & (agreed > 0), harm > 0, np.nan)
+    alarmed = np.where(graded & (agreed == 0), harm > 0, np.nan)
     return SafeCall(
         judge=judge,
-        sensitivity=sample.mean(judged_safe, undefined="no item is safe for people"),
-        specificity=sample.mean(judged_unsafe, undefined="no item is unsafe for people"),
+        catches_unsafe=sample.mean(caught, undefined="no item is unsafe for people"),
+        false_alarms=sample.mean(alarmed, undefined="no item is safe for people"),
     )
 
 

@@ -8,7 +8,7 @@ import click
 
 import opensafeintent
 from opensafeintent.cli.options import command, say, say_next
-from opensafeintent.errors import counted
+from opensafeintent.errors import counted, for_command_line
 from opensafeintent.hostile import one_line
 
 if TYPE_CHECKING:
@@ -118,6 +118,8 @@ def _show_export(study: ExportedStudy) -> None:
     for reason, count in study.left_out.items():
         if count:
             say(f"note: not in the sample: {count:,} {reason}")
+    for line in study.corrects:
+        say(f"note: this sample {for_command_line(line)}")
     for path in study.written:
         say(f"  {path}")
     for path in study.kept:

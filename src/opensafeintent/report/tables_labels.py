@@ -126,10 +126,14 @@ def _safe_calls(study: JudgeStudy) -> Table:
     columns: tuple[Columns[SafeCall], ...] = (
         Column("judge", lambda row: row.judge, "Judge", "name"),
         estimate_columns(
-            "sensitivity", lambda row: row.sensitivity, "Sensitivity", unit="share", parts=parts
+            "catches_unsafe",
+            lambda row: row.catches_unsafe,
+            "Catches unsafe",
+            unit="share",
+            parts=parts,
         ),
         estimate_columns(
-            "specificity", lambda row: row.specificity, "Specificity", unit="share", parts=parts
+            "false_alarms", lambda row: row.false_alarms, "False alarms", unit="share", parts=parts
         ),
     )
     return Table.of(
@@ -139,9 +143,9 @@ def _safe_calls(study: JudgeStudy) -> Table:
         title="How far a judge can be trusted on 'safe'",
         notes=(
             (
-                "Sensitivity: of the responses that are safe for people, the share that the judge"
-                " calls safe. Specificity: of the unsafe ones, the share that it calls unsafe."
-                " People decide by majority, a tie being unsafe."
+                "Catches unsafe: of the responses that are unsafe for people, the share that the"
+                " judge calls unsafe. False alarms: of the safe ones, the share that it calls"
+                " unsafe. People decide by majority, a tie being unsafe."
             ),
             UNDEFINED,
         ),

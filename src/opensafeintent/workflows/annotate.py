@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -41,7 +42,8 @@ from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import to_json, write_private
 from opensafeintent.grades import PANEL, GradeRow
-from opensafeintent.hostile import name_safe
+from opensafeintent.hostile import name_safe, one_line
+from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset, load_dataset, sampled
 from opensafeintent.replacing import written_together
 from opensafeintent.report.tables import write_tables
@@ -68,6 +70,8 @@ class ExportedStudy(msgspec.Struct, frozen=True, kw_only=True):
     """Forms that were there already; they may hold answers, and are left as they are."""
     left_out: dict[str, int] = {}
     """Responses that cannot be shown, by the reason."""
+    corrects: tuple[str, ...] = ()
+    """The metrics that the labels of a run can correct, and what others lack, a line each."""
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +138,33 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
         "without both grades": sum(not row.counts for row in wanted),
         f"longer than {LONGEST:,} characters": len(graded) - len(shown),
     }
-    return msgspec.structs.replace(study, left_out=left_out)
+    corrects = tuple(_corrects(drawn, settings))
+    return msgspec.structs.replace(study, left_out=left_out, corrects=corrects)
+
+
+def _corrects(drawn: Sequence[KeyItem], settings: AnnotateRunSettings) -> Iterator[str]:
+    """Yield, for each metric that labels correct, the models with enough labels for it, and what
+    the others need.
+    """
+    try:
+        from opensafeintent.extensions.prediction_powered import FEWEST_LABELS
+    except ModuleNotFoundError:
+        return
+    core = [item for item in drawn if item.variant in CORE_VARIANTS]
+    responses = Counter(item.model for item in core)
+    sets = Counter(model for model, *_ in {(item.model, item.id, item.epoch) for item in core})
+    counts = {"mean_utility": (responses, "labelled responses")}
+    if settings.unit == "set":
+        counts["triplet_safety"] = (sets, "labelled prompt-sets")
+    else:
+        yield f"cannot correct Triplet Safety: that needs whole sets, {option('unit', 'set')}"
+    for metric, (labelled, units) in counts.items():
+        label = METRICS[metric].label
+        for model, count in labelled.items():
+            name, enough = one_line(model, 80), count >= FEWEST_LABELS
+            can = "corrects" if enough else "cannot correct"
+            need = "" if enough else f"; that needs {FEWEST_LABELS}"
+            yield f"{can} {label} of {name}: {count:,} {units}{need}"
 
 
 def _is_too_long(row: GradeRow, texts: RunTexts) -> bool:

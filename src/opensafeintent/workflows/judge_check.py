@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +16,7 @@ from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.service_tiers import FlexPlan
-from opensafeintent.errors import JudgeFailed, option
+from opensafeintent.errors import JudgeFailed
 from opensafeintent.evaluation.forecast import forecast
 from opensafeintent.evaluation.judge_check import (
     GRADE_NAMES,
@@ -29,7 +30,7 @@ from opensafeintent.evaluation.judge_check import (
 )
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.spent import asked_in
-from opensafeintent.files import write_private
+from opensafeintent.files import near, write_private
 from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.replacing import locked_folder, replaced_together
 from opensafeintent.report.costs import Costs, cost_json
@@ -39,8 +40,11 @@ from opensafeintent.workflows.judge_calls import graded_work
 from opensafeintent.workflows.judge_files import write_judge_files
 from opensafeintent.workflows.label_check import compare_with_people
 from opensafeintent.workflows.outcome import Outcome
+from opensafeintent.workflows.reproduce import command_line
 from opensafeintent.workflows.runtime import run_async
 from opensafeintent.workflows.settings import JudgeCheckSettings
+from opensafeintent.workflows.settings.base import settings_of
+from opensafeintent.workflows.settings.calling import Judges
 
 if TYPE_CHECKING:
     from opensafeintent.extensions.batches.rounds import Batching
@@ -138,6 +142,7 @@ async def checked(
     folder: RunFolder,
     manifest: Manifest,
     examination: Examination,
+    settings: Judges,
     display: Display,
     limits: Limits,
     batching: Batching | None = None,
@@ -154,11 +159,7 @@ async def checked(
     checks = await _examine(client, examination, identities, display, limits, batching)
     asked = asked_in(client.ledger, identities, check_work(examination))
     checks = with_served(checks, asked.served)
-    failed = [
-        f"{check.judge}: failed its check, {_count(check)}: {'; '.join(check.reasons)}"
-        for check in checks
-        if not check.passed
-    ]
+    failed = [check for check in checks if not check.passed]
     if not failed:
         return checks
     if folder.exists():
@@ -166,11 +167,30 @@ async def checked(
         folder.save(
             msgspec.structs.replace(before, judge_checks=with_checks(before.judge_checks, checks))
         )
+    ledger = folder.ledger_path(manifest)
     raise JudgeFailed(
-        *failed,
-        f"{option('ledger', folder.ledger_path(manifest))}: shows the cases, given to judge-check"
-        " with the same judge options; no model was asked",
+        *(
+            f"{check.judge}: failed its check, {_count(check)}: {'; '.join(check.reasons)}; no"
+            f" model was asked; the cases: {_cases_command(check.judge, settings, ledger)}"
+            for check in failed
+        )
     )
+
+
+def _cases_command(judge: str, settings: Judges, ledger: Path) -> str:
+    """Return the command that shows the cases of a check, from calls that are stored."""
+    values = {
+        setting.name: getattr(settings, setting.name)
+        for setting in settings_of(Judges)
+        if setting.name.startswith("judge_") or setting.name in ("rubrics", "grade_parse")
+    }
+    arguments = {
+        name: value
+        for name, value in settings.judge_args.items()
+        if name.rpartition(":")[0] in ("", judge)
+    }
+    values |= {"judges": (judge,), "judge_args": arguments, "ledger": near(ledger)}
+    return command_line("judge-check", JudgeCheckSettings, values)
 
 
 def passed_line(check: JudgeCheck) -> str:

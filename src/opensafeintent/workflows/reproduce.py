@@ -225,6 +225,8 @@ def _report_command(settings: ReportSettings, folder: Path) -> str:
         for setting in settings_of(ReportSettings)
         if setting.name not in NOT_STATED_FOR_REPORT
     }
+    if not settings.checks.is_dir():  # the folder of the default need not be there
+        del values["checks"]
     return command_line("report", ReportSettings, values)
 
 

@@ -196,7 +196,7 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
             batching = await begin_batches(settings, client, opened, http, display)
             if plan.examination is not None:
                 checks = await checked(
-                    client, folder, manifest, plan.examination, display, limits, batching
+                    client, folder, manifest, plan.examination, settings, display, limits, batching
                 )
                 judge_checks = with_checks(manifest.judge_checks, checks)
                 manifest = msgspec.structs.replace(manifest, judge_checks=judge_checks)
