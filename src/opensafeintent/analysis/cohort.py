@@ -28,7 +28,7 @@ from opensafeintent.grades import GradeRow, to_array
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import STATED_POLICY
 from opensafeintent.promptsets import Dataset
-from opensafeintent.templates import load_templates
+from opensafeintent.templates.layout import our_hashes
 
 _Record = TypeVar("_Record", bound=AboutResponse)
 
@@ -195,7 +195,7 @@ class Cohort:
         """The templates of helpfulness and harm that differ from our current ones: edited, earlier,
         with reasons.
         """
-        ours = {template.hash for template in load_templates().all()}
+        ours = our_hashes("helpfulness") | our_hashes("harm")
         stored = {
             digest: item
             for manifest in self.manifests
@@ -211,9 +211,8 @@ class Cohort:
     @property
     def by_our_line(self) -> bool:
         """Whether harm was graded by our rubric as it is in force now, with reasons or without."""
-        return dict(self.conditions.templates).get("harm") in {
-            load_templates(reasons=reasons).harm.hash for reasons in (False, True)
-        }
+        ours = our_hashes("harm") | our_hashes("harm", reasons=True)
+        return dict(self.conditions.templates).get("harm") in ours
 
     @property
     def demonstration(self) -> bool:

@@ -25,6 +25,7 @@ from opensafeintent.promptsets.record import PromptSet
 from opensafeintent.promptsets.samples import ORDER
 from opensafeintent.taxonomy import MOST_EPOCHS, Preset, Taxonomy
 from opensafeintent.templates import Role, Templates, parse_template, request_hidden
+from opensafeintent.templates.layout import Layout
 
 _SCHEMA = 1
 MOST_MODELS = 500
@@ -54,6 +55,8 @@ class StoredTemplate(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     file: str
     source: str
+    layout: Layout = 1
+    """Of its request; see `templates.layout`."""
 
 
 class ModelEntry(Grading, frozen=True, kw_only=True):
@@ -239,6 +242,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             for model, names in fields.items()
         }
         return msgspec.structs.replace(self, left_out=self.left_out | left_out)
+
+    @property
+    def layout(self) -> Layout | None:
+        """The layout of judges' requests; None if no judge has graded a response."""
+        in_force = {digest for entry in self.models.values() for digest in entry.templates.values()}
+        stored = (self.templates[digest] for digest in in_force if digest in self.templates)
+        return max((template.layout for template in stored), default=None)
 
     def templates_of(self, model: str) -> Templates:
         """Return the templates in force for a model, from the manifest's own copy."""
@@ -438,6 +448,7 @@ def store_templates(templates: Templates) -> dict[str, StoredTemplate]:
             version=template.version,
             file=template.file,
             source=template.source,
+            layout=template.layout,
         )
         for template in templates.all()
     }

@@ -120,8 +120,8 @@ def _object(text: str) -> dict[str, Any]:
 Role = Literal["helpfulness", "harm", "mode", "strategy", "reask"]
 
 T = TypeVar("T")
-_FRONT_MATTER = re.compile(r"\A\+\+\+\n(.*?)\n\+\+\+\n", re.DOTALL)
-_PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}|\{(prompt|response)\}")
+FRONT_MATTER = re.compile(r"\A\+\+\+\n(.*?)\n\+\+\+\n", re.DOTALL)
+PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}|\{(prompt|response)\}")
 
 AUTHORS_FILES: dict[str, Role] = {
     "helpfulness.txt": "helpfulness",
@@ -161,6 +161,7 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     contract: IntegerContract | JsonContract | None = None
     options: tuple[Option, ...] = ()
+    layout: Literal[1, 2] = 1
 
 
 class TemplateFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,7 +183,7 @@ class TemplateFile(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def beginning(self) -> str:
         """The text before the first placeholder: all requests begin with it."""
-        match = _PLACEHOLDER.search(self.body)
+        match = PLACEHOLDER.search(self.body)
         return self.body[: match.start()] if match else self.body
 
 
@@ -195,6 +196,8 @@ class Template(TemplateFile, frozen=True, kw_only=True):
     options: tuple[Option, ...] = ()
     foreign: bool = False
     """From elsewhere: used to the letter, nothing appended."""
+    layout: Literal[1, 2] = 1
+    """Whether it begins with a block of several rubrics (2); see `templates.layout`."""
 
     def render(self, prompt: str, response: str = "", *, turned_by: str = "") -> Message:
         """Fill the placeholders in one pass: text that looks like a placeholder stays text.
@@ -205,6 +208,8 @@ class Template(TemplateFile, frozen=True, kw_only=True):
         """
         nonce = sha256_hex("\0".join((self.hash, prompt, response)))[:16]
         fills = {"prompt": prompt, "response": response, "nonce": nonce}
+        if self.layout > 1:
+            fills["question"] = self.role
         if self.options:
             turned = self._turned(turned_by)
             fills["options"] = "\n".join(f"- {option.text}" for option in turned)
@@ -263,7 +268,7 @@ def _split(body: str, closing: str | None, names: tuple[str, ...]) -> tuple[tupl
     whole = body if closing is None else f"{body.rstrip()}\n\n{closing}"
     cut: list[tuple[str, str]] = []
     end = 0
-    for match in _PLACEHOLDER.finditer(whole):
+    for match in PLACEHOLDER.finditer(whole):
         name = match[1] or match[2]
         if name in names:
             cut.append((whole[end : match.start()], name))
@@ -296,6 +301,7 @@ def parse_template(role: Role, file: str, source: str) -> Template:
         contract=header.contract,
         options=header.options,
         foreign=foreign,
+        layout=header.layout,
     )
     _check(template)
     return template
@@ -307,7 +313,7 @@ def split_header(file: str, source: str, kind: type[T]) -> tuple[T, str]:
     Raises:
         InputError: there is no header, or it is not of that form.
     """
-    match = _FRONT_MATTER.match(source)
+    match = FRONT_MATTER.match(source)
     if match is None:
         raise InputError(
             f"{file}: a template begins with a header between two lines of +++ (TOML: id, version,"
@@ -380,7 +386,7 @@ def _check_options(template: Template, named: set[str]) -> None:
 
 def placeholders(text: str) -> set[str]:
     """Return the names of a text's placeholders, in braces of either form."""
-    return {match[1] or match[2] for match in _PLACEHOLDER.finditer(text)}
+    return {match[1] or match[2] for match in PLACEHOLDER.finditer(text)}
 
 
 def load_templates(rubrics: Path | None = None, *, reasons: bool = False) -> Templates:

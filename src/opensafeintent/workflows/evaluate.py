@@ -35,6 +35,7 @@ from opensafeintent.promptsets import Dataset, drawn, load_dataset
 from opensafeintent.promptsets.loading import dataset_name
 from opensafeintent.statistics.intervals import half_width
 from opensafeintent.templates import Templates
+from opensafeintent.templates.layout import laid_out
 from opensafeintent.workflows.batching import need_batches
 from opensafeintent.workflows.call_limits import wait_or_refuse
 from opensafeintent.workflows.gates import gates_of
@@ -110,10 +111,16 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             InputError: the existing run cannot be mixed with this evaluation, or the question of
                 --stop-when cannot be used.
         """
+        folder = self.folder
+        old = without_silent(folder, folder.load()[0], self.models) if folder.exists() else None
+        templates = laid_out(self.templates, old.layout if old else None)
+        return msgspec.structs.replace(self, templates=templates)._added_to(old)
+
+    def _added_to(self, old: Manifest | None) -> EvaluationPlan:
+        """Return the plan for the run as it is; None for a new one."""
         settings, folder = self.settings, self.folder
         named = list(dict.fromkeys((*self.models, *settings.panel)))
         need_batches(settings, named)
-        old = without_silent(folder, folder.load()[0], self.models) if folder.exists() else None
         earlier = old and old.before_addition()
         identities = {name: model_identity(name, settings.functions) for name in named}
         manifest = self._manifest(identities, old)
@@ -262,16 +269,16 @@ def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
         InputError: there is no run, or nothing in it to grade.
         Stopped: a provider ended the work; answers so far are kept.
     """
-    folder, templates = RunFolder(settings.run), settings.judge_templates()
+    folder, files = RunFolder(settings.run), settings.judge_templates()
     folder.check()  # before the lock, which makes the folder
     with closing(display or Display()) as screen:
         if settings.dry_run:
-            return dry_run(_to_grade(settings, folder, templates))
+            return dry_run(_to_grade(settings, folder, files))
         with folder.lock(wait_or_refuse(settings, screen)):
-            return run_async(lambda: execute(_to_grade(settings, folder, templates), screen))
+            return run_async(lambda: execute(_to_grade(settings, folder, files), screen))
 
 
-def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) -> EvaluationPlan:
+def _to_grade(settings: GradeSettings, folder: RunFolder, files: Templates) -> EvaluationPlan:
     """Return the responses to grade, and the run as it is with these grades.
 
     Raises:
@@ -282,6 +289,7 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) 
     if unlike := judge_differences(manifest, settings.judge_sampling, settings.samplings_of_panel):
         raise InputError(f"{settings.run}: {'; '.join(unlike)}; give the same, or import again")
     manifest = without_silent(folder, manifest, manifest.models)
+    templates = laid_out(files, manifest.layout)
     earlier = manifest.before_addition()
     with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
         imported = imported_rows(ledger, dataset)

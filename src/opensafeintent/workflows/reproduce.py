@@ -26,7 +26,7 @@ from opensafeintent.hostile import is_unseen, one_line
 from opensafeintent.promptsets.samples import ORDER
 from opensafeintent.report.reproduction import Reproduction
 from opensafeintent.taxonomy import default_taxonomy
-from opensafeintent.templates import load_templates
+from opensafeintent.templates.layout import our_templates
 from opensafeintent.workflows.settings import EvaluateSettings, ReportSettings
 from opensafeintent.workflows.settings.base import Arg, Settings, settings_of
 
@@ -173,8 +173,8 @@ def _judging(manifest: Manifest, entry: ModelEntry, run: str) -> dict[str, Any]:
         if judge in manifest.judge_samplings
         for name, value in manifest.judge_samplings[judge].extra.items()
     }
-    reasons = entry.templates == hashes_of(load_templates(reasons=True))
-    ours = reasons or entry.templates == hashes_of(load_templates())
+    reasons = entry.templates == hashes_of(our_templates(reasons=True))
+    ours = reasons or entry.templates == hashes_of(our_templates())
     return {
         "judges": entry.judges,
         "mode_judge": None if entry.mode_judge == entry.judges[0] else entry.mode_judge,

@@ -24,6 +24,7 @@ from opensafeintent.interop.inspect.outputs import (
 )
 from opensafeintent.interop.inspect.parameters import Refusal, ScorerSettings
 from opensafeintent.templates import Templates, load_templates
+from opensafeintent.templates.layout import laid_out
 
 GRADER = "grader"
 """The model role of the judge, or of the judges when it is bound to several."""
@@ -32,7 +33,7 @@ GRADER = "grader"
 @lru_cache(maxsize=8)
 def templates_of(rubrics: str | None) -> Templates:
     """Return the judge templates of a folder, or ours."""
-    return load_templates(Path(rubrics) if rubrics else None)
+    return laid_out(load_templates(Path(rubrics) if rubrics else None))
 
 
 def graders() -> dict[str, Model]:
