@@ -16,7 +16,7 @@ from opensafeintent.calls.costs import (
     expected_ways,
 )
 from opensafeintent.calls.limiter import START
-from opensafeintent.calls.prices import Prices
+from opensafeintent.calls.prices import BATCH, Prices
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.service_tiers import FLEX
 from opensafeintent.cli.options import say_next
@@ -100,6 +100,8 @@ def _notes_on(ways: Sequence[ExpectedWay]) -> Iterator[str]:
         )
     if any(way.tier == FLEX for way in ways):
         yield "flex: --service-tier flex; not every model of these providers has the tier"
+    if any(way.tier == BATCH for way in ways):
+        yield "batch: --batch"
     unlisted = [way for way in ways if way.way and not (way.listed and way.dollars is not None)]
     if unlisted:
         named = ", ".join(dict.fromkeys(f"{way.model} ({way.tier})" for way in unlisted))
