@@ -12,6 +12,7 @@ import pytest
 
 from endtoend import Ran, osi, results, some_sets
 from loopback import GENERATE, HELPFULNESS, Fault, LoopbackServer, Match
+from opensafeintent.calls.providers import ENDPOINTS
 from samples import json_file
 
 TARGET, JUDGE = "openai/target", "openai/judge"
@@ -224,3 +225,10 @@ def test_a_dry_run_without_prices_says_how_to_get_dollars(
     ):
         assert ran.code == 0 and advice in ran.text and "Dollars" not in ran.out
         assert ways(ran)[JUDGE, "flex"] == ["50", "%", "up", "to", "15", "minutes", "a", "call"]
+
+
+@pytest.mark.optional
+def test_the_providers_with_a_price_of_batches_are_those_with_batches() -> None:
+    from opensafeintent.extensions.batches.models import DIALECTS
+
+    assert {name for name, row in ENDPOINTS.items() if row.batch} == DIALECTS.keys()

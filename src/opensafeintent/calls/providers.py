@@ -31,7 +31,7 @@ class Provider(msgspec.Struct, frozen=True):
     flex: Way | None = None
     """Its slower tier; None if it has none that the client can ask for."""
     batch: Way | None = None
-    """Its batches; None if it has none."""
+    """Its batches; None if it has none that the client can make."""
 
 
 def _way(factor: float, takes: str, source: str) -> Way:
@@ -65,7 +65,6 @@ ENDPOINTS: dict[str, Provider] = {
             "1 to 15 minutes a call",
             "https://ai.google.dev/gemini-api/docs/flex-inference",
         ),
-        batch=_way(0.5, _DAY, "https://ai.google.dev/gemini-api/docs/batch-api"),
     ),
     "openrouter": Provider("https://openrouter.ai/api/v1"),
     "together": Provider(
