@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import secrets
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -77,26 +76,20 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page:
-    """A page in the making; tables and drawings are put in last, as bytes: as text they would be
-    held several times over.
-    """
+    """A page in the making."""
 
     def __init__(self, common: str = "") -> None:
         self._common = common  # the common beginning of models' names
         self._tables: dict[str, Table] = {}  # by the anchor that they are below
         self._further: dict[str, str] = {}
-        self._mark = secrets.token_hex(16)  # no text can guess it
-        self._parts: list[bytes] = []
+        self.size = 0
+        """Bytes of everything finished so far."""
 
-    def put(self, data: bytes | str) -> Markup:
-        """Return the placeholder of some bytes in a template."""
-        self._parts.append(data if isinstance(data, bytes) else data.encode(errors="replace"))
-        return Markup(f"{self._mark}{len(self._parts) - 1}{self._mark}")
-
-    @property
-    def size(self) -> int:
-        """Bytes put in so far."""
-        return sum(map(len, self._parts))
+    def finished(self, data: bytes | str) -> Markup:
+        """Return markup that a template takes as it is."""
+        raw = data if isinstance(data, bytes) else data.encode(errors="replace")
+        self.size += len(raw)
+        return Markup(raw.decode())
 
     def sections(
         self,
@@ -130,7 +123,7 @@ class Page:
                     title=figure.title,
                     notes=(caption.strip(),),
                     table=self._put_table(f"{prefix}numbers-{figure.name}", figure.table),
-                    drawing=self.put(drawn) if drawn else None,
+                    drawing=self.finished(drawn) if drawn else None,
                 )
             )
         for table in tables:
@@ -154,7 +147,7 @@ class Page:
         first, further = data_table(table, self._common)
         if further:
             self._further[key] = further
-        return self.put(first)
+        return self.finished(first)
 
     def render(
         self,
@@ -175,25 +168,22 @@ class Page:
         """
         style = "".join(map(asset, styles))
         script = page_script(map(asset, scripts))
-        filled = (
+        csv_files = {key: to_csv(table) for key, table in self._tables.items()}
+        # piece by piece: the page as one text would be in memory beside its bytes
+        pieces = (
             environment()
             .get_template(template)
-            .render(
+            .generate(
                 **context,
                 common=self._common,
                 version=__version__,
                 policy=security_policy(scripts=(library, script), styles=(style,)),
-                style=self.put(style),
-                script=self.put(script),
-                library=self.put(library),
-                data_csv=self.put(
-                    packed({key: to_csv(table) for key, table in self._tables.items()})
-                ),
-                data_rows=self.put(packed(self._further)),
-                data_glossary=self.put(json_for_html(glossary())),
+                style=self.finished(style),
+                script=self.finished(script),
+                library=self.finished(library),
+                data_csv=self.finished(packed(csv_files)),
+                data_rows=self.finished(packed(self._further)),
+                data_glossary=self.finished(json_for_html(glossary())),
             )
         )
-        pieces = filled.encode(errors="replace").split(self._mark.encode())
-        return b"".join(
-            self._parts[int(piece)] if index % 2 else piece for index, piece in enumerate(pieces)
-        )
+        return b"".join(piece.encode(errors="replace") for piece in pieces)

@@ -134,7 +134,9 @@ def render_page(
         for one in own
     }
     browser = browse(members, include_unsafe=include_unsafe, places=places)
-    data_figures = page.put(json_for_html({"theme": THEMES["light"], "figures": specifications}))
+    data_figures = page.finished(
+        json_for_html({"theme": THEMES["light"], "figures": specifications})
+    )
     bundling.join()
     fixed = page.size + len(vega_script()) + len(json_for_html(browser)) + 200_000
     add_texts(browser, members, texts, max(PAGE_BYTES - fixed, 0))
@@ -158,7 +160,7 @@ def render_page(
         glossary=glossary_lines(),
         modes=MODES,
         data_figures=data_figures,
-        data_sets=page.put(json_for_html(browser)),
+        data_sets=page.finished(json_for_html(browser)),
     )
 
 
