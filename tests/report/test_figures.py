@@ -130,7 +130,7 @@ def test_a_share_between_two_per_cents_is_rounded_as_in_the_table() -> None:
     )
     row = row_of(number, {"m": "m"}, "s") | {"start": 0.0, "end": 0.695}
     texts: dict[str, list[Any]] = {"s": []}
-    _write([row], texts)
+    _write([number], [row], texts)
     assert row["shown"] == "69 % [50, 80]"
     assert [text["text"] for text in texts["s"]] == ["69 %"]
 

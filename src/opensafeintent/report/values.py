@@ -174,6 +174,12 @@ def estimate_text(estimate: Estimate, unit: Unit = "score") -> str:
     return interval(estimate.value, estimate.low, estimate.high, unit)
 
 
+def estimate_value(estimate: Estimate, unit: Unit = "score") -> str:
+    """Return the value of `estimate_text` alone."""
+    value, _ = _value_and_limits(estimate.value, estimate.low, estimate.high, unit, signed=False)
+    return value
+
+
 def share_of(count: int, n: int) -> str:
     """Return the share of `count` of `n` independent answers, with its interval."""
     return interval(count / n, *share_interval(count / n, n), "share")

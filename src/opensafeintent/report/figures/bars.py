@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from opensafeintent.analysis.cohort import Cohort
+from opensafeintent.analysis.estimates import MetricEstimate
+from opensafeintent.metrics import METRICS
 from opensafeintent.report.figures.kit import (
     BLUE,
     ORANGE,
@@ -34,6 +36,7 @@ from opensafeintent.report.figures.points import (
     row_of,
     tooltip,
 )
+from opensafeintent.report.values import estimate_value
 
 _ROOM = 0.1
 """Share of a bar's length that a number takes."""
@@ -122,7 +125,7 @@ def _stack(cohort: Cohort, names: dict[str, str]) -> _Stack:
         stack.lower.append(first)
         if len(rows) > 2:
             stack.upper.append(last | {"low": 1 - last["high"], "high": 1 - last["low"]})
-        _write(rows, stack.texts)
+        _write(parts, rows, stack.texts)
     return stack
 
 
@@ -169,14 +172,16 @@ def _from_to(y: Spec, start: str, end: str) -> Spec:
     }
 
 
-def _write(rows: Sequence[Datum], texts: dict[str, list[Datum]]) -> None:
+def _write(
+    numbers: Sequence[MetricEstimate], rows: Sequence[Datum], texts: dict[str, list[Datum]]
+) -> None:
     """Add the shares of one bar that have room beside the whiskers: at its two ends, and in
     between.
     """
     first, last = rows[0], rows[-1]
-    for row in rows:
+    for number, row in zip(numbers, rows, strict=True):
         start, end = max(row["start"], first["high"]), min(row["end"], 1 - last["high"])
-        value, _, _ = row["shown"].partition(" [")  # as in the table
+        value = estimate_value(number, METRICS[number.metric].unit)  # as in the table
         text = {"label": row["label"], "text": value, "at": (start + end) / 2}
         room = row["low"] if row in (first, last) else end - start
         if room >= _ROOM:
