@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from opensafeintent.errors import InputError, option
 from opensafeintent.files import MOST_ROWS
 from opensafeintent.hostile import one_line
-
-if TYPE_CHECKING:
-    pass
-
 
 _CHARACTERS_A_ROW = 2_000
 """On average, of as many rows as may be read; but 500 million characters always.

@@ -11,15 +11,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opensafeintent.errors import InputError, counted
 from opensafeintent.files import any_json, read_text
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.limits import RowLimit, refuse_repeated
-
-if TYPE_CHECKING:
-    pass
 from opensafeintent.promptsets.parquet import parquet_rows
 
 SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from opensafeintent.errors import InputError, option
 from opensafeintent.files import sha256_hex
-
-if TYPE_CHECKING:
-    pass
 from opensafeintent.promptsets.record import PromptSet
 
 Cell = tuple[str, str]

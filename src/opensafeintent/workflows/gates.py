@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -36,9 +35,6 @@ from opensafeintent.workflows.settings import (
     EvaluateSettings,
     Gating,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 def gates_of(settings: Gating | EvaluateSettings) -> list[Gate]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from opensafeintent.analysis.cohort import GradedRun
 from opensafeintent.calls.ledger import Ledger
@@ -19,9 +18,6 @@ from opensafeintent.evaluation.responses import GradedResponse
 from opensafeintent.grades import grade_row, sort_rows
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
-
-if TYPE_CHECKING:
-    pass
 
 
 def read_graded_runs(runs: Sequence[Path], display: Display | None = None) -> list[GradedRun]:
