@@ -26,7 +26,7 @@ from opensafeintent.extensions.correction import (
 from opensafeintent.extensions.human_labels import HumanLabels, read_human_labels
 from opensafeintent.extensions.prediction_powered import Corrected
 from opensafeintent.grades import GradeRow
-from opensafeintent.report.page import render_page
+from opensafeintent.report.page import PageOptions, render_page
 from opensafeintent.report.tables import all_tables
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.pages import Texts
@@ -258,5 +258,7 @@ def test_corrected_stands_beside_raw(tmp_path: Path) -> None:
     refused = models["of/none"]["mean_utility"]
     assert (refused["value"], refused["ci"]) == (None, None) and refused["refused"]
     tables = [*all_tables(cohorts), table]
-    page = render_page(cohorts, [a_run()], tables, [], {}, include_unsafe=False).decode()
+    page = render_page(
+        cohorts, [a_run()], tables, [], {}, PageOptions(include_unsafe=False)
+    ).decode()
     assert "Quote the numbers under “Corrected by human labels”" in page

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 from opensafeintent.analysis.cohort import GradedRun, into_cohorts
 from opensafeintent.report.figures import all_figures
-from opensafeintent.report.page import render_page
+from opensafeintent.report.page import PageOptions, render_page
 from opensafeintent.report.tables import all_tables
 
 
@@ -34,7 +34,7 @@ def page_of(*runs: GradedRun, texts: Texts | None = None, **options: Any) -> byt
     cohorts = into_cohorts(runs)
     sources = {run.name: texts for run in runs} if texts else {}
     parts = (cohorts, runs, all_tables(cohorts), all_figures(cohorts), sources)
-    return render_page(*parts, **({"include_unsafe": False} | options))
+    return render_page(*parts, PageOptions(**({"include_unsafe": False} | options)))
 
 
 def saved(folder: Path, page: bytes) -> Path:

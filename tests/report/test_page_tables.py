@@ -15,7 +15,7 @@ import pytest
 from endtoend import osi
 from opensafeintent.analysis.cohort import into_cohorts
 from opensafeintent.report.figures import all_figures, write_figures
-from opensafeintent.report.page import render_page
+from opensafeintent.report.page import PageOptions, render_page
 from opensafeintent.report.tables import all_tables, write_tables
 from report.pages import saved
 from report.runs import MODELS, random_run
@@ -31,7 +31,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_tables(tables, out / "tables")
     write_figures(figures, out / "figures", ("svg",))
     parts, drawings = (cohorts, runs, tables, figures, {}), out / "figures"
-    saved(out, render_page(*parts, include_unsafe=False, drawings=drawings))
+    saved(out, render_page(*parts, PageOptions(include_unsafe=False, drawings=drawings)))
     return out
 
 

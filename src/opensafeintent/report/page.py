@@ -77,19 +77,30 @@ _OPEN = ("utility", "comparisons", "correction")
 """Sections that a reader need not open."""
 
 
+class PageOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a page shows of a report besides its tables and figures."""
+
+    include_unsafe: bool
+    """Whether responses that are not graded safe and prompts of malicious intent are put in."""
+    drawings: Path | None = None
+    """The folder that the figures were written into; without it, figures need a script."""
+    max_missing: float = MAX_MISSING
+    """Share of missing grades or responses beyond which the page warns."""
+    gates: Gates | None = None
+    """Results of the gates, whose tables are among the tables."""
+    places: Mapping[str, str] | None = None
+    """By the run's name, its path from the page's folder, for the command that traces a set."""
+    reproduction: Reproduction | None = None
+    """The commands that make the runs and the page again."""
+
+
 def render_page(
     cohorts: Sequence[Cohort],
     runs: Sequence[GradedRun],
     tables: Sequence[Table],
     figures: Sequence[Figure],
     texts: Mapping[str, RunTexts],
-    *,
-    include_unsafe: bool,
-    drawings: Path | None = None,
-    max_missing: float = MAX_MISSING,
-    gates: Gates | None = None,
-    places: Mapping[str, str] | None = None,
-    reproduction: Reproduction | None = None,
+    options: PageOptions,
 ) -> bytes:
     """Return the page as one HTML file; the same input gives the same bytes.
 
@@ -101,67 +112,88 @@ def render_page(
             own.
         texts: by the run's name, the source of its responses; a run without one is shown without
             texts.
-        include_unsafe: whether responses that are not graded safe and prompts of malicious intent
-            are put into the page.
-        drawings: the folder that the figures were written into; without it, figures need a script.
-        max_missing: share of missing grades or responses beyond which the page warns.
-        gates: results of the gates, whose tables are among `tables`.
-        places: by the run's name, its path from the page's folder, for the command that traces a
-            set.
-        reproduction: the commands that make the runs and the page again.
+        options: of the page.
     """
     # two seconds of another thread's time, the first time in a process
     bundling = Thread(target=vega_script)
     bundling.start()
-    common = common_beginning([model for cohort in cohorts for model in cohort.models])
-    page, members = Page(common), members_of(cohorts)
+    page = Page(common_beginning([model for cohort in cohorts for model in cohort.models]))
     # of several groups, the figures have all in one drawing
     by_cohort = [figures if len(cohorts) == 1 else all_figures([cohort]) for cohort in cohorts]
-    drawn = {
-        figure.name: drawing(figure.name, drawings)
-        for figure in by_cohort[0]
-        if drawings and (drawings / f"{figure.name}.svg").is_file()
-    }
     parts = [
-        _part(page, cohorts, index, runs, tables, own, {} if index else drawn, max_missing)
+        _part(page, cohorts, index, runs, tables, own, options)
         for index, own in enumerate(by_cohort)
     ]
     alike = [table for table in tables if _GROUP not in table.fields]
     shared = page.sections(alike, (), prefix="", shown_notes=(), drawings={})
-    specifications = {
-        f"{part.prefix}figure-{one.name}": one.spec
-        for part, own in zip(parts, by_cohort, strict=True)
-        for one in own
-    }
-    browser = browse(members, include_unsafe=include_unsafe, places=places)
-    data_figures = page.finished(
-        json_for_html({"theme": THEMES["light"], "figures": specifications})
-    )
+    data_figures = page.finished(json_for_html(_figure_data(parts, by_cohort)))
     bundling.join()
-    fixed = page.size + len(vega_script()) + len(json_for_html(browser)) + 200_000
-    add_texts(browser, members, texts, max(PAGE_BYTES - fixed, 0))
+    browser = _browser(page, cohorts, texts, options)
     return page.render(
         "report.html",
         styles=("page.css",),
         scripts=_SCRIPTS,
         library=vega_script(),
-        title=page_title(cohorts),
-        parts=parts,
-        banners=list(
-            dict.fromkeys(sentence for part in parts for sentence in part.cautions if sentence.loud)
-        ),  # nobody may overlook it
-        verdict=headline(gates) if gates else "",
-        gates=shared.get("gates"),
-        sampled=_sampled(browser),
-        measured=measured(cohorts[0]) if len(parts) == 1 else "",
-        reproduction=reproduction,
-        include_unsafe=include_unsafe,
-        method=shared["method"],
-        glossary=glossary_lines(),
-        modes=MODES,
         data_figures=data_figures,
         data_sets=page.finished(json_for_html(browser)),
+        **_values(cohorts, parts, shared, browser, options),
     )
+
+
+def _values(
+    cohorts: Sequence[Cohort],
+    parts: Sequence[_Part],
+    shared: Mapping[Section, Sequence[Shown]],
+    browser: Browser,
+    options: PageOptions,
+) -> dict[str, object]:
+    """Return the template's values, all but embedded data.
+
+    Args:
+        cohorts: the models.
+        parts: one for each cohort.
+        shared: tables that are of no cohort, by section.
+        browser: of prompt-sets and responses.
+        options: of the page.
+    """
+    loud = [sentence for part in parts for sentence in part.cautions if sentence.loud]
+    return {
+        "title": page_title(cohorts),
+        "parts": parts,
+        "banners": list(dict.fromkeys(loud)),  # nobody may overlook them
+        "verdict": headline(options.gates) if options.gates else "",
+        "gates": shared.get("gates"),
+        "sampled": _sampled(browser),
+        "measured": measured(cohorts[0]) if len(parts) == 1 else "",
+        "reproduction": options.reproduction,
+        "include_unsafe": options.include_unsafe,
+        "method": shared["method"],
+        "glossary": glossary_lines(),
+        "modes": MODES,
+    }
+
+
+def _figure_data(
+    parts: Sequence[_Part], by_cohort: Sequence[Sequence[Figure]]
+) -> dict[str, object]:
+    """Return the figures' specifications by their anchors, for the script."""
+    specifications = {
+        f"{part.prefix}figure-{figure.name}": figure.spec
+        for part, figures in zip(parts, by_cohort, strict=True)
+        for figure in figures
+    }
+    return {"theme": THEMES["light"], "figures": specifications}
+
+
+def _browser(
+    page: Page, cohorts: Sequence[Cohort], texts: Mapping[str, RunTexts], options: PageOptions
+) -> Browser:
+    """Return the prompt-sets, with as many texts as the page has room for."""
+    members = members_of(cohorts)
+    browser = browse(members, include_unsafe=options.include_unsafe, places=options.places)
+    fixed = page.size + len(vega_script()) + len(json_for_html(browser)) + 200_000
+    add_texts(browser, members, texts, max(PAGE_BYTES - fixed, 0))
+    return browser
 
 
 def _part(
@@ -171,8 +203,7 @@ def _part(
     runs: Sequence[GradedRun],
     tables: Sequence[Table],
     figures: Sequence[Figure],
-    drawings: Mapping[str, str],
-    max_missing: float,
+    options: PageOptions,
 ) -> _Part:
     """Return the page's part for one cohort."""
     cohort, alone = cohorts[index], len(cohorts) == 1
@@ -189,6 +220,8 @@ def _part(
     ]
     notes = sorted({*cohort_notes(cohorts), *cohort_notes([cohort]), UNDEFINED})
     prefix = "" if alone else f"part-{index + 1}-"
+    # of several groups, only the first has drawings for people without a script
+    drawings = {} if index else _drawings(figures, options.drawings)
     content = page.sections(shown, figures, prefix=prefix, shown_notes=notes, drawings=drawings)
     return _Part(
         prefix=prefix,
@@ -201,11 +234,20 @@ def _part(
             cohort,
             corrected=_corrected(own),
             compared=_compared(own),
-            max_missing=max_missing,
+            max_missing=options.max_missing,
         ),
         content=content,
         folded=frozenset(content) - set(_OPEN),
     )
+
+
+def _drawings(figures: Sequence[Figure], folder: Path | None) -> dict[str, str]:
+    """Return the drawings that a folder holds, by the figure's name."""
+    return {
+        figure.name: drawing(figure.name, folder)
+        for figure in figures
+        if folder and (folder / f"{figure.name}.svg").is_file()
+    }
 
 
 def _of_cohort(table: Table, index: int) -> Table:

@@ -177,18 +177,13 @@ def _write_page(
     """Write the figures and the page; their libraries are loaded only here."""
     from opensafeintent.report.figures import all_figures, write_figures, write_for_print
     from opensafeintent.report.figures.for_print import PRINT
-    from opensafeintent.report.page import render_page
+    from opensafeintent.report.page import PageOptions, render_page
 
     figures, places = all_figures(outcome.cohorts), _places(settings.runs, earlier)
     write_figures(figures, out / "figures", earlier=earlier / "figures")
     if settings.figures_for == "print":
         write_for_print(all_figures(outcome.cohorts, for_print=True), out / "figures" / PRINT)
-    page = render_page(
-        outcome.cohorts,
-        runs,
-        tables,
-        figures,
-        texts,
+    options = PageOptions(
         include_unsafe=settings.include_unsafe,
         drawings=out / "figures",
         max_missing=settings.max_missing,
@@ -196,6 +191,7 @@ def _write_page(
         places=places,
         reproduction=reproduction(settings, {run.name: run.manifest for run in runs}, places),
     )
+    page = render_page(outcome.cohorts, runs, tables, figures, texts, options)
     write_private(out / "report.html", page)
 
 
