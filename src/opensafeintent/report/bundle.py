@@ -105,8 +105,8 @@ class Page:
         Args:
             tables, figures: those that are not empty.
             prefix: of their anchors.
-            said: notes that need not be repeated under each of them; a note comes after those that
-                it contains.
+            shown_notes: those that need not be repeated under each of them; a note comes after
+                those that it contains.
             drawings: of the figures, by name.
         """
         parts: dict[Section, list[Shown]] = {}
