@@ -49,8 +49,8 @@ class BatchFaults(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     odd_states: int = 0
     """Looks with a state that no table has."""
     unreadable_list: bool = False
-    discard: bool = False
-    """Whether nothing is kept of a batch that was read: for a million lines."""
+    ids_alone: bool = False
+    """Whether nothing is kept of a line but its id, and all answers are alike: for a million lines."""
 
 
 class _Batch:
@@ -127,13 +127,18 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
                 file, lines = "", body["requests"]
             else:
                 file = body.get("input_file_id") or body["input_files"][0]
-                lines = list(map(json.loads, self.files[file][1].splitlines()))
-                if self.faults.discard:
-                    self.files[file] = (account, b"")
+                content = self.files[file][1]
+                if self.faults.ids_alone:
+                    del self.files[file]
+                    ids = re.findall(rb'^{"custom_id":"([0-9a-f]{64})"', content, re.MULTILINE)
+                    lines = [{"custom_id": name.decode()} for name in ids]
+                else:
+                    lines = list(map(json.loads, content.split(b"\n")[:-1]))
             batch = _Batch(number, account, file, lines)
             batch.metadata = body.get("metadata") or {}
             batch.model = str(body.get("model", ""))
-            self._check(batch)
+            if not self.faults.ids_alone:
+                self._check(batch)
             self.batches[batch.id] = batch
             if number in self.faults.lost_creates:
                 return None
@@ -146,8 +151,6 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
         assert len(set(ids)) == len(ids)
         models = {self._body(line, batch)["model"] for line in batch.lines}
         assert len(models) == 1, models
-        if self.faults.discard:
-            return
         for line in batch.lines:
             custom_id = line["custom_id"]
             assert re.fullmatch("[0-9a-f]{64}", custom_id)
@@ -190,17 +193,18 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
         faults, ended = self.faults, self._has_ended(batch)
         visible = batch.looks > faults.looks + faults.odd_states + faults.without_files
         files = ended and (visible or batch.cancelled)
-        done = len(batch.lines) if ended else 0
+        done = len(batch.ids - batch.expiring) if ended else 0
         if self.form == "anthropic":
             count = {"processing": 0 if ended else len(batch.lines), "succeeded": done}
             state = (
                 "ended" if ended else "odd" if batch.looks <= faults.odd_states else "in_progress"
             )
+            count["expired"] = len(batch.expiring) if ended else 0
             return {
                 "id": batch.id,
                 "type": "message_batch",
                 "processing_status": state,
-                "request_counts": count | {"errored": 0, "canceled": 0, "expired": 0},
+                "request_counts": count | {"errored": 0, "canceled": 0},
                 "created_at": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(batch.created)),
                 "results_url": "http://elsewhere.invalid/results" if ended else None,
             }
@@ -252,9 +256,8 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
 
     def results(self, batch: _Batch, kind: str) -> Iterator[bytes]:
         """Yield the lines of a file of results: `out`, `err`, or `all`."""
-        faults, lines = self.faults, batch.lines
-        if not faults.discard:
-            lines = sorted(lines, key=lambda line: _drawn("order", line["custom_id"]))
+        faults = self.faults
+        lines = sorted(batch.lines, key=lambda line: _drawn("order", line["custom_id"]))
         for line in lines:
             custom_id = line["custom_id"]
             refused = _drawn("refused", custom_id) < faults.refused
@@ -270,8 +273,6 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
         if faults.strange and kind != "err":
             yield b'{"custom_id": "%s", "response": {"body": {}}}' % (b"0" * 64)
             yield b'{"custom_id": "half of a li'
-        if faults.discard:
-            batch.lines = []
 
     def _answers(self, batch: _Batch, custom_id: str) -> bool:
         return _drawn("cancelled", custom_id) < 0.5
@@ -298,7 +299,8 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
             body = _error_body(400, code="content_filter")
             response = b'{"status_code":400,"request_id":"r","body":%s}' % body
         else:
-            body = self._reply(_json(self._body(line, batch)))
+            alike = self.faults.ids_alone
+            body = _ALIKE if alike else self._reply(_json(self._body(line, batch)))
             response = b'{"status_code":200,"request_id":"r","body":%s}' % body
         form = b'{"id":"x","custom_id":"%s","response":%s,"error":%s}'
         return form % (custom_id, response, error)
@@ -307,6 +309,12 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
         with self.lock:
             batch.cancelled = True
             return self.shown(batch)
+
+
+_ALIKE = (
+    b'{"choices":[{"message":{"content":"2"},"finish_reason":"stop"}],"model":"judge","usage":'
+    b'{"prompt_tokens":2000,"completion_tokens":1}}'
+)
 
 
 def _states(form: str) -> dict[str, str]:

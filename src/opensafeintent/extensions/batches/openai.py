@@ -193,7 +193,10 @@ class OpenAIBatches:
             done=done if total else None,
             total=total,
             files=files,
-            files_follow=not files and name in _WITH_FILES,
+            # also of a batch that expired or was cancelled after some of its lines
+            files_follow=not files
+            and name in _ENDED
+            and (name in _WITH_FILES or succeeded > 0 or total is None),
             mark=str(fields_of(fields.get("metadata")).get("opensafeintent") or ""),
             error=_error(fields),
         )
