@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ def test_a_run_in_batches_has_the_ledger_and_the_results_of_plain_calls(
 ) -> None:
     run = tmp_path / "run"
     with batch_server() as server:
-        assert run_batch(server, dataset, run).code == 0
+        ran = run_batch(server, dataset, run)
+        assert ran.code == 0
         assert server.plain_calls <= 4  # one proves each model, and probes are too few
+    assert re.search(r"\n\d+ calls made(, \d duplicate requests? answered once)?\.", ran.out)
     assert results(run) == results(plain)
     assert ledger_rows(run) == ledger_rows(plain)
 

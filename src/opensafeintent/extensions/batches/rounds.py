@@ -176,11 +176,12 @@ class Batching:
                 return
             if isinstance(outcome, Failed):
                 client.final_failures.add(client.key_of(call))
+                return
+            # the run that follows takes it from the ledger, and counts it as a duplicate
+            client.tally.reused_calls -= 1
+            client.tally.duplicates -= 1
 
-        before = client.tally.new_calls.total()
         await for_each(client, calls, ask, at_once=_PLAIN_AT_ONCE)
-        # the run that follows takes them from the ledger
-        client.tally.reused_calls -= client.tally.new_calls.total() - before
         await client.ledger.catch_up()
 
     async def _prove(self, model: BatchModel) -> None:
