@@ -45,7 +45,7 @@ EXIT_CODES = {
         " calls failed, the whole result of a build, or one of several logs to import"
     ),
     2: "unusable input, a missing key, or a limit of the machine such as a full disk",
-    3: "stopped by a provider or a budget, or the wait for batches (--batch-wait) is over",
+    3: "stopped by a provider or a budget, or batches are still under way",
     4: (
         "a gate (--fail-under, --fail-over, --fail-if-worse) or a judge's check failed, or the"
         " answer to a question (--stop-when) is no"
