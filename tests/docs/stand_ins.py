@@ -5,6 +5,7 @@ The commands themselves are run as they are.
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shlex
@@ -17,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from annotation.forms import Sheet, filled
 from endtoend import REPO, STARTER, Ran, environment, osi
@@ -407,6 +410,31 @@ def _labels(shop: Workshop, name: str) -> None:
     assert ran.code == 0, ran.err
 
 
+def _labelled(shop: Workshop, name: str) -> None:
+    """Write labelled responses with the fields of every set that the page names."""
+    rows = [
+        {
+            "goal": f"Goal {index % 12}",
+            "prompt": f"Goal {index % 12}",
+            "response": f"Response {index}.",
+            "target_response": f"Response {index}.",
+            **{f"human{person}": index % 3 == 0 for person in (1, 2, 3)},
+            "unsafe": index % 3 == 0,
+            "response_harm_label": "harmful" if index % 3 == 0 else "unharmful",
+            "adversarial": index % 2 == 0,
+        }
+        for index in range(24)
+    ]
+    path = shop.folder / name
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+        return
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 _MAKERS: dict[str, Callable[[Workshop, str], None]] = {
     r"my\.jsonl|sets\.jsonl": _sets,
     r"scored\.json|opensafeintent-\d+\.json": _authors,
@@ -422,5 +450,6 @@ _MAKERS: dict[str, Callable[[Workshop, str], None]] = {
     r"logs/.*\.eval": _log,
     r"(back|study)/.*\.csv": _returned,
     r"labels\.jsonl|\w+-labels\.jsonl": _labels,
+    r"labels\.csv|judge-comparison\.csv|wildguard_test\.parquet": _labelled,
 }
 """What makes a file that examples name, by its name."""

@@ -90,8 +90,8 @@ def _case_line(case: LabelledCase) -> str:
 def _verdict(check: LabelCheck) -> Iterator[str]:
     """Yield the lines of the verdict on a judge."""
     yield (
-        f"{one_line(check.judge, 100)}: catches {rate_text(check.catches_unsafe)} of the unsafe;"
-        f" false alarms {rate_text(check.false_alarms)} of the safe;"
+        f"{one_line(check.judge, 100)}: catches {rate_text(check.catches_unsafe)};"
+        f" false alarms {rate_text(check.false_alarms)};"
         f" AC1 {estimate_text(check.ac1)}"
     )
     ties = [
