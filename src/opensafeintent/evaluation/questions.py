@@ -10,7 +10,7 @@ from opensafeintent.templates import Template, Templates
 
 
 class Question(NamedTuple):
-    """One question. Calls, grades, forecast and columns follow from `QUESTIONS`."""
+    """One question. Its calls, grades and forecast follow from `QUESTIONS`; its columns are in `grades`."""
 
     role: Purpose
     """Of its template, and the purpose of its calls."""

@@ -1,6 +1,4 @@
-"""A run: many prompts evaluated at once, without one holding up another; and the same run rebuilt
-from its manifest and ledger alone.
-"""
+"""A run: many prompts evaluated at once, without one holding up another."""
 
 from __future__ import annotations
 
