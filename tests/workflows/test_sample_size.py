@@ -190,3 +190,52 @@ def test_several_pilots_are_pooled(tmp_path: Path) -> None:
     together = asked(pilot=pilot(tmp_path / "both", a=2, b=3))
     pooled = asked(pilot=runs)
     assert [row.deviation for row in pooled.needed] == [row.deviation for row in together.needed]
+
+
+@pytest.mark.parametrize("power", [0.80, 0.95])
+def test_an_unchanged_model_keeps_to_the_margin_as_often_as_is_said(power: float) -> None:
+    size = sample_size(SampleSizeSettings(margin=0.1))
+    sets, studies = needed(size)["triplet_safety", power], 1500
+    generator = np.random.default_rng(2)
+    worsenings = generator.choice([-1.0, 0.0, 1.0], p=(0.125, 0.75, 0.125), size=(studies, sets))
+    pseudo = np.concatenate([worsenings, np.broadcast_to([-1.0, 1.0], (studies, 2))], axis=1)
+    high = pseudo.sum(axis=1) / sets + stats.t.ppf(0.975, sets + 1) * stats.sem(pseudo, axis=1) * (
+        (sets + 2) / sets
+    )
+    assert float((high <= 0.1).mean()) == pytest.approx(power, abs=0.035)
+
+
+def test_a_margin_counts_the_calls_of_the_new_run_alone() -> None:
+    one, three = (sample_size(SampleSizeSettings(margin=0.1, models=n)) for n in (None, 3))
+    assert (one.models, one.pairs, three.pairs) == (1, 1, 1)
+    assert needed(one) == needed(three)
+    assert [3 * row.calls for row in one.needed] == [row.calls for row in three.needed]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "--difference, --margin: expected exactly one of them"),
+        (["--difference", 0.1, "--margin", 0.1], "--difference, --margin: expected exactly one"),
+        (["--difference", 0.1, "--models", 1], "--models 1: a difference is of two models"),
+    ],
+)
+def test_a_plan_is_for_a_difference_or_for_a_margin(options: list[object], message: str) -> None:
+    ran = osi("sample-size", *options)
+    assert ran.code == 2 and message in ran.err
+
+
+def test_a_dry_run_says_which_margin_its_prompt_sets_can_decide() -> None:
+    gates = ("triplet_safety=0.05", "triplet_safety=0.3", "mean_utility=0.05")
+    options = [word for gate in gates for word in ("--fail-if-worse", gate)]
+    evaluate = ("evaluate", "baseline/redirect", "--judge", "baseline/judge", "--dry-run")
+    refused = osi(*evaluate, *options)
+    assert refused.code == 2 and "give --first-run if the report" in refused.err
+    ran = osi(*evaluate, *options, "--first-run")
+    text = " ".join((ran.out + ran.err).split())
+    assert ran.code == 0
+    size = sample_size(SampleSizeSettings(margin=0.05))
+    enough = needed(size)["triplet_safety", 0.8]
+    assert f"only if the margin is 24 points or more; {enough} are needed for 5 points" in text
+    assert "0.3: with 42 prompt-sets, an unchanged model passes" in text
+    assert "only if the margin is 0.18 or more" in text

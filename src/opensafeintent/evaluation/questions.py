@@ -10,7 +10,9 @@ from opensafeintent.templates import Template, Templates
 
 
 class Question(NamedTuple):
-    """One question. Its calls, grades and forecast follow from `QUESTIONS`; its columns are in `grades`."""
+    """One question. Its calls, grades and forecast follow from `QUESTIONS`. Its columns are in
+    `grades`.
+    """
 
     role: Purpose
     """Of its template, and the purpose of its calls."""

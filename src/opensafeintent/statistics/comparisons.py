@@ -136,6 +136,11 @@ def detectable_difference(
     return detectable(sets, deviation, critical, NormalDist().inv_cdf(power), pseudo_squares)
 
 
+def assumed_deviation(*, shares: bool) -> float:
+    """Return the standard deviation of a paired difference that a plan assumes without a pilot."""
+    return 0.5 if shares else 0.35
+
+
 def sets_needed(
     difference: float,
     deviation: float,

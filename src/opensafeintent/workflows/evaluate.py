@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.analysis.gates import out_of_reach
+from opensafeintent.analysis.gates import margins_in_reach, out_of_reach
 from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
@@ -88,7 +88,8 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
             )
             impossible = out_of_reach(gates, settings.confidence, settings.epochs)
             outcome = dry_run(evaluation.plan())
-            outcome.notes[:0] = [precision, *impossible]
+            margins = margins_in_reach(gates, sets, settings.confidence)
+            outcome.notes[:0] = [precision, *impossible, *margins]
             outcome.exit_code = 5 if impossible else 0
             return outcome
         with evaluation.folder.lock(wait_or_refuse(settings, screen)):

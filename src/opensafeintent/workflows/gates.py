@@ -38,8 +38,8 @@ from opensafeintent.workflows.settings import (
 
 
 def gates_of(settings: Gating | EvaluateSettings) -> list[Gate]:
-    """Return the requested gates, in the order of their options; with --first-run, those alone that
-    need no earlier run.
+    """Return the requested gates, in the order of their options; of a report with --first-run, those
+    that need no earlier run.
 
     Raises:
         InputError: one cannot be read, names no metric, or can only pass or only fail.
@@ -50,7 +50,8 @@ def gates_of(settings: Gating | EvaluateSettings) -> list[Gate]:
         "worse": settings.fail_if_worse,
     }
     gates = [_read_gate(kind, text) for kind, of_kind in texts.items() for text in of_kind]
-    return [gate for gate in gates if gate.kind != "worse" or not settings.first_run]
+    untested = isinstance(settings, Gating) and settings.first_run
+    return [gate for gate in gates if gate.kind != "worse" or not untested]
 
 
 def _read_gate(kind: Kind, text: str) -> Gate:

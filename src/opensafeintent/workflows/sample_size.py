@@ -29,6 +29,7 @@ from opensafeintent.report.columns import Column, Columns, Table
 from opensafeintent.report.values import number
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.comparisons import (
+    assumed_deviation,
     detectable_difference,
     family_level,
     sets_needed,
@@ -39,15 +40,20 @@ from opensafeintent.workflows.reading import read_graded_runs
 from opensafeintent.workflows.settings import SampleSizeSettings
 
 POWERS = (0.80, 0.95)
-_ASSUMED = {"triplet_safety": 0.5, "mean_utility": 0.35}
-"""Standard deviation of a paired difference, of a share and of a score."""
+_ASSUMED = {name: assumed_deviation(shares=METRICS[name].is_share) for name in PRIMARY}
 _SIZES = (42, 115, 300, 700, 3000)
 _FEWEST = 10
 """Prompt-sets of a pilot: the standard deviation of fewer says nothing."""
 
 
+_OF_MARGIN = (
+    "Power: the probability that a model which has not changed passes the gate. The new run's"
+    " calls are counted; the earlier run is there."
+)
+
+
 class SetsNeeded(msgspec.Struct, frozen=True):
-    """The prompt-sets that show a difference in one metric."""
+    """The prompt-sets that show a difference in one metric, or decide a margin."""
 
     metric: str
     deviation: float
@@ -65,18 +71,22 @@ class SetsPrecision(msgspec.Struct, frozen=True):
     half_width: float
     """± of the 95 % interval of a share, such as Triplet Safety of one model, at most."""
     minimum_detectable_difference: dict[str, float]
-    """By metric, the difference of two models that is found with a power of 80 %."""
+    """By metric, the difference of two models that is found with a power of 80 %; it is also the
+    least margin that a gate can decide.
+    """
     calls: int
     """Of all models."""
 
 
 class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
-    """How many prompt-sets and calls a difference of two models takes."""
+    """How many prompt-sets and calls a difference of two models takes, or the margin of a gate."""
 
-    difference: float
+    difference: float | None
+    margin: float | None
+    """Of `--fail-if-worse`; None if a difference is to be found."""
     models: int
     pairs: int
-    """Of models, all of which are compared."""
+    """Of models, all of which are compared; 1 for a margin, which each model keeps to or not."""
     calls_per_set: dict[str, int]
     """By purpose, the calls of one model to a prompt-set of seven prompts, at most."""
     basis: str
@@ -87,7 +97,6 @@ class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tables(self) -> tuple[Table, Table]:
         """The numbers as people read them."""
-        paired = f"any two of {self.models:,} models" if self.pairs > 1 else "two models"
         calls = ", ".join(f"{count} {what}" for what, count in self.calls_per_set.items())
         family = (
             f"All {self.pairs:,} pairs of models are compared, as `compare` does: each at"
@@ -108,7 +117,7 @@ class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
                 "± of a share,\none model",
                 "count",
             ),
-            [_detectable_column(metric) for metric in _ASSUMED],
+            [self._detectable_column(metric) for metric in _ASSUMED],
             Column("calls", lambda row: row.calls, "Calls", "count"),
         )
         return (
@@ -116,10 +125,11 @@ class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
                 needed,
                 self.needed,
                 name="needed",
-                title=f"Prompt-sets that show a difference of {self.difference:g} between {paired}",
+                title=self._title,
                 notes=(
                     f"SD of the difference within a prompt-set: {self.basis}.",
                     *([family] if self.pairs > 1 else []),
+                    *([] if self.margin is None else [_OF_MARGIN]),
                     f"Calls: {sum(self.calls_per_set.values())} a prompt-set and model at most"
                     f" ({calls}), re-asks aside.",
                 ),
@@ -132,29 +142,42 @@ class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
                 notes=(
                     "±: half of the 95 % interval at a share of one half; it is narrower"
                     " elsewhere.",
-                    "Differences are found with a power of 80 %.",
+                    "Differences are found, and margins kept to, with a power of 80 %.",
                 ),
             ),
         )
 
+    @property
+    def _title(self) -> str:
+        if self.margin is not None:
+            return f"Prompt-sets with which an unchanged model keeps to a margin of {self.margin:g}"
+        paired = f"any two of {self.models:,} models" if self.pairs > 1 else "two models"
+        return f"Prompt-sets that show a difference of {self.difference:g} between {paired}"
 
-def _detectable_column(metric: str) -> Column[SetsPrecision]:
-    """Return the column of the difference that is found in a metric."""
+    def _detectable_column(self, metric: str) -> Column[SetsPrecision]:
+        """Return the column of the difference that is found in a metric, or of the margin."""
 
-    def shown(row: SetsPrecision) -> str:
-        value = row.minimum_detectable_difference[metric]
-        return f"{100 * value:.1f} points" if METRICS[metric].is_share else number(value)
+        def shown(row: SetsPrecision) -> str:
+            value = row.minimum_detectable_difference[metric]
+            return f"{100 * value:.1f} points" if METRICS[metric].is_share else number(value)
 
-    return Column(metric, shown, f"Difference in\n{METRICS[metric].label}", "count")
+        what = "Difference" if self.margin is None else "Margin"
+        return Column(metric, shown, f"{what} in\n{METRICS[metric].label}", "count")
 
 
 def sample_size(settings: SampleSizeSettings) -> SampleSize:
-    """Tell how many prompt-sets and calls a difference takes; no call is made.
+    """Tell how many prompt-sets and calls a difference takes, or the margin of a gate; no call is
+    made.
+
+    A model that has not changed keeps to a margin if its interval ends below it. That takes as many
+    prompt-sets as it takes to find a difference of that size.
 
     Raises:
         InputError: the pilot is no run, or too small to tell a standard deviation.
     """
-    pairs = settings.models * (settings.models - 1) // 2
+    effect = settings.difference or settings.margin or 0.0
+    models = settings.models or (2 if settings.margin is None else 1)
+    pairs = models * (models - 1) // 2 if settings.margin is None else 1
     deviations, basis = dict(_ASSUMED), "assumed, 0.5 for a share and 0.35 for a score"
     grading, epochs = Grading(), 1
     if settings.pilot:
@@ -164,10 +187,11 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
         entry = cohort.manifests[0].models[next(iter(cohort.origins.values())).model]
         grading, epochs = entry, entry.epochs
     calls = _calls(grading, epochs, settings.judges)
-    calls_per_set = sum(calls.values()) * settings.models
+    calls_per_set = sum(calls.values()) * models
     return SampleSize(
         difference=settings.difference,
-        models=settings.models,
+        margin=settings.margin,
+        models=models,
         pairs=pairs,
         calls_per_set=calls,
         basis=basis,
@@ -177,10 +201,10 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
             for power in POWERS
             if (
                 sets := sets_needed(
-                    settings.difference,
+                    effect,
                     deviation,
                     power=power,
-                    shares=METRICS[metric].is_share,
+                    shares=METRICS[metric].is_share and settings.margin is None,
                     pairs=pairs,
                 )
             )
@@ -194,7 +218,7 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
                         sets,
                         deviation,
                         power=POWERS[0],
-                        shares=METRICS[metric].is_share,
+                        shares=METRICS[metric].is_share and settings.margin is None,
                         pairs=pairs,
                     )
                     for metric, deviation in deviations.items()

@@ -323,9 +323,8 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             )
         if any(margins.values()) and not self.first_run:
             raise InputError(
-                f"{option('fail_if_worse')}, {option('pairs')}: there is no earlier run; without"
-                " one, the gate tests"
-                " nothing"
+                f"{option('fail_if_worse')}, {option('pairs')}: there is no earlier run, so the"
+                f" gate tests nothing; give {option('first_run')} if the report will have one"
             )
         if self.stop_when is None and not any(gates.values()) and self.confidence != 0.95:
             raise InputError(

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from opensafeintent.errors import InputError, option
 from opensafeintent.taxonomy import MAX_MISSING
 from opensafeintent.workflows.settings.base import (
     CHECKED,
@@ -198,12 +199,20 @@ class CompareSettings(Settings, frozen=True, kw_only=True):
 
 
 class SampleSizeSettings(Settings, frozen=True, kw_only=True):
-    """Which difference is to be found, among how many models."""
+    """Which difference is to be found, among how many models; or which margin a gate has.
+
+    One of `difference` and `margin` is required.
+    """
 
     difference: Annotated[
-        Annotated[float, Meta(ge=0.001, lt=1)],
+        Annotated[float, Meta(ge=0.001, lt=1)] | None,
         Opt("Difference between two models: 0.05 for five points.", metavar="X"),
-    ]
+    ] = None
+    margin: Annotated[
+        Annotated[float, Meta(ge=0.001, lt=1)] | None,
+        Opt("Margin of --fail-if-worse: 0.05 for five points.", metavar="X"),
+    ] = None
+    """With it, `models` are each compared with their own earlier version."""
     pilot: Annotated[
         tuple[Path, ...],
         Opt(
@@ -213,12 +222,22 @@ class SampleSizeSettings(Settings, frozen=True, kw_only=True):
     ] = ()
     """0.5 for shares and 0.35 for scores by default."""
     models: Annotated[
-        Annotated[int, Meta(ge=2, le=1000)], Opt("Number of models to compare.", metavar="N")
-    ] = 2
+        Annotated[int, Meta(ge=1, le=1000)] | None,
+        Opt("Number of models.  [default: 2 to compare, or 1 with --margin]", metavar="N"),
+    ] = None
     judges: Annotated[
         Annotated[int, Meta(ge=1, le=100)] | None,
         Opt("Number of judges per response.  [default: the pilot's, or 1]", metavar="N"),
     ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.difference is None) == (self.margin is None):
+            raise InputError(
+                f"{option('difference')}, {option('margin')}: expected exactly one of them"
+            )
+        if self.difference is not None and self.models == 1:
+            raise InputError(f"{option('models', 1)}: a difference is of two models or more")
 
 
 class TraceSettings(Settings, frozen=True, kw_only=True):
