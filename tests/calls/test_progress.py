@@ -10,13 +10,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from calls.support import user_call
 from opensafeintent.calls import progress as module
 from opensafeintent.calls.budget import Tally
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.progress import Display, progress_line, shown
+from opensafeintent.calls.progress import Display, TerminalDisplay, progress_line, shown
 from opensafeintent.calls.records import Answered, Refused, Usage
 
 ANSWER = Answered(text="x", stop_reason="stop", usage=Usage(1_000, 250))
@@ -118,3 +119,13 @@ def test_a_display_is_kept_up_to_date_and_closed_however_it_ends(
     assert "$0.50" in display.updates[-1][2]
     assert len(display.updates) >= 3
     assert display.closed == 1
+
+
+def test_a_terminal_of_80_columns_keeps_the_percentage(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, width=80, force_terminal=True)
+    monkeypatch.setattr("rich.console.Console", lambda **_: console)
+    display = TerminalDisplay()
+    display.update(370, 1000, "370 of 1,000 calls, " + "12.3 calls/s, " * 6)
+    display.close()
+    assert "37%" in screen.getvalue()

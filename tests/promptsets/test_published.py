@@ -19,6 +19,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.promptsets import load_dataset, published as module
 from opensafeintent.promptsets.published import PUBLISHED, published_dataset, published_rubrics
+from opensafeintent.templates import load_templates
 from samples import dataset_file, made_dataset, prompt_set
 
 NAME = "opensafeintent-115"
@@ -153,8 +154,8 @@ def test_as_paper_has_a_judge_and_refuses_what_differs() -> None:
     settings: dict[str, Any] = {"models": ("m/x",), "judges": ()}
     paper = EvaluateSettings(**settings, as_paper=True)
     assert paper.judges == ("anthropic/claude-sonnet-4-6",)
-    with pytest.raises(InputError, match="as_paper: sets the values of dataset, temperature"):
-        EvaluateSettings(**settings, as_paper=True, dataset="other.jsonl", temperature=0.5)
+    with pytest.raises(InputError, match="as_paper: sets the values of temperature"):
+        EvaluateSettings(**settings, as_paper=True, temperature=0.5)
     with pytest.raises(InputError, match="no judge: name at least one with judges"):
         EvaluateSettings(**settings)
 
@@ -177,3 +178,23 @@ def test_the_authors_own_files_are_what_is_expected(
         monkeypatch.setitem(PUBLISHED, name, release._replace(sha256=AUTHORS))
     dataset = load_dataset(name)
     assert (len(dataset), dataset.hash[:8]) == expected
+
+
+def test_as_paper_takes_a_file_that_has_the_papers_prompt_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = made_dataset(prompt_set("s"))
+    path = dataset_file(tmp_path, dataset)
+    settings: dict[str, Any] = {
+        "models": ("baseline/redirect",),
+        "judges": ("baseline/judge",),
+        "dataset": path,
+        "dry_run": True,
+        "out": tmp_path / "run",
+    }
+    paper = EvaluateSettings(**settings, as_paper=True)
+    monkeypatch.setattr(EvaluateSettings, "judge_templates", lambda self: load_templates())
+    with pytest.raises(InputError, match=r"jsonl: as_paper takes the paper's 115"):
+        evaluate(paper)
+    monkeypatch.setattr("opensafeintent.workflows.evaluate.PAPER_DATASET_HASH", dataset.hash)
+    assert evaluate(paper).forecast is not None

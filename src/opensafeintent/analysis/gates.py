@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isnan
 from typing import Literal, NamedTuple
 
@@ -18,16 +18,11 @@ from opensafeintent.analysis.versions import (
     transitions_of,
 )
 from opensafeintent.calls.baselines import contenders
-from opensafeintent.errors import counted, for_command_line, option
+from opensafeintent.errors import for_command_line, option
 from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS
 from opensafeintent.statistics import Estimate, rounded
-from opensafeintent.statistics.comparisons import (
-    assumed_deviation,
-    compare_pairs,
-    detectable_difference,
-    sets_needed,
-)
+from opensafeintent.statistics.comparisons import compare_pairs
 from opensafeintent.statistics.intervals import Parts
 from opensafeintent.statistics.thresholds import (
     EXACT,
@@ -351,60 +346,6 @@ def most_sets(results: Sequence[GateResult]) -> dict[Gate, int]:
     """Return the largest number of prompt-sets that a result of each gate has."""
     ordered = sorted(results, key=lambda result: result.estimate.n)
     return {result.gate: result.estimate.n for result in ordered}
-
-
-def out_of_reach(sets: Mapping[Gate, int], confidence: float, epochs: int) -> tuple[str, ...]:
-    """Return the thresholds that no outcome with so many prompt-sets can show to be met, a line
-    each. A margin is no threshold: a model that has become better may keep to each.
-
-    Args:
-        sets: the number of prompt-sets of each threshold.
-        confidence: of the interval that has to lie on one side of the limit.
-        epochs: how often each prompt is sent.
-    """
-    lines = []
-    for gate, most in sets.items():
-        if gate.kind == "worse":
-            continue
-        span, exact = METRICS[gate.metric].span, gate.is_exact(epochs)
-        fewest = fewest_to_meet(gate.limit, gate.side, span, confidence, exact=exact)
-        if 0 < most < fewest:
-            lines.append(
-                f"{gate.option} {gate.metric}={gate.limit:g}: {counted(most, 'prompt-set')} cannot"
-                f" show it, however they turn out; {fewest:,} are needed at {100 * confidence:g} %"
-            )
-    return tuple(lines)
-
-
-def margins_in_reach(gates: Iterable[Gate], sets: int, confidence: float) -> tuple[str, ...]:
-    """Return the margin that so many prompt-sets can decide in each metric, a line each.
-
-    A model that has not changed passes with a probability of 80 % if half of the interval, and what
-    the power adds, is within the margin. That is `detectable_difference` of the margin.
-
-    Args:
-        gates: those of `--fail-if-worse` are used.
-        sets: the number of prompt-sets.
-        confidence: of the interval of the change.
-    """
-    lines = []
-    for gate in gates:
-        if gate.kind != "worse":
-            continue
-        metric = METRICS[gate.metric]
-        deviation = assumed_deviation(shares=metric.is_share)
-        least = detectable_difference(sets, deviation, confidence=confidence)
-        planned = f"{gate.option} {gate.metric}={gate.limit:g}: with {counted(sets, 'prompt-set')}"
-        if least <= gate.limit:
-            lines.append(f"{planned}, an unchanged model passes with a probability of 80 % or more")
-            continue
-        needed = sets_needed(gate.limit, deviation, confidence=confidence)
-        enough = f"; {needed:,} are needed for {gate.shown}" if needed else ""
-        lines.append(
-            f"{planned}, an unchanged model passes with a probability of 80 % only if the margin is"
-            f" {gate.in_unit(least, sets)} or more{enough}"
-        )
-    return tuple(lines)
 
 
 class _Versions(NamedTuple):

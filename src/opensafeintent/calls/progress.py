@@ -83,10 +83,11 @@ class TerminalDisplay(Display):
     def __init__(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+        from rich.table import Column
 
         self._progress = Progress(
-            BarColumn(bar_width=24),
-            TaskProgressColumn(),
+            BarColumn(bar_width=24, table_column=Column(min_width=24)),
+            TaskProgressColumn(table_column=Column(min_width=4, no_wrap=True)),
             TextColumn("{task.description}", markup=False),
             console=Console(stderr=True),
             refresh_per_second=4,

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.analysis.gates import margins_in_reach, out_of_reach
+from opensafeintent.analysis.gate_plans import margins_in_reach, out_of_reach
 from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
@@ -33,6 +33,7 @@ from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.interop import model_identity
 from opensafeintent.promptsets import Dataset, drawn, load_dataset
 from opensafeintent.promptsets.loading import dataset_name
+from opensafeintent.promptsets.published import PAPER_DATASET_HASH
 from opensafeintent.statistics.intervals import half_width
 from opensafeintent.templates import Templates
 from opensafeintent.templates.layout import laid_out
@@ -43,6 +44,7 @@ from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.running import EvaluationPlan, dry_run, execute, without_silent
 from opensafeintent.workflows.runtime import run_async
 from opensafeintent.workflows.settings import EvaluateSettings, GradeSettings, Judging
+from opensafeintent.workflows.settings.evaluate import PAPER_DATASET
 
 
 def demo(out: Path | None = None, display: Display | None = None) -> Outcome:
@@ -79,6 +81,13 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
             dataset=load_dataset(settings.dataset, settings.taxonomy, settings.max_rows),
             models=settings.targets,
         )
+        is_file = settings.dataset != PAPER_DATASET
+        if settings.as_paper and is_file and evaluation.dataset.hash != PAPER_DATASET_HASH:
+            raise InputError(
+                f"{option('dataset', one_line(settings.dataset, 100))}: {option('as_paper')} takes"
+                " the paper's 115 prompt-sets, and these are others (sha256"
+                f" {evaluation.dataset.hash[:8]}, not {PAPER_DATASET_HASH[:8]})"
+            )
         if settings.dry_run:
             sets = len(drawn(evaluation.dataset.prompt_sets, settings.limit))
             gates = dict.fromkeys(gates_of(settings), sets)

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun
+from opensafeintent.analysis.gate_plans import out_of_reach
 from opensafeintent.analysis.gates import (
     Gate,
     Gates,
@@ -16,7 +17,6 @@ from opensafeintent.analysis.gates import (
     check_regressions,
     check_thresholds,
     most_sets,
-    out_of_reach,
 )
 from opensafeintent.analysis.reference_models import reference_values
 from opensafeintent.errors import InputError, nearest, option
@@ -38,8 +38,8 @@ from opensafeintent.workflows.settings import (
 
 
 def gates_of(settings: Gating | EvaluateSettings) -> list[Gate]:
-    """Return the requested gates, in the order of their options; of a report with --first-run, those
-    that need no earlier run.
+    """Return the requested gates, in the order of their options; of a report with --first-run,
+    those that need no earlier run.
 
     Raises:
         InputError: one cannot be read, names no metric, or can only pass or only fail.

@@ -21,7 +21,7 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import Note, counted, option
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.judge_check import JudgeCheck
-from opensafeintent.evaluation.missing import missing_reason
+from opensafeintent.evaluation.missing import MissingReason, missing_reason
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import (
@@ -71,6 +71,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     """By judge, the file with its results; of `judge-check`."""
     tally: Tally | None = None
     costs: Costs | None = None
+    again: bool = False
+    """Whether answers are missing that the same command, run again, can bring."""
 
     @classmethod
     def forecasting(cls, expected: Forecast, settings: Calling, notes: list[str]) -> Outcome:
@@ -116,17 +118,28 @@ def missing_line(rows: Sequence[GradeRow], coverage: Coverage, most: float) -> s
         )
         if counter
     )
-    kinds = Counter(
-        missing_reason(missing.what, missing.reason)
-        for row, missing in reasons
-        if missing.what == "response" or (missing.what in SCALES and not row.counts)
-    )
+    kinds = _kinds_of_missing(rows)
     advice = "".join(
         f"; most often {kind.meaning}: {kind.advice}" for kind, _ in kinds.most_common(1)
     )
     return (
         f"{' and '.join(counts) or 'no grade is missing'}{absent}, more than the"
         f" {100 * most:g} % of {option('max_missing')}{advice}"
+    )
+
+
+def run_again_can_bring(rows: Sequence[GradeRow]) -> bool:
+    """Tell whether the same command, run again, can bring an answer that is missing."""
+    return any(kind.again for kind in _kinds_of_missing(rows))
+
+
+def _kinds_of_missing(rows: Sequence[GradeRow]) -> Counter[MissingReason]:
+    """Count the responses that are missing, and the grades by which a response does not count."""
+    return Counter(
+        missing_reason(missing.what, missing.reason)
+        for row in rows
+        for missing in row.missing
+        if missing.what == "response" or (missing.what in SCALES and not row.counts)
     )
 
 

@@ -49,7 +49,7 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.workflows.batching import begin_batches, fill_in_batches
 from opensafeintent.workflows.call_limits import Limits, flex_plan, wait_or_refuse
 from opensafeintent.workflows.judge_check import checked, passed_line
-from opensafeintent.workflows.outcome import Outcome
+from opensafeintent.workflows.outcome import Outcome, run_again_can_bring
 from opensafeintent.workflows.reading import graded_run_of, named_runs
 from opensafeintent.workflows.report import write_results
 from opensafeintent.workflows.runtime import run_async
@@ -223,6 +223,7 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
     outcome = write_results(
         run, folder, settings.max_missing, settings.prices, display, page=plan.page
     ).with_calls(client)
+    outcome.again = run_again_can_bring(run.rows)
     if client.stopped_models:
         outcome.exit_code = 3
         outcome.stopped = list(map(Note, client.stopped_models.values()))

@@ -10,6 +10,7 @@ from itertools import combinations
 from math import sqrt
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -188,6 +189,7 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
         grading, epochs = entry, entry.epochs
     calls = _calls(grading, epochs, settings.judges)
     calls_per_set = sum(calls.values()) * models
+    test = _Test(deviations, pairs, of_margin=settings.margin is not None)
     return SampleSize(
         difference=settings.difference,
         margin=settings.margin,
@@ -199,35 +201,46 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
             SetsNeeded(metric, deviation, power, sets, sets * calls_per_set)
             for metric, deviation in deviations.items()
             for power in POWERS
-            if (
-                sets := sets_needed(
-                    effect,
-                    deviation,
-                    power=power,
-                    shares=METRICS[metric].is_share and settings.margin is None,
-                    pairs=pairs,
-                )
-            )
+            if (sets := test.sets_needed(effect, metric, power))
         ),
         precision=tuple(
-            SetsPrecision(
-                sets,
-                half_width(sets),
-                {
-                    metric: detectable_difference(
-                        sets,
-                        deviation,
-                        power=POWERS[0],
-                        shares=METRICS[metric].is_share and settings.margin is None,
-                        pairs=pairs,
-                    )
-                    for metric, deviation in deviations.items()
-                },
-                sets * calls_per_set,
-            )
+            SetsPrecision(sets, half_width(sets), test.detectable(sets), sets * calls_per_set)
             for sets in _SIZES
         ),
     )
+
+
+class _Test(NamedTuple):
+    """The test that is planned."""
+
+    deviations: dict[str, float]
+    """By metric."""
+    pairs: int
+    of_margin: bool
+    """Models are assumed to be equal, so that a difference needs no prompt-sets that differ."""
+
+    def sets_needed(self, effect: float, metric: str, power: float) -> int | None:
+        """Return the prompt-sets for a difference, or for a margin."""
+        return sets_needed(
+            effect,
+            self.deviations[metric],
+            power=power,
+            shares=METRICS[metric].is_share and not self.of_margin,
+            pairs=self.pairs,
+        )
+
+    def detectable(self, sets: int) -> dict[str, float]:
+        """Return by metric the difference, or the margin, for so many prompt-sets."""
+        return {
+            metric: detectable_difference(
+                sets,
+                deviation,
+                power=POWERS[0],
+                shares=METRICS[metric].is_share and not self.of_margin,
+                pairs=self.pairs,
+            )
+            for metric, deviation in self.deviations.items()
+        }
 
 
 def _calls(grading: Grading, epochs: int, judges: int | None) -> dict[str, int]:

@@ -101,6 +101,8 @@ def _show_written(console: Console, outcome: Outcome, run: Path | None) -> None:
     coverages = [coverage for cohort in outcome.cohorts for coverage in cohort.coverage.values()]
     if outcome.exit_code == Stopped.exit_code:
         say_next("fix the error above, then: opensafeintent", *sys.argv[1:])
+    elif outcome.again:
+        say_next("for the missing answers, run again: opensafeintent", *sys.argv[1:])
     elif any(coverage.not_graded for coverage in coverages):
         say_next("opensafeintent grade", out, "--judge", "MODEL", "--dry-run")
     elif has_page:

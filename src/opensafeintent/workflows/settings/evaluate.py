@@ -34,7 +34,7 @@ from opensafeintent.workflows.settings.calling import Judges
 if TYPE_CHECKING:
     from opensafeintent.templates import Templates
 
-_PAPER_DATASET = "opensafeintent-115"
+PAPER_DATASET = "opensafeintent-115"
 
 
 class Judging(Judges, frozen=True, kw_only=True):
@@ -350,7 +350,6 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         from opensafeintent.analysis.paper import PAPER_JUDGE
 
         differs = {
-            "dataset": self.dataset not in (_PAPER_DATASET, "starter"),
             "rubrics": self.rubrics is not None,
             "preset": self.preset not in (None, "paper"),
             "temperature": self.temperature is not None,
@@ -362,7 +361,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
                 " out"
             )
         values = {
-            "dataset": _PAPER_DATASET,
+            "dataset": PAPER_DATASET if self.dataset == "starter" else self.dataset,
             "preset": "paper",
             "grade_parse": "paper",
             "judges": self.judges or (PAPER_JUDGE,),
