@@ -15,6 +15,8 @@ from opensafeintent.extensions.batches.dialects import (
     LineResult,
     NewBatch,
     RemoteBatch,
+    checked_id,
+    state_name,
 )
 from opensafeintent.extensions.batches.results import line_fields, reply_body
 from opensafeintent.extensions.batches.server import BatchServer, LostReply
@@ -112,10 +114,8 @@ class AnthropicBatches:
 
 def _batch(reply: Any) -> RemoteBatch:
     fields = fields_of(reply)
-    batch_id = fields.get("id")
-    if not isinstance(batch_id, str) or not batch_id:
-        raise LostReply("the reply about a batch names none")
-    status = str(fields.get("processing_status") or "")
+    batch_id = checked_id(fields.get("id"))
+    status = state_name(fields.get("processing_status"))
     counts = fields_of(fields.get("request_counts"))
     try:
         created = datetime.fromisoformat(str(fields.get("created_at"))).timestamp()

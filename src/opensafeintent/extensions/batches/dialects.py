@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -9,10 +10,27 @@ from typing import Any, Literal, NamedTuple, Protocol
 import msgspec
 
 from opensafeintent.calls.provider_errors import ProviderError
-from opensafeintent.extensions.batches.server import BatchServer
+from opensafeintent.extensions.batches.server import BatchServer, LostReply
+from opensafeintent.hostile import short_name
 
-HOURS = 24
-"""Until a batch expires, at every provider."""
+_ID = re.compile(r"[\w.:-]{1,200}")
+_LONGEST_STATE = 40
+
+
+def checked_id(value: Any) -> str:
+    """Return an id of a provider's, which becomes a part of addresses and is shown.
+
+    Raises:
+        LostReply: it is none.
+    """
+    if not isinstance(value, str) or not _ID.fullmatch(value) or set(value) <= {"."}:
+        raise LostReply("the reply names no batch or file by an id")
+    return value
+
+
+def state_name(value: Any) -> str:
+    """Return the name of a state as it can be shown."""
+    return short_name(str(value or ""), _LONGEST_STATE)
 
 
 class BatchLimits(NamedTuple):

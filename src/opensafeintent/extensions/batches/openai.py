@@ -18,6 +18,8 @@ from opensafeintent.extensions.batches.dialects import (
     LineResult,
     NewBatch,
     RemoteBatch,
+    checked_id,
+    state_name,
 )
 from opensafeintent.extensions.batches.results import line_fields, reply_body
 from opensafeintent.extensions.batches.server import BatchServer, LostReply
@@ -84,9 +86,7 @@ class OpenAIBatches:
         if self._form.purpose != "batch":
             fields |= {"file_name": path.name, "file_type": "jsonl"}
         reply = fields_of(await server.upload(self._form.upload, path, fields))
-        if not isinstance(file_id := reply.get("id"), str) or not file_id:
-            raise LostReply("the reply to an upload names no file")
-        return file_id
+        return checked_id(reply.get("id"))
 
     async def create(self, server: BatchServer, new: NewBatch) -> RemoteBatch:
         """Create a batch with one request."""
@@ -168,10 +168,8 @@ class OpenAIBatches:
 
     def _batch(self, reply: Any) -> RemoteBatch:
         fields = fields_of(reply)
-        batch_id = fields.get("id")
-        if not isinstance(batch_id, str) or not batch_id:
-            raise LostReply("the reply about a batch names none")
-        status = str(fields.get("status") or "")
+        batch_id = checked_id(fields.get("id"))
+        status = state_name(fields.get("status"))
         name = code_name(status)
         counts = fields_of(fields.get("request_counts")) or {
             "total": fields.get("total_requests"),
@@ -205,8 +203,8 @@ class OpenAIBatches:
 def _files(fields: Mapping[str, Any]) -> Iterator[str]:
     """Yield the ids of the files with results, as far as they are there."""
     for name in ("output_file_id", "output_file", "error_file_id", "error_file"):
-        if isinstance(file := fields.get(name), str) and file:
-            yield file
+        if file := fields.get(name):
+            yield checked_id(file)
 
 
 def _error(fields: Mapping[str, Any]) -> ProviderError | None:

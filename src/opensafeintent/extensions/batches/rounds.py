@@ -21,6 +21,7 @@ from opensafeintent.extensions.batches.server import LostReply, NotSent, Request
 from opensafeintent.extensions.batches.store import BatchStore, StoredBatch
 from opensafeintent.extensions.batches.submitting import (
     Submitter,
+    input_path,
     is_quota,
     no_batches,
     other_account,
@@ -85,6 +86,7 @@ class Batching:
             InputError: a model has none, its key is not valid, or a batch is another account's.
             Stopped: a provider cannot be asked.
         """
+        input_path(self._store).unlink(missing_ok=True)
         for batch in self._store.batches("planned"):
             self._store.give_back(batch)
         self._store.unstage()
@@ -95,8 +97,10 @@ class Batching:
                 if batch.answered
             }
             try:
-                async for _ in model.dialect.listed(model.server, time.time()):
-                    break
+                async with contextlib.aclosing(
+                    model.dialect.listed(model.server, time.time())
+                ) as listed:
+                    await anext(listed, None)
             except RequestRefused as refused:
                 if refused.status in (404, 405):
                     raise no_batches(model, refused) from refused
@@ -281,16 +285,22 @@ class Batching:
             return
         try:
             remote = await model.dialect.find(model.server, batch.remote)
-            self._remote[batch.id] = remote
-            if remote.state != "waiting" and not self._files_are_due(batch, remote):
-                await self._end(model, batch, remote)
-            self._unreadable_since.pop(batch.id, None)
         except RequestRefused as refused:
             if refused.status in (401, 403, 404):
                 raise other_account(model, batch) from refused
             self._note_unreadable(batch, refused)
+            return
         except (LostReply, NotSent) as error:
             self._note_unreadable(batch, error)
+            return
+        self._remote[batch.id] = remote
+        if remote.state != "waiting" and not self._files_are_due(batch, remote):
+            try:
+                await self._end(model, batch, remote)
+            except (RequestRefused, LostReply, NotSent) as error:
+                self._note_unreadable(batch, error)
+                return
+        self._unreadable_since.pop(batch.id, None)
 
     def _files_are_due(self, batch: StoredBatch, remote: RemoteBatch) -> bool:
         """Tell whether a batch has ended and its files are still to appear."""
@@ -303,7 +313,7 @@ class Batching:
         since = self._unreadable_since.setdefault(batch.id, time.monotonic())
         if time.monotonic() > since + submitting.PACE.unreadable:
             raise Stopped(
-                f"{batch.model}: batch {batch.remote} cannot be asked about: {error}"
+                f"{batch.model}: batch {batch.remote} or its results cannot be read: {error}"
             ) from error
 
     async def _end(self, model: BatchModel, batch: StoredBatch, remote: RemoteBatch) -> None:

@@ -56,6 +56,13 @@ def is_quota(error: ProviderError | None) -> bool:
     return bool(error.codes & _QUOTA_CODES) or kind_of_error(400, error) == "rate_limited"
 
 
+def input_path(store: BatchStore) -> Path:
+    """Return the path of the lines of a batch that is being submitted. The next program removes a
+    file that a killed one has left.
+    """
+    return store.path.with_name(f".{store.path.stem}.jsonl")
+
+
 class Submitter:
     """Makes batches of staged calls, and finds those whose creation is unclear.
 
@@ -87,7 +94,7 @@ class Submitter:
                 self._store.unstage(model.name)
                 return
             self._client.check(model.name)
-            path = self._input_path(model)
+            path = input_path(self._store)
             try:
                 keys = await self._write(
                     path, model, self._store.calls(model.name), self._most.get(model.name)
@@ -104,9 +111,6 @@ class Submitter:
             return False
         under_way = self._store.batches("submitting", "open", model=model.name)
         return not (self._full[model.name] and under_way)
-
-    def _input_path(self, model: BatchModel) -> Path:
-        return self._store.path.with_name(f".{self._store.path.stem}-{os.getpid()}.jsonl")
 
     async def _write(
         self,
@@ -233,7 +237,7 @@ class Submitter:
         undecided = found == "undecided"
         if undecided or (batch.tried and time.time() < batch.tried + PACE.unclear):
             return
-        path = self._input_path(model)
+        path = input_path(self._store)
         try:
             if not model.dialect.uploads:
                 await self._write(path, model, self._store.calls(model.name, batch.id))
