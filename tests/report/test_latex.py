@@ -69,10 +69,10 @@ def test_the_headline_table_is_among_the_files(tables: list[Table]) -> None:
     (headline,) = (table for table in tables if table.name == "headline")
     assert compact(headline).headings == (
         "Model",
-        *("Triplet Safety", "Any grades"),  # random grades are missing here and there
-        *("Mean Utility", "Any grades"),
-        *("Over-refusal", "Any grades"),
+        *("Triplet Safety", "Mean Utility", "Over-refusal"),
         "Missing",
+        # random grades are missing here and there
+        *(f"{name}, any grades" for name in ("Triplet Safety", "Mean Utility", "Over-refusal")),
     )
 
 

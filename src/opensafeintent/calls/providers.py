@@ -131,7 +131,7 @@ IN_PROCESS = ("baseline/", REPLAY, PREFIX)
 """Starts of the names of models that answer in this process."""
 
 _GENERIC = "openai-api"
-_OTHER_PROTOCOL = (
+_ONLY_THROUGH_INSPECT = (
     *("anthropic/azure/", "anthropic/bedrock/", "anthropic/vertex/", "google/vertex/"),
     *("openai/azure/", "openai/bedrock/", "mistral/azure/"),
 )
@@ -181,7 +181,9 @@ def is_in_process(name: str) -> bool:
 def is_native(name: str) -> bool:
     """Tell whether a name is one of the native client's, well formed or not."""
     prefix = name.partition("/")[0]
-    return (prefix == _GENERIC or prefix in ENDPOINTS) and not name.startswith(_OTHER_PROTOCOL)
+    return (prefix == _GENERIC or prefix in ENDPOINTS) and not name.startswith(
+        _ONLY_THROUGH_INSPECT
+    )
 
 
 def row_of(name: str) -> Provider | None:
@@ -238,7 +240,7 @@ def split_name(name: str) -> tuple[str, str]:
         return slug, model
     if is_native(name):
         return prefix, model
-    if prefix in INSPECT_PROVIDERS or name.startswith((FOREIGN, *_OTHER_PROTOCOL)):
+    if prefix in INSPECT_PROVIDERS or name.startswith((FOREIGN, *_ONLY_THROUGH_INSPECT)):
         raise InputError(
             f"{name}: provider {provider_of(name)!r} is not served by the native client, only"
             " through Inspect AI"

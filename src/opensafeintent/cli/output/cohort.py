@@ -12,6 +12,7 @@ from opensafeintent.cli.output.console import print_table, shown_name
 from opensafeintent.cli.output.tables import plain, stated_policy_brief
 from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
+from opensafeintent.report.cohort_columns import ANY_GRADES
 from opensafeintent.report.tables_headline import headline_table
 
 _CHANGED = 20
@@ -34,8 +35,8 @@ def show_cohort(console: Console, cohort: Cohort) -> None:
     show_heading(console, cohort)
     headlines = headline_table(cohort)
     print_table(console, headlines)
-    if any(column.heading == "Any grades" for _, column in headlines.shown):
-        console.print(plain(headlines.notes[-1]), style="dim")
+    if ANY_GRADES in headlines.notes:
+        console.print(plain(ANY_GRADES), style="dim")
     if cohort.demonstration:
         console.print(
             plain(
