@@ -49,6 +49,8 @@ class BatchFaults(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     odd_states: int = 0
     """Looks with a state that no table has."""
     unreadable_list: bool = False
+    refuses: str = ""
+    """A field that the models do not take."""
     ids_alone: bool = False
     """Whether nothing is kept of a line but its id, and all answers are alike: for a million lines."""
 
@@ -91,14 +93,16 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
 
     # Plain calls
 
-    def complete(self, body: bytes) -> bytes:
-        """Return the reply to a plain call."""
+    def complete(self, body: bytes) -> tuple[bytes, int]:
+        """Return the reply to a plain call, and its status."""
+        if self.faults.refuses in json.loads(body):
+            return _error_body(400, code="unsupported_value", param=self.faults.refuses), 400
         with self.lock:
             self.plain_calls += 1
             custom_id = self._bodies.get(_digest(json.loads(body)))
             if custom_id is not None and self._may_answer(custom_id):
                 self.asked_twice.append(custom_id)
-        return self._reply(body)
+        return self._reply(body), 200
 
     def _reply(self, body: bytes) -> bytes:
         digest = blake2b(body, digest_size=16).digest()
@@ -295,6 +299,10 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
             error = (
                 b'{"code":"batch_expired","message":"This request could not be executed in time."}'
             )
+        elif not self.faults.ids_alone and self.faults.refuses in self._body(line, batch):
+            field = self.faults.refuses
+            body = _error_body(400, code="unsupported_value", param=field)
+            response = b'{"status_code":400,"request_id":"r","body":%s}' % body
         elif refused:
             body = _error_body(400, code="content_filter")
             response = b'{"status_code":400,"request_id":"r","body":%s}' % body
@@ -358,7 +366,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         server, path = self.server, self.path
         content = self.rfile.read(int(self.headers["Content-Length"] or 0)) or self._chunks()
         if path in ("/v1/chat/completions", "/v1/messages"):
-            self._send(server.complete(content))
+            self._send(*server.complete(content))
         elif path in ("/v1/files", "/v1/files/upload"):
             boundary = self.headers.get_boundary().encode()  # type: ignore[union-attr]
             part = next(part for part in content.split(b"--" + boundary) if b'name="file"' in part)

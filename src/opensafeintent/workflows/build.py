@@ -8,7 +8,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -46,6 +46,9 @@ from opensafeintent.workflows.build_results import FINISHED, NAME, write_build_r
 from opensafeintent.workflows.call_limits import Limits, flex_plan, wait_or_refuse
 from opensafeintent.workflows.runtime import run_async
 from opensafeintent.workflows.settings import BuildSettings
+
+if TYPE_CHECKING:
+    from opensafeintent.extensions.batches.rounds import Batching
 
 _ITEM_TOKENS, _REPLY_TOKENS = 300, 200
 _ASSUMED = (
@@ -159,6 +162,7 @@ class _BuildRun:
                 client = Client(ledger, opened, self._limits)
                 in_batches = gathering(settings, client, opened, http, display)
                 progress = _Progress(folder, display, client.tally, self._limits)
+                progress.batching = in_batches.batching if in_batches else None
                 progress.stage_ended(self._seeds)
                 context = manifest.context(
                     client,
@@ -358,6 +362,7 @@ class _Progress(Watcher):
         self._items = 0
         self._done: Counter[Stage] = Counter()
         self._pass = 1
+        self.batching: Batching | None = None
 
     def stage_begins(self, stage: Stage, items: int, number: int) -> None:
         if number != self._pass:
@@ -381,5 +386,6 @@ class _Progress(Watcher):
         again = f" (pass {self._pass})" if self._pass > 1 else ""
         done = self._done[self._stage]
         calls = progress_line(self._tally, None, self._limits.spent(self._tally))
-        line = f"{self._stage}{again}: {done:,} of {self._items:,} · {calls}"
+        batches = f" · {self.batching.line}" if self.batching else ""
+        line = f"{self._stage}{again}: {done:,} of {self._items:,} · {calls}{batches}"
         self._display.update(done, self._items, line)

@@ -118,6 +118,25 @@ def test_an_error_of_a_line_is_a_failure_that_is_not_asked_again(
     assert asked <= 4
 
 
+def test_a_field_that_a_model_refuses_is_left_out_of_all_lines(
+    dataset: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    with batch_server(refuses="temperature") as server:
+        ran = run_batch(server, dataset, run)
+        assert (ran.code, server.creates) == (0, 2), ran
+    assert "does not take temperature; it was asked without" in ran.out
+    failed = [error for status, error in rows(run / "ledger.sqlite") if status == "failed"]
+    assert len(failed) == 1  # the judge's first call, which goes as a plain call
+
+
+def test_the_providers_with_a_price_of_batches_are_those_with_a_dialect() -> None:
+    from opensafeintent.calls.providers import ENDPOINTS
+    from opensafeintent.extensions.batches.models import DIALECTS
+
+    assert {name for name, row in ENDPOINTS.items() if row.batch} == DIALECTS.keys()
+
+
 def test_every_name_is_a_provider_of_the_table() -> None:
     from opensafeintent.extensions.batches.models import DIALECTS, dialect_of
 

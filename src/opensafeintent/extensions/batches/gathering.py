@@ -64,16 +64,20 @@ class Gathering:
         Raises:
             BatchesWaiting, Stopped, InputError: see `Batching.make`.
         """
-        await self.batching.begin()
-        self._client.elsewhere = self._outcome
-        rounds = asyncio.ensure_future(self._make_rounds())
         try:
-            yield
-        finally:
-            self._client.elsewhere = None
-            rounds.cancel()
-            with contextlib.suppress(BaseException):
-                await rounds
+            await self.batching.begin()
+            self._client.elsewhere = self._outcome
+            rounds = asyncio.ensure_future(self._make_rounds())
+            try:
+                yield
+            finally:
+                self._client.elsewhere = None
+                rounds.cancel()
+                with contextlib.suppress(BaseException):
+                    await rounds
+        except BaseException:
+            self.batching.note_left()
+            raise
 
     async def _outcome(self, call: Call, key: bytes) -> Outcome | None:
         """Wait for the outcome of a call; None if it is to be made as a plain call."""

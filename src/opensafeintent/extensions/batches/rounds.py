@@ -123,12 +123,16 @@ class Batching:
             ):
                 yield
         except BaseException:
-            if left := len(self._under_way()):
-                self._display.note(
-                    f"batches that go on at their providers: {left:,}; the same command takes their"
-                    " results"
-                )
+            self.note_left()
             raise
+
+    def note_left(self) -> None:
+        """Show how many batches go on at their providers, if any does."""
+        if left := len(self._under_way()):
+            self._display.note(
+                f"batches that go on at their providers: {left:,}; the same command takes their"
+                " results"
+            )
 
     async def make(self, calls: Iterable[Call]) -> bool:
         """Make a round of calls, but for those with an outcome and those whose failure is final;
