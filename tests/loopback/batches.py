@@ -49,6 +49,8 @@ class BatchFaults(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     odd_states: int = 0
     """Looks with a state that no table has."""
     unreadable_list: bool = False
+    unknown_model: str = ""
+    """A model that plain calls do not find."""
     refuses: str = ""
     """A field that the models do not take."""
     ids_alone: bool = False
@@ -97,6 +99,8 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
         """Return the reply to a plain call, and its status."""
         if self.faults.refuses in json.loads(body):
             return _error_body(400, code="unsupported_value", param=self.faults.refuses), 400
+        if json.loads(body)["model"] == self.faults.unknown_model:
+            return _error_body(404), 404
         with self.lock:
             self.plain_calls += 1
             custom_id = self._bodies.get(_digest(json.loads(body)))

@@ -45,6 +45,15 @@ def test_a_server_without_batches_is_refused_before_the_first_call(
         assert server.stats()["total"] == 0
 
 
+def test_a_judge_that_is_not_there_ends_the_run_before_the_first_batch(
+    dataset: Path, tmp_path: Path
+) -> None:
+    with batch_server(unknown_model="judge") as server:
+        ran = run_batch(server, dataset, tmp_path / "run")
+        assert (ran.code, server.creates) == (3, 0)
+        assert "openai-api/loop/judge: stopped: 404" in ran.err
+
+
 def test_when_the_wait_is_over_the_same_command_takes_the_results(
     dataset: Path, plain: Path, tmp_path: Path
 ) -> None:

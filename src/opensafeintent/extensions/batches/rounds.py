@@ -11,7 +11,7 @@ from typing import Self
 from opensafeintent.calls.client import Client, ModelStopped
 from opensafeintent.calls.concurrency import for_each
 from opensafeintent.calls.progress import Display, refreshed
-from opensafeintent.calls.records import Call, Failed
+from opensafeintent.calls.records import Call, Failed, Outcome
 from opensafeintent.errors import Stopped, counted, option
 from opensafeintent.extensions.batches import submitting
 from opensafeintent.extensions.batches.collecting import Collector
@@ -175,22 +175,37 @@ class Batching:
         return bool(new or now)
 
     async def _make_plainly(self, calls: Sequence[Call]) -> None:
-        client = self.client
-
         async def ask(call: Call) -> None:
-            try:
-                outcome = await client.ask(call)
-            except ModelStopped:
-                return
-            if isinstance(outcome, Failed):
-                client.final_failures.add(client.key_of(call))
-                return
-            # the run that follows takes it from the ledger, and counts it as a duplicate
+            with contextlib.suppress(ModelStopped):
+                await self.ask_plainly(call)
+
+        await for_each(self.client, calls, ask, at_once=_PLAIN_AT_ONCE)
+        await self.client.ledger.catch_up()
+
+    async def ask_plainly(self, call: Call) -> Outcome:
+        """Make a plain call whose outcome a plan that follows takes from the ledger.
+
+        Raises:
+            ModelStopped, Stopped, InputError: see `Client.ask`.
+        """
+        client = self.client
+        before = client.tally.reused_calls
+        outcome = await client.ask(call)
+        if isinstance(outcome, Failed):
+            client.final_failures.add(client.key_of(call))
+        elif client.tally.reused_calls == before:
+            # that plan counts it as a duplicate
             client.tally.reused_calls -= 1
             client.tally.duplicates -= 1
+        return outcome
 
-        await for_each(client, calls, ask, at_once=_PLAIN_AT_ONCE)
-        await client.ledger.catch_up()
+    def are_proven(self, names: Iterable[str]) -> bool:
+        """Tell whether each of some models has answered, or is not asked in batches."""
+        return all(name in self._proven or name not in self._models for name in names)
+
+    def note_proven(self, *names: str) -> None:
+        """Note that some models have answered with the settings of this run."""
+        self._proven.update(names)
 
     async def _prove(self, model: BatchModel) -> None:
         """Make one call of a model as a plain call: a wrong name or a field that the model does not

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
+from opensafeintent.calls.client import ModelStopped
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Call, Failed
+from opensafeintent.errors import Stopped
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Asking, ModelWork, Planned
 from opensafeintent.evaluation.rebuild import derive
@@ -30,9 +33,35 @@ async def fill_ledger(
     Raises:
         BatchesWaiting, Stopped, InputError: see `Batching.make`.
     """
+    for item in work:
+        await _prove(batching, item)
+    await batching.client.ledger.catch_up()
     await _fill(
         batching, identities, lambda: (task for item in work for task in item.planned), Asking.run
     )
+
+
+async def _prove(batching: Batching, work: ModelWork) -> None:
+    """Have one response of a target written and graded by plain calls: a wrong name or key, of a
+    judge too, and a field that a model does not take show before the first batch.
+
+    Raises:
+        Stopped: a judge does not answer.
+    """
+    judges = {*work.plan.judges, work.plan.mode_judge}
+    if not work.tasks or batching.are_proven({work.model, *judges}):
+        return
+    asking = Asking(batching.ask_plainly, work.tasks[0], work.plan, work.templates)
+    graded = None
+    # a stopped model is named below, if it is a judge
+    with contextlib.suppress(ModelStopped):
+        graded = await asking.run()
+        batching.note_proven(work.model)
+    stopped_models = batching.client.stopped_models
+    if stopped := sorted(judges & stopped_models.keys()):
+        raise Stopped("; ".join(stopped_models[judge] for judge in stopped))
+    if graded is not None and was_judged(graded):
+        batching.note_proven(*work.plan.judges)
 
 
 async def fill_regrades(batching: Batching, manifest: Manifest, dataset: Dataset) -> None:
