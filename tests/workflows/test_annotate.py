@@ -194,7 +194,12 @@ def test_four_people_grade_120_responses(baselines: Path, tmp_path: Path) -> Non
 def test_whole_sets_are_graded_whole(baselines: Path, tmp_path: Path) -> None:
     out, labels = tmp_path / "study", tmp_path / "labels.jsonl"
     sample = {"annotators": "ana", "sample": 7, "unit": "set", "models": "baseline/comply-all"}
-    key = annotate_run(AnnotateRunSettings(run=baselines, out=out, **sample)).key
+    study = annotate_run(AnnotateRunSettings(run=baselines, out=out, **sample))
+    key = study.key
+    assert study.corrects == (
+        "cannot correct Mean Utility of baseline/comply-all: 21 labelled responses; that needs 30",
+        "cannot correct Triplet Safety of baseline/comply-all: 7 labelled prompt-sets; that needs 30",
+    )
     assert Counter(item.variant for item in key.items) == dict.fromkeys(VARIANTS, 7)
     assert key.unit == "set" and {item.model for item in key.items} == {"baseline/comply-all"}
     returned = {"files": fill(out, "ana"), "key": out / "key.json"}
