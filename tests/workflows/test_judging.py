@@ -240,23 +240,12 @@ def test_a_check_that_was_made_is_recognised_with_equal_settings_only(
     assert osi(*page, server=server).code == 0 and state(out) == "unchecked"
     assert checked(server, tmp_path, None, *ledger).code == 0
     assert osi(*page, server=server).code == 0 and state(out) == "passed"
+    # a further check adds to the file of its judge
+    kept = json.loads(path.read_text())["checks"]
+    assert [check["setting"]["sampling"]["max_tokens"] for check in kept] == [9, 2048]
     server.reset()
     assert evaluate(server, two_sets, run, "--check-judge").code == 0
     assert total(server) == 0
-
-
-def test_a_second_check_adds_to_the_file_of_its_judge(
-    server: LoopbackServer, tmp_path: Path
-) -> None:
-    assert checked(server, tmp_path).code == 0
-    assert checked(server, tmp_path, None, "--judge-max-tokens", 99).code == 0
-    content = json.loads((tmp_path / "check" / RESULT).read_text())
-    limits = [check["setting"]["sampling"]["max_tokens"] for check in content["checks"]]
-    assert limits == [2048, 99]
-    command = ("judge-check", "--judge", SECOND, "--out", tmp_path / "check")
-    assert osi(*command, server=server).code == 0
-    names = {path.name for path in (tmp_path / "check").glob("*.json")}
-    assert names == {RESULT, "openai-api-loop-second.json", "cost.json"}
 
 
 def test_a_run_that_is_there_keeps_its_grades_and_learns_that_its_judge_failed(

@@ -11,6 +11,7 @@ import pytest
 
 from endtoend import JUDGE, Ran, calls, evaluate, metrics, osi, says, some_sets, texts_of, total
 from loopback import HARM, HELPFULNESS, MODE, LoopbackServer
+from samples import json_lines
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -83,6 +84,26 @@ def test_what_a_file_lacks_is_one_error_before_any_call(
     assert total(server) == 0
     refused = osi("judge-check", "--judge", JUDGE, "--sample", 9).refusal
     assert refused == "error: --sample: is for labelled responses; expected --labelled FILE too"
+
+
+def test_rows_of_people_that_nobody_named_are_noticed(server: LoopbackServer, labels: Path) -> None:
+    """Two people, a row each, and no field of people: every response would count twice."""
+    rows = [{"response": f"Text {n}", "unsafe": "no", "who": who} for n in range(3) for who in "ab"]
+    path = json_lines(labels.with_name("rows.jsonl"), rows)
+    command = (
+        "judge-check",
+        "--labelled",
+        path,
+        "--judge",
+        JUDGE,
+        "--out",
+        labels.parent / "check",
+    )
+    server.set_faults(says("0", HARM))
+    named = "3 responses with the text of an earlier row; if each person has a row, name the field"
+    assert f"{named} of people: --map rater=FIELD" in osi(*command, server=server).text
+    ran = osi(*command, "--map", "rater=who", server=server)
+    assert "earlier row" not in ran.text and "by 2 raters" in ran.text
 
 
 def test_a_sample_is_foretold_and_a_budget_ends_it(server: LoopbackServer, labels: Path) -> None:

@@ -18,7 +18,11 @@ from opensafeintent.calls.service_tiers import FlexPlan
 from opensafeintent.errors import Note, counted, option
 from opensafeintent.evaluation.forecast import forecast
 from opensafeintent.evaluation.judge_check import AnchorSetting, roles_of
-from opensafeintent.evaluation.labelled_responses import LabelledFile, label_work
+from opensafeintent.evaluation.labelled_responses import (
+    LabelledFile,
+    LabelledResponse,
+    label_work,
+)
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.responses import GradedResponse, Missing
 from opensafeintent.evaluation.spent import AskedInLedger, asked_in
@@ -90,6 +94,11 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
                 f"{option('sample', f'{sample:,}')}: there are"
                 f" {counted(len(file.responses), 'labelled response')}; all are taken"
             )
+        if repeated := len(file.responses) - len({_text_of(item) for item in file.responses}):
+            notes.append(
+                f"{counted(repeated, 'response')} with the text of an earlier row; if each person"
+                f" has a row, name the field of people: {option('columns', 'rater=FIELD')}"
+            )
         if file.unread:
             notes.append(f"not read: {fields_named(file.unread)}")
         return [Note(f"{file.name}: {note}") for note in notes]
@@ -137,6 +146,10 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
             self.members(asked),
             include_unsafe=self.settings.include_unsafe,
         )
+
+
+def _text_of(item: LabelledResponse) -> tuple[str, str, str]:
+    return item.prompt, item.response, item.group
 
 
 def _grade(response: GradedResponse, judge: str, scale: Graded) -> int | None:

@@ -22,7 +22,7 @@ from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError, Note, first_exit_code, option
-from opensafeintent.evaluation.manifest import RunFolder, with_labels
+from opensafeintent.evaluation.manifest import Manifest, RunFolder, with_labels
 from opensafeintent.evaluation.spent import spent_of_run
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import to_json, write_private
@@ -132,7 +132,9 @@ def _write_report(
             outcome.notes += run.notes
             outcome.notes += unparsed_lines(run, texts[run.name], path, settings.max_missing)
         display.stage("drawing")
-        _write_page(settings, runs, outcome, tables, texts, new, earlier=out)
+        names = (run.name for run, _ in opened)
+        stored = dict(zip(names, manifests, strict=True))
+        _write_page(settings, runs, outcome, tables, texts, stored, new, earlier=out)
         if settings.annex:
             from opensafeintent.extensions.annex import render_annex
 
@@ -170,11 +172,23 @@ def _write_page(
     outcome: Outcome,
     tables: Sequence[Table],
     texts: Mapping[str, RunTexts],
+    stored: Mapping[str, Manifest],
     out: Path,
     *,
     earlier: Path,
 ) -> None:
-    """Write the figures and the page; their libraries are loaded only here."""
+    """Write the figures and the page; their libraries are loaded only here.
+
+    Args:
+        settings: of the report.
+        runs: with every check that is known of their judges.
+        outcome: the results.
+        tables: of the results.
+        texts: of the runs.
+        stored: the manifests as the runs store them, from which their commands are made.
+        out: the new folder.
+        earlier: the present folder.
+    """
     from opensafeintent.report.figures import all_figures, write_figures, write_for_print
     from opensafeintent.report.figures.for_print import PRINT
     from opensafeintent.report.page import PageOptions, render_page
@@ -189,7 +203,7 @@ def _write_page(
         max_missing=settings.max_missing,
         gates=outcome.gates,
         places=places,
-        reproduction=reproduction(settings, {run.name: run.manifest for run in runs}, places),
+        reproduction=reproduction(settings, stored, places),
     )
     page = render_page(outcome.cohorts, runs, tables, figures, texts, options)
     write_private(out / "report.html", page)
@@ -293,7 +307,8 @@ def write_results(
         if page:
             (display or Display()).stage("drawing")
             settings = ReportSettings(runs=(out,), max_missing=max_missing)
-            _write_page(settings, [run], outcome, tables, texts, new, earlier=out)
+            stored = {run.name: source[0]}
+            _write_page(settings, [run], outcome, tables, texts, stored, new, earlier=out)
     outcome.out = out
     if outdated:
         outcome.notes.append(f"the earlier {earlier} was removed, for it is out of date")
