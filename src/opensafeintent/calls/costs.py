@@ -166,8 +166,8 @@ class Experience(NamedTuple):
     """That said how many tokens they took."""
     input_tokens: float
     output_tokens: float
-    seconds: float
-    """The median."""
+    seconds: float | None
+    """The median; None if all calls were made in batches, whose time is none of a call's."""
 
 
 class ForecastLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,21 +192,26 @@ def experience_in(ledger: Ledger) -> dict[tuple[str, str], Experience]:
     """Return the tokens of the replies in a ledger, by model and purpose, as far as they are
     reported.
     """
+    calls: Counter[tuple[str, str]] = Counter()
     tokens: Counter[tuple[str, str, str]] = Counter()
     seconds: defaultdict[tuple[str, str], array[float]] = defaultdict(lambda: array("d"))
-    for model, purpose, status, sent, received, took, *_ in ledger.attempts():
-        if status != "failed" and sent + received:
-            tokens[model, purpose, "input"] += sent
-            tokens[model, purpose, "output"] += received
-            seconds[model, purpose].append(took)
+    for attempt in ledger.attempts():
+        if attempt.status == "failed" or not attempt.input_tokens + attempt.output_tokens:
+            continue
+        key = attempt.model, attempt.purpose
+        calls[key] += 1
+        tokens[*key, "input"] += attempt.input_tokens
+        tokens[*key, "output"] += attempt.output_tokens
+        if attempt.tier != BATCH:
+            seconds[key].append(attempt.seconds)
     return {
         key: Experience(
-            len(took),
-            tokens[*key, "input"] / len(took),
-            tokens[*key, "output"] / len(took),
-            median(took),
+            count,
+            tokens[*key, "input"] / count,
+            tokens[*key, "output"] / count,
+            median(seconds[key]) if seconds[key] else None,
         )
-        for key, took in seconds.items()
+        for key, count in calls.items()
     }
 
 

@@ -20,6 +20,9 @@ def test_answers_of_batches_are_recorded_and_cost_half(dataset: Path, tmp_path: 
         ran = run_batch(server, dataset, run, "--prices", prices)
         assert ran.code == 0, ran
         plain_calls = server.plain_calls
+        # the next model's time is not that of a batch
+        more = run_batch(server, dataset, run, "--prices", prices, "--epochs", 2, "--dry-run")
+        assert "tokens are the mean of such calls in the ledger" in more.text
     (costs,) = json.loads((run / "cost.json").read_text())["runs"]
     tiers = {"standard": 1.0, "batch": 0.5}
     for line in costs["lines"]:

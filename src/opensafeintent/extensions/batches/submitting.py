@@ -164,7 +164,7 @@ class Submitter:
             remote = await model.dialect.create(model.server, new)
         except RequestRefused as refused:
             # a gateway that gives up may have passed the request on
-            if refused.status < 500:
+            if refused.status < 500 and refused.status != 408:
                 raise
             self._note(f"{model.name}: it is unclear whether a batch was created: {refused}")
         except LostReply as error:
