@@ -462,8 +462,6 @@ def test_a_value_off_its_scale_is_refused_before_anything_is_written(tmp_path: P
 @pytest.mark.slow
 @pytest.mark.parametrize("digits", [25, 5_000])
 def test_a_number_of_many_digits_is_told_in_one_line(tmp_path: Path, digits: int) -> None:
-    # The number lies behind the first 64 KiB: ijson's C library ends the process when it reads one of
-    # more than 4,300 digits, which Inspect AI has it do with the log's beginning.
     log = log_of(tmp_path, 1, log_format="json")
     text = log.read_text("utf-8")
     assert '"helpfulness": ' in text
@@ -471,3 +469,20 @@ def test_a_number_of_many_digits_is_told_in_one_line(tmp_path: Path, digits: int
     ran = osi("import", log, "--out", tmp_path / "in")
     assert ran.code == 2, ran.err
     assert len(ran.err.splitlines()) <= 3 and not (tmp_path / "in").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("digits", [25, 5_000])
+def test_a_number_of_many_digits_at_the_beginning_ends_no_process(
+    tmp_path: Path, digits: int
+) -> None:
+    # Inspect AI reads the beginning with a parser in C, which does not survive the longer one.
+    log = log_of(tmp_path, 1, log_format="json")
+    text = log.read_text("utf-8")
+    many = f'"status": "success", "many": {"7" * digits},'
+    assert '"status": "success",' in text
+    log.write_text(text.replace('"status": "success",', many, 1), "utf-8")
+    ran = osi("import", log, "--out", tmp_path / "in")
+    if digits > 4_300:
+        assert ran.code == 2 and "a number of too many digits" in ran.err
+    assert len(ran.err.splitlines()) <= 3

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 import zipfile
 from codecs import BOM_UTF8
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
@@ -102,29 +103,85 @@ def _check(path: Path, limit: RowLimit) -> None:
     for name, allowed, size, member in _members(path, limit):
         if size > allowed:
             raise InputError(f"{name}: {size:,} bytes; expected at most {allowed:,}")
-        depth, key = 0, ""
+        start = member.tell()
+        check = _ContentCheck(name, characters, lambda: limit.count(str(path)))
         try:
-            for event, value in ijson.basic_parse(member, buf_size=_BUFFER, use_float=True):
-                if event in ("start_map", "start_array"):
-                    depth += 1
-                    if (event, depth, key) == ("start_map", 3, "samples"):
-                        limit.count(str(path))
-                elif event in ("end_map", "end_array"):
-                    depth -= 1
-                elif event == "map_key" and depth == 1:
-                    key = value
-                elif event == "string":
-                    characters += len(value) if key not in _UNREAD else 0
-                    if len(value) > _MOST_TEXT or characters > _MOST_FILE:
-                        most = f"{_MOST_TEXT:,} characters, and of {_MOST_FILE:,} in a log"
-                        raise InputError(f"{name}: too much text; expected texts of at most {most}")
-                if depth > _MOST_DEPTH:
-                    raise InputError(
-                        f"{name}: nested too deeply; expected at most {_MOST_DEPTH} levels"
-                    )
-        except (ijson.JSONError, ValueError):
+            check.read(ijson.basic_parse(member, buf_size=_BUFFER, use_float=True))
+        except (ijson.JSONError, ValueError) as error:
+            if "overflow" in str(error):
+                # the parser in C ends at a whole number of more than 64 bits; Inspect AI goes on
+                member.seek(start)
+                _check_slowly(member, check)
             while member.read(_BUFFER):
                 pass
+        characters = check.characters
+
+
+def _check_slowly(member: IO[bytes], check: _ContentCheck) -> None:
+    """Check a part of a log with the parser in Python.
+
+    Raises:
+        InputError: it has a number that Python cannot read. The parser that Inspect AI uses does
+            not survive one.
+    """
+    import ijson
+
+    slow, most = ijson.get_backend("python"), sys.get_int_max_str_digits()
+    try:
+        check.read(slow.basic_parse(member, buf_size=_BUFFER))
+    except (ijson.JSONError, ValueError) as error:
+        if most and re.search(rf"\d{{{most + 1}}}", str(error)):
+            raise InputError(
+                f"{check.name}: a number of too many digits; expected at most {most:,}"
+            ) from error
+
+
+class _ContentCheck:
+    """Refuses a part of a log that is nested too deeply, or has too much text.
+
+    Args:
+        name: of the part.
+        before: characters of the texts before it.
+        count: is called for each sample, once, however often the part is read.
+    """
+
+    def __init__(self, name: str, before: int, count: Callable[[], object]) -> None:
+        self.name = name
+        self.characters = self._before = before
+        self._count = count
+        self._counted = 0
+
+    def read(self, events: Iterable[tuple[str, Any]]) -> None:
+        """Check the part from its beginning.
+
+        Raises:
+            InputError: it cannot be used.
+        """
+        depth, key, samples = 0, "", 0
+        self.characters = self._before
+        for event, value in events:
+            if event in ("start_map", "start_array"):
+                depth += 1
+                if (event, depth, key) == ("start_map", 3, "samples"):
+                    samples += 1
+                    if samples > self._counted:
+                        self._counted = samples
+                        self._count()
+            elif event in ("end_map", "end_array"):
+                depth -= 1
+            elif event == "map_key" and depth == 1:
+                key = value
+            elif event == "string":
+                self.characters += len(value) if key not in _UNREAD else 0
+                if len(value) > _MOST_TEXT or self.characters > _MOST_FILE:
+                    most = f"{_MOST_TEXT:,} characters, and of {_MOST_FILE:,} in a log"
+                    raise InputError(
+                        f"{self.name}: too much text; expected texts of at most {most}"
+                    )
+            if depth > _MOST_DEPTH:
+                raise InputError(
+                    f"{self.name}: nested too deeply; expected at most {_MOST_DEPTH} levels"
+                )
 
 
 def _members(path: Path, limit: RowLimit) -> Iterator[tuple[str, int, int, IO[bytes]]]:
