@@ -483,6 +483,8 @@ def test_a_number_of_many_digits_at_the_beginning_ends_no_process(
     assert '"status": "success",' in text
     log.write_text(text.replace('"status": "success",', many, 1), "utf-8")
     ran = osi("import", log, "--out", tmp_path / "in")
-    if digits > 4_300:
+    if digits < 4_300:
+        assert ran.code == 0, ran.err
+    else:
         assert ran.code == 2 and "a number of too many digits" in ran.err
-    assert len(ran.err.splitlines()) <= 3
+        assert len(ran.err.splitlines()) <= 3

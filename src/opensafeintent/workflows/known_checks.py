@@ -92,8 +92,8 @@ def _examinations(manifest: Manifest) -> Iterator[Examination]:
     """Yield, for each way in which a judge of the run is asked, the check of it."""
     seen: set[bytes] = set()
     for model, entry in manifest.models.items():
-        if not entry.templates:
-            continue  # graded elsewhere
+        if not (entry.templates and entry.judges):
+            continue  # not graded, or graded elsewhere
         for judge, duties in duties_of([manifest.plan(model)]).items():
             way = msgspec.json.encode([judge, duties, entry.templates, entry.parse], order="sorted")
             if judge in manifest.judges and way not in seen:
