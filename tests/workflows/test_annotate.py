@@ -194,18 +194,31 @@ def test_four_people_grade_120_responses(baselines: Path, tmp_path: Path) -> Non
 def test_whole_sets_are_graded_whole(baselines: Path, tmp_path: Path) -> None:
     out, labels = tmp_path / "study", tmp_path / "labels.jsonl"
     sample = {"annotators": "ana", "sample": 7, "unit": "set", "models": "baseline/comply-all"}
-    study = annotate_run(AnnotateRunSettings(run=baselines, out=out, **sample))
-    key = study.key
-    assert study.corrects == (
-        "cannot correct Mean Utility of baseline/comply-all: 21 labelled responses; that needs 30",
-        "cannot correct Triplet Safety of baseline/comply-all: 7 labelled prompt-sets; that needs 30",
-    )
+    key = annotate_run(AnnotateRunSettings(run=baselines, out=out, **sample)).key
     assert Counter(item.variant for item in key.items) == dict.fromkeys(VARIANTS, 7)
     assert key.unit == "set" and {item.model for item in key.items} == {"baseline/comply-all"}
     returned = {"files": fill(out, "ana"), "key": out / "key.json"}
     imported = import_annotations(ImportAnnotationsSettings(**returned, out=labels))
     assert {label.unit for label in imported.labels} == {"set"}
     assert {label.stratum.split(" | ")[1] for label in imported.labels} == {"set"}
+
+
+@pytest.mark.optional
+def test_an_export_says_which_metrics_its_labels_correct(baselines: Path, tmp_path: Path) -> None:
+    study = annotate_run(
+        AnnotateRunSettings(
+            run=baselines,
+            out=tmp_path / "study",
+            annotators=("ana",),
+            sample=7,
+            unit="set",
+            models=("baseline/comply-all",),
+        )
+    )
+    assert study.corrects == (
+        "cannot correct Mean Utility of baseline/comply-all: 21 labelled responses; that needs 30",
+        "cannot correct Triplet Safety of baseline/comply-all: 7 labelled prompt-sets; that needs 30",
+    )
 
 
 def test_refusals_without_a_text_are_left_out_and_counted(tmp_path: Path) -> None:
