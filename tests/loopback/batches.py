@@ -93,6 +93,9 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
         self._bodies: dict[bytes, str] = {}
         self._expired_once: set[str] = set()
 
+    def handle_error(self, *_: object) -> None:
+        """Keep quiet about clients that are killed."""
+
     # Plain calls
 
     def complete(self, body: bytes) -> tuple[bytes, int]:

@@ -32,6 +32,8 @@ def test_answers_of_batches_are_recorded_and_cost_half(dataset: Path, tmp_path: 
         plain_calls
     )
     assert "batch" in ran.out
+    # nothing of the calls stays beside the ledger
+    assert (run / "ledger-batches.sqlite").stat().st_size < 50_000
 
 
 def test_a_file_of_batches_of_others_is_refused(tmp_path: Path) -> None:

@@ -345,10 +345,15 @@ class BatchStore:
                 ("ended", time.time(), *fields.values(), batch.id),
             )
             execute("DELETE FROM lines WHERE batch = ?", (batch.id,))
-            if execute("SELECT 1 FROM lines LIMIT 1").fetchone() is None:
+            is_last = execute("SELECT 1 FROM lines LIMIT 1").fetchone() is None
+            if is_last:
                 execute("DELETE FROM texts")
                 self._texts.forget()
                 self._unpacked.clear()
+        if is_last:
+            with self._usable():
+                # texts leave the file, and not only its tables
+                self._connection.execute("VACUUM")
 
     def give_back(self, batch: StoredBatch) -> None:
         """Take back the intent of a batch that does not exist, or has failed before its first line:
