@@ -82,6 +82,13 @@ def test_a_heading_of_two_lines_is_one_line_in_a_file() -> None:
     assert compact(table).headings == ("Failed attempts",)
 
 
+def test_an_option_keeps_its_two_hyphens() -> None:
+    column: Column[int] = Column("a", lambda number: number, "A", "count")
+    table = Table.of([column], [1], name="t", title="T", notes=("Give --judge.", "2–3"))
+    # LaTeX sets "--" as one dash, and an empty group keeps the hyphens apart
+    assert "Give -{}-judge." in to_latex(table) and "2--3" in to_latex(table)
+
+
 STYLE_OF_RULES = r"""
 \ProvidesPackage{booktabs}
 \newcommand\toprule{\hline}

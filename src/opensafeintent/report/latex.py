@@ -359,5 +359,6 @@ def _number(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def escaped(text: str) -> str:
-    """Escape LaTeX's commands."""
-    return "".join(_ESCAPES.get(char, char) for char in text)
+    """Escape LaTeX's commands, and hyphens that it would join to a dash: those of an option."""
+    parts = text.split("--")
+    return "-{}-".join("".join(_ESCAPES.get(char, char) for char in part) for part in parts)
