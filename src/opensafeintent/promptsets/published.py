@@ -71,7 +71,7 @@ def published_dataset(name: str) -> Path:
     Raises:
         InputError: it cannot be fetched or kept, or differs from the published one.
     """
-    return _verified(PUBLISHED[name], name)
+    return _verified(PUBLISHED[name], name, f"a copy on disk can be named as {option('dataset')}")
 
 
 def published_rubrics() -> Path:
@@ -83,7 +83,9 @@ def published_rubrics() -> Path:
     """
     paths = [
         _verified(
-            Published(_PAPER, f"prompts/metrics/{name}", digest), f"the paper's rubric {name}"
+            Published(_PAPER, f"prompts/metrics/{name}", digest),
+            f"the paper's rubric {name}",
+            f"give a copy on disk as {option('rubrics')} without {option('as_paper')}",
         )
         for name, digest in _RUBRICS.items()
     ]
@@ -92,12 +94,12 @@ def published_rubrics() -> Path:
     return paths[0].parent
 
 
-def _verified(file: Published, what: str) -> Path:
+def _verified(file: Published, what: str, from_disk: str) -> Path:
     kept = _cache() / file.revision / file.path
     with os_errors(f"{kept}: cannot read"):
         if kept.is_file() and sha256_hex(kept.read_bytes()) == file.sha256:
             return kept
-    content = _fetched(file, what)
+    content = _fetched(file, what, from_disk)
     if (digest := sha256_hex(content)) != file.sha256:
         raise InputError(
             f"{what}: {without_user_info(file.address)} holds another file than was published: its"
@@ -110,7 +112,7 @@ def _verified(file: Published, what: str) -> Path:
     return kept
 
 
-def _fetched(file: Published, what: str) -> bytes:
+def _fetched(file: Published, what: str, from_disk: str) -> bytes:
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import urlopen
@@ -121,9 +123,7 @@ def _fetched(file: Published, what: str) -> bytes:
             f"{_MIRROR}: {one_line(shown, 200)} is no address; expected one that begins with"
             " https:// or http:// and names no user"
         )
-    offline = (
-        f"; a copy on disk can be named as {option('dataset')}, or {_MIRROR} names another server"
-    )
+    offline = f"; {from_disk}, or {_MIRROR} names another server"
     try:
         content, until = b"", time.monotonic() + _MOST_SECONDS
         with urlopen(file.address, timeout=_SECONDS) as reply:
