@@ -163,7 +163,7 @@ def evaluate_command(settings: EvaluateSettings) -> int:
     "ImportSettings",
     "Import responses, with or without grades.",
     (
-        "opensafeintent import responses.jsonl --model my-model --out runs/imported",
+        "opensafeintent import my.csv --dataset starter --model mine --out runs/mine",
         "opensafeintent import scored.json --out runs/authors",
         "opensafeintent import logs/*.eval --out runs/inspect",
     ),
@@ -171,8 +171,8 @@ def evaluate_command(settings: EvaluateSettings) -> int:
 def import_command(settings: ImportSettings) -> int:
     """Import responses, with or without grades.
 
-    FILES are JSONL, CSV or Parquet with id, variant and response; result files of the paper's
-    authors, promptfoo or lm-evaluation-harness; or logs of Inspect AI.
+    FILES are JSONL, CSV or Parquet with response, and with id and variant or prompt; result files
+    of the paper's authors, promptfoo or lm-evaluation-harness; or logs of Inspect AI.
     """
     return _show(opensafeintent.import_files, settings)
 
@@ -297,15 +297,15 @@ def compare_command(settings: CompareSettings) -> None:
     cli,
     "sample-size",
     "SampleSizeSettings",
-    "Plan how many prompt-sets a comparison needs.",
+    "Plan how many prompt-sets a comparison or a gate needs.",
     (
-        "opensafeintent sample-size --difference 0.1",
         "opensafeintent sample-size --difference 0.1 --pilot runs/mine",
         "opensafeintent sample-size --difference 0.05 --models 4 --judges 3",
+        "opensafeintent sample-size --margin 0.15",
     ),
 )
 def sample_size_command(settings: SampleSizeSettings) -> None:
-    """Compute how many prompt-sets and calls are needed to find a difference between two models.
+    """Compute the prompt-sets and calls that a difference between models, or a margin, needs.
 
     The metrics are Triplet Safety, a share, and Mean Utility, a score. No call is made.
     """

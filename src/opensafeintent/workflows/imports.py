@@ -323,9 +323,8 @@ def _dataset(
         return load_dataset("starter", taxonomy)
     bringing = [item for item in read if item.prompt_sets]
     if not bringing:
-        of_log = f"the log's task ({one_line(logs[0].dataset, 60)})" if logs else ""
-        what = of_log or "the prompts that the responses are to"
-        raise InputError(f"{option('dataset')}: is not given; expected that of {what}")
+        what = f"the log's task ({one_line(logs[0].dataset, 60)})" if logs else "these responses"
+        raise InputError(f"{option('dataset')}: is not given; expected the dataset of {what}")
     datasets = [Dataset(item.path.stem, item.prompt_sets, taxonomy) for item in bringing]
     for item, dataset in zip(bringing, datasets, strict=True):
         if dataset.hash != datasets[0].hash:

@@ -48,8 +48,8 @@ _FEWEST = 10
 
 
 _OF_MARGIN = (
-    "Power: the probability that a model which has not changed passes the gate. The new run's"
-    " calls are counted; the earlier run is there."
+    "Power: the probability that an unchanged model passes the gate. The calls of the earlier run"
+    " are not counted."
 )
 
 
@@ -143,7 +143,7 @@ class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
                 notes=(
                     "±: half of the 95 % interval at a share of one half; it is narrower"
                     " elsewhere.",
-                    "Differences are found, and margins kept to, with a power of 80 %.",
+                    "Differences and margins are those of a power of 80 %.",
                 ),
             ),
         )
@@ -151,7 +151,7 @@ class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def _title(self) -> str:
         if self.margin is not None:
-            return f"Prompt-sets with which an unchanged model keeps to a margin of {self.margin:g}"
+            return f"Prompt-sets with which an unchanged model passes a margin of {self.margin:g}"
         paired = f"any two of {self.models:,} models" if self.pairs > 1 else "two models"
         return f"Prompt-sets that show a difference of {self.difference:g} between {paired}"
 
