@@ -239,8 +239,7 @@ def _changes(results: list[GateResult], gates: Gates, notes: tuple[str, ...]) ->
             _unit,
         ),
         Column("margin", lambda result: result.gate.limit, None, "number", _unit),
-        # the change has the unit
-        Column("most", lambda result: result.gate.shown.removesuffix(" points"), "Margin"),
+        Column("most", lambda result: result.gate.shown, "Margin"),
         _VERDICT,
     )
     return Table.of(
@@ -264,7 +263,7 @@ def _interval(results: list[GateResult]) -> str:
             f"a model passes if its whole {level} lies on the right side, and fails if that"
             f" {_together(results).lower()} lies on the other, with any missing grades"
         )
-    return f"a verdict holds if the whole {level} lies on its side, with any missing grades"
+    return f"a verdict needs the whole {level} on one side of the limit, with any missing grades"
 
 
 def _together(results: list[GateResult]) -> str:

@@ -259,8 +259,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
     fail_if_worse: Annotated[
         tuple[str, ...],
         Opt(
-            "With --dry-run: check this gate's metric and margin; it needs --first-run, or a"
-            " --baseline in the report.",
+            "With --dry-run and --first-run: print the margin that the prompt-sets can decide.",
             metavar="METRIC=MARGIN",
             group=Group.DATASET,
         ),
@@ -277,7 +276,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
     first_run: Annotated[
         bool,
         Opt(
-            "With --dry-run: an earlier run for --fail-if-worse may be missing.",
+            "With --dry-run: check --fail-if-worse without an earlier run.",
             group=Group.DATASET,
         ),
     ] = False
@@ -323,8 +322,8 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             )
         if any(margins.values()) and not self.first_run:
             raise InputError(
-                f"{option('fail_if_worse')}, {option('pairs')}: there is no earlier run, so the"
-                f" gate tests nothing; give {option('first_run')} if the report will have one"
+                f"{option('fail_if_worse')}, {option('pairs')}: a dry run has no earlier run; add"
+                f" {option('first_run')}"
             )
         if self.stop_when is None and not any(gates.values()) and self.confidence != 0.95:
             raise InputError(
