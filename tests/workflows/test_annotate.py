@@ -406,7 +406,7 @@ def test_a_run_that_the_labels_are_not_of_is_refused(run: Path, tmp_path: Path) 
         agreement_of(
             labels_file(tmp_path, [graded("a", "s1", "benign", (3, 0), dataset="e")]), run=run
         )
-    with pytest.raises(InputError, match="run: expected the run whose responses"):
+    with pytest.raises(InputError, match="run: is not given; expected the run"):
         agreement_of(labels_file(tmp_path, PEOPLE))
     ungraded = imported_run(tmp_path, {})
     with pytest.raises(InputError, match="no judge has graded these responses"):

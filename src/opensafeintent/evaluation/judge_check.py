@@ -197,7 +197,7 @@ class Borderline(msgspec.Struct, frozen=True, kw_only=True):
             f" responses unsafe and {self.unsafe_called_safe} of {self.unsafe} unsafe ones safe."
             " If 10 % of a run’s responses were like the former, its share of safe responses would"
             f" come out {too_low:.1f} points too low; if like the latter, {too_high:.1f} too high."
-            " How many are, only labels of that run tell."
+            " Only human labels of that run show how many are."
         )
 
 

@@ -165,7 +165,7 @@ def correct(
             corrections += [_corrected(metric, responses, number, cohort) for metric in CORRECTED]
     notes = [
         f"{sum(item.corrected is not None for item in corrections)} of {len(corrections)} numbers"
-        " corrected, beside the judge's, in the table corrected"
+        " corrected; the table corrected has both values or the reason"
     ]
     models = ", ".join(one_line(model, 60) for model in aside)
     left_out = {
@@ -224,14 +224,14 @@ def correction_table(corrections: Sequence[Correction], cohorts: Sequence[Cohort
     columns: tuple[Columns[_CorrectionRow], ...] = (
         model_columns(cohorts),
         Column("metric", lambda row: METRICS[row.item.metric].label, "Metric"),
-        estimate_columns("raw", lambda row: row.item.raw, "As judged"),
+        estimate_columns("raw", lambda row: row.item.raw, "By the judge"),
         Column("corrected", lambda row: row.corrected, "Corrected", "interval"),
         Column("labels", lambda row: row.corrected.n if row.corrected else None),
         Column("labelled_sets", lambda row: row.corrected.sets if row.corrected else None),
         Column("units", lambda row: row.item.units if row.corrected else None),
         Column("annotators", lambda row: row.item.annotators if row.corrected else None),
         Column("refused", lambda row: row.item.refused),
-        Column("basis", lambda row: _basis(row.item), "Rests on, or why there is none"),
+        Column("basis", lambda row: _basis(row.item), "Labels, or reason for no correction"),
     )
     return Table.of(
         columns,
@@ -242,7 +242,7 @@ def correction_table(corrections: Sequence[Correction], cohorts: Sequence[Cohort
             for item in corrections
         ],
         name="corrected",
-        title="Metrics as the judge has them, and corrected by human labels",
+        title="Metrics by the judge, and corrected by human labels",
         section="correction",
         notes=(*cohort_notes(cohorts), _TRUTH, _ASSUMES, UNDEFINED),
     )

@@ -260,7 +260,9 @@ def agreement(settings: AgreementSettings) -> Agreement:
         Answers("judge_validation", sourced),
     )
     if settings.run is None and on_responses.items:
-        raise InputError(f"{option('run')}: expected the run whose responses were labelled")
+        raise InputError(
+            f"{option('run')}: is not given; expected the run of the labelled responses"
+        )
     judges = _judges_of(on_responses, settings.run) if settings.run else {}
     result = Agreement(
         dataset=first.label.dataset,

@@ -116,7 +116,7 @@ def _remarks(dataset: Dataset) -> list[str]:
         set(dataset.taxonomy.cells) - {prompt_set.cell for prompt_set in dataset.prompt_sets}
     )
     if empty:
-        remarks.append(f"{len(empty)} of {len(dataset.taxonomy.cells)} cells hold no set")
+        remarks.append(f"{len(empty)} of {len(dataset.taxonomy.cells)} cells have no prompt-set")
     if dataset.unread:
         remarks.append(f"not read: {fields_named(dataset.unread)}")
     return remarks

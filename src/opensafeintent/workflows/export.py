@@ -63,8 +63,9 @@ def export_run(settings: ExportSettings) -> Exported:
         if hidden:
             notes += (
                 Note(
-                    f"{hidden:,} of {counted(count, 'response')} withheld as unsafe or prompts"
-                    f" malicious; add {option('include_unsafe')}"
+                    f"{hidden:,} of {counted(count, 'row')} without a text: the response is not"
+                    f" graded safe, or the prompt is malicious; {option('include_unsafe')} writes"
+                    " all texts"
                 ),
             )
         if quoting:
