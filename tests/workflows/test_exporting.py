@@ -228,11 +228,11 @@ def test_export_says_how_many_texts_it_withheld(run: Path, tmp_path: Path) -> No
     ran = osi("export", run, "--format", "jsonl", "--out", tmp_path / "out.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     hidden = sum(row["prompt_hidden"] or row["response_hidden"] for row in rows)
-    assert f"{hidden} of 21 responses withheld" in ran.out and "--include-unsafe" in ran.out
+    assert f"{hidden} of 21 rows without a text" in ran.out and "--include-unsafe" in ran.out
     notes = osi(
         *("export", run, "--format", "csv", "--out", tmp_path / "all.csv", "--include-unsafe")
     ).out
-    assert "responses withheld" not in notes
+    assert "rows without a text" not in notes
 
 
 def test_an_export_without_out_names_it(run: Path) -> None:

@@ -230,7 +230,7 @@ def test_a_dry_run_says_which_margin_its_prompt_sets_can_decide() -> None:
     options = [word for gate in gates for word in ("--fail-if-worse", gate)]
     evaluate = ("evaluate", "baseline/redirect", "--judge", "baseline/judge", "--dry-run")
     refused = osi(*evaluate, *options)
-    assert refused.code == 2 and "give --first-run if the report" in refused.err
+    assert refused.code == 2 and "a dry run has no earlier run" in refused.err
     ran = osi(*evaluate, *options, "--first-run")
     text = " ".join((ran.out + ran.err).split())
     assert ran.code == 0
