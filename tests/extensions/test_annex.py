@@ -147,7 +147,7 @@ def test_versions_are_compared_if_there_is_an_earlier_one(tmp_path: Path) -> Non
     write_report(ReportSettings(runs=(run,), annex=True, **settings))
     text = (run / "annex.md").read_text("utf-8")
     assert "No earlier version" not in text
-    assert "mean\\_utility" in text.partition("## 7.")[2].partition("## 8.")[0]
+    assert "Mean Utility" in text.partition("## 7.")[2].partition("## 8.")[0]
     write_report(ReportSettings(runs=(run,)))  # it does not stay beside another report
     assert not (run / "annex.md").exists()
 

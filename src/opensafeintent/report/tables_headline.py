@@ -80,6 +80,6 @@ def _headline_columns(metric: str, *, moved: bool) -> tuple[Column[_HeadlineRow]
         _LABELS[metric],
         unit=METRICS[metric].unit,
         parts=("worst_case",),
-        headings={"worst_case": f"{_LABELS[metric]},\nany grades"} if moved else None,
+        headings={"worst_case": f"{_LABELS[metric].split()[-1]},\nany grades"} if moved else None,
         order=1,
     )
