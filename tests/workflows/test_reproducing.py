@@ -188,6 +188,7 @@ def test_labels_large_datasets_and_parts_that_no_command_makes_again(tmp_path: P
     assert shell(shown.report) == ["opensafeintent", "report", "."]
 
 
+@pytest.mark.optional
 def test_the_report_command_has_the_settings_of_the_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
