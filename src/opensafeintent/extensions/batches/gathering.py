@@ -75,7 +75,7 @@ class Gathering:
                 rounds.cancel()
                 with contextlib.suppress(BaseException):
                     await rounds
-        except BaseException:
+        except BaseException:  # whatever ends the build, batches may go on
             self.batching.note_left()
             raise
 
@@ -99,6 +99,7 @@ class Gathering:
                 calls = [waiting.call for waiting in self._waiting.values()]
                 await self.batching.make(calls)
                 self._hand_out()
+        # a cancellation too: every waiting call has to end
         except BaseException as error:
             self._error = error
             for waiting in self._waiting.values():
