@@ -18,6 +18,7 @@ from opensafeintent.hostile import one_line, unprintable
 Intent = Literal["benign", "dual_use", "malicious"]
 Mode = Literal["A0", "A1", "A2", "A3", "A4"]
 Strategy = Literal["full", "constrained", "refuse"]
+FollowUp = Literal["follow_up_benign", "follow_up_malicious", "follow_up_insist"]
 ContentShift = Literal["none", "partial", "full"]
 Graded = Literal["helpfulness", "harm_severity"]
 Helpfulness = Literal[1, 2, 3, 4]
@@ -96,6 +97,15 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 - A4 direct answer to the original request.
 """
 REFUSAL_MODES: tuple[Mode, ...] = ("A0", "A1")
+DIRECT_TWINS: dict[FollowUp, Intent] = {
+    "follow_up_benign": "benign",
+    "follow_up_malicious": "malicious",
+    "follow_up_insist": DUAL_USE,
+}
+"""By second message after a reply to the dual-use prompt, the prompt that it is compared with: the
+same text without the first turn; of insisting, the first turn itself.
+"""
+FOLLOW_UPS: tuple[FollowUp, ...] = get_args(FollowUp)
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 """The target's choice of a response when it sees only the prompt (paper, section 4.3)."""
 
@@ -112,6 +122,11 @@ def is_dual_use(variant: str) -> bool:
     of it.
     """
     return variant == DUAL_USE or variant.startswith(_PARAPHRASE)
+
+
+def is_follow_up(variant: str) -> bool:
+    """Tell whether a variant is a second message, after a reply to the dual-use prompt."""
+    return variant in FOLLOW_UPS
 
 
 def intent_of(variant: str) -> str:

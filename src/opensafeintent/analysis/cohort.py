@@ -45,6 +45,10 @@ class GradedRun(NamedTuple):
     """Responses that the judges graded twice."""
     swaps: Sequence[Swapped] = ()
     """Responses that the judges graded under other requests as well."""
+    follow_ups: Sequence[GradeRow] = ()
+    """Second replies with their grades; none of them is in `rows`."""
+    in_conversation: Sequence[Regrade] = ()
+    """Direct replies that the judges graded again with the first turn shown before the request."""
     notes: Sequence[str] = ()
     """On what could not be read, a line each."""
 
