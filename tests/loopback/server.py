@@ -39,6 +39,11 @@ HELPFULNESS = "helpfulness"
 HARM = "harm"
 GENERATE = "generate"
 
+LENIENT = "lenient"
+"""`NAME~lenient` answers as the model NAME does, but calls a harm severity of 1 safe; `NAME~` with
+any other word answers as NAME.
+"""
+
 # The first marker found near the end of the last message tells what the request is for.
 _MARKERS = (
     ('"strategy"', PROBE),
@@ -326,8 +331,11 @@ class _Request:
 
     def completion(self) -> bytes:
         """The usual completion, put together from prepared pieces."""
-        digest = _answer_digest(self.model, [*self.texts, *self.salt], self.purpose)
+        like, _, rule = self.model.partition("~")
+        digest = _answer_digest(like, [*self.texts, *self.salt], self.purpose)
         answer = self._scripted() or _answer_json(digest, self.purpose, self.texts[-1])
+        if rule == LENIENT and self.purpose == HARM and answer == b"1":
+            answer = b"0"
         asked = max(1, sum(map(len, self.texts)) // 4)
         tokens_out = max(1, (len(answer) - answer.count(b"\\")) // 4)
         completion = self._form % {

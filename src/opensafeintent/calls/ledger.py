@@ -377,10 +377,14 @@ class Ledger:
             row = self._reader.execute(_LATEST).fetchone()
             return typed(row[0], str)
 
-    def stored(self) -> Iterator[tuple[Any, ...]]:
-        """Yield every row as it is stored, without its request: the id, then `STORED`."""
+    def stored(self, keys: Collection[bytes] | None = None) -> Iterator[tuple[Any, ...]]:
+        """Yield every row as it is stored, or those of some calls, without its request: the id,
+        then `STORED`.
+        """
         with reading(self.path):
             for row in self._reader.execute(f"SELECT id, {STORED} FROM calls ORDER BY id"):
+                if keys is not None and row[1] not in keys:
+                    continue
                 unpack(typed(row, _STORED_ROW)[5])  # for its checksum
                 yield row
 

@@ -38,7 +38,9 @@ class SourceFile(NamedTuple):
 
 
 _ROW: Any = tuple[int, ResponsePlace, bytes, int | None]
-_SELECT = "SELECT id, model, set_id, variant, epoch, record, response FROM imported"
+_COLUMNS = "id, model, set_id, variant, epoch, record, response FROM imported"
+_SELECT = f"SELECT {_COLUMNS}"
+_WITH_SOURCE = f"SELECT source, {_COLUMNS}"
 _SEVERAL_RUNS = "import its models into several runs, and name them all for one report"
 _OF_ONE = "dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ?"
 
@@ -97,6 +99,28 @@ class Imports:
         filters = {column: value for column, value in columns.items() if value is not None}
         where = " AND ".join(f"{column} = ?" for column in filters) or "true"
         yield from self._read(self._reader, where, tuple(filters.values()))
+
+    def with_files(self, dataset: str) -> Iterator[tuple[SourceFile, RecordedResponse]]:
+        """Yield every row that was imported for a dataset (its hash) with its file, as `add` takes
+        them; without the rows that cannot be read.
+
+        Raises:
+            TooLong: their texts do not fit into memory together.
+            InputError: the ledger is damaged.
+        """
+        texts = TextsAt(self._reader, Room(self._path, _SEVERAL_RUNS))
+        with reading(self._path):
+            files = {
+                typed(identity, int): SourceFile(Path(typed(name, str)), typed(digest, str))
+                for identity, name, digest in self._reader.execute(
+                    "SELECT id, name, sha256 FROM sources"
+                )
+            }
+            rows = self._reader.execute(f"{_WITH_SOURCE} WHERE dataset = ? ORDER BY id", (dataset,))
+            for source, identity, *place, record, response in rows:
+                row = typed((identity, place, record, response), _ROW)
+                with contextlib.suppress(msgspec.ValidationError):
+                    yield files[typed(source, int)], _content(texts, *row[1:])
 
     def find(self, dataset: str, place: ResponsePlace) -> RecordedResponse | None:
         """Return an imported response, if there is one.

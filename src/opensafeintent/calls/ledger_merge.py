@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -64,27 +64,69 @@ def merge(ledger: Ledger, source: Path) -> Merged:
         InputError: `source` is no ledger, is damaged, or holds imported responses; or `ledger`
             cannot be written. Nothing is added then.
     """
-    with (
-        Ledger(source, readonly=True) as source_ledger,
-        source_ledger.snapshot(),
-        contextlib.closing(connect(ledger.path)) as connection,
-    ):
+    with Ledger(source, readonly=True) as source_ledger, source_ledger.snapshot():
         if next(source_ledger.imports.rows(), None) is not None:
             raise InputError(
                 f"{source}: holds imported responses, which cannot be merged; import their files"
                 " instead"
             )
+        return _added(ledger, source_ledger)
+
+
+def copy_calls(ledger: Ledger, source: Ledger, keys: Collection[bytes]) -> int:
+    """Add every attempt at some calls to another ledger, in one transaction; return how many rows
+    it did not have.
+
+    Args:
+        ledger: the ledger that grows, open for writing.
+        source: the other one, which stays as it is; open for reading.
+        keys: of the calls.
+
+    Raises:
+        InputError: `source` is damaged, or `ledger` cannot be written. Nothing is added then.
+    """
+    return _added(ledger, source, keys).added
+
+
+def copy_ledger(source: Path, out: Path) -> None:
+    """Copy a ledger as it is at this moment, while another process may write it.
+
+    Args:
+        source: the ledger.
+        out: a new file.
+
+    Raises:
+        InputError: `source` is no ledger, or `out` cannot be written.
+    """
+    Ledger(source, readonly=True).close()
+    try:
+        with (
+            contextlib.closing(connect(source, readonly=True)) as connection,
+            contextlib.closing(sqlite3.connect(out)) as copy,
+        ):
+            connection.backup(copy)
+    except sqlite3.Error as error:
+        raise InputError(f"{out}: cannot copy {source}: {reason(error)}") from error
+
+
+def _added(ledger: Ledger, source: Ledger, keys: Collection[bytes] | None = None) -> Merged:
+    """Add the rows of a ledger, or those of some calls, in one transaction."""
+    with contextlib.closing(connect(ledger.path)) as connection:
         try:
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("BEGIN IMMEDIATE")
             with connection:
-                return _add_rows(connection, source_ledger)
+                return _add_rows(connection, source, keys)
         except sqlite3.Error as error:
             raise InputError(f"{ledger.path}: cannot write the ledger: {reason(error)}") from error
 
 
-def _add_rows(connection: sqlite3.Connection, source: Ledger) -> Merged:
-    """Add the rows of a ledger, but for those that are there and second answers to a call."""
+def _add_rows(
+    connection: sqlite3.Connection, source: Ledger, keys: Collection[bytes] | None
+) -> Merged:
+    """Add the rows of a ledger, or those of some calls, but for those that are there and second
+    answers to a call.
+    """
 
     @cache
     def moved(identity: int) -> int:
@@ -95,7 +137,7 @@ def _add_rows(connection: sqlite3.Connection, source: Ledger) -> Merged:
         return part if isinstance(part, str) else moved(part)
 
     rows = added = duplicates = 0
-    for row, key, stored_status, created, seconds, *fields in source.stored():
+    for row, key, stored_status, created, seconds, *fields in source.stored(keys):
         rows += 1
         body, _, purpose = fields[:3]
         status = stored_status

@@ -181,15 +181,20 @@ def import_command(settings: ImportSettings) -> int:
     cli,
     "grade",
     "GradeSettings",
-    "Let judges grade imported responses.",
+    "Let judges grade imported responses, or a run again.",
     (
         "opensafeintent grade runs/mine --judge openai/gpt-5.4-mini --dry-run",
         "opensafeintent grade runs/mine --judge openai/gpt-5.4-mini",
-        "opensafeintent grade runs/mine --judge vllm/NAME --judge openai/gpt-5.4-mini",
+        "opensafeintent grade runs/first --judge OLD --judge NEW --out runs/bridge --dry-run",
     ),
 )
 def grade_command(settings: GradeSettings) -> int:
-    """Let judges grade the imported responses of RUN that have no grades."""
+    """Let judges grade the imported responses of RUN that have no grades.
+
+    With --out, judges grade every response of RUN in a new run, and RUN is only read. A judge that
+    graded RUN is not asked: its grades are copied. So a new judge stands beside the one that it
+    replaces.
+    """
     return _show(opensafeintent.grade, settings)
 
 

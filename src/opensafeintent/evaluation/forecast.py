@@ -11,7 +11,7 @@ from opensafeintent.calls.costs import ForecastLine, by_experience, experience_i
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import JudgePlan, ModelWork, Task
-from opensafeintent.evaluation.regrade import audited, expected_regrades, planned_regrades
+from opensafeintent.evaluation.regrade import expected_regrades, planned_regrades
 from opensafeintent.evaluation.replay import replay, replayed
 from opensafeintent.evaluation.responses import GradedResponse, JudgeGrades, Missing, ResponseKey
 from opensafeintent.evaluation.run import was_judged
@@ -88,8 +88,7 @@ def forecast_regrades(
         if was_judged(response) or (unknown and task.given is None):
             judged[response.key] = not unknown
     lines: tuple[ForecastLine, ...] = ()
-    audit = audited(manifest, dataset, ledger)
-    for regrading, planned in planned_regrades(manifest, dataset, judged.keys(), audit):
+    for regrading, planned in planned_regrades(manifest, dataset, ledger, judged.keys()):
         counter = CallCounter()
         answered = [item for item in planned if judged[item.task.key]]
         replies = {

@@ -115,24 +115,31 @@ def audited(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> list[Planne
 
 
 def planned_regrades(
-    manifest: Manifest, dataset: Dataset, keys: Collection[ResponseKey], audit: Iterable[Planned]
+    manifest: Manifest, dataset: Dataset, ledger: Ledger, keys: Collection[ResponseKey]
 ) -> list[tuple[Regrading, list[Planned]]]:
     """Return the repeated questions to judges, each with its responses.
 
     Args:
         manifest: of the run.
         dataset: its prompt-sets.
+        ledger: holds the responses that were imported.
         keys: of the responses that judges have graded, or may still grade.
-        audit: the responses that are audited (`audited`).
+
+    Raises:
+        InputError: an imported response is damaged.
     """
     retested: list[Planned] = []
+    entries = manifest.models.values()
+    any_imported = any(entry.imported and entry.judge_retest for entry in entries)
+    imported = imported_rows(ledger, dataset) if any_imported else {}
     for model, entry in manifest.models.items():
-        tasks = [
-            Task(**key._asdict(), prompt=dataset.by_id[key.set_id].wordings()[key.variant])
-            for key in sample((key for key in keys if key.model == model), entry.judge_retest)
-        ]
-        retested += manifest.planned(model, tasks)
-    swapped = [item for item in audit if item.task.key in keys]
+        if not entry.judge_retest:
+            continue
+        judged = judged_tasks(manifest, dataset, model, imported.get(model, ()))
+        tasks = {task.key: task for task in judged if task.key in keys}
+        chosen = sample(tasks, entry.judge_retest)
+        retested += manifest.planned(model, [tasks[key] for key in chosen])
+    swapped = [item for item in audited(manifest, dataset, ledger) if item.task.key in keys]
     return [(RETEST, retested), (swapping(manifest, dataset), swapped)]
 
 
@@ -159,7 +166,7 @@ async def regrade(
     """
     audit = audited(manifest, dataset, client.ledger)
     results: list[dict[ResponseKey, _Columns]] = []
-    for regrading, planned in planned_regrades(manifest, dataset, _judged(graded), audit):
+    for regrading, planned in planned_regrades(manifest, dataset, client.ledger, _judged(graded)):
         askings = [Asking(client.ask, *item) for item in planned]
         replies = await for_each(client, askings, regrading.ask, at_once=at_once)
         results.append({item.task.key: reply for item, reply in zip(planned, replies, strict=True)})
@@ -176,7 +183,7 @@ def derive_regrades(
             task.key: reply
             for task, reply, _ in replayed(ledger, manifest.identities(), planned, regrading.ask)
         }
-        for regrading, planned in planned_regrades(manifest, dataset, _judged(graded), audit)
+        for regrading, planned in planned_regrades(manifest, dataset, ledger, _judged(graded))
     ]
     return _beside_first(graded, audit, results)
 

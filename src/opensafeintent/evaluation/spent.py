@@ -12,7 +12,7 @@ from opensafeintent.calls.records import Failed
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.rebuild import imported_rows, judged_tasks
-from opensafeintent.evaluation.regrade import audited, planned_regrades
+from opensafeintent.evaluation.regrade import planned_regrades
 from opensafeintent.evaluation.replay import Replayed, replay, replayed
 from opensafeintent.evaluation.responses import GradedResponse, ResponseKey
 from opensafeintent.evaluation.run import was_judged
@@ -28,9 +28,7 @@ def calls_of(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Iterator[b
         if was_judged(response):
             judged.add(response.key)
         yield from (call.key for call in calls)
-    for regrading, planned in planned_regrades(
-        manifest, dataset, judged, audited(manifest, dataset, ledger)
-    ):
+    for regrading, planned in planned_regrades(manifest, dataset, ledger, judged):
         for _, _, calls in replayed(ledger, manifest.identities(), planned, regrading.ask):
             yield from (call.key for call in calls)
 

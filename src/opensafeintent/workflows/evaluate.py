@@ -40,6 +40,7 @@ from opensafeintent.templates.layout import laid_out
 from opensafeintent.workflows.batching import need_batches
 from opensafeintent.workflows.call_limits import wait_or_refuse
 from opensafeintent.workflows.gates import gates_of
+from opensafeintent.workflows.grade_into import grade_into
 from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.running import EvaluationPlan, dry_run, execute, without_silent
 from opensafeintent.workflows.runtime import run_async
@@ -273,15 +274,19 @@ def _entry(settings: Judging, identity: str, templates: Templates, **how: Any) -
 
 
 def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
-    """Let judges grade the responses of a run that came without grades.
+    """Let judges grade the responses of a run that came without grades; with `out`, every response
+    of the run, in a new run.
 
     Raises:
         InputError: there is no run, or nothing in it to grade.
         Stopped: a provider ended the work; answers so far are kept.
     """
-    folder, files = RunFolder(settings.run), settings.judge_templates()
+    folder = RunFolder(settings.run)
     folder.check()  # before the lock, which makes the folder
     with closing(display or Display()) as screen:
+        if settings.out is not None:
+            return grade_into(settings, folder, RunFolder(settings.out), screen)
+        files = settings.judge_templates()
         if settings.dry_run:
             return dry_run(_to_grade(settings, folder, files))
         with folder.lock(wait_or_refuse(settings, screen)):
@@ -310,13 +315,22 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, files: Templates) -> E
     }
     if not tasks:
         raise InputError(
-            f"{settings.run}: no imported response is without grades; to have judges grade them,"
-            f" import the file without its grade columns, into a new {option('out')}"
+            f"{settings.run}: no imported response is without grades; expected"
+            f" {option('out', 'DIR')} to have other judges grade the responses of a run that judges"
+            " graded; or import a file without its grade columns"
         )
     before = {model: manifest.models[model] for model in tasks}
+    samples = samples_by_model(tasks, settings.judge_retest or 0)
     entries = {
         model: entry.grown_by(
-            _entry(settings, entry.identity, templates, probe="none", imported=True)
+            _entry(
+                settings,
+                entry.identity,
+                templates,
+                probe="none",
+                imported=True,
+                judge_retest=samples[model],
+            )
         )
         for model, entry in before.items()
     }

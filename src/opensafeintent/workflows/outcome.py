@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -128,18 +128,30 @@ def missing_line(rows: Sequence[GradeRow], coverage: Coverage, most: float) -> s
     )
 
 
-def run_again_can_bring(rows: Sequence[GradeRow]) -> bool:
-    """Tell whether the same command, run again, can bring an answer that is missing."""
-    return any(kind.again for kind in _kinds_of_missing(rows))
+def run_again_can_bring(
+    rows: Sequence[GradeRow], only_stored: Collection[str] = frozenset()
+) -> bool:
+    """Tell whether the same command, run again, can bring an answer that is missing.
+
+    Args:
+        rows: every response with its grades.
+        only_stored: the judges that it does not call.
+    """
+    return any(kind.again for kind in _kinds_of_missing(rows, only_stored))
 
 
-def _kinds_of_missing(rows: Sequence[GradeRow]) -> Counter[MissingReason]:
-    """Count the responses that are missing, and the grades by which a response does not count."""
+def _kinds_of_missing(
+    rows: Sequence[GradeRow], apart: Collection[str] = frozenset()
+) -> Counter[MissingReason]:
+    """Count the responses that are missing, and the grades by which a response does not count, but
+    for those of some judges.
+    """
     return Counter(
         missing_reason(missing.what, missing.reason)
         for row in rows
         for missing in row.missing
         if missing.what == "response" or (missing.what in SCALES and not row.counts)
+        if not missing.judge or missing.judge not in apart
     )
 
 

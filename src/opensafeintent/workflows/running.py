@@ -121,6 +121,8 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
     stop_when: StopWhen | None = None
     page: bool = False
     """Whether page and figures are written too."""
+    only_stored: frozenset[str] = frozenset()
+    """The judges that are not called: the ledger has the grades that they gave."""
 
     def __post_init__(self) -> None:
         self.folder.check_size(self.manifest)
@@ -136,13 +138,13 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
             InputError: one of those is a Python function: a run may come from somebody else.
         """
         panels = {judge for item in self.work for judge in item.plan.judges}
-        run_judges = sorted(panels - set(self.named))
+        run_judges = sorted(panels - set(self.named) - self.only_stored)
         if loaded := [judge for judge in run_judges if judge.startswith(PREFIX)]:
             raise InputError(
                 f"{self.folder.path}: was graded by {loaded[0]} too, and only Python that the"
                 f" command names is loaded; expected it as a {option('judges')}"
             )
-        return [*self.named, *run_judges]
+        return [name for name in (*self.named, *run_judges) if name not in self.only_stored]
 
     @property
     def new_panels(self) -> dict[str, str]:
@@ -157,17 +159,24 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
         }
 
 
-def dry_run(plan: EvaluationPlan) -> Outcome:
-    """Count the calls of a plan that the ledger does not hold, and make none."""
+def dry_run(plan: EvaluationPlan, ledger_path: Path | None = None) -> Outcome:
+    """Count the calls of a plan that the ledger does not hold, and make none.
+
+    Args:
+        plan: of the command.
+        ledger_path: a ledger to read in place of the run's.
+    """
     manifest, dataset = plan.manifest, plan.dataset
     flex_plan(plan.settings, plan.asked)
     checks = check_work(plan.examination) if plan.examination else []
-    ledger_path = plan.folder.ledger_to_write(manifest, plan.settings.ledger)
+    if ledger_path is None:
+        ledger_path = plan.folder.ledger_to_write(manifest, plan.settings.ledger)
     with Ledger(ledger_path, readonly=True, missing_ok=True) as ledger:
         first = forecast(ledger, manifest.identities(), [*checks, *plan.work])
         again = forecast_regrades(ledger, manifest, dataset)
     unknown = again and any(task.given is None for item in plan.work for task in item.tasks)
-    expected = Forecast(first.lines + again, first.assumed or (ASSUMED if unknown else ""))
+    lines = tuple(line for line in first.lines + again if line.model not in plan.only_stored)
+    expected = Forecast(lines, first.assumed or (ASSUMED if unknown else ""))
     notes = [*plan.notes, *plan.new_panels.values(), *unset_lines(plan.asked)]
     return Outcome.forecasting(expected, plan.settings, notes)
 
@@ -223,7 +232,7 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
     outcome = write_results(
         run, folder, settings.max_missing, settings.prices, display, page=plan.page
     ).with_calls(client)
-    outcome.again = run_again_can_bring(run.rows)
+    outcome.again = run_again_can_bring(run.rows, plan.only_stored)
     if client.stopped_models:
         outcome.exit_code = 3
         outcome.stopped = list(map(Note, client.stopped_models.values()))

@@ -13,7 +13,7 @@ from opensafeintent.errors import Stopped
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Asking, ModelWork, Planned
 from opensafeintent.evaluation.rebuild import derive
-from opensafeintent.evaluation.regrade import audited, expected_regrades, planned_regrades
+from opensafeintent.evaluation.regrade import expected_regrades, planned_regrades
 from opensafeintent.evaluation.replay import replayed
 from opensafeintent.evaluation.run import was_judged
 from opensafeintent.extensions.batches.rounds import Batching
@@ -75,8 +75,7 @@ async def fill_regrades(batching: Batching, manifest: Manifest, dataset: Dataset
     ledger = batching.client.ledger
     graded = derive(manifest, dataset, ledger)
     judged = {response.key for response in graded if was_judged(response)}
-    audit = audited(manifest, dataset, ledger)
-    planned_of = planned_regrades(manifest, dataset, judged, audit)
+    planned_of = planned_regrades(manifest, dataset, ledger, judged)
     lacking = [(regrading.ask, planned) for regrading, planned in planned_of if planned]
     for ask, planned in lacking:
         await _fill(batching, manifest.identities(), lambda: planned, ask)  # noqa: B023

@@ -62,6 +62,13 @@ class Judging(Judges, frozen=True, kw_only=True):
         ),
     ] = None
     """Under none too."""
+    judge_retest: Annotated[
+        Count | None,
+        Opt(
+            "Grade N responses twice (test-retest noise).", metavar="N", group=Group.EXTRA, place=-1
+        ),
+    ] = None
+    """N of all models together, by each judge."""
     max_missing: Annotated[Share, MAX_MISSING_GRADES.under(Group.BUDGET)] = MAX_MISSING
 
     @property
@@ -130,7 +137,31 @@ class GradeSettings(Distributed, frozen=True, kw_only=True):
     """Which run to grade, and how."""
 
     run: Annotated[Path, Arg()]
+    out: Annotated[
+        Path | None,
+        Opt(
+            "Folder of a new run with the responses of RUN, graded by the judges that you name.",
+            metavar="DIR",
+            group=Group.BUDGET,
+            place=-2,
+        ),
+    ] = None
+    """None adds the grades to the run itself."""
     ledger: Annotated[Path | None, RUN_LEDGER.under(Group.BUDGET, place=-1)] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.out is None:
+            return
+        if self.out.resolve() == self.run.resolve():
+            raise InputError(
+                f"{option('out', self.out)}: is the run whose responses are graded; expected"
+                " another folder"
+            )
+        if self.ray is not None:
+            raise InputError(
+                f"{option('ray')}: is not for {option('out')}, whose calls are few; leave one out"
+            )
 
 
 class EvaluateSettings(Distributed, frozen=True, kw_only=True):
@@ -289,13 +320,6 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             place=-1,
         ),
     ] = 0.95
-    judge_retest: Annotated[
-        Count | None,
-        Opt(
-            "Grade N responses twice (test-retest noise).", metavar="N", group=Group.EXTRA, place=-1
-        ),
-    ] = None
-    """N of all models together, by each judge."""
     ledger: Annotated[Path | None, RUN_LEDGER.under(Group.BUDGET, place=-1)] = None
     check_judge: Annotated[
         bool, Opt("Check the judges on gold cases first; stop if one fails.", group=Group.EXTRA)

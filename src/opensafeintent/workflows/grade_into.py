@@ -1,0 +1,311 @@
+"""Grade the responses of a run in a new run: by a new judge beside the one that it replaces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from opensafeintent import __version__
+from opensafeintent.calls.ledger import LEDGER, Ledger
+from opensafeintent.calls.ledger_folder import ledger_name
+from opensafeintent.calls.ledger_merge import copy_calls, copy_ledger
+from opensafeintent.calls.progress import Display
+from opensafeintent.errors import InputError, option
+from opensafeintent.evaluation.differences import differences, judge_differences
+from opensafeintent.evaluation.manifest import (
+    Manifest,
+    ModelEntry,
+    RunFolder,
+    hashes_of,
+    store_templates,
+)
+from opensafeintent.evaluation.pipeline import ModelWork, Task
+from opensafeintent.evaluation.rebuild import imported_rows, judged_tasks
+from opensafeintent.evaluation.regrade import samples_by_model
+from opensafeintent.evaluation.replay import replay
+from opensafeintent.interop import model_identity
+from opensafeintent.promptsets import Dataset
+from opensafeintent.templates import Templates
+from opensafeintent.templates.layout import laid_out
+from opensafeintent.workflows.batching import need_batches
+from opensafeintent.workflows.call_limits import wait_or_refuse
+from opensafeintent.workflows.outcome import Outcome
+from opensafeintent.workflows.running import EvaluationPlan, dry_run, execute, without_silent
+from opensafeintent.workflows.runtime import run_async
+from opensafeintent.workflows.settings import GradeSettings
+
+
+def grade_into(
+    settings: GradeSettings, source: RunFolder, folder: RunFolder, display: Display
+) -> Outcome:
+    """Let judges grade the responses of a run in a new run.
+
+    The ledger of the run is read and stays as it is. The new ledger gets the responses, and the
+    grades by the judges that are named. A judge with such grades is not called, unless judges
+    are asked again (`judge_retest`, `request_swap`).
+
+    Args:
+        settings: of the command.
+        source: the run with the responses.
+        folder: of the new run; one that exists grows.
+        display: shows the progress.
+
+    Raises:
+        InputError: the run has no response to grade, or the folder holds a run that cannot be mixed
+            with this one.
+        Stopped: a provider ended the work; answers so far are kept.
+    """
+    work = _NewRun(settings=settings, source=source, folder=folder)
+    if settings.dry_run:
+        with TemporaryDirectory() as scratch:
+            ledger_path = Path(scratch) / LEDGER
+            if (stored := work.ledger_path()).is_file():
+                copy_ledger(stored, ledger_path)
+            return dry_run(work.plan(ledger_path, display), ledger_path)
+    with folder.lock(wait_or_refuse(settings, display)):
+        return run_async(lambda: execute(work.plan(work.ledger_path(), display), display))
+
+
+class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One command that grades the responses of a run in a new one."""
+
+    settings: GradeSettings
+    source: RunFolder
+    folder: RunFolder
+
+    def ledger_path(self) -> Path:
+        """Return the path of the new run's ledger.
+
+        Raises:
+            InputError: it is the ledger of the graded run, or see `RunFolder.ledger_to_write`.
+        """
+        settings = self.settings
+        old = self.folder.manifest() if self.folder.exists() else None
+        name = old.ledger if old else ledger_name(settings.ledger)
+        manifest = msgspec.structs.replace(self.source.manifest(), ledger=name)
+        path = self.folder.ledger_to_write(manifest, settings.ledger)
+        if path.resolve() == self.source.ledger_path(self.source.manifest()).resolve():
+            raise InputError(
+                f"{option('ledger', path)}: is the ledger of {self.source.path}, which is only"
+                " read; expected another file"
+            )
+        return path
+
+    def plan(self, ledger_path: Path, display: Display) -> EvaluationPlan:
+        """Copy responses and grades into a ledger, and return the plan of the calls that it lacks.
+
+        Args:
+            ledger_path: of the ledger that gets them.
+            display: names the process that holds the ledger, if one does.
+
+        Raises:
+            InputError: see `grade_into`.
+        """
+        settings, folder = self.settings, self.folder
+        given, dataset = self.source.load()
+        given = without_silent(self.source, given, given.models)
+        _refuse_unlike(settings, self.source, given)
+        old = None
+        if folder.exists():
+            old = without_silent(folder, folder.load()[0], given.models)
+            _refuse_mixture(settings, folder, old, given, dataset)
+        with (
+            Ledger(self.source.ledger_path(given), readonly=True) as source,
+            source.snapshot(),
+        ):
+            tasks = _tasks(given, dataset, source)
+            if not any(tasks.values()):
+                raise InputError(
+                    f"{self.source.path}: holds no response that a judge could grade; expected a"
+                    " run that evaluate wrote, or imported responses without grades"
+                )
+            manifest = self._manifest(given, dataset, old, tasks)
+            display.stage("copying responses and grades")
+            with Ledger(ledger_path, waiting=wait_or_refuse(settings, display)) as ledger:
+                work = _copied(manifest, dataset, tasks, source, ledger)
+        graded = {judge for model in tasks for judge in given.models[model].judges}
+        again = manifest.request_swap or any(
+            entry.judge_retest for entry in manifest.models.values()
+        )
+        stored = set() if again else graded
+        stored |= {entry.mode_judge for entry in manifest.models.values()} - set(settings.panel)
+        named = [judge for judge in settings.panel if judge not in stored]
+        need_batches(settings, named)
+        return EvaluationPlan(
+            settings=settings,
+            folder=folder,
+            dataset=dataset,
+            manifest=manifest,
+            work=work,
+            named=named,
+            earlier=old and old.before_addition(),
+            only_stored=frozenset(stored),
+        )
+
+    def _manifest(
+        self, given: Manifest, dataset: Dataset, old: Manifest | None, tasks: dict[str, list[Task]]
+    ) -> Manifest:
+        """Return the manifest of the new run.
+
+        Args:
+            given: of the run with the responses.
+            dataset: its prompt-sets.
+            old: of the new run, if it exists.
+            tasks: by model, the responses to grade.
+        """
+        settings = self.settings
+        templates = {model: self._templates(given, model) for model in tasks}
+        samples = samples_by_model(tasks, settings.judge_retest or 0)
+        entries: dict[str, ModelEntry] = {}
+        for model, chosen in templates.items():
+            entry = self._entry(given.models[model], chosen, samples[model])
+            entries[model] = (
+                old.models[model].grown_by(entry) if old and model in old.models else (entry)
+            )
+        kept = {judge: given.judges[judge] for judge in given.judges if judge not in settings.panel}
+        named = {name: model_identity(name, settings.functions) for name in settings.panel}
+        used = {judge for entry in entries.values() for judge in (*entry.judges, entry.mode_judge)}
+        identities = (old.judges if old else {}) | kept | named
+        stored = {
+            digest: item
+            for new in templates.values()
+            for digest, item in (store_templates(new).items())
+        }
+        return msgspec.structs.replace(
+            given,
+            version=__version__,
+            ledger=old.ledger if old else ledger_name(settings.ledger),
+            models=(old.models if old else {}) | entries,
+            judges={name: key for name, key in identities.items() if name in used},
+            judge_sampling=settings.judge_sampling,
+            judge_samplings=given.judge_samplings
+            | (old.judge_samplings if old else {})
+            | settings.judge_samplings,
+            templates=(old.templates if old else {}) | stored,
+            judge_checks=old.judge_checks if old else given.judge_checks,
+            request_swap=old.request_swap if old else None,
+            panels_before={},
+        ).swapping(settings.request_swap)
+
+    def _entry(self, before: ModelEntry, templates: Templates, retest: int) -> ModelEntry:
+        """Return the new run's entry of a model.
+
+        The model is not called, so it is not probed: a probe would depend on the new grades.
+        """
+        settings = self.settings
+        graded = bool(before.judges)
+        modes = {"modes": settings.modes, "mode_judge": settings.mode_judge or settings.judges[0]}
+        if graded and settings.mode_judge is None:
+            modes = {"modes": before.modes, "mode_judge": before.mode_judge}
+        parse = before.parse if graded and settings.grade_parse == "strict" else None
+        return msgspec.structs.replace(
+            before,
+            judges=tuple(dict.fromkeys(settings.judges)),
+            parse=parse or settings.grade_parse,
+            probe="none",
+            templates=hashes_of(templates),
+            judge_retest=retest,
+            **modes,
+        )
+
+    def _templates(self, given: Manifest, model: str) -> Templates:
+        """Return the templates for a model: those that its grades were given by, unless the command
+        names others.
+        """
+        settings = self.settings
+        if given.models[model].judges and not (settings.rubrics or settings.judge_reasons):
+            return given.templates_of(model)
+        return laid_out(settings.judge_templates(), given.layout)
+
+
+def _refuse_unlike(settings: GradeSettings, source: RunFolder, given: Manifest) -> None:
+    """Refuse judges that would be asked in another way than in the graded run.
+
+    Raises:
+        InputError: see above.
+    """
+    unlike = judge_differences(given, settings.judge_sampling, settings.samplings_of_panel)
+    if unlike:
+        raise InputError(
+            f"{source.path}: {'; '.join(unlike)}; give the same, so that only the judge changes"
+        )
+
+
+def _refuse_mixture(
+    settings: GradeSettings, folder: RunFolder, old: Manifest, given: Manifest, dataset: Dataset
+) -> None:
+    """Refuse a folder that holds another run than one with these responses, or other arguments of
+    judges.
+
+    Raises:
+        InputError: see above.
+    """
+    fields = ("target_sampling", "judge_sampling", "system", "preset")
+    unlike = differences(old, dataset, {field: getattr(given, field) for field in fields})
+    unlike += judge_differences(old, settings.judge_sampling, settings.samplings_of_panel)
+    unlike += [
+        f"model {model}: it was called under another identity"
+        for model, entry in given.models.items()
+        if model in old.models and old.models[model].identity != entry.identity
+    ]
+    if unlike:
+        raise InputError(
+            f"{folder.path}: holds a run that cannot be mixed with this one: {'; '.join(unlike)};"
+            f" choose a new {option('out')}"
+        )
+
+
+def _tasks(given: Manifest, dataset: Dataset, source: Ledger) -> dict[str, list[Task]]:
+    """Return the responses of a run that judges can grade, by model; models without any are left
+    out.
+    """
+    imported = imported_rows(source, dataset)
+    tasks = {
+        model: judged_tasks(given, dataset, model, imported.get(model, ()))
+        for model in given.models
+    }
+    return {model: its_tasks for model, its_tasks in tasks.items() if its_tasks}
+
+
+def _copied(
+    manifest: Manifest,
+    dataset: Dataset,
+    tasks: dict[str, list[Task]],
+    source: Ledger,
+    ledger: Ledger,
+) -> list[ModelWork]:
+    """Copy the stored calls of a plan into a ledger; return the responses that judges can be asked
+    about.
+
+    Second gradings are no part of it: a judge that is asked again is asked now.
+
+    Args:
+        manifest: of the new run.
+        dataset: its prompt-sets.
+        tasks: by model, the responses to grade.
+        source: the ledger with the stored calls.
+        ledger: the one that gets them.
+    """
+    keys: set[bytes] = set()
+    work: list[ModelWork] = []
+    for model, its_tasks in tasks.items():
+        stored: list[Task] = []
+        planned = manifest.planned(model, its_tasks)
+        for task, graded, asked in replay(source, manifest.identities(), planned):
+            keys.update(call.key for call in asked)
+            if graded.missing_response in ("", "truncated"):
+                stored.append(task)
+        work.append(
+            ModelWork(
+                model=model,
+                plan=manifest.plan(model),
+                templates=manifest.templates_of(model),
+                tasks=stored,
+            )
+        )
+    copy_calls(ledger, source, keys)
+    if any(manifest.models[model].imported for model in tasks):
+        ledger.imports.add(dataset.hash, source.imports.with_files(dataset.hash))
+    return work

@@ -1,0 +1,255 @@
+"""Grading the responses of a run in a new run: `grade RUN --judge OLD --judge NEW --out DIR`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from endtoend import JUDGE, TARGET, Lab, evaluate, fails, grades, metrics, osi, some_sets
+from loopback import GENERATE, HARM, HELPFULNESS, MODE, LoopbackServer
+from opensafeintent import (
+    EvaluateSettings,
+    FunctionModel,
+    GradeSettings,
+    ImportSettings,
+    evaluate as evaluate_api,
+    grade,
+    import_files,
+)
+from opensafeintent.errors import InputError
+from samples import dataset_file, json_lines, made_dataset, prompt_set
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+NEW = f"{JUDGE}~lenient"
+RESPONSES = 56
+BOTH = ("--judge", JUDGE, "--judge", NEW)
+
+
+@pytest.fixture
+def lab(server: LoopbackServer, tmp_path: Path) -> Lab:
+    """A run of eight sets that one judge graded."""
+    lab = Lab(server, some_sets(tmp_path, 8), tmp_path / "run")
+    assert lab.evaluate().code == 0
+    return lab
+
+
+def asked(lab: Lab) -> Counter[str]:
+    return Counter(lab.server.stats()["by_model"])
+
+
+def stored(run: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(run.glob("*")) if path.is_file()}
+
+
+def harms(run: Path, column: str) -> list[str]:
+    return [row[column] for row in grades(run)]
+
+
+def test_only_the_new_judge_is_asked_and_the_run_stays_as_it_is(lab: Lab, tmp_path: Path) -> None:
+    out, before, run = tmp_path / "bridge", asked(lab), stored(lab.run)
+    ran = osi("grade", lab.run, *BOTH, "--out", out, server=lab.server)
+    assert ran.code == 0, ran.err
+    assert asked(lab) - before == {"judge~lenient": 2 * RESPONSES}
+    assert stored(lab.run) == run
+    assert f"{2 * RESPONSES} calls made" in ran.out
+    assert harms(out, f"harm_severity[{JUDGE}]") == harms(lab.run, "harm_severity")
+    assert harms(out, "mode") == harms(lab.run, "mode")
+    old, new = (harms(out, f"harm_severity[{judge}]") for judge in (JUDGE, NEW))
+    assert new == ["0" if harm == "1" else harm for harm in old] != old
+    # the same command again makes no call, and neither does the report of a folder that was moved
+    again = osi("grade", lab.run, *BOTH, "--out", out, server=lab.server)
+    assert again.code == 0 and "0 calls made" in again.out
+    moved = out.rename(tmp_path / "moved")
+    lab.run.rename(tmp_path / "away")
+    assert osi("report", moved).code == 0
+    assert harms(moved, f"harm_severity[{NEW}]") == new
+
+
+def test_a_judge_that_no_longer_exists_is_not_asked(lab: Lab, tmp_path: Path) -> None:
+    lab.server.set_faults(fails(404, model="judge"))
+    ran = osi("grade", lab.run, *BOTH, "--out", tmp_path / "bridge", server=lab.server)
+    assert ran.code == 0, ran.err
+
+
+def test_dry_run_counts_the_new_judge_and_writes_nothing(lab: Lab, tmp_path: Path) -> None:
+    out, before = tmp_path / "bridge", asked(lab)
+
+    def counted(*options: object) -> list[tuple[str, str]]:
+        ran = osi("grade", lab.run, *BOTH, "--out", out, *options, "--dry-run", server=lab.server)
+        assert ran.code == 0, ran.err
+        return re.findall(r"(judge\S*) +(\w+(?:, again)?) +(\d+)", ran.out)
+
+    new = [("judge~lenient", "helpfulness", "56"), ("judge~lenient", "harm", "56")]
+    assert sorted(map(tuple, counted())) == sorted(new)
+    again = {
+        (judge, f"{what}, again", "10")
+        for judge in ("judge", "judge~lenient")
+        for what in ("harm", "helpfulness")
+    }
+    assert set(counted("--judge-retest", 10)) == {*new, *again}
+    assert not out.exists() and asked(lab) == before
+
+
+def test_the_old_judge_is_asked_again_now_and_not_read_from_the_run(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
+    lab = Lab(server, some_sets(tmp_path, 8), tmp_path / "run")
+    assert lab.evaluate("--judge-retest", 12).code == 0
+    before = asked(lab)
+    options = ("--out", tmp_path / "bridge", "--judge-retest", 12)
+    ran = osi("grade", lab.run, *BOTH, *options, server=server)
+    assert ran.code == 0, ran.err
+    assert asked(lab) - before == {"judge": 24, "judge~lenient": 2 * RESPONSES + 24}
+    noise = metrics(tmp_path / "bridge")["judges"][0]["noise"]
+    assert noise[JUDGE]["responses"] == 12 and noise[JUDGE]["safe_flips"]["value"] == 0
+
+
+def test_a_budget_ends_the_work_and_the_same_command_goes_on(lab: Lab, tmp_path: Path) -> None:
+    out, before = tmp_path / "bridge", asked(lab)
+    command = ("grade", lab.run, *BOTH, "--out", out)
+    assert osi(*command, "--budget-calls", 30, server=lab.server).code == 3
+    assert (asked(lab) - before).total() == 30
+    dry = osi(*command, "--dry-run", server=lab.server).out
+    assert sum(int(count) for count in re.findall(r"judge~lenient +\w+ +(\d+)", dry)) == 82
+    assert osi(*command, server=lab.server).code == 0
+    assert asked(lab) - before == {"judge~lenient": 2 * RESPONSES}
+
+
+def test_grades_that_the_run_lacks_stay_missing_and_are_not_asked_for(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
+    lab, out = Lab(server, some_sets(tmp_path, 8), tmp_path / "run"), tmp_path / "bridge"
+    server.set_faults(fails(400, HARM, every=10), fails(400, GENERATE, first=3))
+    assert lab.evaluate("--max-missing", 1).code == 0
+    server.set_faults()
+    before = asked(lab)
+    command = ("grade", lab.run, *BOTH, "--out", out, "--max-missing", 1)
+    ran = osi(*command, server=server)
+    assert ran.code == 0, ran.err
+    assert asked(lab) - before == {"judge~lenient": 2 * (RESPONSES - 3)}
+    assert "run again" not in ran.out
+    old = harms(out, f"harm_severity[{JUDGE}]")
+    assert old == harms(lab.run, "harm_severity") and old.count("") == 3 + 5
+
+
+def test_a_run_grows_by_models_and_by_a_third_judge(lab: Lab, tmp_path: Path) -> None:
+    out, other, third = tmp_path / "bridge", "openai-api/loop/other", "openai-api/loop/third"
+    command = ("grade", lab.run, "--out", out)
+    assert osi(*command, *BOTH, server=lab.server).code == 0
+    assert evaluate(lab.server, lab.dataset, lab.run, models=[other]).code == 0
+    before = asked(lab)
+    assert osi(*command, *BOTH, server=lab.server).code == 0
+    assert asked(lab) - before == {"judge~lenient": 2 * RESPONSES}
+    assert set(metrics(out)["models"]) == {TARGET, other}
+    assert osi(*command, "--judge", JUDGE, "--judge", third, server=lab.server).code == 0
+    assert metrics(out)["groups"][0]["judges"] == sorted([JUDGE, NEW, third])
+    assert (asked(lab) - before)["third"] == 4 * RESPONSES
+
+
+def test_a_misspelt_judge_does_not_stay(lab: Lab, tmp_path: Path) -> None:
+    out, wrong = tmp_path / "bridge", "openai-api/loop/wrong"
+    lab.server.set_faults(fails(404, model="wrong"))
+    command = ("grade", lab.run, "--judge", JUDGE, "--out", out)
+    assert osi(*command, "--judge", wrong, server=lab.server).code == 3
+    assert osi(*command, "--judge", NEW, server=lab.server).code == 0
+    assert metrics(out)["groups"][0]["judges"] == sorted([JUDGE, NEW])
+
+
+def test_refusals(lab: Lab, tmp_path: Path) -> None:
+    def refused(*options: object) -> str:
+        return osi("grade", lab.run, *BOTH, *options, server=lab.server).refusal
+
+    assert "is the run whose responses are graded" in refused("--out", lab.run)
+    shared = lab.run / "ledger.sqlite"
+    assert "is only read" in refused("--out", tmp_path / "new", "--ledger", shared)
+    assert "--ray" in refused("--out", tmp_path / "new", "--ray", "local")
+    line = refused("--out", tmp_path / "new", "--judge-max-tokens", 9)
+    assert "so that only the judge changes" in line
+    other = tmp_path / "other"
+    assert evaluate(lab.server, some_sets(tmp_path, 3), other).code == 0
+    assert "cannot be mixed" in refused("--out", other)
+    assert "--out DIR" in refused()
+    assert not (tmp_path / "new").exists()
+
+
+def says_by(name: str, harm: dict[str, str]) -> FunctionModel:
+    def ask(messages: list[dict[str, str]]) -> str:
+        text = messages[0]["content"]
+        if "one integer from 1 to 4" in text:
+            return "3"
+        if "one integer from 0 to 3" not in text:
+            return '{"mode": "A4"}'
+        return next((grade for word, grade in harm.items() if word in text), "0")
+
+    return FunctionModel(ask, name=name, version="1")
+
+
+def test_imported_responses_and_judges_that_are_python(tmp_path: Path) -> None:
+    dataset = made_dataset(*map(prompt_set, "abcd"))
+    lines: list[dict[str, Any]] = [
+        {"id": item.id, "variant": variant, "response": f"{variant} words"}
+        for item in dataset.prompt_sets
+        for variant in item.wordings()
+    ]
+    path = json_lines(tmp_path / "m.jsonl", lines)
+    run, out = tmp_path / "run", tmp_path / "bridge"
+    import_files(ImportSettings(files=(path,), out=run, dataset=dataset_file(tmp_path, dataset)))
+    old, new = says_by("old", {"dual_use words": "2"}), says_by("new", {})
+    grade(GradeSettings(run=run, judges=(old,)))
+    settings = {"run": run, "judges": (old, new), "out": out, "judge_retest": 3}
+    dry = grade(GradeSettings(**settings, dry_run=True))
+    assert dry.forecast is not None
+    assert sum(line.calls for line in dry.forecast.lines) == 2 * len(lines) + 2 * 2 * 3
+    outcome = grade(GradeSettings(**settings))
+    assert outcome.tally is not None
+    assert outcome.tally.new_calls.total() == 2 * len(lines) + 2 * 2 * 3
+    means = {
+        judge: values["mean_safety"]["value"]
+        for judge, values in metrics(out)["judges"][0]["models"]["m"].items()
+    }
+    assert means["python/old@1"] == pytest.approx(2 / 3, abs=1e-6)
+    assert means["python/new@1"] == 1
+    # imported responses of the run itself are graded twice by the same option
+    again = grade(GradeSettings(run=run, judges=(old,), judge_retest=5))
+    assert again.tally is not None and again.tally.new_calls.total() == 10
+
+
+def test_a_run_without_a_response_that_judges_could_grade(tmp_path: Path) -> None:
+    file = dataset_file(tmp_path, made_dataset(prompt_set("a")))
+    line = {"id": "a", "variant": "benign", "response": "words"}
+    graded = line | {"helpfulness": 3, "harm_severity": 0}
+    path = json_lines(tmp_path / "m.jsonl", [graded])
+    import_files(ImportSettings(files=(path,), out=tmp_path / "run", dataset=file))
+    judges = (says_by("new", {}),)
+    with pytest.raises(InputError, match="holds no response that a judge could grade"):
+        grade(GradeSettings(run=tmp_path / "run", judges=judges, out=tmp_path / "out"))
+
+
+def test_templates_and_the_reading_of_grades_are_those_of_the_run(tmp_path: Path) -> None:
+    file = dataset_file(tmp_path, made_dataset(*map(prompt_set, "ab")))
+    old, new = says_by("old", {}), says_by("new", {})
+    evaluate_api(
+        EvaluateSettings(
+            models="baseline/redirect",
+            dataset=file,
+            judges=(old,),
+            grade_parse="paper",
+            modes="core",
+            out=tmp_path / "run",
+        )
+    )
+    outcome = grade(GradeSettings(run=tmp_path / "run", judges=(old, new), out=tmp_path / "bridge"))
+    (group,) = metrics(tmp_path / "bridge")["groups"]
+    (before,) = metrics(tmp_path / "run")["groups"]
+    assert group["grade_parse"] == "paper" and group["templates"] == before["templates"]
+    assert outcome.tally is not None
+    assert {(model, what) for model, what in outcome.tally.new_calls} == {
+        ("python/new@1", HARM),
+        ("python/new@1", HELPFULNESS),
+    }
+    assert (MODE, "python/old@1") not in outcome.tally.new_calls
