@@ -378,15 +378,12 @@ class Ledger:
             return typed(row[0], str)
 
     def stored(self, keys: Collection[bytes] | None = None) -> Iterator[tuple[Any, ...]]:
-        """Yield every row as it is stored, or those of some calls, without its request: the id,
-        then `STORED`.
-        """
+        """Yield every row, or those of some calls, without its request: the id, then `STORED`."""
         with reading(self.path):
             for row in self._reader.execute(f"SELECT id, {STORED} FROM calls ORDER BY id"):
-                if keys is not None and row[1] not in keys:
-                    continue
-                unpack(typed(row, _STORED_ROW)[5])  # for its checksum
-                yield row
+                if keys is None or row[1] in keys:
+                    unpack(typed(row, _STORED_ROW)[5])  # for its checksum
+                    yield row
 
     def count(self) -> int:
         """Return how many attempts are stored."""

@@ -185,15 +185,15 @@ def import_command(settings: ImportSettings) -> int:
     (
         "opensafeintent grade runs/mine --judge openai/gpt-5.4-mini --dry-run",
         "opensafeintent grade runs/mine --judge openai/gpt-5.4-mini",
-        "opensafeintent grade runs/first --judge OLD --judge NEW --out runs/bridge --dry-run",
+        "opensafeintent grade runs/mine --judge OLD --judge NEW --out runs/bridge",
     ),
 )
 def grade_command(settings: GradeSettings) -> int:
     """Let judges grade the imported responses of RUN that have no grades.
 
     With --out, judges grade every response of RUN in a new run, and RUN is only read. A judge that
-    graded RUN is not asked: its grades are copied. So a new judge stands beside the one that it
-    replaces.
+    graded RUN is not asked: its grades are copied. The report then compares the new judge with the
+    one that it replaces.
     """
     return _show(opensafeintent.grade, settings)
 

@@ -315,24 +315,13 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, files: Templates) -> E
     }
     if not tasks:
         raise InputError(
-            f"{settings.run}: no imported response is without grades; expected"
-            f" {option('out', 'DIR')} to have other judges grade the responses of a run that judges"
-            " graded; or import a file without its grade columns"
+            f"{settings.run}: no imported response is without grades; add {option('out', 'DIR')} to"
+            " have other judges grade this run, or import the file without its grade columns"
         )
-    before = {model: manifest.models[model] for model in tasks}
     samples = samples_by_model(tasks, settings.judge_retest or 0)
     entries = {
-        model: entry.grown_by(
-            _entry(
-                settings,
-                entry.identity,
-                templates,
-                probe="none",
-                imported=True,
-                judge_retest=samples[model],
-            )
-        )
-        for model, entry in before.items()
+        model: _graded_entry(settings, manifest.models[model], templates, count)
+        for model, count in samples.items()
     }
     manifest = msgspec.structs.replace(
         manifest,
@@ -356,3 +345,11 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, files: Templates) -> E
         named=list(settings.panel),
         earlier=earlier,
     )
+
+
+def _graded_entry(
+    settings: GradeSettings, before: ModelEntry, templates: Templates, judge_retest: int
+) -> ModelEntry:
+    """Return the manifest's entry of a model whose imported responses are graded too."""
+    how = {"probe": "none", "imported": True, "judge_retest": judge_retest}
+    return before.grown_by(_entry(settings, before.identity, templates, **how))
