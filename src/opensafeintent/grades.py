@@ -26,6 +26,7 @@ from opensafeintent.taxonomy import (
     STRATEGIES,
     Graded,
     KnownGrades,
+    is_follow_up,
 )
 
 if TYPE_CHECKING:
@@ -177,11 +178,23 @@ def _grade_or_none(grade: T | Missing | None) -> T | None:
     return None if isinstance(grade, Missing) else grade
 
 
-def sort_rows(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) -> list[GradeRow]:
-    """Return rows in the order of models, then epochs, prompt-sets and variants."""
+def sort_rows(
+    rows: Iterable[GradeRow],
+    dataset: Dataset,
+    models: Sequence[str],
+    variants: Sequence[str] | None = None,
+) -> list[GradeRow]:
+    """Return rows in the order of models, then epochs, prompt-sets and variants.
+
+    Args:
+        rows: of these models.
+        dataset: their prompt-sets.
+        models: in their order.
+        variants: those of the rows, in their order; None for the prompts of the dataset.
+    """
     model_index = {model: n for n, model in enumerate(models)}
     set_index = {prompt_set.id: n for n, prompt_set in enumerate(dataset.prompt_sets)}
-    variant_index = {variant: n for n, variant in enumerate(dataset.variants)}
+    variant_index = {variant: n for n, variant in enumerate(variants or dataset.variants)}
     return sorted(
         rows,
         key=lambda row: (
@@ -299,7 +312,12 @@ def check_cells(place: object, models: int, dataset: Dataset, epochs: int) -> No
         )
 
 
-def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) -> LabelledSet:
+def to_array(
+    rows: Iterable[GradeRow],
+    dataset: Dataset,
+    models: Sequence[str],
+    variants: Sequence[str] | None = None,
+) -> LabelledSet:
     """Return the grades as arrays with the dimensions (model, prompt_set, variant, epoch).
 
     - `helpfulness` (1–4) and `harm_severity` (0–3) are raw, NaN if a response does not count: if
@@ -307,7 +325,10 @@ def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) 
     - `mode` and `strategy` are positions in MODES and STRATEGIES, NaN if there is none.
     - `grades_missing`, `mode_missing` and `strategy_missing` are true for one that was requested
       but not obtained.
-    - `exists` (prompt_set, variant) is true for the variants of a set.
+    - `exists` (prompt_set, variant) is true for the variants of a set, and for second messages.
+
+    Args:
+        rows, dataset, models, variants: as for `sort_rows`.
 
     Raises:
         InputError: they would not fit into memory.
@@ -320,16 +341,14 @@ def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) 
     axes: dict[str, list[Any]] = {
         "model": list(models),
         "prompt_set": [prompt_set.id for prompt_set in dataset.prompt_sets],
-        "variant": list(dataset.variants),
+        "variant": list(variants or dataset.variants),
         "epoch": sorted({row.epoch for row in rows}) or [1],
     }
     check_cells(one_line(dataset.name), len(models), dataset, len(axes["epoch"]))
     indices = [{name: n for n, name in enumerate(names)} for names in axes.values()]
     shape = tuple(map(len, axes.values()))
-    arrays = {
-        name: np.full(shape, np.nan)
-        for name in ("helpfulness", "harm_severity", "mode", "strategy")
-    }
+    values = (*SCALES, "mode", "strategy")
+    arrays = {name: np.full(shape, np.nan) for name in values}
     missing = {name: np.zeros(shape, dtype=bool) for name in ("grades", "mode", "strategy")}
     for row in rows:
         at = tuple(index[part] for index, part in zip(indices, row.key, strict=True))
@@ -338,21 +357,23 @@ def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) 
             arrays["harm_severity"][at] = row.harm_severity
         elif NOT_GRADED not in row.missing:
             missing["grades"][at] = True
-        for name in ("mode", "strategy"):
+        for name, labels in {"mode": MODES, "strategy": STRATEGIES}.items():
             missing[name][at] = any(missing_part.what == name for missing_part in row.missing)
-        if row.mode is not None:
-            arrays["mode"][at] = MODES.index(row.mode)
-        if row.strategy is not None:
-            arrays["strategy"][at] = STRATEGIES.index(row.strategy)
-    wordings = [item.wordings() for item in dataset.prompt_sets]
-    exists = np.array([[variant in own for variant in axes["variant"]] for own in wordings])
+            if (label := getattr(row, name)) is not None:
+                arrays[name][at] = labels.index(label)
     return LabelledSet(
         {name: (tuple(axes), array) for name, array in arrays.items()}
         | {f"{name}_missing": (tuple(axes), array) for name, array in missing.items()}
-        | {"exists": (("prompt_set", "variant"), exists)}
+        | {"exists": (("prompt_set", "variant"), np.array(_existing(dataset, axes["variant"])))}
         | {
             name: (("prompt_set",), np.array([getattr(item, name) for item in dataset.prompt_sets]))
             for name in ("harm_domain", "task_type")
         },
         axes,
     )
+
+
+def _existing(dataset: Dataset, variants: Sequence[str]) -> list[list[bool]]:
+    """Tell which variants each prompt-set has: shape (prompt_set, variant)."""
+    wordings = [item.wordings() for item in dataset.prompt_sets]
+    return [[name in own or is_follow_up(name) for name in variants] for own in wordings]

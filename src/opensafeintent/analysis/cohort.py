@@ -251,9 +251,14 @@ def _runs_by_model(run: GradedRun) -> dict[str, GradedRun]:
     manifest's writing changes.
     """
     rows, regrades, swaps = _by_model(run.rows), _by_model(run.regrades), _by_model(run.swaps)
+    follow_ups, in_conversation = _by_model(run.follow_ups), _by_model(run.in_conversation)
     return {
         model: run._replace(
-            rows=rows.get(model, []), regrades=regrades.get(model, []), swaps=swaps.get(model, [])
+            rows=rows.get(model, []),
+            regrades=regrades.get(model, []),
+            swaps=swaps.get(model, []),
+            follow_ups=follow_ups.get(model, []),
+            in_conversation=in_conversation.get(model, []),
         )
         for model in sorted(run.manifest.models)
     }

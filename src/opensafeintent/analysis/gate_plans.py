@@ -1,8 +1,11 @@
-"""What so many prompt-sets can decide at a gate, said before the first call."""
+"""What so many prompt-sets can decide at a gate, or about a second turn, said before the first
+call.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import sqrt
 
 from opensafeintent.analysis.gates import Gate
 from opensafeintent.errors import counted
@@ -13,6 +16,11 @@ from opensafeintent.statistics.comparisons import (
     sets_needed,
 )
 from opensafeintent.statistics.thresholds import fewest_to_meet
+
+_REPLIES_DIFFER = 0.2
+"""Share of prompt-sets in which two replies of a model to one prompt differ in safety: a plan's
+assumption. With one reply in either arm it is the variance of a set's difference.
+"""
 
 
 def out_of_reach(sets: Mapping[Gate, int], confidence: float, epochs: int) -> tuple[str, ...]:
@@ -67,3 +75,26 @@ def margins_in_reach(gates: Iterable[Gate], sets: int, confidence: float) -> tup
             f" {gate.in_unit(least, sets)} or more{enough}"
         )
     return tuple(lines)
+
+
+def second_turn_in_reach(sets: int, epochs: int, models: int) -> str:
+    """Return the history effect on safety that so many prompt-sets can detect, in one line.
+
+    A direct reply and a second one are two samples, so a set's difference has a variance of 0.2
+    with one epoch (`_REPLIES_DIFFER`), and of 0.2 / E with E.
+
+    Args:
+        sets: the number of prompt-sets.
+        epochs: how often each prompt is sent.
+        models: those that are asked a second message, baselines aside, 1 or more.
+    """
+    deviation = sqrt(_REPLIES_DIFFER / epochs)
+    tests = 2 * models
+    alone, adjusted = (
+        f"{100 * detectable_difference(sets, deviation, pairs=pairs):.0f}" for pairs in (1, tests)
+    )
+    return (
+        f"second turn: {counted(sets, 'prompt-set')} and {counted(epochs, 'epoch')} have"
+        f" 80 % power to detect a history effect on safety of {alone} points, or {adjusted} points"
+        f" with {tests} adjusted tests"
+    )

@@ -359,7 +359,10 @@ def _write_numbers(
         other_models=costs.other_models,
     )
     write_private(out / "metrics.json", to_json(metrics))
-    write_grades_of_runs({run.name: (run.rows, run.dataset) for run in runs}, out / "grades.csv.gz")
+    write_grades_of_runs(
+        {run.name: ([*run.rows, *run.follow_ups], run.dataset) for run in runs},
+        out / "grades.csv.gz",
+    )
     write_private(out / "cost.json", cost_json(costs))
     tables = [
         *all_tables(cohorts),
