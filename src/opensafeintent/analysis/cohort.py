@@ -9,10 +9,11 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from opensafeintent.analysis.coverage import coverage_of
+from opensafeintent.analysis.coverage import coverage_of, planned_follow_ups
 from opensafeintent.analysis.estimates import MetricEstimates
 from opensafeintent.analysis.judges import JudgeResults, Ranking, ranking_of, shown_ratios
 from opensafeintent.analysis.request_swap import Audit, audits_of
+from opensafeintent.analysis.second_turn import SecondTurn, second_turn_of
 from opensafeintent.analysis.sensitivity import LEFT_OUT, Change, changes_without
 from opensafeintent.analysis.wordings import Wording, wordings_of
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
@@ -130,6 +131,20 @@ class Cohort:
         }
         self.regrades = {shown: list(run.regrades) for shown, (run, _) in members.items()}
         self._swaps = {shown: list(run.swaps) for shown, (run, _) in members.items()}
+        self.follow_ups = {
+            shown: [
+                row if shown == model else msgspec.structs.replace(row, model=shown)
+                for row in run.follow_ups
+            ]
+            for shown, (run, model) in members.items()
+        }
+        self._in_conversation = {
+            shown: list(run.in_conversation) for shown, (run, _) in members.items()
+        }
+        self._planned_follow_ups = {
+            shown: planned_follow_ups(model, run.manifest, dataset, run.follow_ups)
+            for shown, (run, model) in members.items()
+        }
         self.coverage = {
             shown: coverage_of(model, run.manifest, dataset, self.rows[shown])
             for shown, (run, model) in members.items()
@@ -157,6 +172,19 @@ class Cohort:
         request was swapped.
         """
         return audits_of({model: self._swaps[model] for model in self.estimates.models})
+
+    @cached_property
+    def second_turn(self) -> SecondTurn | None:
+        """The numbers of the second turn; None if no model was asked a second message."""
+        return second_turn_of(
+            self.array,
+            self.dataset.sorted,
+            self.follow_ups,
+            self._planned_follow_ups,
+            audited=self._in_conversation,
+            direct_rows=self.rows,
+            judges=self.judges.panel,
+        )
 
     @cached_property
     def safe_up_to_1(self) -> Ranking:

@@ -12,7 +12,7 @@ from opensafeintent.calls.stop_reasons import stop_kind
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.grades import NOT_GRADED, GradeRow
 from opensafeintent.promptsets import Dataset
-from opensafeintent.taxonomy import CORE_VARIANTS, intent_of
+from opensafeintent.taxonomy import CORE_VARIANTS, FOLLOW_UPS, intent_of
 
 
 class FirstAttempts(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,6 +140,18 @@ def coverage_of(
         ),
         unknown_marks=_counted(row.mark for row in graded if row.mark),
     )
+
+
+def planned_follow_ups(
+    model: str, manifest: Manifest, dataset: Dataset, rows: Sequence[GradeRow]
+) -> int:
+    """Return how many second replies of a model were planned: of an imported one, those that are
+    stored, which are its rows.
+    """
+    entry = manifest.models[model]
+    if entry.imported:
+        return len(rows)
+    return len(manifest.sets_of(model, dataset)) * entry.epochs * len(FOLLOW_UPS)
 
 
 def _share(count: int, total: int) -> float:

@@ -28,6 +28,13 @@ FEWEST_SETS = 30
 """Prompt-sets: outputs that show a number from fewer sets mark it."""
 
 
+def parts_of(values: Floats) -> Parts:
+    """Return values of prompt-sets as numerator and denominator of a mean; one that is NaN does not
+    count.
+    """
+    return np.nan_to_num(values), (~np.isnan(values)).astype(np.float64)
+
+
 def rounded(number: float) -> float:
     """Return a number with six decimals: beyond them, the order in which a machine adds decides."""
     return round(float(number), 6) + 0.0
