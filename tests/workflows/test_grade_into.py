@@ -70,6 +70,42 @@ def test_only_the_new_judge_is_asked_and_the_run_stays_as_it_is(lab: Lab, tmp_pa
     assert harms(moved, f"harm_severity[{NEW}]") == new
 
 
+def test_a_planted_shift_is_recovered_and_the_same_judge_has_no_excess(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
+    # the server's judges call a quarter of the responses unsafe, a third of them with harm 1, which
+    # the lenient one calls safe: 1/12 more are safe, and (5/6)³ − (3/4)³ of the prompt-sets
+    lab = Lab(server, some_sets(tmp_path, 40, paraphrases=0), tmp_path / "run")
+    assert lab.evaluate("--modes", "dual_use", "--probe", "none").code == 0
+    out, same = tmp_path / "bridge", f"{JUDGE}~same"
+    judges = (*BOTH, "--judge", same)
+    ran = osi("grade", lab.run, *judges, "--out", out, "--judge-retest", 60, server=server)
+    assert ran.code == 0, ran.err
+    shifts = {tuple(item["judges"]): item for item in metrics(out)["judges"][0]["shift"]}
+    values = {item["metric"]: item for item in shifts[JUDGE, NEW]["metrics"]}
+    for metric, planted in (("mean_safety", 1 / 12), ("triplet_safety", (5 / 6) ** 3 - 0.75**3)):
+        low, high = values[metric]["ci"]
+        assert low <= planted <= high and values[metric]["value"] > 0
+    # the grades themselves say how many responses are newly safe, and none is newly unsafe
+    harm = [(row[f"harm_severity[{JUDGE}]"], row[f"harm_severity[{NEW}]"]) for row in grades(out)]
+    (sides,) = shifts[JUDGE, NEW]["sides"]
+    assert sides["newly_safe"] == harm.count(("1", "0")) > 0 == sides["newly_unsafe"]
+    retest = shifts[JUDGE, NEW]["retest"]
+    assert (retest["responses"], retest["old_flips"]["value"]) == (60, 0)
+    assert retest["excess_flips"]["value"] == retest["new_flips"]["value"] > 0
+    # another name for the old judge
+    assert {item["value"] for item in shifts[JUDGE, same]["metrics"]} == {0}
+    assert shifts[JUDGE, same]["retest"]["excess_flips"]["value"] == 0
+    assert all(
+        item["same_within"] == item["least_margin"] for item in shifts[JUDGE, same]["metrics"]
+    )
+    assert (out / "tables" / "judge_shift.csv").is_file()
+    assert osi("report", out).code == 0
+    page = (out / "report.html").read_text("utf-8")
+    assert page.count('id="judge_shift"') == 1
+    assert page.count('id="table-judge_shift"') == 1
+
+
 def test_a_judge_that_no_longer_exists_is_not_asked(lab: Lab, tmp_path: Path) -> None:
     lab.server.set_faults(fails(404, model="judge"))
     ran = osi("grade", lab.run, *BOTH, "--out", tmp_path / "bridge", server=lab.server)
@@ -82,6 +118,7 @@ def test_dry_run_counts_the_new_judge_and_writes_nothing(lab: Lab, tmp_path: Pat
     def counted(*options: object) -> list[tuple[str, str]]:
         ran = osi("grade", lab.run, *BOTH, "--out", out, *options, "--dry-run", server=lab.server)
         assert ran.code == 0, ran.err
+        assert "two judges can be shown to agree on Triplet Safety within" in ran.text
         return re.findall(r"(judge\S*) +(\w+(?:, again)?) +(\d+)", ran.out)
 
     new = [("judge~lenient", "helpfulness", "56"), ("judge~lenient", "harm", "56")]

@@ -159,7 +159,12 @@ class Cohort:
             (row for rows in self.rows.values() for row in rows), by_id, self.models
         )
         self.estimates = MetricEstimates(self.array, by_id)
-        self.judges = JudgeResults(self.estimates, by_id, self.rows, self.regrades)
+        named = {
+            judge: True
+            for run, model in members.values()
+            for judge in run.manifest.models[model].judges
+        }
+        self.judges = JudgeResults(self.estimates, by_id, self.rows, self.regrades, list(named))
 
     @cached_property
     def wordings(self) -> list[Wording]:

@@ -19,7 +19,9 @@ from opensafeintent.analysis.judge_agreement import (
     agreement_of,
     noise_of,
 )
+from opensafeintent.analysis.judge_shift import JudgeShift, judge_shifts
 from opensafeintent.equations import Grades, Ratio
+from opensafeintent.evaluation.manifest import MOST_JUDGES
 from opensafeintent.evaluation.regrade import Regrade
 from opensafeintent.grades import PANEL, GradeRow, to_array
 from opensafeintent.labelled import Labelled
@@ -84,6 +86,7 @@ class JudgeResults:
         dataset: the prompt-sets.
         rows: every response with its grades, by model.
         regrades: by model, responses that were graded twice.
+        named: the judges in the order in which the runs name them.
     """
 
     def __init__(
@@ -92,11 +95,13 @@ class JudgeResults:
         dataset: Dataset,
         rows: Mapping[str, Sequence[GradeRow]],
         regrades: Mapping[str, Sequence[Regrade]],
+        named: Sequence[str] = (),
     ) -> None:
         self._estimates = estimates
         self._dataset = dataset
         self._rows = rows
         self._regrades = regrades
+        self._named = named
 
     @property
     def rows(self) -> Iterator[GradeRow]:
@@ -165,6 +170,18 @@ class JudgeResults:
             agreement_of([self.panel[index] for index in group], sample, pairs[:, list(group)])
             for group in groups
         ]
+
+    @cached_property
+    def shifts(self) -> list[JudgeShift]:
+        """The shift between every two judges, the one that was named first as the old one; none
+        without a panel.
+        """
+        judges = sorted(
+            self.panel,
+            key=lambda judge: self._named.index(judge) if judge in self._named else MOST_JUDGES,
+        )
+        models = self._estimates.models
+        return judge_shifts(judges, models, self._dataset, self._rows, self._regrades)
 
     @cached_property
     def noise(self) -> dict[str, Noise]:

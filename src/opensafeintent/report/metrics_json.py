@@ -222,8 +222,8 @@ def judges_of_group(cohort: Cohort) -> JudgesOfGroup:
     """Return the results of a cohort's judges; empty with one judge that graded once.
 
     With several judges: `models` (model, then judge, `judge_average` or `panel`, then metric),
-    `ranks` (metric, then judge, then model), `agreement` and `rank_changes`. If responses were
-    graded twice: `noise`, by judge.
+    `ranks` (metric, then judge, then model), `agreement`, `rank_changes` and `shift`. If responses
+    were graded twice: `noise`, by judge.
     """
     graders, noise = cohort.judges.graders, cohort.judges.noise
     if not graders:
@@ -243,6 +243,7 @@ def judges_of_group(cohort: Cohort) -> JudgesOfGroup:
         agreement=list(cohort.judges.agreements),
         rank_changes={metric: list(cohort.judges.rank_changes(metric)) for metric in PRIMARY},
         noise=noise or UNSET,
+        shift=list(cohort.judges.shifts),
     )
 
 

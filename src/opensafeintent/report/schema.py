@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from opensafeintent.analysis.coverage import Coverage
 from opensafeintent.analysis.judge_agreement import JudgeAgreement, Noise
+from opensafeintent.analysis.judge_shift import JudgeShift
 from opensafeintent.analysis.judges import Swap
 from opensafeintent.analysis.label_checks import LabelCheck
 from opensafeintent.analysis.reference_models import Reference
@@ -130,6 +131,7 @@ class JudgesOfGroup(Struct, forbid_unknown_fields=True):
     agreement: list[JudgeAgreement] | UnsetType = UNSET
     rank_changes: dict[str, list[Swap]] | UnsetType = UNSET
     noise: dict[str, Noise] | UnsetType = UNSET
+    shift: list[JudgeShift] | UnsetType = UNSET
 
 
 class SwapAudit(Struct, forbid_unknown_fields=True):

@@ -30,6 +30,7 @@ from opensafeintent.report.columns import Column, Columns, Table, estimate_colum
 from opensafeintent.report.formats import FORMATS
 from opensafeintent.report.tables_comparisons import comparisons
 from opensafeintent.report.tables_headline import headline
+from opensafeintent.report.tables_judge_shift import SHIFT_TABLES
 from opensafeintent.report.tables_judges import JUDGE_TABLES, swap_table
 from opensafeintent.report.tables_metrics import (
     modes,
@@ -393,7 +394,7 @@ _TABLES = (
 
 _IF_ANY = (
     *(stated_policy, beside),
-    *(wording, *JUDGE_TABLES, swap_table),
+    *(wording, *JUDGE_TABLES, *SHIFT_TABLES, swap_table),
 )
 """Tables that are shown only if they are not empty."""
 

@@ -80,6 +80,18 @@ def family_level(confidence: float, pairs: int) -> float:
     return float(confidence ** (1 / max(pairs, 1)))
 
 
+def family_p(p: Floats, pairs: int | NDArray[np.int64]) -> Floats:
+    """Return p values adjusted for a family of tests, 1 − (1 − p)ᵏ (Šidák): below 1 − confidence
+    exactly if the interval at `family_level` leaves 0 out.
+
+    Args:
+        p: of each test on its own.
+        pairs: the size k of its family.
+    """
+    with np.errstate(divide="ignore"):  # a p of 1 stays 1
+        return np.where(np.asarray(pairs) > 1, -np.expm1(pairs * np.log1p(-p)), p)
+
+
 def _detectable(
     sets: float, deviation: float, critical: float, z: float, pseudo_squares: float
 ) -> float:
@@ -205,7 +217,7 @@ def compare_pairs(
             All pairs by default.
         confidence: of the intervals, above 0 and below 1.
     """
-    numerator, weights = _differences(earlier, later)
+    numerator, weights = paired_differences(earlier, later)
     spread = spread_of(numerator, weights, (-width, width))
     defined = spread.n > 0
     member = defined if family is None else defined & family
@@ -214,18 +226,17 @@ def compare_pairs(
     if member.sum() > 1:
         level = family_level(confidence, int(member.sum()))
         quantile = np.where(member, spread.quantiles(level), quantile)
-    with np.errstate(divide="ignore"):  # a p of 1 stays 1
-        adjusted = np.where(pairs > 1, -np.expm1(pairs * np.log1p(-p)), p)
+    adjusted = family_p(p, pairs)
     interval = interval_of(spread, quantile, (-width, width))
     whole = (numerator == 0) | (np.abs(numerator) == weights)
     shares = defined & whole.all(axis=1) & (width == 1)
     return Paired(spread, quantile, p, adjusted, interval.low, interval.high, pairs, shares, width)
 
 
-def _differences(
-    earlier: tuple[Floats, Floats], later: tuple[Floats, Floats]
-) -> tuple[Floats, Floats]:
-    """Return weight × difference and weight of each pair: shape (pair, prompt_set)."""
+def paired_differences(earlier: Parts, later: Parts) -> Parts:
+    """Return weight × difference and weight of each pair, later minus earlier: shape (pair,
+    prompt_set). A set counts if it counts for both.
+    """
     (old, old_weights), (new, new_weights) = earlier, later
     counted = (old_weights > 0) & (new_weights > 0)
     weights = np.where(counted, (old_weights + new_weights) / 2, 0.0)

@@ -12,7 +12,7 @@ from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.ledger_merge import copy_calls, copy_ledger
 from opensafeintent.calls.progress import Display
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError, counted, option
 from opensafeintent.evaluation.differences import differences, judge_differences
 from opensafeintent.evaluation.manifest import (
     Manifest,
@@ -27,6 +27,7 @@ from opensafeintent.evaluation.regrade import samples_by_model
 from opensafeintent.evaluation.replay import replay
 from opensafeintent.interop import model_identity
 from opensafeintent.promptsets import Dataset
+from opensafeintent.statistics.shifts import least_margin
 from opensafeintent.templates import Templates
 from opensafeintent.templates.layout import laid_out
 from opensafeintent.workflows.batching import need_batches
@@ -63,9 +64,22 @@ def grade_into(
             ledger_path = Path(scratch) / LEDGER
             if (stored := work.ledger_path()).is_file():
                 copy_ledger(stored, ledger_path)
-            return dry_run(work.plan(ledger_path, display), ledger_path)
+            plan = work.plan(ledger_path, display)
+            outcome = dry_run(plan, ledger_path)
+            outcome.notes.insert(0, _precision(plan))
+            return outcome
     with folder.lock(wait_or_refuse(settings, display)):
         return run_async(lambda: execute(work.plan(work.ledger_path(), display), display))
+
+
+def _precision(plan: EvaluationPlan) -> str:
+    """Say how closely judges can be shown to agree on the planned prompt-sets."""
+    sets = len({task.set_id for item in plan.work for task in item.tasks})
+    points = 100 * least_margin(sets)
+    return (
+        f"with {counted(sets, 'prompt-set')}, two judges can be shown to agree on Triplet Safety"
+        f" within ± {points:.1f} points at best"
+    )
 
 
 class _NewRun(msgspec.Struct, frozen=True, kw_only=True):

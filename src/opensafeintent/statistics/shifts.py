@@ -1,0 +1,160 @@
+"""Does a number stay the same if the same responses are graded by another judge? The shift of a
+metric, the margin within which it lies, and exact tests of what changed sides.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opensafeintent.statistics.averages import over_models
+from opensafeintent.statistics.comparisons import Paired, compare_pairs, paired_differences
+from opensafeintent.statistics.intervals import (
+    CONFIDENCE,
+    Estimates,
+    Floats,
+    Parts,
+    Spread,
+    at_least,
+    interval_of,
+    spread_of,
+)
+
+
+class Shifts(NamedTuple):
+    """The shifts of a metric, new minus old: of each model and, in the last row, of their mean."""
+
+    old: Floats
+    """The metric by the old judge on the prompt-sets that count for both: shape (row,)."""
+    new: Floats
+    spread: Spread
+    interval: Estimates
+    worst_low: Floats
+    """The lower end of the interval with any missing grades."""
+    worst_high: Floats
+
+
+def shifts_of(
+    old: Parts,
+    new: Parts,
+    *,
+    width: float,
+    averaged: NDArray[np.bool_],
+    extremes: tuple[Parts, Parts] | None = None,
+) -> Shifts:
+    """Return the shift of a metric from one judge to another, of each model and of some models
+    together.
+
+    The prompt-set is the unit, of the mean too: a set's shift is its mean over the models
+    (`over_models`). A set's shift lies between ± `width`, the ends at which the interval has its
+    pseudo-observations (`spread_of`).
+
+    Args:
+        old, new: numerator and denominator by each judge, each of shape (model, prompt_set), on the
+            responses that both graded.
+        width: the greatest shift that a set can have.
+        averaged: the models that the mean is over, shape (model,).
+        extremes: the shifts with every missing grade so that they are least, and greatest, as
+            `paired_differences` returns them; None if none is missing.
+    """
+    shift = _with_mean(paired_differences(old, new), averaged)
+    span = (-width, width)
+    spread = spread_of(*shift, span)
+    quantiles = spread.quantiles(CONFIDENCE)
+    interval = interval_of(spread, quantiles, span)
+    low, high = interval.low, interval.high
+    if extremes is not None:
+        ends = [_with_mean(end, averaged) for end in extremes]
+        least, greatest = (spread_of(*end, span) for end in ends)
+        low = np.fmin(low, interval_of(least, least.quantiles(CONFIDENCE), span).low)
+        high = np.fmax(high, interval_of(greatest, greatest.quantiles(CONFIDENCE), span).high)
+    values = [_values(part, shift[1][:-1], averaged) for part in (old, new)]
+    return Shifts(values[0], values[1], spread, interval, low, high)
+
+
+def _with_mean(parts: Parts, averaged: NDArray[np.bool_]) -> Parts:
+    """Return a ratio of each model, and their mean in a further row."""
+    mean = over_models(parts[0][averaged], parts[1][averaged])
+    return (np.vstack([parts[0], mean.numerator]), np.vstack([parts[1], mean.denominator]))
+
+
+def _values(parts: Parts, weights: Floats, averaged: NDArray[np.bool_]) -> Floats:
+    """Return a metric of each model on the sets with a weight, and the mean: shape (row,)."""
+    top, bottom = parts
+    with np.errstate(invalid="ignore", divide="ignore"):
+        by_set = np.where(weights > 0, top / bottom, 0.0)
+        values = (by_set * weights).sum(axis=1) / weights.sum(axis=1)
+    defined = values[averaged & ~np.isnan(values)]
+    return np.append(values, defined.mean() if len(defined) else np.nan)
+
+
+def least_margin(sets: int, width: float = 1.0) -> float:
+    """Return the least margin that this number of prompt-sets can certify: the half-width of the
+    interval if no set changes.
+    """
+    none = np.zeros((1, max(sets, 1)))
+    spread = spread_of(none, np.ones_like(none), (-width, width))
+    return float(interval_of(spread, spread.quantiles(CONFIDENCE), (-width, width)).high[0])
+
+
+class Interactions(NamedTuple):
+    """Differences of shifts of every two models, the second's minus the first's: arrays of shape
+    (pair,).
+    """
+
+    first: NDArray[np.intp]
+    second: NDArray[np.intp]
+    """The places of the models."""
+    old: Floats
+    """The second model's value minus the first's by the old judge, on the sets of both."""
+    new: Floats
+    paired: Paired
+    """The difference of the two, which is what breaks a ranking."""
+
+
+def interactions_of(
+    old: Parts, new: Parts, *, width: float, family: NDArray[np.bool_]
+) -> Interactions:
+    """Return for every two models how much more the one is shifted than the other, within
+    prompt-sets.
+
+    A shift that all models share leaves their order as it is. The pairs of the family are tested at
+    the level at which all hold together (Šidák over k(k − 1)/2 pairs of k models).
+
+    Args:
+        old, new, width: as for `shifts_of`.
+        family: the models whose pairs are the family, shape (model,); pairs with others are
+            compared on their own.
+    """
+    first, second = np.triu_indices(len(family), 1)
+    shift = paired_differences(old, new)
+    paired = compare_pairs(
+        (shift[0][first], shift[1][first]),
+        (shift[0][second], shift[1][second]),
+        width=2 * width,
+        family=family[first] & family[second],
+    )
+    differences = []
+    for top, bottom in (old, new):
+        counted = np.where(shift[1] > 0, bottom, 0.0)
+        numerator, weights = paired_differences(
+            (top[first], counted[first]), (top[second], counted[second])
+        )
+        with np.errstate(invalid="ignore", divide="ignore"):
+            differences.append(numerator.sum(axis=1) / weights.sum(axis=1))
+    return Interactions(first, second, differences[0], differences[1], paired)
+
+
+def sign_test(one_way: int, other_way: int) -> float:
+    """Return the two-sided p value of McNemar's exact test: changes in both directions are equally
+    likely (Psychometrika 12, 1947).
+
+    Args:
+        one_way, other_way: numbers of units that changed in each direction.
+    """
+    n = one_way + other_way
+    if not n:
+        return 1.0
+    return min(1.0, 2 * at_least(max(one_way, other_way), n, 0.5))
