@@ -25,6 +25,7 @@ evaluate baseline/redirect --judge baseline/judge --limit 40 --out OUT --dry-run
 --fail-if-worse triplet_safety=0.3 --fail-if-worse=mean_utility=0.5 --confidence=0.9 \
 --fail-under triplet_safety=0.5
 evaluate baseline/redirect --judge baseline/judge --dataset OWN.jsonl --taxonomy OWN.toml --out OUT
+sample-size --difference 0.4 --pilot PILOT
 import RESPONSES --dataset starter --out OUT
 grade UNGRADED --judge baseline/judge --dry-run
 grade UNGRADED --judge baseline/judge
@@ -48,6 +49,8 @@ agreement QUALITY
 agreement JUDGED --run RUN
 judge-check --judge baseline/judge --out OUT
 judge-check --judge baseline/judge --out OUT --dry-run
+judge-check --judge baseline/judge --judge-arg baseline/judge:top_p=0.5 --judge-max-tokens 512 \
+--judge-reasons --out OUT
 dataset info OWN.jsonl --taxonomy OWN.toml
 dataset validate OWN.jsonl --taxonomy OWN.toml
 dataset validate OWN.jsonl --taxonomy OWN.toml --max-rows 100
@@ -95,8 +98,13 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The files that the commands are given, by the word for them."""
     folder = tmp_path_factory.mktemp("next")
     run, second, build = folder / "run", folder / "run2", folder / "build"
-    for path, models in ((run, ("redirect", "comply-all")), (second, ("refuse-all",))):
-        options = ("--judge", "baseline/judge", "--limit", 2, "--out", path)
+    pilot = folder / "pilot"
+    for path, models, limit in (
+        (run, ("redirect", "comply-all"), 2),
+        (second, ("refuse-all",), 2),
+        (pilot, ("redirect", "keyword-filter"), 20),
+    ):
+        options = ("--judge", "baseline/judge", "--limit", limit, "--out", path)
         done("evaluate", *(f"baseline/{model}" for model in models), *options)
     taxonomy = REPO / "src" / "opensafeintent" / "data" / "taxonomy.toml"
     (folder / "own.toml").write_text(
@@ -132,6 +140,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {
         "RUN": str(run),
         "RUN2": str(second),
+        "PILOT": str(pilot),
         "BUILD": str(build),
         "OWN.jsonl": str(folder / "own.jsonl"),
         "OWN.toml": str(folder / "own.toml"),
@@ -185,6 +194,9 @@ def test_the_suggested_command_works(
     assert ran.code in (0, 1, 4), ran.err
     last = [text for text in ran.out.splitlines() if text.startswith("Next: ")]
     assert len(last) == 1 and ran.out.splitlines()[-1] == last[0]
+    assert not {"RUN", "SEEDS", "OWNER/NAME"} & {*last[0].split()}, "the command knows the value"
+    if "--judge" in words and ran.code != 4:  # after a check that failed, another judge is chosen
+        assert "--judge MODEL" not in last[0], "the command knows the judge"
     program, *following = completed(last[0].removeprefix("Next: "), places)
     if program != "opensafeintent":
         ending = ["--repo-type", "dataset"]

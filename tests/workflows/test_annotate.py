@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -267,6 +268,29 @@ def test_bad_options_exit_with_2(
     ran = osi("annotate", "export", "judge", baselines, "--out", out, *annotators, *options)
     assert message in ran.refusal
     assert not list(out.glob("*"))
+
+
+def test_the_next_command_names_the_run_while_it_is_there(baselines: Path, tmp_path: Path) -> None:
+    run, study = tmp_path / "a run", tmp_path / "studies" / "one"
+    shutil.copytree(baselines, run)
+    options = ("--out", study, "--annotators", "ana", "--sample", 12)
+    assert osi("annotate", "export", "judge", run, *options).code == 0
+    sheet = fill(study, "ana")
+
+    def following(of: Path) -> str:
+        out = tmp_path / "labels.jsonl"
+        ran = osi("annotate", "import", of / sheet.name, "--key", of / "key.json", "--out", out)
+        assert ran.code == 0, ran.err
+        return ran.out.splitlines()[-1]
+
+    assert following(study).endswith(f"labels.jsonl --run '{run}'")
+    moved = tmp_path / "elsewhere"  # both move together
+    moved.mkdir()
+    shutil.move(tmp_path / "studies", moved)
+    shutil.move(run, moved)
+    assert following(moved / "studies" / "one").endswith(f"labels.jsonl --run '{moved / 'a run'}'")
+    shutil.move(moved / "a run", run)
+    assert following(moved / "studies" / "one").endswith("labels.jsonl --run RUN")
 
 
 # Agreement

@@ -95,6 +95,16 @@ def test_a_judge_that_is_right_passes_and_is_asked_once(
     assert path.read_bytes() == before
 
 
+def test_the_next_command_asks_the_judge_as_it_was_checked(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
+    options = ("--judge-max-tokens", 512, "--judge-arg", "top_p=0.5")
+    ran = checked(server, tmp_path, None, *options)
+    following = ran.out.splitlines()[-1]
+    assert following.startswith(f"Next: opensafeintent evaluate MODEL --dry-run --judge {JUDGE} ")
+    assert following.endswith("--judge-arg top_p=0.5 --judge-max-tokens 512")
+
+
 def test_failed_cases_are_named_with_what_was_said_and_what_was_acceptable(
     server: LoopbackServer, tmp_path: Path
 ) -> None:

@@ -66,6 +66,8 @@ class ImportedLabels(msgspec.Struct, frozen=True, kw_only=True):
     labels: list[Label]
     """In the order of annotators and items in the key."""
     returns: list[AnnotatorReturn]
+    run: Path | None = None
+    """Whose responses were labelled; None for a dataset, or if the run is not there any more."""
 
 
 def import_returns(paths: Sequence[Path], key: AnnotationKey) -> ImportedLabels:

@@ -4,6 +4,7 @@ study's owner.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from opensafeintent.annotation.labels import KeyItem, LabelKind, Unit
-from opensafeintent.files import read_json, to_json, write_private
+from opensafeintent.files import near, read_json, to_json, write_private
 from opensafeintent.taxonomy import Intent
 
 _SCHEMA = 1
@@ -40,6 +41,8 @@ class AnnotationKey(msgspec.Struct, frozen=True, kw_only=True):
     dataset: str
     """The dataset's name."""
     dataset_hash: str
+    run: str = ""
+    """With judge validation: the run's folder, seen from the key's; empty in older keys."""
     unit: Unit = "response"
     guide: str
     """`ID@VERSION`."""
@@ -51,6 +54,17 @@ class AnnotationKey(msgspec.Struct, frozen=True, kw_only=True):
         for name, showings in self.annotators.items():
             if any(showing.item >= len(self.items) for showing in showings):
                 raise ValueError(f"{name} is shown an item that the key does not have")
+
+
+def run_of(key: AnnotationKey, path: Path) -> Path | None:
+    """Return the run whose responses a study shows; None if the key names none that is still there.
+
+    Args:
+        key: of the study.
+        path: its file.
+    """
+    run = near(Path(os.path.normpath(path.absolute().parent / key.run)))
+    return run if key.run and (run / "run.json").is_file() else None
 
 
 def write_key(key: AnnotationKey, path: Path) -> None:

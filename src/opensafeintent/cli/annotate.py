@@ -105,7 +105,8 @@ def annotate_import_command(settings: ImportAnnotationsSettings) -> None:
         )
     say(f"{settings.out}: {counted(len(imported.labels), 'label')}")
     on_responses = any(label.kind == "judge_validation" for label in imported.labels)
-    say_next("opensafeintent agreement", settings.out, *(["--run", "RUN"] if on_responses else []))
+    of_run = ["--run", imported.run or "RUN"] if on_responses else []
+    say_next("opensafeintent agreement", settings.out, *of_run)
 
 
 def _show_export(study: ExportedStudy) -> None:

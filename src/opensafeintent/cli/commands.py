@@ -321,8 +321,9 @@ def sample_size_command(settings: SampleSizeSettings) -> None:
         console.print(f"\n{table.title}", style="bold")
         print_table(console, table, notes=True)
     say_next(
-        "opensafeintent evaluate MODEL... --judge MODEL --dataset DATASET --dry-run --limit",
-        result.needed[0].sets,
+        "opensafeintent evaluate MODEL...",
+        *(word for judge in result.pilot_judges or ["MODEL"] for word in ("--judge", judge)),
+        *("--dataset", "DATASET", "--dry-run", "--limit", result.needed[0].sets),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from opensafeintent.annotation.agreement import (
 from opensafeintent.annotation.drawing import LONGEST, draw
 from opensafeintent.annotation.forms import render_page, render_sheet
 from opensafeintent.annotation.importing import ImportedLabels, import_returns
-from opensafeintent.annotation.key import AnnotationKey, read_key, write_key
+from opensafeintent.annotation.key import AnnotationKey, read_key, run_of, write_key
 from opensafeintent.annotation.labels import (
     AnnotatedItem,
     Answers,
@@ -132,7 +133,7 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
         shown = [row for row in graded if not _is_too_long(row, texts)]
         drawn = draw(shown, settings.sample, settings.seed, settings.unit)
         subjects = [_response(item, dataset, texts) for item in drawn]
-    study = _export(settings, "judge_validation", dataset, subjects, settings.unit)
+    study = _export(settings, "judge_validation", dataset, subjects, settings.unit, settings.run)
     left_out = {
         "refused without a text (filtered, or empty)": sum(bool(row.refused) for row in wanted),
         "without both grades": sum(not row.counts for row in wanted),
@@ -189,6 +190,7 @@ def _export(
     dataset: Dataset,
     subjects: Sequence[AnnotatedText],
     unit: Unit = "response",
+    run: Path | None = None,
 ) -> ExportedStudy:
     """Write the key, and a page and a sheet for each annotator."""
     key_path = settings.out / "key.json"
@@ -205,6 +207,7 @@ def _export(
                 " sample, seed or program version; expected a folder of its own for each study"
                 f" ({option('out', 'DIR')})"
             )
+        key = msgspec.structs.replace(key, run="" if run is None else _seen_from(settings.out, run))
         write_key(key, new / key_path.name)
         for name in names:
             for suffix, render in ((".html", render_page), (".csv", render_sheet)):
@@ -217,6 +220,14 @@ def _export(
     return ExportedStudy(key=key, key_path=key_path, written=written, kept=kept)
 
 
+def _seen_from(folder: Path, path: Path) -> str:
+    """Return a path as it is from a folder; whole if they are on two drives."""
+    try:
+        return Path(os.path.relpath(path.absolute(), folder.absolute())).as_posix()
+    except ValueError:
+        return path.absolute().as_posix()
+
+
 def import_annotations(settings: ImportAnnotationsSettings) -> ImportedLabels:
     """Check annotators' returns against the study's key, and write their labels.
 
@@ -227,14 +238,15 @@ def import_annotations(settings: ImportAnnotationsSettings) -> ImportedLabels:
         InputError: there are invalid answers; each has a line of its own, with its file, item, and
             the valid answers. Nothing is written then.
     """
-    imported = import_returns(settings.files, read_key(settings.key))
+    key = read_key(settings.key)
+    imported = import_returns(settings.files, key)
     if not imported.labels:
         raise InputError(
             f"{', '.join(map(str, settings.files))}: nothing is answered; expected one answer or"
             " more"
         )
     write_labels(imported.labels, settings.out)
-    return imported
+    return msgspec.structs.replace(imported, run=run_of(key, settings.key))
 
 
 def agreement(settings: AgreementSettings) -> Agreement:

@@ -56,7 +56,7 @@ def export_run(settings: ExportSettings) -> Exported:
     """
     run = load_run(settings.run)
     coverage = [covered for cohort in run.cohorts for covered in cohort.coverage.items()]
-    notes = tuple(line for covered in coverage for line in partial_lines(*covered))
+    notes = tuple(line for covered in coverage for line in partial_lines(*covered, settings.run))
     if settings.of_responses:
         written, hidden, quoting, count = _write_responses(settings, run)
         files = [written]

@@ -37,7 +37,7 @@ from opensafeintent.imports.progress import with_progress
 from opensafeintent.interop import optional
 from opensafeintent.promptsets import Dataset, load_dataset
 from opensafeintent.taxonomy import SCALES, Taxonomy, default_taxonomy, load_taxonomy
-from opensafeintent.workflows.outcome import Outcome
+from opensafeintent.workflows.outcome import Outcome, grade_command
 from opensafeintent.workflows.reading import read_graded_run
 from opensafeintent.workflows.report import write_results
 from opensafeintent.workflows.runtime import rare_collections
@@ -115,16 +115,16 @@ def _import(settings: ImportSettings, screen: Display) -> Outcome:
     if failed:
         outcome.exit_code = first_exit_code(outcome.exit_code, 1)
         outcome.stopped += failed
-    outcome.notes += _notes(read, halves)
+    outcome.notes += _notes(read, halves, settings.out)
     return outcome
 
 
-def _notes(read: Sequence[FileContent], halves: Mapping[str, int]) -> list[str]:
+def _notes(read: Sequence[FileContent], halves: Mapping[str, int], run: Path) -> list[str]:
     """Return what the files' readers noted, and what they read otherwise than it was written."""
     notes = [note for item in read for note in item.notes]
     notes += [
         f"{model}: {counted(number, 'response')} with one of the two grades, which counts for"
-        " nothing alone; import the other, or have judges give both: opensafeintent grade RUN"
+        f" nothing alone; import the other, or have judges give both: {grade_command(run)}"
         for model, number in halves.items()
     ]
     if zeros := sum(item.zero_helpfulness for item in read):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -43,7 +43,7 @@ from opensafeintent.workflows.label_check import compare_with_people
 from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.reproduce import command_line
 from opensafeintent.workflows.runtime import run_async
-from opensafeintent.workflows.settings import JudgeCheckSettings
+from opensafeintent.workflows.settings import EvaluateSettings, JudgeCheckSettings
 from opensafeintent.workflows.settings.base import settings_of
 from opensafeintent.workflows.settings.calling import Judges
 
@@ -114,6 +114,7 @@ async def _check(
         out=settings.out,
         checks=checks,
         judge_files=files,
+        following=_evaluation_command(settings),
         costs=costs,
     ).with_calls(client)
 
@@ -180,18 +181,29 @@ async def checked(
 
 def _cases_command(judge: str, settings: Judges, ledger: Path) -> str:
     """Return the command that shows the cases of a check, from calls that are stored."""
-    values = {
-        setting.name: getattr(settings, setting.name)
-        for setting in settings_of(Judges)
-        if setting.name.startswith("judge_") or setting.name in ("rubrics", "grade_parse")
-    }
     arguments = {
         name: value
         for name, value in settings.judge_args.items()
         if name.rpartition(":")[0] in ("", judge)
     }
-    values |= {"judges": (judge,), "judge_args": arguments, "ledger": near(ledger)}
-    return command_line("judge-check", JudgeCheckSettings, values)
+    own = {"judges": (judge,), "judge_args": arguments, "ledger": near(ledger)}
+    return command_line("judge-check", JudgeCheckSettings, _how_asked(settings) | own)
+
+
+def _evaluation_command(settings: JudgeCheckSettings) -> str:
+    """Return the command that asks the judges in an evaluation as they were asked in a check."""
+    values = {"models": ["MODEL"], "dry_run": True} | _how_asked(settings)
+    return command_line("evaluate", EvaluateSettings, values)
+
+
+def _how_asked(settings: Judges) -> dict[str, Any]:
+    """Return the settings of judges by which a check and an evaluation send the same calls."""
+    values = {
+        setting.name: getattr(settings, setting.name)
+        for setting in settings_of(Judges)
+        if setting.name.startswith("judge") or setting.name in ("rubrics", "grade_parse")
+    }
+    return values | {"rubrics": settings.rubrics and near(settings.rubrics)}
 
 
 def passed_line(check: JudgeCheck) -> str:

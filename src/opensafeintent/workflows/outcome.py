@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -71,6 +72,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     """By judge, the file with its results; of `judge-check`."""
     tally: Tally | None = None
     costs: Costs | None = None
+    following: str = ""
+    """A command that goes on from here with the same settings; of `judge-check`."""
     again: bool = False
     """Whether answers are missing that the same command, run again, can bring."""
 
@@ -220,7 +223,7 @@ _EXAMPLE = 40
 """Characters of a reply that is quoted: a longer one may quote the response."""
 
 
-def reply_lines(model: str, coverage: Coverage) -> Iterator[str]:
+def reply_lines(model: str, coverage: Coverage, _: Path | None = None) -> Iterator[str]:
     """Say how odd replies of a model were read, a line for each kind."""
     of = f"of {coverage.responses:,}"
     counts = (
@@ -244,8 +247,10 @@ def reply_lines(model: str, coverage: Coverage) -> Iterator[str]:
         yield f"{model}: first attempts with reasoning and no text, tried once more: {by_intent}"
 
 
-def partial_lines(model: str, coverage: Coverage) -> Iterator[str]:
-    """Say which of a model's responses or grades are not there yet."""
+def partial_lines(model: str, coverage: Coverage, run: Path | None = None) -> Iterator[str]:
+    """Say which of a model's responses or grades are not there yet; `run` is the folder of the
+    model's run.
+    """
     if coverage.partial:
         stored = f"{coverage.responses:,} of {counted(coverage.planned, 'response')} stored"
         yield f"{model}: partial: {stored}"
@@ -257,8 +262,14 @@ def partial_lines(model: str, coverage: Coverage) -> Iterator[str]:
     if coverage.not_graded:
         yield (
             f"{model}: {counted(coverage.not_graded, 'response')} without grades:"
-            " opensafeintent grade RUN"
+            f" {grade_command(run)}"
         )
+
+
+def grade_command(run: Path | None) -> str:
+    """Return the command that lets judges grade responses of a run, up to the judge's name."""
+    named = "RUN" if run is None else shlex.quote(str(near(run)))
+    return f"opensafeintent grade {named} --judge MODEL"
 
 
 COVERAGE_LINES = (partial_lines, reply_lines)

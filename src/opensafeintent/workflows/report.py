@@ -126,6 +126,7 @@ def _write_report(
             Costs(spent, settings.prices),
             corrector,
             labels=labels_of(files),
+            folders={name: path for path, name in named_runs(settings.runs).items()},
             gate=lambda cohorts: find_gates(settings, gates, cohorts, runs, earlier, texts),
         )
         for run, path in zip(runs, named_runs(settings.runs), strict=True):
@@ -299,7 +300,12 @@ def write_results(
         files, unread = _files_of_default()
         run = with_known_checks(run, ledger, spent, files)
         outcome, tables = _write_numbers(
-            [run], new, max_missing, Costs({run.name: spent}, prices), labels=labels_of(files)
+            [run],
+            new,
+            max_missing,
+            Costs({run.name: spent}, prices),
+            labels=labels_of(files),
+            folders={run.name: out},
         )
         outcome.notes += [*run.notes, *unread]
         texts = {run.name: RunTexts(*source, ledger)}
@@ -332,6 +338,7 @@ def _write_numbers(
     costs: Costs,
     corrector: Corrector | None = None,
     labels: Sequence[LabelCheck] = (),
+    folders: Mapping[str, Path] = {},
     gate: Callable[[Sequence[Cohort]], Gates | None] = lambda cohorts: None,
 ) -> tuple[Outcome, list[Table]]:
     """Write metrics, costs, grades and tables; return the results, and the tables.
@@ -344,6 +351,7 @@ def _write_numbers(
         corrector: corrects the numbers by human labels; the corrected ones appear beside the
             judge's, never in their place.
         labels: comparisons of judges with people.
+        folders: of the runs, by name.
         gate: compares the models with the gates of a report.
     """
     cohorts = into_cohorts(runs)
@@ -372,7 +380,7 @@ def _write_numbers(
         *cost_tables(costs),
     ]
     write_tables(tables, out / "tables")
-    partial, beyond = _coverage_notes(cohorts, max_missing)
+    partial, beyond = _coverage_notes(cohorts, max_missing, folders)
     outcome = Outcome(
         exit_code=1 if beyond else 0,
         cohorts=cohorts,
@@ -384,14 +392,18 @@ def _write_numbers(
     return outcome, tables
 
 
-def _coverage_notes(cohorts: Sequence[Cohort], max_missing: float) -> tuple[list[str], list[str]]:
-    """Return notes on what is missing or odd, and those of it that are more than `max_missing`."""
+def _coverage_notes(
+    cohorts: Sequence[Cohort], max_missing: float, folders: Mapping[str, Path]
+) -> tuple[list[str], list[str]]:
+    """Return notes on what is missing or odd, and those of it that are more than `max_missing`; the
+    folders are those of the runs, by name.
+    """
     partial: list[str] = []
     beyond: list[str] = []
     for cohort in cohorts:
         for model, coverage in cohort.coverage.items():
             for lines_of in COVERAGE_LINES:
-                partial += lines_of(model, coverage)
+                partial += lines_of(model, coverage, folders.get(cohort.origins[model].run))
             if coverage.missing_beyond(max_missing):
                 line = missing_line(cohort.rows[model], coverage, max_missing)
                 beyond.append(Note(f"{model}: {line}"))

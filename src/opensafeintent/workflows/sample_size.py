@@ -92,6 +92,8 @@ class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
     """By purpose, the calls of one model to a prompt-set of seven prompts, at most."""
     basis: str
     """The source of the standard deviations."""
+    pilot_judges: tuple[str, ...] = ()
+    """Those that graded the pilot."""
     needed: tuple[SetsNeeded, ...]
     precision: tuple[SetsPrecision, ...]
 
@@ -181,12 +183,13 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
     pairs = models * (models - 1) // 2 if settings.margin is None else 1
     deviations, basis = dict(_ASSUMED), "assumed, 0.5 for a share and 0.35 for a score"
     grading, epochs = Grading(), 1
+    pilot_judges: tuple[str, ...] = ()
     if settings.pilot:
         pilot = " and ".join(map(str, settings.pilot))
         cohort = _largest(settings.pilot, pilot)
         deviations, basis = _measured(cohort, pilot)
         entry = cohort.manifests[0].models[next(iter(cohort.origins.values())).model]
-        grading, epochs = entry, entry.epochs
+        grading, epochs, pilot_judges = entry, entry.epochs, entry.judges
     calls = _calls(grading, epochs, settings.judges)
     calls_per_set = sum(calls.values()) * models
     test = _Test(deviations, pairs, of_margin=settings.margin is not None)
@@ -197,6 +200,7 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
         pairs=pairs,
         calls_per_set=calls,
         basis=basis,
+        pilot_judges=pilot_judges,
         needed=tuple(
             SetsNeeded(metric, deviation, power, sets, sets * calls_per_set)
             for metric, deviation in deviations.items()

@@ -88,12 +88,8 @@ def _show_written(console: Console, outcome: Outcome, run: Path | None) -> None:
         say_next("opensafeintent report RUN --checks", out)
         return
     if outcome.checks:
-        judges = [word for check in outcome.checks for word in ("--judge", check.judge)]
         ready = all(check.passed for check in outcome.checks)
-        say_next(
-            "opensafeintent evaluate MODEL --dry-run" if ready else "opensafeintent judge-check",
-            *(judges if ready else ["--judge", "MODEL"]),
-        )
+        say_next(outcome.following if ready else "opensafeintent judge-check --judge MODEL")
         return
     has_page = (outcome.out / "report.html").exists()
     files = f"{'report.html, figures/, ' if has_page else ''}metrics.json, grades.csv.gz, tables/"
@@ -104,12 +100,19 @@ def _show_written(console: Console, outcome: Outcome, run: Path | None) -> None:
     elif outcome.again:
         say_next("for the missing answers, run again: opensafeintent", *sys.argv[1:])
     elif any(coverage.not_graded for coverage in coverages):
-        say_next("opensafeintent grade", out, "--judge", "MODEL", "--dry-run")
+        say_next("opensafeintent grade", out, *_judges_of(outcome), "--dry-run")
     elif has_page:
         traced = out if (outcome.out / "run.json").exists() else run
         say_next("opensafeintent trace", traced, "--worst", "5")
     else:
         say_next("opensafeintent report", out, "--open")
+
+
+def _judges_of(outcome: Outcome) -> list[str]:
+    """Return the option that names the judges of the results, or the place of one."""
+    manifests = [manifest for cohort in outcome.cohorts for manifest in cohort.manifests]
+    named = dict.fromkeys(judge for manifest in manifests for judge in manifest.judges)
+    return [word for judge in named or ["MODEL"] for word in ("--judge", judge)]
 
 
 def _show_gates(console: Console, gates: Gates) -> None:

@@ -15,6 +15,7 @@ from opensafeintent.cli.options import say_next
 from opensafeintent.cli.output.console import new_console, shown_name
 from opensafeintent.cli.output.tables import plain
 from opensafeintent.construction.backfill import Proposal
+from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.construction.records import REASONS, Draft, Rejection, Seed, Stage, Topic
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.evaluation.texts import TracedRow
@@ -185,7 +186,15 @@ def show_rejected(
             else:
                 _show_lines(console, text, Hidden())
     console.print(plain(f"\n{number} rejected" if number else "The build rejected nothing."))
-    say_next("opensafeintent build SEEDS --generator MODEL --judge MODEL --dry-run --out", build)
+    made = BuildFolder(build).load()
+    assert made is not None  # its rejections were read
+    say_next(
+        "opensafeintent build",
+        *filter(None, [made.seeds]),
+        *("--generator", made.generator, "--judge", made.judge),
+        *([] if made.per_cell is None else ["--per-cell", made.per_cell]),
+        *("--dry-run", "--out", build),
+    )
 
 
 def _texts_of(rejection: Rejection) -> Iterator[tuple[str, str, str]]:

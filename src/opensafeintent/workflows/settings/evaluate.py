@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ from msgspec import Meta
 
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError, for_command_line, option
-from opensafeintent.files import MOST_ROWS
+from opensafeintent.files import MOST_ROWS, near
 from opensafeintent.taxonomy import MAX_MISSING, MOST_EPOCHS, ModesScope, Preset, ProbeScope
 from opensafeintent.workflows.settings.base import (
     LABEL,
@@ -340,9 +341,10 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         margins = {"fail_if_worse": self.fail_if_worse, "pairs": self.pairs}
         gates = {"fail_under": self.fail_under, "fail_over": self.fail_over, **margins}
         if early := [option(name) for name, texts in gates.items() if texts and not self.dry_run]:
+            run = "RUN" if self.out is None else shlex.quote(str(near(self.out)))
             raise InputError(
-                f"{early[0]}: is for {option('dry_run')}; after the run, `opensafeintent report RUN"
-                f" {for_command_line(early[0])} …` decides the gate"
+                f"{early[0]}: is for {option('dry_run')}; after the run, `opensafeintent report"
+                f" {run} {for_command_line(early[0])} …` decides the gate"
             )
         if any(margins.values()) and not self.first_run:
             raise InputError(
