@@ -129,7 +129,10 @@ def test_what_is_no_answer_is_named_with_its_item(value: str, tmp_path: Path) ->
         (lambda sheet: sheet.set(CODE, "item", OTHER), f"item {OTHER}: is there twice"),
         (lambda sheet: sheet.rows.pop(0), "lacks 1 item, such as"),
         (lambda sheet: sheet.set(CODE, "annotator", "ben"), "the rows of one annotator"),
-        (lambda sheet: sheet.headings.__setitem__(5, "harm"), "a sheet of this task"),
+        (
+            lambda sheet: sheet.headings.__setitem__(5, "harm"),
+            "; it lacks helpfulness; it has besides harm",
+        ),
         (lambda sheet: sheet.add("helpfulness"), "two columns are called 'helpfulness'"),
         (lambda sheet: sheet.add("note"), "the column 'note' is there twice"),
         (lambda sheet: sheet.rows[1].append("more"), "has 9 cells, and the header names 8"),

@@ -46,12 +46,12 @@ def test_every_field_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"id": None}, "field id: missing"),
+        ({"id": None}, "field id: is empty"),
         ({"id": " "}, "field id: is empty"),
         ({"variant": "bening"}, "field variant: unknown variant 'bening'; did you mean 'benign'"),
         ({"variant": "dual_use_paraphrase_01"}, "field variant: unknown variant"),
         ({"response": 5}, "field response: is 5; expected a text"),
-        ({"response": None}, "field response: missing; a line has a response, or both grades"),
+        ({"response": None}, "field response: is empty; expected a response, or both grades"),
         ({"response": "half a pair: \ud800"}, "field response: .*surrogate"),
         ({"epoch": "1"}, "field epoch: is '1'; expected a whole number from 0"),
         ({"epoch": True}, "field epoch: is true"),

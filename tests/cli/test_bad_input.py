@@ -28,6 +28,7 @@ from endtoend import (
     values,
 )
 from loopback import GENERATE, Fault, LoopbackServer, Match
+from samples import import_lines, lines_of, made_dataset, prompt_set
 
 FIRST_CONNECTIONS = 16
 """Requests that an endpoint gets at once before anything is known of it."""
@@ -56,7 +57,8 @@ def refused(ran: Ran, *words: str) -> str:
     [
         ("opena/gpt-5.4", "did you mean 'openai'"),
         ("vlm/x", "'vllm'"),
-        ("baseline/refuse", "'refuse-all'"),
+        ("baseline/refuse", "'baseline/refuse-all'"),
+        ("baseline/judge@1", "did you mean 'baseline/judge'"),
         ("openai/", "provider/model"),
         ("openai-api/loop", "openai-api/<provider>/<model>"),
         ("openai-api/nowhere/x", "NOWHERE_BASE_URL"),
@@ -139,7 +141,8 @@ def test_a_path_that_the_locale_cannot_read_says_what_to_set(tmp_path: Path) -> 
     ids=lambda value: ascii(" ".join(map(str, value))),
 )
 def test_unusable_options(tmp_path: Path, options: list[object], words: list[str]) -> None:
-    refused(osi(*REDIRECT, *JUDGED, "--limit", 1, "--out", tmp_path / "run", *options), *words)
+    limit = () if "--limit" in options else ("--limit", 1)
+    refused(osi(*REDIRECT, *JUDGED, *limit, "--out", tmp_path / "run", *options), *words)
 
 
 @pytest.mark.parametrize(
@@ -249,3 +252,37 @@ def test_dead_target_leaves_the_other_to_its_end(
     assert [entry(run, "triplet_safety", name)["n"] for name in (TARGET, gone_model)] == [6, 0]
     assert values(grades(run, TARGET), "missing") == {""}
     assert server.stats()["by_model"]["gone"] <= FIRST_CONNECTIONS
+
+
+# A value that is given twice
+# ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("evaluate m/a --judge m/j --judge m/j", "--judge m/j: is given 2 times; expected it once"),
+        ("evaluate m/a m/b m/a m/a --judge m/j", "m/a: is given 3 times; expected it once"),
+        ("judge-check --judge m/j --judge m/j", "--judge m/j: is given 2 times; expected it once"),
+        ("report run --human-labels l --human-labels ./l", "--human-labels l: is given 2 times"),
+        ("evaluate m/a --judge m/j --dataset starter --dataset b", "--dataset: is given 2 times"),
+        (
+            "evaluate m/a --judge m/j --limit 3 --limit=3",
+            "--limit: is given 2 times; expected one",
+        ),
+        ("dataset check starter --out a --out b", "--out: is given 2 times; expected one value"),
+        ("evaluate m/a --judge m/j -M top_p=1 -M top_p=0.5", "-M top_p: is given twice"),
+        ("report RUN --label m/a=A --label m/a=B", "the model has a name already; expected one"),
+        (
+            "report RUN --fail-under x=1 --confidence 0.9 --confidence 0.8",
+            "--confidence: is given",
+        ),
+    ],
+)
+def test_what_is_given_twice_is_refused(line: str, message: str, tmp_path: Path) -> None:
+    """It counted once, or the last one won, and nothing said so."""
+    run = tmp_path / "run"
+    if "RUN" in line:
+        dataset = made_dataset(prompt_set("a"))
+        import_lines(tmp_path, lines_of(dataset, response="Text."), dataset, "m/a")
+    refused(osi(*(str(run) if word == "RUN" else word for word in line.split())), message)

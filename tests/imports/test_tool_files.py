@@ -24,6 +24,7 @@ from opensafeintent import (
 )
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.errors import InputError
+from opensafeintent.promptsets.reading import FORMATS
 from samples import dataset_file, json_file, json_lines, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -121,8 +122,8 @@ def test_prompts_are_found_by_their_text_too(tmp_path: Path, path: Path) -> None
     ("path", "change", "words"),
     [
         (PROMPTFOO, {"prompt": {"raw": "Hello"}, "vars": {}}, "result 1, field prompt: is no"),
-        (PROMPTFOO, {"prompt": None}, "result 1, field prompt: missing"),
-        (PROMPTFOO, {"provider": None}, "result 1, field id: missing"),
+        (PROMPTFOO, {"prompt": None}, "result 1, field prompt: is empty"),
+        (PROMPTFOO, {"provider": None}, "result 1, field id: is empty"),
         (LM_EVAL, {"resps": [[[-3.5, False]]]}, ":1, field resps: expected texts"),
         (LM_EVAL, {"arguments": {}}, ":1, field arguments, field gen_args_0"),
         (LM_EVAL, {"doc": {"id": "nowhere", "variant": "benign"}}, "'nowhere' is not a prompt-set"),
@@ -312,6 +313,42 @@ def test_an_empty_cell_is_a_missing_response(tmp_path: Path) -> None:
     rows[1]["response"] = ""
     path = table(tmp_path / "m.csv", rows)
     outcome = taken_in(tmp_path / "run", path, dataset_file(tmp_path, DATASET))
+    assert any("1 response missing (not_recorded)" in note for note in outcome.notes)
+
+
+def test_an_error_names_the_columns_of_the_file_and_no_others(tmp_path: Path) -> None:
+    """A reader that fills in the reason of an empty response listed it among the columns."""
+    dataset = dataset_file(tmp_path, DATASET)
+    row = {"variant": "benign", "response": ""}
+    with pytest.raises(InputError) as error:
+        taken_in(tmp_path / "run", table(tmp_path / "a.csv", [row]), dataset)
+    line = f"{tmp_path / 'a.csv'}:2, field id: missing; expected a text; its fields: "
+    assert str(error.value) == f"{line}variant, response"
+    with pytest.raises(InputError) as error:
+        taken_in(tmp_path / "run", table(tmp_path / "b.csv", [row | {"id": ""}]), dataset)
+    assert str(error.value) == f"{tmp_path / 'b.csv'}:2, field id: is empty; expected a text"
+    rows = [{"prompt": text, "variant": "", "response": "Text."} for *_, text in prompts()]
+    rows[1]["prompt"] = ""
+    with pytest.raises(InputError) as error:
+        taken_in(tmp_path / "run", table(tmp_path / "c.csv", rows), dataset)
+    assert str(error.value) == f"{tmp_path / 'c.csv'}:3, field prompt: is empty; expected a text"
+    with pytest.raises(InputError) as error:
+        taken_in(
+            tmp_path / "run", table(tmp_path / "d.csv", [{"prompt": "x", "say": "y"}]), dataset
+        )
+    assert "expected a field 'response', or both grades" in str(error.value)
+    assert str(error.value).endswith("; its fields: prompt, say")
+
+
+def test_a_format_is_a_row_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"prompt": text, "response": "Text."} for *_, text in prompts()]
+    rows[1]["response"] = ""
+    path = table(tmp_path / "m.tsv", rows, separator="\t")
+    dataset = dataset_file(tmp_path, DATASET)
+    with pytest.raises(InputError, match=r"is a \.tsv file; expected \.jsonl, "):
+        taken_in(tmp_path / "run", path, dataset)
+    monkeypatch.setitem(FORMATS, ".tsv", FORMATS[".csv"])
+    outcome = taken_in(tmp_path / "run", path, dataset)
     assert any("1 response missing (not_recorded)" in note for note in outcome.notes)
 
 

@@ -64,7 +64,7 @@ def complaint_about(tmp_path: Path, name: str, content: bytes) -> str:
         ("strategy", "FULL", "did you mean 'full'"),
         ("variant", "bening", "did you mean 'benign'?"),
         ("variant", "dual_use_paraphrase_0", "unknown variant"),
-        ("id", None, "missing"),
+        ("id", None, "is empty; expected a text"),
         ("response", ["Text."] * 1000, "expected a text"),
         ("response", "Text \ud800.", "surrogate"),
     ],

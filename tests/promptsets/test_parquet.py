@@ -107,7 +107,7 @@ def test_a_file_of_texts_that_is_longer_than_all_rows_may_be_is_not_read(tmp_pat
     ("column", "expected"),
     [
         (pa.array([3]), "expected a text, found a number"),
-        (pa.array([None], pa.string()), "missing; expected a text"),
+        (pa.array([None], pa.string()), "is empty; expected a text"),
         (pa.array([b"\xff"]), "expected a text, found bytes"),
         (pa.array([["x"]]), "expected a text, found a list"),
         (pa.array([{"x": "y"}]), "expected a text, found an object"),

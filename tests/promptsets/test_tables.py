@@ -56,6 +56,24 @@ def test_all_missing_columns_are_named_once(tmp_path: Path) -> None:
     assert all(columns in line for columns in named) and "its fields: foo, bar" in line
 
 
+def test_a_column_that_is_there_is_empty_and_not_missing(tmp_path: Path) -> None:
+    (line,) = problems(table(tmp_path / "one.csv", ROW | {"malicious": ""}))
+    assert line.endswith("one.csv:2, field malicious: is empty; expected a text")
+    (line,) = problems(table(tmp_path / "two.csv", ROW | {"malicious": "", "task_type": ""}))
+    assert line.endswith("two.csv:2: without a text: malicious, task_type")
+    three = dict.fromkeys(("benign", "dual_use", "malicious"), "")
+    (line,) = problems(table(tmp_path / "three.csv", ROW | three))
+    assert line.endswith(": without a text: benign, dual_use, malicious")
+    some = {name: cell for name, cell in ROW.items() if name != "benign"}
+    (line,) = problems(table(tmp_path / "both.csv", some | {"malicious": ""}))
+    assert "lacks benign; its fields: " in line and line.endswith("; without a text: malicious")
+    (line,) = problems(json_lines(tmp_path / "d.jsonl", [{**OURS, "task_type": None}]))
+    assert line.endswith("field task_type: is empty; expected a text")
+    lacking = {name: value for name, value in OURS.items() if name != "task_type"}
+    (line,) = problems(json_lines(tmp_path / "e.jsonl", [lacking]))
+    assert "field task_type: missing; expected a text; its fields: " in line
+
+
 def test_different_faults_are_named_each(tmp_path: Path) -> None:
     rows = [ROW | {"task_type": name} for name in ("Explaining", "Explaining", "Poetry")]
     first, second = problems(table(tmp_path / "t.csv", *rows))

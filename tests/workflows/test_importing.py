@@ -329,7 +329,7 @@ def test_epochs_counted_from_zero_are_all_planned(tmp_path: Path) -> None:
     ("line", "words"),
     [
         ({"helpfulness": "3"}, "field helpfulness, '3', whole number from 1 to 4"),
-        ({"variant": None}, "field variant, missing"),
+        ({"variant": None}, "field variant, is empty"),
         ({"response": None, "helpfulness": None}, "field response, missing"),
         ({"missing": ["helpfulness"]}, "field missing, 'helpfulness', what:reason"),
         ({"missing": ["helpfulness:"]}, "field missing, 'helpfulness:', what:reason"),
@@ -622,7 +622,7 @@ def test_the_share_that_may_be_missing_is_of_all_responses(tmp_path: Path) -> No
     [
         ({"prompt": "boats, Kindly", "completion": "x"}, ":1, field prompt: is no prompt of made"),
         ({"prompt": "boats, kindly", "completion": 3}, "field response: is 3"),
-        ({"prompt": "boats, kindly"}, "no response in it; expected a field or column response"),
+        ({"prompt": "boats, kindly"}, "no response in it; expected a field 'response'"),
         ({"prompt": "boats, kindly", "mode": "A1"}, ":1, field response: missing"),
         ({"prompt": 3, "completion": "x"}, "field prompt"),
     ],

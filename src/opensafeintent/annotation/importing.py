@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +15,7 @@ from opensafeintent.annotation.labels import UNSURE, Answer, Label, LabelKind
 from opensafeintent.errors import InputError, counted
 from opensafeintent.files import os_errors, parse_json, read_bytes
 from opensafeintent.hostile import one_line
+from opensafeintent.promptsets.fields import fields_named
 from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import Problem, read_csv
 
@@ -148,7 +149,7 @@ def _read_sheet(path: Path, key: AnnotationKey) -> _Saved:
             if sorted(cells) != sorted(columns):
                 raise InputError(
                     f"{path}: is neither a page's .json nor a sheet of this task; expected CSV with"
-                    f" commas and the columns {', '.join(columns)}"
+                    f" commas and the columns {', '.join(columns)}{_other_columns(cells, columns)}"
                 )
             if any(cells.values()):
                 owners.add((cells["study"].strip(), cells["annotator"].strip()))
@@ -166,6 +167,15 @@ def _read_sheet(path: Path, key: AnnotationKey) -> _Saved:
         raise InputError(f"{path}: expected the rows of one annotator in one study")
     ((study, annotator),) = owners
     return _Saved(study=study, annotator=annotator, items=items)
+
+
+def _other_columns(there: Collection[str], needed: Collection[str]) -> str:
+    """Return which columns a file lacks, and which it has besides, for a message."""
+    lacking = [name for name in needed if name not in there]
+    more = [name for name in there if name not in needed]
+    return (f"; it lacks {', '.join(lacking)}" if lacking else "") + (
+        f"; it has besides {fields_named(more)}" if more else ""
+    )
 
 
 def _checked(

@@ -63,7 +63,8 @@ class ScriptedModel:
         self.limiter = Limiter(UNLIMITED)
         script = name.removeprefix("baseline/")
         if script not in BASELINES:
-            raise InputError(f"{name}: unknown baseline; {nearest(script, BASELINES)}")
+            known = [f"baseline/{known}" for known in BASELINES]
+            raise InputError(f"{name}: unknown baseline; {nearest(name, known)}")
         baseline = BASELINES[script]
         self.identity = f"{name}@{baseline.version}"
         self._respond = baseline.respond

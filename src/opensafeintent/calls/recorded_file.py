@@ -93,6 +93,8 @@ def _missing_in(record: Record, fields: Collection[str]) -> tuple[MissingGrade, 
     return (entries["response"],) if "response" in entries else tuple(entries.values())
 
 
+_NOT_RECORDED = MissingGrade("response", "not_recorded")
+
 _FIELDS = ("id", *RecordedResponse.__struct_fields__[1:])
 ANSWERS = ("response", "completion", *SCALES, "mode", "strategy", "missing", "response_hidden")
 """Fields by one of which a line says what came of a prompt."""
@@ -100,8 +102,14 @@ READ = {*_FIELDS, *ANSWERS, "model", "prompt", "usage", "quotes_hidden", *REASON
 """Fields that a line of a file of responses may have; others are not read."""
 
 
-def parse_recorded(record: Record) -> RecordedResponse:
-    """Turn one line into a recorded response, or raise the Problem that it has."""
+def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedResponse:
+    """Turn one line into a recorded response, or raise the Problem that it has.
+
+    Args:
+        record: the line.
+        of_table: a line that states nothing is one of a response that is missing: a table has a
+            row for each prompt.
+    """
     record.check_names(_FIELDS)
     fields: dict[str, Any] = {
         field: check_score(record, field, record.data[field], scale[0], scale[-1])
@@ -123,17 +131,17 @@ def parse_recorded(record: Record) -> RecordedResponse:
         missing = (MissingGrade("response", REASONING_ONLY),)
     if not missing and is_withheld(record.data) and not {"response", *SCALES} & fields.keys():
         missing = (WITHHELD,)
+    if of_table and not missing and not {"response", *SCALES} & fields.keys():
+        missing = () if "completion" in record else (_NOT_RECORDED,)
     without_response = any(entry.what == "response" for entry in missing)
     graded = [field in fields for field in SCALES]
     accounted_for = [
         field in fields or any(entry.what == field for entry in missing) for field in SCALES
     ]
     if "response" not in fields and not without_response and not all(accounted_for):
-        record.fail(
-            "response",
-            "missing; a line has a response, or both grades, or all, or in `missing` why there is"
-            " none",
-        )
+        fault = "is empty" if "response" in record.data else "missing"
+        expected = "a response, or both grades, or all, or a field 'missing' with the reason"
+        record.fail("response", f"{fault}; expected {expected}")
     if without_response and any(graded):
         record.fail(
             "missing",
@@ -158,8 +166,10 @@ def read_recorded(path: Path) -> list[RecordedResponse]:
     return recorded_responses(read_records(path, limit=RowLimit(None)), path)
 
 
-def recorded_responses(records: Iterable[tuple[str, object]], path: Path) -> list[RecordedResponse]:
-    """Turn the records of a file, each with its location, into responses.
+def recorded_responses(
+    records: Iterable[tuple[str, object]], path: Path, *, of_table: bool = False
+) -> list[RecordedResponse]:
+    """Turn the records of a file, each with its location, into responses; see `parse_recorded`.
 
     Raises:
         InputError: a record is not a response, or a response is there twice.
@@ -170,7 +180,7 @@ def recorded_responses(records: Iterable[tuple[str, object]], path: Path) -> lis
     try:
         for location, data in records:
             try:
-                response = parse_recorded(Record(data, location))
+                response = parse_recorded(Record(data, location), of_table=of_table)
                 key = (response.set_id, response.variant, response.epoch)
                 if key in locations:
                     raise Problem(

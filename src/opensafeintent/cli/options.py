@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from operator import itemgetter
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Concatenate, TypeVar, cast
 import click
 
 from opensafeintent.cli.values import key_values, type_of
+from opensafeintent.errors import InputError
 from opensafeintent.hostile import terminal_safe
 
 if TYPE_CHECKING:
@@ -93,6 +95,15 @@ class _Command(click.Command):
             if setting.shown is not None and setting.name not in names
         ]
         return super().get_params(ctx)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse an option with a value that is given twice: click takes the last one, silently."""
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        counts = Counter(param for param in given if isinstance(param, click.Option))
+        for param, count in counts.items():
+            if count > 1 and not (param.multiple or param.count or param.is_flag):
+                raise InputError(f"{param.opts[0]}: is given {count} times; expected one value")
+        return super().parse_args(ctx, args)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write its description, then its examples."""

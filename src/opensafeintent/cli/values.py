@@ -96,6 +96,8 @@ def key_values(
         if (field := key.rpartition(":")[2]) in ("", "model", "messages", "stream", "n"):
             what = f"{field} is set by the program" if field else "expected KEY=VALUE"
             raise InputError(f"{name} {pair}: {what}")
+        if key in fields:
+            raise InputError(f"{name} {key}: is given twice; expected one value")
         try:
             fields[key] = any_json(text)
         except JSONDecodeError:  # a text that needs no quotes

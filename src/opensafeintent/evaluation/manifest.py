@@ -273,8 +273,12 @@ def with_labels(manifests: Sequence[Manifest], labels: Sequence[str]) -> list[Ma
         InputError: no run has the model, or two models would have one name.
     """
     names = {name: entry.label for manifest in manifests for name, entry in manifest.models.items()}
+    labelled: set[str] = set()
     for text in labels:
         model, _, label = map(str.strip, text.partition("="))
+        if model in labelled:
+            raise InputError(f"{option('label', text)}: the model has a name already; expected one")
+        labelled.add(model)
         if not label:
             raise InputError(f"{option('label', text)}: expected MODEL=NAME")
         if model not in names:

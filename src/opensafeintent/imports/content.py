@@ -38,6 +38,8 @@ class FileContent(msgspec.Struct, kw_only=True):
     """The model that its lines name; empty if they name none."""
     unread: tuple[str, ...] = ()
     """Its columns that are of no use here."""
+    of_table: bool = False
+    """Whether a row without a response is one of a response that is missing."""
     sent_another: int = 0
     """Responses that are left out, since the model got another text than the prompt."""
 

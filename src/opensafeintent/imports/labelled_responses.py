@@ -26,6 +26,7 @@ from opensafeintent.promptsets.reading import (
     MOST_LISTED,
     Problem,
     distinct_problems,
+    is_table,
     read_records,
     whole_number,
 )
@@ -258,7 +259,7 @@ def _read_rows(
     records: Iterable[Located], layout: _Layout, path: Path
 ) -> tuple[list[_Row], list[Problem]]:
     """Return the rows that have a label, and the problems of rows."""
-    word = "column" if path.suffix.lower() in (".csv", ".parquet") else "field"
+    word = "column" if is_table(path) else "field"
     rows: list[_Row] = []
     problems: list[Problem] = []
     for location, record in records:
@@ -329,7 +330,7 @@ def _problems_of_raters(rows: Sequence[_Row], layout: _Layout, path: Path) -> li
     """Return a problem for each response that one rater labelled twice, and for rows of one id with
     unlike texts.
     """
-    word = "column" if path.suffix.lower() in (".csv", ".parquet") else "field"
+    word = "column" if is_table(path) else "field"
     problems: list[Problem] = []
     if "rater" not in layout.texts and "id" not in layout.texts:
         return problems

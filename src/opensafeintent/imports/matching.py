@@ -61,11 +61,8 @@ def by_prompt(
         fields = {
             key: value for key, value in record.data.items() if key not in ("prompt", "completion")
         }
-        named = {  # an id of theirs is another's
-            "id": place[0],
-            "variant": place[1],
-            "response": record.data.get("completion", record.data.get("response")),
-        }
+        # an id of theirs is another's
+        named = {"id": place[0], "variant": place[1]} | _response_of(record)
         placed.append((location, {"epoch": epochs[place]} | fields | named))
     if problems:
         raise InputError(*distinct_problems(problems, MOST_LISTED))
@@ -74,7 +71,14 @@ def by_prompt(
             f"{item.path}: a strategy of a red team sent another text for every prompt; expected"
             f" responses to the prompts of {dataset.name} as they are"
         )
-    return recorded_responses(placed, item.path)
+    return recorded_responses(placed, item.path, of_table=item.of_table)
+
+
+def _response_of(record: Record) -> dict[str, object]:
+    """Return the response of a record by our name of the field; nothing if no field is for it."""
+    named = [record.data[field] for field in ("completion", "response") if field in record.data]
+    filled = [value for value in named if value is not None]
+    return {"response": next(iter(filled), None)} if named else {}
 
 
 def _without_ends(text: str) -> str:

@@ -7,20 +7,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from opensafeintent.calls.recorded_file import ANSWERS, READ, is_withheld, recorded_responses
+from opensafeintent.calls.recorded_file import ANSWERS, READ, recorded_responses
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import MOST_MODELS, check_number
 from opensafeintent.grades import COLUMNS
 from opensafeintent.hostile import text_of_cell
 from opensafeintent.imports.content import FileContent, Located
 from opensafeintent.promptsets.fields import fields_found
-from opensafeintent.promptsets.reading import whole_number
+from opensafeintent.promptsets.reading import is_table, whole_number
 from opensafeintent.taxonomy import SCALES, Taxonomy
 
 _BLANK = {"", "na", "n/a", "nan", "none", "null"}
 """What programs write in place of a number that is missing, without case."""
-
-_NOT_RECORDED = "response:not_recorded"
 
 _BY_JUDGE = re.compile(rf"(?:{'|'.join(SCALES)})\[.*\]")
 """A column of our own grades."""
@@ -44,14 +42,15 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
     fields = {field: None for _, data in records if isinstance(data, dict) for field in data}
     if fields and not fields.keys() & set(ANSWERS):
         raise InputError(
-            f"{path}: no response in it; expected a field or column response, both grades, or why"
-            f" there is none in missing{fields_found(fields)}"
+            f"{path}: no response in it; expected a field 'response', or both grades (fields"
+            f" {' and '.join(map(repr, SCALES))}), or a field 'missing' with the"
+            f" reason{fields_found(fields)}"
         )
     if path.suffix.lower() == ".csv" and _OF_OUR_EXPORT in fields:
         records = [(location, _unguarded(row)) for location, row in records]
-    if path.suffix.lower() in (".csv", ".parquet"):
+    if of_table := is_table(path):
         records = [(location, _of_table(row)) for location, row in records]
-    contents = of_each_model(records, path)
+    contents = of_each_model(records, path, of_table=of_table)
     known_fields = READ.union(COLUMNS)
     contents[0].unread = tuple(
         field for field in fields if field not in known_fields and not _BY_JUDGE.fullmatch(field)
@@ -60,7 +59,7 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
 
 
 def of_each_model(
-    records: Iterable[Located], path: Path, *, repeats: bool = False
+    records: Iterable[Located], path: Path, *, repeats: bool = False, of_table: bool = False
 ) -> list[FileContent]:
     """Read lines of responses, each model's apart if they name their models.
 
@@ -69,6 +68,7 @@ def of_each_model(
         path: of their file.
         repeats: later records of one prompt are later epochs, whether or not set and variant are
             named.
+        of_table: a row without a response is one of a response that is missing.
     """
     by_model: dict[str, list[Located]] = {}
     for location, data in records:
@@ -76,11 +76,22 @@ def of_each_model(
         by_model.setdefault(named if isinstance(named, str) else "", []).append((location, data))
     check_number(path, by_model, "model", MOST_MODELS)
     return [
-        FileContent(path=path, responses=[], prompted=lines, named=named)
-        if repeats or any(isinstance(data, dict) and "variant" not in data for _, data in lines)
-        else FileContent(path=path, responses=recorded_responses(lines, path), named=named)
+        FileContent(path=path, responses=[], prompted=lines, named=named, of_table=of_table)
+        if repeats or any(_lacks_variant(data, of_table=of_table) for _, data in lines)
+        else FileContent(
+            path=path, responses=recorded_responses(lines, path, of_table=of_table), named=named
+        )
         for named, lines in by_model.items()
     ]
+
+
+def _lacks_variant(data: object, *, of_table: bool) -> bool:
+    """Tell whether a line has its prompt in place of its variant; in a table, also if the cell is
+    empty.
+    """
+    if not isinstance(data, dict):
+        return False
+    return "variant" not in data or (of_table and data["variant"] is None)
 
 
 def _unguarded(row: dict[str, Any]) -> dict[str, Any]:
@@ -91,16 +102,12 @@ def _unguarded(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_table(row: Any) -> dict[str, object]:
-    """Return a row of a table with its numbers; a response is missing if its cell is empty, and
-    there is neither grade nor reason.
-    """
-    cells = {name: cell for name, cell in row.items() if cell is not None}
-    for name in cells.keys() & {"epoch", *SCALES}:
+    """Return a row of a table with its numbers; of these, an empty cell is left out."""
+    numbers = {"epoch", *SCALES}
+    cells = {name: cell for name, cell in row.items() if cell is not None or name not in numbers}
+    for name in cells.keys() & numbers:
         if (number := whole_number(cells[name])) is not None:
             cells[name] = number
         elif str(cells[name]).strip().lower() in _BLANK:
             del cells[name]
-    states_result = {"response", "completion", "missing", *SCALES} & cells.keys() or is_withheld(
-        cells
-    )
-    return cells if states_result else cells | {"missing": _NOT_RECORDED}
+    return cells

@@ -39,10 +39,16 @@ class Record:
         """Raise the problem that `field` has."""
         raise Problem(f"{self.location}, field {one_line(field, 60)}: {complaint}", self.location)
 
+    def fail_absent(self, field: str, expected: str) -> NoReturn:
+        """Raise the problem that `field` has no value: it is empty, or not one of the fields."""
+        if field in self.data:
+            self.fail(field, f"is empty; expected {expected}")
+        self.fail(field, f"missing; expected {expected}{fields_found(self.data)}")
+
     def text(self, field: str) -> str:
         """Return a text that has to be there."""
         if field not in self:
-            self.fail(field, "missing; expected a text")
+            self.fail_absent(field, "a text")
         return self.check_text(field, self.data[field])
 
     def optional_text(self, field: str) -> str | None:
@@ -87,7 +93,7 @@ class Record:
     def record(self, field: str) -> Record:
         """Return an object that has to be there."""
         if field not in self:
-            self.fail(field, "missing; expected an object")
+            self.fail_absent(field, "an object")
         return Record(self.data[field], f"{self.location}, field {field}")
 
     def choice(self, field: str, valid: Iterable[str]) -> str:

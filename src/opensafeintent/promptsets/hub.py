@@ -11,6 +11,7 @@ from typing import Any
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.files import any_json
 from opensafeintent.hostile import one_line, without_user_info
+from opensafeintent.promptsets.fields import fields_found
 from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.parquet import parquet_rows
 from opensafeintent.promptsets.reading import SUFFIXES
@@ -101,11 +102,15 @@ def stream_rows(name: str, column: str, *, split: str, limit: RowLimit) -> Itera
 def _jsonl_column(file: Iterable[bytes], column: str, location: str) -> Iterator[Any]:
     for number, line in enumerate(file, start=1):
         if line.strip():
+            fields = ""
             try:
-                yield any_json(line.decode())[column]
+                row = any_json(line.decode())
+                fields = fields_found(row) if isinstance(row, dict) else ""
+                yield row[column]
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(
-                    f"{location}, line {number}: expected a JSON object with the field {column!r}"
+                    f"{location}, line {number}: expected a JSON object with the field"
+                    f" {column!r}{fields}"
                 ) from error
 
 

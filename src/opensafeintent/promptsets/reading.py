@@ -9,9 +9,9 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from opensafeintent.errors import InputError, counted
 from opensafeintent.files import any_json, read_text
@@ -19,9 +19,6 @@ from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.limits import RowLimit, refuse_repeated
 from opensafeintent.promptsets.parquet import parquet_rows
 
-SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
-"""Suffixes of files of records."""
-_FORMATS = ".jsonl, .json, .csv or .parquet"
 _JSON_STARTS = ("{", "[")
 _LINE = re.compile("^.*$", re.MULTILINE)
 """Matched one at a time: a large file is not held twice."""
@@ -70,8 +67,8 @@ def distinct_problems(problems: Iterable[Problem], most: int | None = None) -> l
 def read_records(
     path: Path, shown: str | None = None, limit: RowLimit | None = None
 ) -> Iterator[tuple[str, Any]]:
-    """Yield (location, record) for each record of a `.json` list, a `.jsonl`, a `.csv` or a
-    `.parquet` file. A blank cell is None.
+    """Yield (location, record) for each record of a file of one of `FORMATS`, or of a JSON file
+    without a suffix. A blank cell of a table is None.
 
     Args:
         path: the file.
@@ -85,27 +82,76 @@ def read_records(
             cells as the header names.
     """
     name, limit = shown or str(path), limit or RowLimit()
-    match path.suffix.lower():
-        case ".parquet":
-            for number, row in enumerate(parquet_rows(path, name, limit), start=1):
-                yield f"{name}, row {number}", row
-        case ".csv":
-            for location, cells in read_csv(path, name, limit):
-                yield location, {field: cell or None for field, cell in cells.items()}
-        case suffix:
-            text = _read_text(path, name, limit)
-            start = text.lstrip()[:1]
-            if suffix not in SUFFIXES and start and start not in _JSON_STARTS:
-                what = f"a {one_line(suffix, 20)} file" if suffix else "a file without a suffix"
-                raise InputError(
-                    f"{name}: is {what}; expected {_FORMATS} (save a spreadsheet as CSV in UTF-8)"
-                )
-            for record in _json_records(text, name, lines=suffix == ".jsonl"):
-                limit.count(name)
-                yield record
+    known = FORMATS.get(path.suffix.lower())
+    yield from (known.read if known else _unknown_rows)(path, name, limit)
 
 
-def _json_records(text: str, name: str, *, lines: bool) -> Iterator[tuple[str, Any]]:
+def is_table(path: Path) -> bool:
+    """Whether the records of a file are rows of a table: an empty cell is no value."""
+    known = FORMATS.get(path.suffix.lower())
+    return known is not None and known.is_table
+
+
+def _parquet_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
+    for number, row in enumerate(parquet_rows(path, name, limit), start=1):
+        yield f"{name}, row {number}", row
+
+
+def _csv_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
+    for location, cells in read_csv(path, name, limit):
+        yield location, {field: cell or None for field, cell in cells.items()}
+
+
+def _json_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
+    return _counted(_json_records(_read_text(path, name, limit), name), name, limit)
+
+
+def _jsonl_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
+    return _counted(_json_records(_read_text(path, name, limit), name, lines=True), name, limit)
+
+
+def _unknown_rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, Any]]:
+    """Yield the records of a file with another suffix, if it holds JSON."""
+    text, suffix = _read_text(path, name, limit), path.suffix.lower()
+    start = text.lstrip()[:1]
+    if start and start not in _JSON_STARTS:
+        what = f"a {one_line(suffix, 20)} file" if suffix else "a file without a suffix"
+        raise InputError(
+            f"{name}: is {what}; expected {LISTED} (save a spreadsheet as CSV in UTF-8)"
+        )
+    return _counted(_json_records(text, name), name, limit)
+
+
+def _counted(
+    records: Iterable[tuple[str, Any]], name: str, limit: RowLimit
+) -> Iterator[tuple[str, Any]]:
+    for record in records:
+        limit.count(name)
+        yield record
+
+
+class FileFormat(NamedTuple):
+    """A format of files of records."""
+
+    read: Callable[[Path, str, RowLimit], Iterator[tuple[str, Any]]]
+    """Yields (location, record) of a file with its name in messages, within a limit."""
+    is_table: bool = False
+    """Whether its records are rows with the same columns."""
+
+
+FORMATS = {
+    ".jsonl": FileFormat(_jsonl_rows),
+    ".json": FileFormat(_json_rows),
+    ".parquet": FileFormat(_parquet_rows, is_table=True),
+    ".csv": FileFormat(_csv_rows, is_table=True),
+}
+"""The formats by the suffix of their files."""
+SUFFIXES = tuple(FORMATS)
+LISTED = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+"""The suffixes, for a message."""
+
+
+def _json_records(text: str, name: str, *, lines: bool = False) -> Iterator[tuple[str, Any]]:
     if text.strip() and (not lines or text.lstrip().startswith("[")):
         try:
             value = _json(text)

@@ -44,15 +44,22 @@ _TABLE = _Flat("{}", "dual_use_paraphrase_{}", 1, "dual_use_benign_use", "dual_u
 def shape_of(data: Any) -> str | None:
     """Name the format that a record is in, or None if it is in none."""
     fields = data if isinstance(data, dict) else {}
-    if fields.get("prompts") is not None:
-        return "ours"
-    if fields.get("generated_prompts") is not None:
-        return "the authors' nested format"
-    if any(fields.get(f"prompt_{intent}") is not None for intent in CORE_VARIANTS):
-        return "the authors' flat format"
-    if any(fields.get(intent) is not None for intent in CORE_VARIANTS):
-        return "a table of variants"
+    filled: set[str] = {field for field, value in fields.items() if value is not None}
+    # by its empty fields only if no other one tells it: an error then names them
+    for present in (filled, set(fields)):
+        for shape, by_fields in _SHAPES.items():
+            if by_fields & present:
+                return shape
     return None
+
+
+_SHAPES: dict[str, set[str]] = {
+    "ours": {"prompts"},
+    "the authors' nested format": {"generated_prompts"},
+    "the authors' flat format": {f"prompt_{intent}" for intent in CORE_VARIANTS},
+    "a table of variants": set(CORE_VARIANTS),
+}
+"""The fields by one of which a format is recognised, the first one that is."""
 
 
 _OUR_SHAPES = ("ours", "a table of variants")
@@ -146,7 +153,11 @@ def _parse_flat(record: Record, taxonomy: Taxonomy, names: _Flat) -> PromptSet:
     prompts = map(names.prompt.format, CORE_VARIANTS)
     required = (*prompts, "underlying_task", "harm_domain", "task_type")
     if len(lacking := [field for field in required if field not in record]) > 1:
-        complaint = f"lacks {', '.join(lacking)}{fields_found(record.data)}"
+        absent = [field for field in lacking if field not in record.data]
+        empty = [field for field in lacking if field in record.data]
+        faults = [f"lacks {', '.join(absent)}{fields_found(record.data)}"] if absent else []
+        faults += [f"without a text: {', '.join(empty)}"] if empty else []
+        complaint = "; ".join(faults)
         raise Problem(f"{record.location}: {complaint}", record.location)
     paraphrase = re.compile(names.paraphrase.format(r"(\d+)"))
     numbered = sorted(

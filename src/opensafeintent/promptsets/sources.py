@@ -14,13 +14,12 @@ import msgspec
 
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.hostile import one_line
-from opensafeintent.promptsets.reading import SUFFIXES
+from opensafeintent.promptsets.reading import LISTED, SUFFIXES
 
 CARD = "README.md"
 TAXONOMY = "taxonomy.toml"
 """A dataset's own harm domains and task types, beside its card."""
 _NOT_DATA = {"dataset_infos.json", "dataset_dict.json", "state.json", "croissant.json"}
-_LISTED = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 _MOST_NAMED = 5
 _LONGEST_CARD = 2**20
 """Characters of a card's first lines."""
@@ -78,7 +77,7 @@ def files_by_suffix(folder: Path, shown: Shown, chosen: str | None = None) -> Or
     below = [path.relative_to(folder) for path in folder.rglob("*") if _is_data(path)]
     paths = sorted(path.as_posix() for path in below if path.is_relative_to(chosen or ""))
     if not paths:
-        raise InputError(f"{shown(chosen or '')}: holds no {_LISTED} file")
+        raise InputError(f"{shown(chosen or '')}: holds no {LISTED} file")
     parquet = [path for path in paths if path.endswith(".parquet")]
     return _origin(folder, parquet or paths, shown)
 
@@ -186,7 +185,7 @@ def _matching(folder: Path, config: dict[str, Any], location: str) -> list[str]:
     if not matched:
         named = ", ".join(one_line(pattern, 80) for pattern in patterns) or "none"
         raise InputError(
-            f"{location}: of the data files that it names ({named}) there is no {_LISTED} file"
+            f"{location}: of the data files that it names ({named}) there is no {LISTED} file"
         )
     return list(matched)
 

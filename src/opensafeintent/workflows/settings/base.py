@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import lru_cache
@@ -128,6 +129,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                     json.dumps(value, ensure_ascii=False).encode()
                 except UnicodeEncodeError as error:
                     raise InputError(f"{setting.in_error()}: is not valid Unicode text") from error
+            _refuse_repeated(setting, value)
             msgspec.structs.force_setattr(self, setting.name, value)
         msgspec.structs.force_setattr(self, "functions", functions)
         self._check_overwriting()
@@ -215,6 +217,22 @@ def _names_for_functions(value: Any, setting: Setting, functions: dict[str, Any]
             f' FunctionModel({name}, name="{name}", version="1")'
         )
     return value
+
+
+def _refuse_repeated(setting: Setting, value: Any) -> None:
+    """Refuse a list in which a text or a path is twice: it would count once, silently. Files and
+    runs that are arguments may be: a shell's pattern names them, and each is read once.
+
+    Raises:
+        InputError: see above.
+    """
+    kinds = str if isinstance(setting.shown, Arg) else (str, Path)
+    if not isinstance(value, tuple) or not all(isinstance(item, kinds) for item in value):
+        return
+    twice, count = next(iter(Counter(value).most_common(1)), (None, 0))
+    if count > 1:
+        shown = setting.in_error(twice) if isinstance(setting.shown, Opt) else str(twice)
+        raise InputError(f"{shown}: is given {count} times; expected it once")
 
 
 def is_list(kind: Any) -> bool:
