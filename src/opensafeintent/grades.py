@@ -62,13 +62,18 @@ class GradeRow(AboutResponse, frozen=True, kw_only=True):
     reasoning_only: bool = False
     """See `GradedResponse.reasoning_only`."""
 
+    def panel(self, what: Graded) -> int | None:
+        """Return the grade that counts; None if it is missing or was not asked for."""
+        grade: int | None = getattr(self, what)
+        return grade
+
     def grade(self, what: Graded, judge: str) -> int | None:
         """Return a judge's grade; None if it is missing or that judge was not asked."""
         return self.by_judge[judge].of(what) if judge in self.by_judge else None
 
     @property
     def counts(self) -> bool:
-        """Whether both grades exist."""
+        """Whether both grades exist that metrics are computed from."""
         return self.helpfulness is not None and self.harm_severity is not None
 
 
@@ -96,13 +101,13 @@ def grade_row(response: GradedResponse, mode_judge: str = "") -> GradeRow:
         MissingGrade(what, grade.reason, judge if several else "")
         for what in SCALES
         for judge, grades in response.grades.items()
-        if isinstance(grade := grades[what], Missing)
+        if isinstance(grade := grades.get(what), Missing)
     ]
     by_judge = {
         judge: KnownGrades(**{what: _grade_or_none(grade) for what, grade in grades.items()})
         for judge, grades in response.grades.items()
     }
-    counted = {
+    counted: dict[str, Any] = {
         what: panel_grade(what, [grades.of(what) for grades in by_judge.values()])
         for what in SCALES
     }
@@ -112,8 +117,7 @@ def grade_row(response: GradedResponse, mode_judge: str = "") -> GradeRow:
         missing.append(MissingGrade("strategy", response.strategy.reason))
     return GradeRow(
         **response.key._asdict(),
-        helpfulness=counted["helpfulness"],
-        harm_severity=counted["harm_severity"],
+        **counted,
         mode=_grade_or_none(response.mode),
         strategy=_grade_or_none(response.strategy),
         stop_reason=response.stop_reason,
@@ -216,8 +220,7 @@ COLUMNS = (
     "epoch",
     "harm_domain",
     "task_type",
-    "helpfulness",
-    "harm_severity",
+    *SCALES,
     "mode",
     "strategy",
     "stop_reason",
@@ -253,8 +256,7 @@ def grade_table(
             row.epoch,
             prompt_set.harm_domain,
             prompt_set.task_type,
-            row.helpfulness,
-            row.harm_severity,
+            *(row.panel(what) for what in SCALES),
             row.mode,
             row.strategy,
             row.stop_reason,
@@ -321,7 +323,7 @@ def to_array(
     """Return the grades as arrays with the dimensions (model, prompt_set, variant, epoch).
 
     - `helpfulness` (1–4) and `harm_severity` (0–3) are raw, NaN if a response does not count: if
-      one of the two is missing, both are.
+      one of the two is missing, both are. Any further scale is raw too.
     - `mode` and `strategy` are positions in MODES and STRATEGIES, NaN if there is none.
     - `grades_missing`, `mode_missing` and `strategy_missing` are true for one that was requested
       but not obtained.
@@ -353,8 +355,8 @@ def to_array(
     for row in rows:
         at = tuple(index[part] for index, part in zip(indices, row.key, strict=True))
         if row.counts:
-            arrays["helpfulness"][at] = row.helpfulness
-            arrays["harm_severity"][at] = row.harm_severity
+            for what in SCALES:
+                arrays[what][at] = row.panel(what)  # None becomes NaN
         elif NOT_GRADED not in row.missing:
             missing["grades"][at] = True
         for name, labels in {"mode": MODES, "strategy": STRATEGIES}.items():

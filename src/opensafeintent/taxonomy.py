@@ -20,7 +20,10 @@ Mode = Literal["A0", "A1", "A2", "A3", "A4"]
 Strategy = Literal["full", "constrained", "refuse"]
 FollowUp = Literal["follow_up_benign", "follow_up_malicious", "follow_up_insist"]
 ContentShift = Literal["none", "partial", "full"]
+QuestionRole = Literal["helpfulness", "harm"]
+"""The questions to every judge, by the names of their templates."""
 Graded = Literal["helpfulness", "harm_severity"]
+"""The grades that answer them."""
 Helpfulness = Literal[1, 2, 3, 4]
 HarmSeverity = Literal[0, 1, 2, 3]
 
@@ -59,6 +62,10 @@ SCALES: dict[Graded, tuple[int, ...]] = {
     "harm_severity": get_args(HarmSeverity),
 }
 """Every possible grade, by scale (paper, section 4.1); safe is a harm severity of 0."""
+GRADE_OF: dict[QuestionRole, Graded] = {"helpfulness": "helpfulness", "harm": "harm_severity"}
+"""The grade that answers each question."""
+METRIC_GRADES: tuple[Graded, ...] = ("helpfulness", "harm_severity")
+"""The grades that metrics are computed from: a response counts if it has both of them."""
 
 
 HelpfulnessGrade = Annotated[int, msgspec.Meta(ge=1, le=4)]

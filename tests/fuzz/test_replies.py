@@ -180,7 +180,12 @@ def test_replies_of_judges(text: str) -> None:
     templates = load_templates()
 
     def read(_: Path) -> None:
-        for template in (templates.helpfulness, templates.harm, templates.mode, templates.strategy):
+        for template in (
+            templates.of("helpfulness"),
+            templates.of("harm"),
+            templates.mode,
+            templates.strategy,
+        ):
             for rule in get_args(ParseRule):
                 grade: Any = parse_reply(template.contract, text, rule)
                 assert grade is None or grade in (*STRATEGIES, *MODES, 0, 1, 2, 3, 4)

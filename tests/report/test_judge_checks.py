@@ -186,7 +186,7 @@ def test_where_our_line_of_harm_lies_is_told_as_it_was_measured(tmp_path: Path) 
     facts = (f"{sum(ours) / 3:.0f}% of", f"{sum(theirs) / 3:.0f}% by", f"by {apart:.0f} points")
 
     def sentences_of(templates: Templates) -> list[str]:
-        texts = distrusted(cohort_of(run(harm=templates.harm.hash)))
+        texts = distrusted(cohort_of(run(harm=templates.of("harm").hash)))
         return [text.replace("\N{NO-BREAK SPACE}", "") for text in texts if "harm rubric" in text]
 
     for templates in (load_templates(), load_templates(reasons=True)):

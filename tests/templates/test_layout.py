@@ -38,7 +38,7 @@ def paragraphs(text: str) -> list[str]:
 
 @pytest.mark.parametrize("role", SHARING)
 def test_every_paragraph_of_a_rubric_is_in_both_layouts(role: str) -> None:
-    old, new = (getattr(templates, role).render("P", "R") for templates in (OLD, NEW))
+    old, new = (templates.of(role).render("P", "R") for templates in (OLD, NEW))
     codes = {
         content: content.split("<<<REQUEST ")[1][:16] for content in (old.content, new.content)
     }
@@ -50,11 +50,11 @@ def test_every_paragraph_of_a_rubric_is_in_both_layouts(role: str) -> None:
 
 def test_all_requests_begin_with_the_same_block() -> None:
     blocks = {
-        getattr(NEW, role).render(prompt, "R").parts[0] for role in SHARING for prompt in ("P", "Q")
+        NEW.of(role).render(prompt, "R").parts[0] for role in SHARING for prompt in ("P", "Q")
     }
     (block,) = blocks
     assert block == NEW.harm.beginning and len(block) > 4 * 2048
-    asked = {role: getattr(NEW, role).render("P", "R").content[len(block) :] for role in SHARING}
+    asked = {role: NEW.of(role).render("P", "R").content[len(block) :] for role in SHARING}
     assert all(text.startswith(f'{role}".\n\n<<<REQUEST ') for role, text in asked.items())
     assert "\n\n".join(paragraphs(block)).count("===== Instructions for the question") == 3
 
@@ -66,7 +66,7 @@ def test_a_placeholder_in_a_prompt_stays_text() -> None:
 
 def test_the_layout_is_a_part_of_the_template_and_its_hash() -> None:
     for role in SHARING:
-        old, new = getattr(OLD, role), getattr(NEW, role)
+        old, new = OLD.of(role), NEW.of(role)
         assert (old.layout, new.layout) == (1, 2) and old.name == new.name
         assert our_hashes(role) == {old.hash, new.hash}
         assert parse_template(role, new.file, new.source) == new
@@ -88,9 +88,7 @@ def test_templates_with_reasons_and_edited_ones_are_laid_out_and_the_authors_are
 
 @pytest.mark.parametrize("role", SHARING)
 def test_a_ledger_that_was_written_before_has_the_same_keys(role: str) -> None:
-    message = getattr(OLD, role).render(
-        "Name three kinds of knots.", "Bowline, reef, figure eight."
-    )
+    message = OLD.of(role).render("Name three kinds of knots.", "Bowline, reef, figure eight.")
     sampling = Sampling(max_tokens=2048, temperature=0.0)
     call = Call(model="openai/judge", messages=(message,), sampling=sampling, purpose="harm")
     assert call_key(call, "openai/judge").hex() == KEYS[role]
@@ -152,7 +150,7 @@ def test_one_block_is_cached_for_all_questions(tmp_path: Path) -> None:
     def judging(templates: Templates, *, cached: bool) -> float:
         total = 0.0
         for role, calls in (("helpfulness", 4900), ("harm", 4900), ("mode", 700)):
-            template = getattr(templates, role)
+            template = templates.of(role)
             line = ForecastLine(
                 model="anthropic/claude-sonnet-4-6",
                 purpose=role,

@@ -64,9 +64,9 @@ def test_an_edited_template_takes_the_place_of_ours_alone(tmp_path: Path) -> Non
     edits = [("You grade", "Kindly grade"), ('id = "osi-harm"', 'id = "mine"')]
     edited = ours("harm.md", *edits, ("version = 1", "version = 7"))
     templates = load_templates(folder_of(tmp_path, {"harm.md": edited}))
-    assert templates.harm.name == "mine/7"
-    assert templates.harm.render("P", "R").content.startswith("Kindly grade")
-    assert templates.harm.hash == hashlib.sha256(edited.encode()).hexdigest()
+    assert templates.of("harm").name == "mine/7"
+    assert templates.of("harm").render("P", "R").content.startswith("Kindly grade")
+    assert templates.of("harm").hash == hashlib.sha256(edited.encode()).hexdigest()
     assert changed(templates) == {"harm"}
 
 
@@ -80,7 +80,7 @@ def test_line_ends_and_a_bom_change_no_request(tmp_path: Path, name: str) -> Non
 def test_the_authors_files_are_used_to_the_letter(tmp_path: Path, file: str) -> None:
     role, text, _ = AUTHORS[file]
     templates = load_templates(folder_of(tmp_path, {file: ALL[file]}))
-    template = getattr(templates, role)
+    template = templates.of(role)
     filled = template.render("P {response}", "R {{prompt}}").content
     assert filled == text.format("P {response}", "R {{prompt}}")
     assert template.hash == hashlib.sha256(ALL[file].encode()).hexdigest()
@@ -93,8 +93,8 @@ def test_the_authors_files_are_answered_as_they_ask(tmp_path: Path) -> None:
     strategies = {f'{{"strategy": "{name}"}}': None for name in ("constrained", "ERROR")}
     strategies |= {'{"strategy": "CONSTRAINED"}': "CONSTRAINED"}
     for template, phrase, replies in (
-        (templates.helpfulness, "one integer from 1 to 4", {"4": 4, "0": None}),
-        (templates.harm, "one integer from 0 to 3", {"0": 0, "4": None}),
+        (templates.of("helpfulness"), "one integer from 1 to 4", {"4": 4, "0": None}),
+        (templates.of("harm"), "one integer from 0 to 3", {"0": 0, "4": None}),
         (templates.mode, '"a_level"', modes),
         (templates.strategy, '"strategy"', strategies),
     ):

@@ -20,7 +20,7 @@ from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.calls.records import Sampling
 from opensafeintent.equations import Grades
 from opensafeintent.errors import counted
-from opensafeintent.evaluation.manifest import MOST_JUDGES, Manifest, check_number
+from opensafeintent.evaluation.manifest import MOST_JUDGES, Manifest, ModelEntry, check_number
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.evaluation.regrade import Regrade, Swapped
 from opensafeintent.evaluation.responses import AboutResponse
@@ -29,6 +29,8 @@ from opensafeintent.grades import GradeRow, to_array
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import STATED_POLICY
 from opensafeintent.promptsets import Dataset
+from opensafeintent.taxonomy import GRADE_OF, METRIC_GRADES
+from opensafeintent.templates import Role
 from opensafeintent.templates.layout import our_hashes
 
 _Record = TypeVar("_Record", bound=AboutResponse)
@@ -229,10 +231,10 @@ class Cohort:
 
     @property
     def other_rubrics(self) -> list[str]:
-        """The templates of helpfulness and harm that differ from our current ones: edited, earlier,
+        """The judges' templates that differ from our current ones: edited, earlier,
         with reasons.
         """
-        ours = our_hashes("helpfulness") | our_hashes("harm")
+        ours = {digest for role in GRADE_OF for digest in our_hashes(role)}
         stored = {
             digest: item
             for manifest in self.manifests
@@ -241,7 +243,7 @@ class Cohort:
         return [
             f"{stored[digest].id}/{stored[digest].version}"
             for role, digest in self.conditions.templates
-            if role in ("helpfulness", "harm") and digest in stored
+            if role in GRADE_OF and digest in stored
             if sha256_hex(stored[digest].source) not in ours
         ]
 
@@ -314,13 +316,21 @@ def conditions_of(run: GradedRun, model: str) -> Conditions:
         judges=tuple(sorted({*entry.judges, *graded})),
         mode_judge=entry.mode_judge,
         parse=entry.parse,
-        templates=tuple(sorted(entry.templates.items())),
+        templates=_templates_of_metrics(entry),
         arguments=tuple(
             (judge, arguments)
             for judge in sorted({*entry.judges, entry.mode_judge})
             if (arguments := _arguments(run.manifest.sampling_of_judge(judge)))
         ),
     )
+
+
+def _templates_of_metrics(entry: ModelEntry) -> tuple[tuple[Role, str], ...]:
+    """Return the templates that metrics depend on: a run that is older than another question can
+    still be compared.
+    """
+    others = {role for role, grade in GRADE_OF.items() if grade not in METRIC_GRADES}
+    return tuple(sorted(item for item in entry.templates.items() if item[0] not in others))
 
 
 def _arguments(sampling: Sampling | None) -> str:

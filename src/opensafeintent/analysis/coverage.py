@@ -12,7 +12,7 @@ from opensafeintent.calls.stop_reasons import stop_kind
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.grades import NOT_GRADED, GradeRow
 from opensafeintent.promptsets import Dataset
-from opensafeintent.taxonomy import CORE_VARIANTS, FOLLOW_UPS, intent_of
+from opensafeintent.taxonomy import CORE_VARIANTS, FOLLOW_UPS, METRIC_GRADES, intent_of
 
 
 class FirstAttempts(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +113,7 @@ def coverage_of(
         for item in row.missing:
             if item.what == "response":
                 reasons[kind][item.reason] += 2
-            elif item.what in ("helpfulness", "harm_severity") and not row.counts:
+            elif item.what in METRIC_GRADES and not row.counts:
                 reasons[kind][item.reason] += 1
     graded = [row for row in rows if row.counts and not row.refused]
     cut = Counter(stop_kind(row.stop_reason) for row in graded if row.truncated)

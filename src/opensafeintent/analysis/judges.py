@@ -30,7 +30,7 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Comparison, Estimate, rank_intervals
 from opensafeintent.statistics.missing import extreme_ratios
 from opensafeintent.statistics.samples import Sample
-from opensafeintent.taxonomy import CORE_VARIANTS, SCALES
+from opensafeintent.taxonomy import CORE_VARIANTS, METRIC_GRADES, SCALES
 
 JUDGE_AVERAGE = "judge_average"
 """The name of the ranking by the mean over judges."""
@@ -159,7 +159,10 @@ class JudgeResults:
             return []
         sample = Sample([row.set_id for row in rows])
         pairs = np.array(
-            [[[row.grade(what, judge) for what in SCALES] for judge in self.panel] for row in rows],
+            [
+                [[row.grade(what, judge) for what in METRIC_GRADES] for judge in self.panel]
+                for row in rows
+            ],
             dtype=np.float64,
         )  # None becomes NaN
         places = range(len(self.panel))

@@ -26,7 +26,7 @@ from opensafeintent.grades import PANEL, median_grade
 from opensafeintent.statistics.agreement import RatingCounts
 from opensafeintent.statistics.intervals import SEED, rounded
 from opensafeintent.statistics.samples import Sample, SampleEstimate
-from opensafeintent.taxonomy import SCALES, Graded
+from opensafeintent.taxonomy import METRIC_GRADES, SCALES, Graded
 
 _YES: dict[Answer, float] = {"yes": 1.0, "no": 0.0, "good": 1.0, "poor": 0.0}
 """`unsure` and blank are neither: they are counted, and left out of everything else."""
@@ -175,12 +175,12 @@ def judge_study(
     sample, unit = _sample(answers, seed)
     ratings = {
         dimension: answers.array(dimension, {grade: float(grade) for grade in SCALES[dimension]})
-        for dimension in SCALES
+        for dimension in METRIC_GRADES
     }
     grades = {
         (judge, dimension): np.array(of_judge[dimension], dtype=np.float64)
         for judge, of_judge in judges.items()
-        for dimension in SCALES
+        for dimension in METRIC_GRADES
     }
     return JudgeStudy(
         annotators=answers.returned(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
 from msgspec import Meta
@@ -22,9 +22,10 @@ from opensafeintent.taxonomy import (
     Strategy,
 )
 
-_MISSING = re.compile(
-    r"(response|grades|helpfulness|harm_severity|mode|strategy)(?:\[(.*)\])?:(.+)", re.DOTALL
-)
+Lacked = Literal["response", "grades", Graded, "mode", "strategy"]
+"""Parts of a result that may be missing; `grades` if no judge was asked."""
+
+_MISSING = re.compile(rf"({'|'.join(get_args(Lacked))})(?:\[(.*)\])?:(.+)", re.DOTALL)
 
 
 class MissingGrade(msgspec.Struct, frozen=True):
@@ -33,8 +34,7 @@ class MissingGrade(msgspec.Struct, frozen=True):
     Files hold it as `what:reason`, or `what[judge]:reason`.
     """
 
-    what: Literal["response", "grades", "mode", "strategy"] | Graded
-    """`grades` if no judge was asked."""
+    what: Lacked
     reason: str
     judge: str = ""
     """The judge without a grade, if several judges grade."""
@@ -55,7 +55,7 @@ class MissingGrade(msgspec.Struct, frozen=True):
         """
         if (match := _MISSING.fullmatch(text)) is None:
             raise ValueError(f"{short(text)} is not of the form what:reason")
-        return cls(match[1], match[3], match[2] or "")  # type: ignore[arg-type]
+        return cls(cast(Lacked, match[1]), match[3], match[2] or "")
 
 
 WITHHELD = MissingGrade("response", "withheld")

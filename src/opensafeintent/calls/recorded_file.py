@@ -18,6 +18,7 @@ from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import MOST_LISTED, Problem, distinct_problems, read_records
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
+    METRIC_GRADES,
     MODES,
     MOST_EPOCHS,
     SCALES,
@@ -136,7 +137,7 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
     without_response = any(entry.what == "response" for entry in missing)
     graded = [field in fields for field in SCALES]
     accounted_for = [
-        field in fields or any(entry.what == field for entry in missing) for field in SCALES
+        field in fields or any(entry.what == field for entry in missing) for field in METRIC_GRADES
     ]
     if "response" not in fields and not without_response and not all(accounted_for):
         fault = "is empty" if "response" in record.data else "missing"

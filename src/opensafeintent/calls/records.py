@@ -14,12 +14,12 @@ import msgspec
 from opensafeintent.calls.service_tiers import STANDARD
 from opensafeintent.calls.stop_reasons import stop_kind
 from opensafeintent.files import canonical_json
+from opensafeintent.taxonomy import QuestionRole
 from opensafeintent.templates.template import Message
 
 Purpose = Literal[
     "generate",
-    "helpfulness",
-    "harm",
+    QuestionRole,
     "mode",
     "probe",
     "request_swap",

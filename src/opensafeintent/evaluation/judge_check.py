@@ -24,6 +24,7 @@ from opensafeintent.evaluation.responses import GradedResponse, Missing
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.taxonomy import (
     DUAL_USE,
+    METRIC_GRADES,
     MIN_ACCURACY,
     HarmSeverity,
     Helpfulness,
@@ -287,7 +288,7 @@ def duties_of(plans: Iterable[JudgePlan]) -> dict[str, tuple[GradeName, ...]]:
     duties: dict[str, set[GradeName]] = {}
     for plan in plans:
         for judge in plan.judges:
-            duties.setdefault(judge, set()).update(("helpfulness", "harm_severity"))
+            duties.setdefault(judge, set()).update(METRIC_GRADES)
         duties.setdefault(plan.mode_judge, set()).add("mode")
     return {
         judge: tuple(name for name in GRADE_NAMES if name in names)
@@ -310,6 +311,7 @@ def check_work(examination: Examination) -> list[ModelWork]:
                 mode_judge=judge,
                 probe="none",
                 parse=examination.parse,
+                grades=METRIC_GRADES,
                 judge_sampling=examination.samplings.get(judge, examination.sampling),
                 target_sampling=Sampling(),
             ),

@@ -13,7 +13,7 @@ import msgspec
 
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.pipeline import Given, JudgePlan, ModelWork, Task
-from opensafeintent.taxonomy import Graded, ParseRule
+from opensafeintent.taxonomy import METRIC_GRADES, Graded, ParseRule
 from opensafeintent.templates import Templates, request_hidden
 
 
@@ -73,9 +73,7 @@ class LabelledFile(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def grades(self) -> tuple[Graded, ...]:
         """The grades that judges have to give to be compared with people."""
-        return (
-            ("helpfulness", "harm_severity") if "helpfulness" in self.scales else ("harm_severity",)
-        )
+        return METRIC_GRADES if "helpfulness" in self.scales else ("harm_severity",)
 
 
 def label_work(

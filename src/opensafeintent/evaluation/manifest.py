@@ -23,7 +23,14 @@ from opensafeintent.promptsets import Dataset, sampled
 from opensafeintent.promptsets.loading import load_dataset
 from opensafeintent.promptsets.record import PromptSet
 from opensafeintent.promptsets.samples import ORDER
-from opensafeintent.taxonomy import MOST_EPOCHS, Preset, Taxonomy
+from opensafeintent.taxonomy import (
+    GRADE_OF,
+    METRIC_GRADES,
+    MOST_EPOCHS,
+    Graded,
+    Preset,
+    Taxonomy,
+)
 from opensafeintent.templates import Role, Templates, parse_template, request_hidden
 from opensafeintent.templates.layout import Layout
 
@@ -190,11 +197,19 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """Return how a model's responses are graded."""
         return JudgePlan(
             **{field: getattr(self.models[model], field) for field in Grading.__struct_fields__},
+            grades=self.grades_of(model),
             judge_sampling=self.judge_sampling or Sampling(),
             judge_samplings=self.judge_samplings,
             target_sampling=self.sampling_of(model),
             system=self.system,
         )
+
+    def grades_of(self, model: str) -> tuple[Graded, ...]:
+        """Return the grades that a model's responses have: an earlier version asked fewer
+        questions.
+        """
+        roles = self.models[model].templates
+        return tuple(grade for role, grade in GRADE_OF.items() if role in roles)
 
     def planned(self, model: str, tasks: Sequence[Task]) -> list[Planned]:
         """Return tasks of a model with how their responses are graded."""
@@ -253,8 +268,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def templates_of(self, model: str) -> Templates:
         """Return the templates in force for a model, from the manifest's own copy."""
         stored = (self.templates[digest] for digest in self.models[model].templates.values())
-        return Templates(
-            **{item.role: parse_template(item.role, item.file, item.source) for item in stored}
+        return Templates.from_roles(
+            {item.role: parse_template(item.role, item.file, item.source) for item in stored}
         )
 
     def identities(self) -> dict[str, str]:
@@ -421,6 +436,12 @@ def check_number(place: object, names: Collection[str], what: str, most: int) ->
         )
 
 
+_ALWAYS: tuple[Role, ...] = tuple(
+    role for role in get_args(Role) if GRADE_OF.get(role) in (None, *METRIC_GRADES)
+)
+"""The templates of every graded run. A run has none for a question that is younger."""
+
+
 def _unknown(manifest: Manifest) -> str:
     """Name the first judge or template that a manifest refers to and does not hold; empty if there
     is none.
@@ -436,7 +457,7 @@ def _unknown(manifest: Manifest) -> str:
         for judge in (*entry.judges, entry.mode_judge):
             if judge not in manifest.judges:
                 return f"the judge {judge!r}"
-        for role in get_args(Role):
+        for role in (*_ALWAYS, *entry.templates):
             digest = entry.templates.get(role, "")
             if digest not in manifest.templates or manifest.templates[digest].role != role:
                 return f"a template for {role} ({digest[:12]!r})"

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-from opensafeintent.calls.records import Purpose
-from opensafeintent.taxonomy import Graded
+from opensafeintent.taxonomy import GRADE_OF, Graded, QuestionRole
 from opensafeintent.templates import Template, Templates
 
 
 class Question(NamedTuple):
-    """One question. Its calls, grades and forecast follow from `QUESTIONS`. Its columns are in
-    `grades`.
-    """
+    """One question. Its calls, grades, forecast and columns follow from `QUESTIONS`."""
 
-    role: Purpose
+    role: QuestionRole
     """Of its template, and the purpose of its calls."""
-    grade: Graded
-    """The grade that answers it; its scale is in `taxonomy.SCALES`."""
     of_refusal: int
     """The grade of a response that counts as a refusal, for which no judge is asked."""
 
+    @property
+    def grade(self) -> Graded:
+        """The grade that answers it; its scale is in `taxonomy.SCALES`."""
+        return GRADE_OF[self.role]
+
     def template(self, templates: Templates) -> Template:
         """Return the question's template."""
-        return cast(Template, getattr(templates, self.role))
+        return templates.of(self.role)
 
 
-QUESTIONS = (
-    Question("helpfulness", "helpfulness", of_refusal=1),
-    Question("harm", "harm_severity", of_refusal=0),
-)
+QUESTIONS = (Question("helpfulness", of_refusal=1), Question("harm", of_refusal=0))

@@ -19,10 +19,16 @@ from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Given, Task, generation_call
 from opensafeintent.evaluation.replay import replay
-from opensafeintent.evaluation.responses import GradedResponse, Missing, Refusal, ResponseKey
+from opensafeintent.evaluation.responses import (
+    GradedResponse,
+    JudgeGrades,
+    Missing,
+    Refusal,
+    ResponseKey,
+)
 from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.promptsets import Dataset
-from opensafeintent.taxonomy import SCALES, Graded, KnownGrades
+from opensafeintent.taxonomy import METRIC_GRADES, SCALES, Graded, KnownGrades
 
 IMPORTED_JUDGE = "imported"
 """The name of the judge of grades that came with imported responses."""
@@ -193,7 +199,7 @@ def _with_imported(
 
 
 def _has_both_grades(recorded: RecordedResponse) -> bool:
-    return recorded.helpfulness is not None and recorded.harm_severity is not None
+    return all(getattr(recorded, what) is not None for what in METRIC_GRADES)
 
 
 def _from_import(recorded: RecordedResponse) -> GradedResponse:
@@ -201,11 +207,18 @@ def _from_import(recorded: RecordedResponse) -> GradedResponse:
     graded = _has_both_grades(recorded) or any((what, "") in reasons for what in SCALES)
     by_judge = recorded.by_judge
     if not by_judge and graded:
-        by_judge = {IMPORTED_JUDGE: KnownGrades(recorded.helpfulness, recorded.harm_severity)}
+        known = {what: getattr(recorded, what) for what in SCALES}
+        by_judge = {IMPORTED_JUDGE: KnownGrades(**known)}
 
-    def grade(what: Graded, judge: str, value: int | None) -> int | Missing:
-        reason = reasons.get((what, judge)) or reasons.get((what, ""), "not_recorded")
-        return Missing(reason) if value is None else value
+    def grade(what: Graded, judge: str, value: int | None) -> int | Missing | None:
+        reason = reasons.get((what, judge)) or reasons.get((what, ""))
+        if value is None and reason is None and what not in METRIC_GRADES:
+            return None  # the file is older than the question
+        return Missing(reason or "not_recorded") if value is None else value
+
+    def of_judge(judge: str, grades: KnownGrades) -> JudgeGrades:
+        by_scale = {what: grade(what, judge, grades.of(what)) for what in SCALES}
+        return {what: value for what, value in by_scale.items() if value is not None}
 
     def label(what: Literal["mode", "strategy"]) -> Any:
         missing = Missing(reasons[what, ""]) if (what, "") in reasons else None
@@ -221,10 +234,7 @@ def _from_import(recorded: RecordedResponse) -> GradedResponse:
         refused=_refusal(recorded),
         mark=unknown_mark(without_reasoning(recorded.response or "").text),
         missing_response=reasons.get(("response", ""), ""),
-        grades={
-            judge: {what: grade(what, judge, grades.of(what)) for what in SCALES}
-            for judge, grades in by_judge.items()
-        },
+        grades={judge: of_judge(judge, grades) for judge, grades in by_judge.items()},
         mode=label("mode"),
         strategy=label("strategy"),
     )

@@ -17,7 +17,6 @@ from opensafeintent.calls.concurrency import for_each
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Asking, Planned, Task
-from opensafeintent.evaluation.questions import QUESTIONS
 from opensafeintent.evaluation.rebuild import imported_rows, judged_tasks
 from opensafeintent.evaluation.replay import replayed
 from opensafeintent.evaluation.responses import (
@@ -227,9 +226,10 @@ def expected_regrades(manifest: Manifest, dataset: Dataset) -> int:
         if manifest.request_swap
         else 0
     )
-    return sum(
-        len(QUESTIONS) * len(entry.judges) * entry.judge_retest
-        + swapped * (len(QUESTIONS) * (len(COLUMNS) - 1) * len(entry.judges) + (not entry.imported))
-        for entry in manifest.models.values()
-        if entry.judges
-    )
+    expected = 0
+    for model, entry in manifest.models.items():
+        if entry.judges:
+            grades = len(manifest.grades_of(model)) * len(entry.judges)
+            expected += grades * entry.judge_retest
+            expected += swapped * (grades * (len(COLUMNS) - 1) + (not entry.imported))
+    return expected

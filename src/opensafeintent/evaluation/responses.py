@@ -41,7 +41,7 @@ class Missing(msgspec.Struct, frozen=True, tag="missing"):
 
 
 JudgeGrades = Mapping[Graded, int | Missing]
-"""One judge's grades of one response, raw: one for each of `QUESTIONS`."""
+"""One judge's grades of one response, raw: one for each question that the run asks."""
 
 
 Refusal = Literal["", "filter", "empty", "text_not_kept"]

@@ -29,7 +29,7 @@ from opensafeintent.report.sentences import Sentence, distrust, percent, points,
 from opensafeintent.report.values import estimate_text, number
 from opensafeintent.statistics import FEWEST_SETS, Estimate
 from opensafeintent.statistics.intervals import half_width
-from opensafeintent.taxonomy import MAX_MISSING, SCALES
+from opensafeintent.taxonomy import MAX_MISSING, METRIC_GRADES
 
 if TYPE_CHECKING:
     from opensafeintent.grades import GradeRow
@@ -201,7 +201,7 @@ def _cause(rows: Sequence[GradeRow]) -> dict[str, str]:
     causes: dict[MissingReason, list[str]] = {}
     for row in rows:
         for item in row.missing:
-            if not row.counts and item.what in ("response", *SCALES):
+            if not row.counts and item.what in ("response", *METRIC_GRADES):
                 causes.setdefault(missing_reason(item.what, item.reason), []).append(row.set_id)
     most = max(causes, key=lambda cause: len(causes[cause]))
     return {

@@ -18,7 +18,7 @@ from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.grades import NOT_GRADED, GradeRow, worst_first
 from opensafeintent.promptsets import Dataset, sampled
 from opensafeintent.report.failure_kinds import KINDS, Kind, failure_bits, failure_bits_of
-from opensafeintent.taxonomy import SCALES
+from opensafeintent.taxonomy import METRIC_GRADES
 
 CELL = 5
 """Characters that hold one response's grades."""
@@ -272,7 +272,7 @@ def _cell(row: GradeRow | None) -> str:
 
 
 def _by_judge(row: GradeRow | None, judges: Sequence[str]) -> str:
-    grades = [row.grade(what, judge) if row else None for judge in judges for what in SCALES]
+    grades = [row.grade(what, judge) if row else None for judge in judges for what in METRIC_GRADES]
     return "".join("-" if grade is None else str(grade) for grade in grades)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from importlib import resources
-from typing import Literal, cast
+from typing import Literal
 
 import msgspec
 
@@ -33,7 +33,7 @@ LAYOUT: Layout = 1
 _LAYOUTS: tuple[Layout, ...] = (1, 2)
 
 SHARING: tuple[Role, ...] = ("helpfulness", "harm", "mode")
-"""The templates whose rubrics are in the block."""
+"""The templates whose rubrics are in the block: those that `shared_block.md` names."""
 
 
 class _BlockHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,7 +51,7 @@ def laid_out(templates: Templates, layout: Layout | None = None) -> Templates:
         templates: as files have them.
         layout: the layout; None is that of new runs.
     """
-    sharing = [cast(Template, getattr(templates, role)) for role in SHARING]
+    sharing = [templates.of(role) for role in SHARING]
     single = all(template.layout == 1 and not template.foreign for template in sharing)
     if (layout or LAYOUT) == 1 or not single:
         return templates
@@ -63,17 +63,17 @@ def _with_block(templates: Templates) -> Templates:
     """Return templates whose three rubrics are one block, each with a header that says so."""
     source = resources.files("opensafeintent.templates").joinpath("shared_block.md")
     _, block = split_header("shared_block.md", source.read_text("utf-8"), _BlockHeader)
-    parts = {role: _parted(getattr(templates, role)) for role in SHARING}
+    parts = {role: _parted(templates.of(role)) for role in SHARING}
     for role, (rubric, _) in parts.items():
         block = block.replace(f"{{{{{role}}}}}", rubric)
-    shared: dict[str, Template] = {}
+    shared: dict[Role, Template] = {}
     for role, (_, question) in parts.items():
-        template = cast(Template, getattr(templates, role))
+        template = templates.of(role)
         header = FRONT_MATTER.match(template.source)
         assert header is not None  # only the authors' files have none
         text = f"+++\nlayout = 2\n{header[1]}\n+++\n{block}\n{question}"
         shared[role] = parse_template(role, template.file, text)
-    return msgspec.structs.replace(templates, **shared)
+    return Templates.from_roles(templates.by_role | shared)
 
 
 def _parted(template: Template) -> tuple[str, str]:
@@ -105,4 +105,4 @@ def our_hashes(role: Role, *, reasons: bool = False) -> frozenset[str]:
     """
     templates = load_templates(reasons=reasons)
     layouts = (laid_out(templates, layout) for layout in _LAYOUTS)
-    return frozenset(getattr(laid, role).hash for laid in layouts)
+    return frozenset(laid.of(role).hash for laid in layouts)

@@ -16,7 +16,14 @@ import msgspec
 
 from opensafeintent.errors import InputError, option
 from opensafeintent.files import any_json, parse_toml, read_text, sha256_hex
-from opensafeintent.taxonomy import MODES, SCALES, STRATEGIES, ParseRule
+from opensafeintent.taxonomy import (
+    GRADE_OF,
+    MODES,
+    SCALES,
+    STRATEGIES,
+    ParseRule,
+    QuestionRole,
+)
 
 MessageRole = Literal["system", "user", "assistant"]
 
@@ -117,7 +124,7 @@ def _object(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-Role = Literal["helpfulness", "harm", "mode", "strategy", "reask"]
+Role = Literal[QuestionRole, "mode", "strategy", "reask"]
 
 T = TypeVar("T")
 FRONT_MATTER = re.compile(r"\A\+\+\+\n(.*?)\n\+\+\+\n", re.DOTALL)
@@ -142,8 +149,7 @@ _AUTHORS_CONTRACTS: dict[str, Contract] = {
     ),
 }
 _GRADES: dict[str, tuple[int, int] | tuple[str, ...]] = {
-    "helpfulness": (SCALES["helpfulness"][0], SCALES["helpfulness"][-1]),
-    "harm": (SCALES["harm_severity"][0], SCALES["harm_severity"][-1]),
+    **{role: (SCALES[grade][0], SCALES[grade][-1]) for role, grade in GRADE_OF.items()},
     "mode": MODES,
     "strategy": STRATEGIES,
 }
@@ -238,15 +244,34 @@ def _named(options: tuple[Option, ...]) -> str:
 class Templates(msgspec.Struct, frozen=True, kw_only=True):
     """The templates of one evaluation."""
 
-    helpfulness: Template
-    harm: Template
+    questions: tuple[Template, ...]
+    """Of the questions to every judge. A run that is older than a question has none for it."""
     mode: Template
     strategy: Template
     reask: Template
 
+    @classmethod
+    def from_roles(cls, by_role: Mapping[Role, Template]) -> Templates:
+        """Return the templates of an evaluation, given by role."""
+        return cls(
+            questions=tuple(by_role[role] for role in GRADE_OF if role in by_role),
+            mode=by_role["mode"],
+            strategy=by_role["strategy"],
+            reask=by_role["reask"],
+        )
+
     def all(self) -> tuple[Template, ...]:
         """Every template, in a fixed order."""
-        return tuple(getattr(self, role) for role in get_args(Role))
+        return (*self.questions, self.mode, self.strategy, self.reask)
+
+    def of(self, role: Role) -> Template:
+        """Return the template of a role; it has to be there."""
+        return self.by_role[role]
+
+    @property
+    def by_role(self) -> dict[Role, Template]:
+        """Every template by its role."""
+        return {template.role: template for template in self.all()}
 
 
 def filled(body: str, fills: Mapping[str, str], closing: str | None = None) -> tuple[str, ...]:
@@ -394,9 +419,10 @@ def load_templates(rubrics: Path | None = None, *, reasons: bool = False) -> Tem
 
     Args:
         rubrics: a folder with any of `helpfulness.md`, `harm.md`, `mode.md`, `strategy.md`,
-            `reask.md` (our format), or of the authors' `helpfulness.txt`, `harmfulness.txt`,
-            `assistance_level_classification.txt`, `intent_classification.txt`.
-        reasons: ask for a reason before each grade: helpfulness and harm by templates of their own.
+            `reask.md` (our format; each is named after its role), or of the authors'
+            `helpfulness.txt`, `harmfulness.txt`, `assistance_level_classification.txt`,
+            `intent_classification.txt`.
+        reasons: ask for a reason before each grade, by templates of their own.
 
     Raises:
         InputError: the folder does not exist, or has none of these files, two for one role or an
@@ -406,8 +432,8 @@ def load_templates(rubrics: Path | None = None, *, reasons: bool = False) -> Tem
     if rubrics is not None:
         by_role |= _from_folder(rubrics)
     if reasons:
-        by_role |= {role: _with_reason(by_role[role]) for role in ("helpfulness", "harm")}
-    return Templates(**by_role)
+        by_role |= {role: _with_reason(by_role[role]) for role in GRADE_OF}
+    return Templates.from_roles(by_role)
 
 
 def request_hidden() -> str:

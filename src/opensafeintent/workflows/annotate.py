@@ -50,7 +50,7 @@ from opensafeintent.replacing import written_together
 from opensafeintent.report.tables import write_tables
 from opensafeintent.report.tables_labels import agreement_tables
 from opensafeintent.statistics.intervals import SEED
-from opensafeintent.taxonomy import CORE_VARIANTS, SCALES
+from opensafeintent.taxonomy import CORE_VARIANTS, METRIC_GRADES
 from opensafeintent.workflows.reading import read_graded_run
 from opensafeintent.workflows.settings import (
     AgreementSettings,
@@ -334,9 +334,9 @@ def _judges_of(answers: Answers, run: Path) -> Mapping[str, JudgeGrades]:
             " MODEL"
         )
     grades: dict[str, JudgeGrades] = {
-        name: {what: [row.grade(what, name) for row in labelled] for what in SCALES}
+        name: {what: [row.grade(what, name) for row in labelled] for what in METRIC_GRADES}
         for name in names
     }
     if len(names) > 1:
-        grades[PANEL] = {what: [getattr(row, what) for row in labelled] for what in SCALES}
+        grades[PANEL] = {what: [getattr(row, what) for row in labelled] for what in METRIC_GRADES}
     return grades

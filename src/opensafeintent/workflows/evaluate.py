@@ -222,7 +222,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             for model in self.models
             if model in before
             for role, digest in before[model].templates.items()
-            if role != "reask" and digest != now[role]
+            if role != "reask" and digest != now.get(role)
         }
         line = (
             f"changed since the last run: the templates for {', '.join(sorted(roles))};"

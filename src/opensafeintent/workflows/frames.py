@@ -10,12 +10,13 @@ from opensafeintent.analysis.estimates import EVERYWHERE, MetricEstimate
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.errors import InputError, install_extra
 from opensafeintent.report.columns import Table
+from opensafeintent.taxonomy import SCALES
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-_WHOLE = ("group", "epoch", "n", "models", "helpfulness", "harm_severity", "ledger_row")
+_WHOLE = ("group", "epoch", "n", "models", *SCALES, "ledger_row")
 
 _REAL = (
     "value",

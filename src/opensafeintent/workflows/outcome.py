@@ -31,7 +31,7 @@ from opensafeintent.files import (
 from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line
 from opensafeintent.report.costs import Costs
-from opensafeintent.taxonomy import SCALES
+from opensafeintent.taxonomy import METRIC_GRADES
 from opensafeintent.workflows.settings import (
     Calling,
 )
@@ -109,9 +109,11 @@ def missing_line(rows: Sequence[GradeRow], coverage: Coverage, most: float) -> s
     reasons = [(row, missing) for row in rows for missing in row.missing]
     responses = Counter(missing.reason for _, missing in reasons if missing.what == "response")
     grades = Counter(
-        missing.reason for row, missing in reasons if missing.what in SCALES and not row.counts
+        missing.reason
+        for row, missing in reasons
+        if missing.what in METRIC_GRADES and not row.counts
     )
-    asked = len(SCALES) * (len(rows) - coverage.not_graded - responses.total())
+    asked = len(METRIC_GRADES) * (len(rows) - coverage.not_graded - responses.total())
     counts = (
         f"{counter.total():,} of {total:,} {what} are missing"
         f" ({', '.join(f'{reason}: {count}' for reason, count in sorted(counter.items()))})"
@@ -153,7 +155,7 @@ def _kinds_of_missing(
         missing_reason(missing.what, missing.reason)
         for row in rows
         for missing in row.missing
-        if missing.what == "response" or (missing.what in SCALES and not row.counts)
+        if missing.what == "response" or (missing.what in METRIC_GRADES and not row.counts)
         if not missing.judge or missing.judge not in apart
     )
 
@@ -173,9 +175,9 @@ def unparsed_lines(
     asked, lost = Counter[str](), Counter[str]()
     example: dict[str, tuple[GradeRow, str, str]] = {}
     for row in run.rows:
-        asked.update({judge: len(SCALES) for judge in row.by_judge})
+        asked.update({judge: len(METRIC_GRADES) for judge in row.by_judge})
         for missing in row.missing:
-            if missing.what in SCALES and missing.reason in _UNPARSED:
+            if missing.what in METRIC_GRADES and missing.reason in _UNPARSED:
                 judge = missing.judge or next(iter(row.by_judge))
                 lost[judge] += 1
                 example.setdefault(judge, (row, missing.what, missing.reason))
@@ -191,7 +193,7 @@ def unparsed_lines(
         ]
         if replies and lost[judge] > max_missing * asked[judge]:
             limit = (run.manifest.sampling_of_judge(judge) or Sampling()).max_tokens
-            contract = run.manifest.templates_of(row.model).harm.contract
+            contract = run.manifest.templates_of(row.model).of("harm").contract
             form = "a JSON object" if getattr(contract, "reason", False) else "one integer"
             yield Note(
                 f"judge {judge}: {lost[judge]:,} of {asked[judge]:,} grades could not be parsed"

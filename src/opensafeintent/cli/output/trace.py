@@ -125,8 +125,7 @@ def _show_trace(
 def _show_grades(console: Console, grades: GradeRow, as_harmful: int) -> None:
     """Print the grades of a response; `as_harmful` responses of the run have its harm severity."""
     labels = {
-        "helpfulness": grades.helpfulness,
-        "harm": grades.harm_severity,
+        **{what.removesuffix("_severity"): grades.panel(what) for what in SCALES},
         "mode": grades.mode,
         "strategy": grades.strategy,
         "stop": grades.stop_reason,

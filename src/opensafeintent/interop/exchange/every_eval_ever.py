@@ -40,7 +40,7 @@ from opensafeintent.interop.exchange.shared import (
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE
 from opensafeintent.statistics import CONFIDENCE
-from opensafeintent.taxonomy import CORE_VARIANTS, SCALES
+from opensafeintent.taxonomy import CORE_VARIANTS, METRIC_GRADES
 
 Texts = Iterator[tuple[str, str | None]]
 """Prompt and response of each row; None if there is none."""
@@ -298,7 +298,7 @@ def _sample(cohort: Cohort, row: GradeRow, name: str, prompt: str, response: str
     assert row.harm_severity is not None
     prompt_set = cohort.dataset.by_id[row.set_id]
     score = _OF_HEADLINES[name].score(row.helpfulness, row.harm_severity)
-    grades = {what: str(getattr(row, what)) for what in SCALES}
+    grades = {what: str(getattr(row, what)) for what in METRIC_GRADES}
     shown = ", ".join(f"{what} {grade}" for what, grade in grades.items())
     where = {"set": row.set_id, "variant": row.variant, "epoch": str(row.epoch)}
     about = {"harm_domain": prompt_set.harm_domain, "task_type": prompt_set.task_type}

@@ -26,7 +26,14 @@ from opensafeintent.grades import GradeRow, record_of
 from opensafeintent.interop.inspect.grading import grades_of
 from opensafeintent.interop.inspect.metrics import prompt_set_metrics
 from opensafeintent.interop.inspect.parameters import ScorerSettings
-from opensafeintent.taxonomy import MODES, SCALES, STRATEGIES, ModesScope, ParseRule, ProbeScope
+from opensafeintent.taxonomy import (
+    METRIC_GRADES,
+    MODES,
+    STRATEGIES,
+    ModesScope,
+    ParseRule,
+    ProbeScope,
+)
 
 _ABOUT = {
     "helpfulness": "1 nothing useful, 4 the exact request satisfied",
@@ -72,7 +79,7 @@ def _reason(missing: Sequence[MissingGrade]) -> ScoreReason:
 def _single(row: GradeRow, what: str) -> Score | None:
     value = getattr(row, what)
     metadata = None
-    if what in SCALES:
+    if what in METRIC_GRADES:
         grades = {judge: row.grade(what, judge) for judge in row.by_judge}
         metadata = {"by_judge": grades}
     if value is not None:

@@ -1,0 +1,177 @@
+"""A question more than now: the places that it takes are edited in a copy of the package, and runs
+that were made before are read with it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from endtoend import REPO, Ran, begin, finish, grades, osi, some_sets
+
+PACKAGE = REPO / "src" / "opensafeintent"
+MODELS = ("baseline/comply-all", "baseline/redirect")
+JUDGED = ("--judge", "baseline/judge")
+
+EDITS = {
+    "taxonomy.py": (
+        (
+            'QuestionRole = Literal["helpfulness", "harm"',
+            'QuestionRole = Literal["helpfulness", "harm", "tone"',
+        ),
+        (
+            'Graded = Literal["helpfulness", "harm_severity"',
+            'Graded = Literal["helpfulness", "harm_severity", "tone"',
+        ),
+        (
+            '    "harm_severity": get_args(HarmSeverity),\n',
+            '    "harm_severity": get_args(HarmSeverity),\n    "tone": (1, 2, 3, 4, 5),\n',
+        ),
+        ('"harm": "harm_severity"}', '"harm": "harm_severity", "tone": "tone"}'),
+        (
+            "    harm_severity: HarmGrade | None = None\n",
+            "    harm_severity: HarmGrade | None = None\n    tone: int | None = None\n",
+        ),
+    ),
+    "evaluation/questions.py": (
+        (
+            'Question("harm", of_refusal=0)',
+            'Question("harm", of_refusal=0), Question("tone", of_refusal=3)',
+        ),
+    ),
+    "calls/recorded.py": (
+        (
+            "    harm_severity: HarmGrade | None = None\n",
+            "    harm_severity: HarmGrade | None = None\n    tone: int | None = None\n",
+        ),
+    ),
+    "grades.py": (
+        (
+            "    harm_severity: int | None\n",
+            "    harm_severity: int | None\n    tone: int | None = None\n",
+        ),
+    ),
+}
+"""Every place that CONTRIBUTING names, besides the template: by file, a text and the text in its
+place.
+"""
+
+
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package with a third question: how friendly a response is, 1 to 5."""
+    root = tmp_path_factory.mktemp("longer")
+    package = root / "opensafeintent"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    for file, edits in EDITS.items():
+        text = (package / file).read_text()
+        for old, new in edits:
+            assert text.count(old) == 1, (file, old)
+            text = text.replace(old, new)
+        (package / file).write_text(text)
+    template = (package / "templates" / "helpfulness.md").read_text()
+    template = template.replace('"osi-helpfulness"', '"osi-tone"').replace("high = 4", "high = 5")
+    (package / "templates" / "tone.md").write_text(template.replace("from 1 to 4", "from 1 to 5"))
+    return root
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """Two sets: 14 prompts."""
+    return some_sets(tmp_path, 2)
+
+
+@pytest.fixture
+def before(tmp_path: Path, dataset: Path) -> Path:
+    """A run of the package as it is."""
+    run = tmp_path / "before"
+    assert osi("evaluate", *MODELS, *JUDGED, "--dataset", dataset, "--out", run).code == 0
+    return run
+
+
+def run_longer(longer: Path, *arguments: object) -> Ran:
+    """Run the command line of the copy."""
+    return finish(begin(*arguments, PYTHONPATH=str(longer)))
+
+
+def keys(run: Path) -> dict[bytes, str]:
+    """Return the purpose of each call in a run's ledger, by its key."""
+    with closing(sqlite3.connect(run / "ledger.sqlite")) as connection:
+        return dict(connection.execute("SELECT key, purpose FROM calls"))
+
+
+def test_a_new_run_answers_the_third_question_and_asks_the_others_as_before(
+    longer: Path, dataset: Path, before: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "new"
+    options = (*JUDGED, "--dataset", dataset, "--judge-retest", 2, "--request-swap", 1)
+    dry = run_longer(longer, "evaluate", *MODELS, *options, "--out", run, "--dry-run")
+    assert dry.code == 0, dry
+    assert "tone 28 " in dry.text and "helpfulness 28 " in dry.text
+    ran = run_longer(longer, "evaluate", *MODELS, *options, "--out", run)
+    assert ran.code == 0, ran
+    assert {row["tone"] for row in grades(run)} <= set("12345")
+    old, new = keys(before), keys(run)
+    assert old.items() <= new.items()
+    once_more = [what for key, what in new.items() if key not in old]
+    assert once_more.count("tone") == 28 + 2  # 2 are asked twice
+    assert once_more.count("helpfulness") == once_more.count("harm") == 2
+    row = grades(run)[0]
+    traced = run_longer(longer, "trace", run, "--set", row["id"])
+    assert f"tone {row['tone']}" in traced.text and "tone by baseline/judge" in traced.text
+
+
+def test_a_run_that_is_older_is_read_with_the_questions_that_it_has(
+    longer: Path, before: Path
+) -> None:
+    numbers = (before / "metrics.json").read_bytes()
+    shown = grades(before)
+    ran = run_longer(longer, "report", before)
+    assert ran.code == 0, ran
+    assert (before / "metrics.json").read_bytes() == numbers
+    assert grades(before) == [{**row, "tone": ""} for row in shown]
+    assert "template" not in ran.text
+
+
+def test_a_run_that_is_older_grows_by_the_third_question_alone(
+    longer: Path, dataset: Path, before: Path
+) -> None:
+    old = keys(before)
+    ran = run_longer(longer, "evaluate", *MODELS, *JUDGED, "--dataset", dataset, "--out", before)
+    assert ran.code == 0, ran
+    new = [what for key, what in keys(before).items() if key not in old]
+    assert new == ["tone"] * 28
+    assert all(row["tone"] for row in grades(before))
+
+
+def test_runs_before_and_after_are_compared(
+    longer: Path, dataset: Path, before: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "new"
+    run_longer(longer, "evaluate", MODELS[0], *JUDGED, "--dataset", dataset, "--out", run)
+    ran = run_longer(longer, "compare", before, run)
+    assert ran.code == 0, ran
+
+
+def test_a_file_with_two_grades_and_no_response_is_imported(
+    longer: Path, dataset: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "graded.jsonl"
+    ids = [json.loads(line)["id"] for line in dataset.read_text().splitlines()]
+    lines = [
+        {"model": "m", "id": id_, "variant": variant, "helpfulness": 2, "harm_severity": 0}
+        for id_ in ids
+        for variant in ("benign", "dual_use", "malicious")
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run = tmp_path / "imported"
+    ran = run_longer(longer, "import", file, "--dataset", dataset, "--out", run)
+    assert ran.code == 0, ran
+    assert {(row["helpfulness"], row["tone"], row["missing"]) for row in grades(run)} == {
+        ("2", "", "")
+    }
