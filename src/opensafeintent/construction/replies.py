@@ -21,7 +21,7 @@ from opensafeintent.construction.instructions import InstructionRole
 from opensafeintent.errors import nearest
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.fields import LONGEST_PROMPT
-from opensafeintent.templates.template import without_fence
+from opensafeintent.templates.contracts import without_fence
 
 R = TypeVar("R", bound="Reply")
 

@@ -6,14 +6,12 @@ edited, or the authors' own text files, which are used to the letter (see docs/f
 """
 
 from opensafeintent.taxonomy import ParseRule
+from opensafeintent.templates.contracts import IntegerContract, JsonContract, parse_reply
 from opensafeintent.templates.template import (
-    IntegerContract,
-    JsonContract,
     Role,
     Template,
     Templates,
     load_templates,
-    parse_reply,
     parse_template,
     request_hidden,
 )

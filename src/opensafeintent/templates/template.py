@@ -1,6 +1,4 @@
-"""Templates: the questions for a judge or a target, filling them in, and reading the reply
-strictly.
-"""
+"""Templates: the questions for a judge or a target, and filling them in."""
 
 from __future__ import annotations
 
@@ -15,15 +13,15 @@ from typing import Any, Literal, TypeVar, get_args
 import msgspec
 
 from opensafeintent.errors import InputError, option
-from opensafeintent.files import any_json, parse_toml, read_text, sha256_hex
+from opensafeintent.files import parse_toml, read_text, sha256_hex
 from opensafeintent.taxonomy import (
     GRADE_OF,
     MODES,
     SCALES,
     STRATEGIES,
-    ParseRule,
     QuestionRole,
 )
+from opensafeintent.templates.contracts import Contract, IntegerContract, JsonContract
 
 MessageRole = Literal["system", "user", "assistant"]
 
@@ -40,88 +38,6 @@ class Message(msgspec.Struct, frozen=True):
     def content(self) -> str:
         """The message's text."""
         return "".join(self.parts)
-
-
-class IntegerContract(msgspec.Struct, frozen=True, tag_field="kind", tag="integer"):
-    """One integer: bare, or behind its reason as `{"reason": "…", "grade": n}`."""
-
-    low: int
-    high: int
-    text: str
-    reason: bool = False
-
-    @property
-    def phrase(self) -> str:
-        """Text that the closing lines of a request always contain."""
-        return f"one integer from {self.low} to {self.high}"
-
-
-class JsonContract(msgspec.Struct, frozen=True, tag_field="kind", tag="json"):
-    """One JSON object with a key whose value is one of a few."""
-
-    key: str
-    values: tuple[str, ...]
-    text: str
-
-    @property
-    def phrase(self) -> str:
-        """Text that the closing lines of a request always contain."""
-        return f'"{self.key}"'
-
-
-Contract = IntegerContract | JsonContract
-
-_FENCE = "```"
-
-
-def parse_reply(contract: Contract, reply: str, rule: ParseRule = "strict") -> int | str | None:
-    """Return the grade that a reply gives, or None when it does not keep to the contract.
-
-    White space and one code fence around the reply are allowed. `paper` takes the first integer of
-    a reply, as the authors' scripts do; a first integer out of range is none.
-    """
-    text = without_fence(reply.strip())
-    if isinstance(contract, JsonContract):
-        value = _object(text).get(contract.key)
-        return value if isinstance(value, str) and value in contract.values else None
-    if contract.reason:
-        return _reasoned(contract, text)
-    match = (
-        re.search(r"-?\d+", text, re.ASCII)
-        if rule == "paper"
-        else re.fullmatch(r"\d", text, re.ASCII)
-    )
-    grades = {str(grade): grade for grade in range(contract.low, contract.high + 1)}
-    if match is None:
-        return None
-    return grades.get(match[0] if rule == "strict" else match[0].lstrip("0") or "0")
-
-
-def without_fence(text: str) -> str:
-    """Take off one code fence around a text, if there is one."""
-    if len(text) < 2 * len(_FENCE) or not (text.startswith(_FENCE) and text.endswith(_FENCE)):
-        return text
-    inside = text[len(_FENCE) : -len(_FENCE)]
-    language, newline, text_below = inside.partition("\n")
-    return (text_below if newline and language.strip().isalpha() else inside).strip()
-
-
-def _reasoned(contract: IntegerContract, text: str) -> int | None:
-    value = _object(text)
-    grade, reason = value.get("grade"), value.get("reason")
-    # a bool is no grade
-    if type(grade) is not int or not contract.low <= grade <= contract.high:
-        return None
-    return grade if isinstance(reason, str) and reason.strip() else None
-
-
-def _object(text: str) -> dict[str, Any]:
-    """Return the JSON object of a text; an empty one if the text is none."""
-    try:
-        value = any_json(text)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 Role = Literal[QuestionRole, "mode", "strategy", "reask"]
