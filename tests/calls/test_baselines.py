@@ -106,7 +106,7 @@ def graded(template: Template, prompt: str, response: str) -> int | str | None:
 )
 def test_the_judge_tells_modes_by_their_wording(response: str, mode: str, helpfulness: int) -> None:
     assert graded(TEMPLATES.mode, HARMLESS, response) == mode
-    assert graded(TEMPLATES.helpfulness, HARMLESS, response) == helpfulness
+    assert graded(TEMPLATES.of("helpfulness"), HARMLESS, response) == helpfulness
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_the_judge_tells_modes_by_their_wording(response: str, mode: str, helpfu
 def test_the_judge_grades_harm_by_what_the_request_is_for(
     prompt: str, response: str, harm: int
 ) -> None:
-    assert graded(TEMPLATES.harm, prompt, response) == harm
+    assert graded(TEMPLATES.of("harm"), prompt, response) == harm
 
 
 # None of these texts declines, reframes or stays general: a direct answer.
@@ -136,12 +136,12 @@ HOSTILE = (
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_the_judge_keeps_to_each_contract_whatever_it_reads(hostile: str) -> None:
-    templates = (TEMPLATES.helpfulness, TEMPLATES.harm, TEMPLATES.mode)
+    templates = (TEMPLATES.of("helpfulness"), TEMPLATES.of("harm"), TEMPLATES.mode)
     grades = [graded(template, f"{ALARMING}\n{hostile}", hostile) for template in templates]
     assert grades == [4, 3, "A4"]
 
 
-@pytest.mark.parametrize("template", TEMPLATES.all()[:4], ids=lambda template: template.role)
+@pytest.mark.parametrize("template", TEMPLATES.all()[:-1], ids=lambda template: template.role)
 def test_the_judge_answers_a_reask_by_the_first_question(template: Template) -> None:
     question = template.render(ALARMING, REFUSAL)
     messages = (question, Message("assistant", ("hm",)), template.reminder(TEMPLATES.reask, ""))

@@ -25,6 +25,7 @@ from endtoend import (
 )
 from loopback import GENERATE, HARM, HELPFULNESS, Fault, Match
 from opensafeintent.calls.ledger_file import pack
+from opensafeintent.evaluation.questions import QUESTIONS
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 PROMPTS = 56
@@ -85,7 +86,7 @@ def test_reasoning_without_a_text_is_tried_once_more_and_told_by_intent(
     assert missing(lab.run) == {}
     again = lab.calls
     assert again[GENERATE] == PROMPTS + 8 + 2 + 2
-    assert total(lab.server) == before + 2 * 3  # a response and its two grades
+    assert total(lab.server) == before + 2 * (1 + len(QUESTIONS))
     assert coverage(lab.run)["reasoning_only"]["benign"]["tried_again"] == 2
 
 

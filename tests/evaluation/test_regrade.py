@@ -38,6 +38,7 @@ from opensafeintent import (
     import_files,
 )
 from opensafeintent.calls.scripted_construction import contract_of, marked_parts
+from opensafeintent.evaluation.questions import QUESTIONS
 from opensafeintent.evaluation.regrade import sample, samples_by_model
 from opensafeintent.evaluation.responses import ResponseKey
 from opensafeintent.promptsets import load_dataset
@@ -170,7 +171,7 @@ def test_a_run_grows_by_what_is_new_alone(lab: Lab, option: str, calls_each: int
     assert lab.calls == before
     by_model = lab.server.stats()["by_model"]
     assert evaluate(lab.server, lab.dataset, run, *none, judges=[JUDGE, SECOND]).code == 0
-    joined = {"second": 2 * (RESPONSES + 5 * calls_each)}
+    joined = {"second": len(QUESTIONS) * (RESPONSES + 5 * calls_each)}
     assert lab.server.stats()["by_model"] == by_model | joined
 
 
@@ -181,11 +182,11 @@ def test_dry_run_counts_what_is_still_to_be_asked(lab: Lab, option: str, calls_e
         out = lab.evaluate(option, count, "--dry-run").out
         return re.findall(r"(?:again|swapped) +(\d+)", out)
 
-    assert foretold(5) == [str(5 * calls_each)] * 2
+    assert foretold(5) == [str(5 * calls_each)] * len(QUESTIONS)
     assert not lab.run.exists()
     lab.evaluate(option, 5)
     assert foretold(5) == []
-    assert foretold(6) == [str(calls_each)] * 2
+    assert foretold(6) == [str(calls_each)] * len(QUESTIONS)
 
 
 @both_options
@@ -315,12 +316,13 @@ def test_imported_responses_are_swapped_by_grade(tmp_path: Path) -> None:
     judges = (BY_BOTH,)
     dry = grade(GradeSettings(run=run, judges=judges, request_swap=4, dry_run=True))
     assert dry.forecast is not None
-    assert [line.calls for line in dry.forecast.lines if "swapped" in line.purpose] == [30, 30]
+    swapped = [line.calls for line in dry.forecast.lines if "swapped" in line.purpose]
+    assert swapped == [30] * len(QUESTIONS)
     outcome = grade(GradeSettings(run=run, judges=judges, request_swap=4))
     # ten of the twelve responses are shown under three requests, for two grades
-    assert (
-        outcome.tally and outcome.tally.new_calls["python/scripted@1", "request_swap"] == 10 * 3 * 2
-    )
+    assert outcome.tally and outcome.tally.new_calls[
+        "python/scripted@1", "request_swap"
+    ] == 10 * 3 * len(QUESTIONS)
     audit = swap(run, "m", "python/scripted@1")
     assert (audit["responses"], audit["left_out"]) == (12, 1)
     before = (run / "metrics.json").read_bytes()

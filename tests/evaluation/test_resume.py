@@ -109,7 +109,7 @@ def test_added_judge_is_the_only_one_asked(done: Lab, judges: list[str]) -> None
     before, probed_before = done.server.stats()["by_model"], set(probed(done.server, done.dataset))
     assert done.evaluate("--mode-judge", JUDGE, judges=judges).code == 0
     newly = unsafe_dual_use(done.server, done.dataset, "second") - probed_before
-    asked = {"target": before["target"] + len(newly), "second": 2 * 56}
+    asked = {"target": before["target"] + len(newly), "second": len(QUESTIONS) * 56}
     assert done.server.stats()["by_model"] == before | asked
     assert metrics(done.run)["groups"][0]["judges"] == [JUDGE, SECOND]
 
@@ -152,7 +152,7 @@ def test_responses_on_record_are_graded_though_their_target_answers_no_more(lab:
     lab.server.set_faults(fails(401, model="target"))
     options = ("--max-connections", 1, "--mode-judge", JUDGE, "--probe", "none")
     assert lab.evaluate(*options, judges=[JUDGE, SECOND]).code == 3
-    assert lab.server.stats()["by_model"]["second"] == 2 * 55
+    assert lab.server.stats()["by_model"]["second"] == len(QUESTIONS) * 55
 
 
 def test_unreadable_reply_is_not_asked_for_again_by_the_next_run(lab: Lab) -> None:
@@ -315,7 +315,7 @@ def test_a_run_can_be_looked_at_while_it_is_written_and_when_it_was_killed(
     made_count = total(slow)
     dry = forecast_of(evaluate(slow, dataset, run, "--dry-run"))
     left_count = sum(count for at_most, count in dry.values() if not at_most)
-    probes, swaps = 12, 2 * 36  # counted apart, and by another name
+    probes, swaps = 12, len(QUESTIONS) * 36  # counted apart, and by another name
     assert (
         needed - made_count - probes - swaps
         <= left_count
