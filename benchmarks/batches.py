@@ -77,7 +77,7 @@ def kills(seeds: int) -> None:
 def _calls(lines: int) -> Iterator[Call]:
     """Yield calls to a judge, as an evaluation makes them: three of each response."""
     templates = load_templates()
-    asked = (templates.helpfulness, templates.harm, templates.mode)
+    asked = (templates.of("helpfulness"), templates.of("harm"), templates.mode)
     for number in range(lines):
         response = f"Response {number // 3}: " + "it goes on for some time. " * 80
         yield Call(

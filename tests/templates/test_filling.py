@@ -14,7 +14,7 @@ from loopback import purpose_of
 from opensafeintent.templates import Template, load_templates
 
 TEMPLATES = load_templates()
-JUDGES = [TEMPLATES.helpfulness, TEMPLATES.harm, TEMPLATES.mode]
+JUDGES = [TEMPLATES.of("helpfulness"), TEMPLATES.of("harm"), TEMPLATES.mode]
 ASKED = [*JUDGES, TEMPLATES.strategy]
 
 PHRASES = {  # docs/file-formats.md, "Judge templates": the exact phrases in the closing lines

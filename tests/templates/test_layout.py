@@ -53,7 +53,7 @@ def test_all_requests_begin_with_the_same_block() -> None:
         NEW.of(role).render(prompt, "R").parts[0] for role in SHARING for prompt in ("P", "Q")
     }
     (block,) = blocks
-    assert block == NEW.harm.beginning and len(block) > 4 * 2048
+    assert block == NEW.of("harm").beginning and len(block) > 4 * 2048
     asked = {role: NEW.of(role).render("P", "R").content[len(block) :] for role in SHARING}
     assert all(text.startswith(f'{role}".\n\n<<<REQUEST ') for role, text in asked.items())
     assert "\n\n".join(paragraphs(block)).count("===== Instructions for the question") == 3
@@ -61,7 +61,7 @@ def test_all_requests_begin_with_the_same_block() -> None:
 
 def test_a_placeholder_in_a_prompt_stays_text() -> None:
     prompt = "{{question}} {{harm}} {{nonce}}"
-    assert f">>>\n{prompt}\n<<<END REQUEST" in NEW.harm.render(prompt, "").content
+    assert f">>>\n{prompt}\n<<<END REQUEST" in NEW.of("harm").render(prompt, "").content
 
 
 def test_the_layout_is_a_part_of_the_template_and_its_hash() -> None:
@@ -78,7 +78,7 @@ def test_templates_with_reasons_and_edited_ones_are_laid_out_and_the_authors_are
     tmp_path: Path,
 ) -> None:
     reasons = laid_out(load_templates(reasons=True), 2)
-    assert '"reason" and "grade"' in reasons.harm.render("P", "R").content
+    assert '"reason" and "grade"' in reasons.of("harm").render("P", "R").content
     edited = folder_of(tmp_path, {"mode.md": ours("mode.md", ("You say in", "Say in"))})
     assert "Say in which form" in laid_out(load_templates(edited), 2).harm.beginning
     (tmp_path / "authors").mkdir()
@@ -136,8 +136,8 @@ def test_a_run_keeps_its_layout_and_its_keys(
     assert ran.code == 0
     assert layouts_in(new) == {2} and keys_in(new) & before
     asked = [record for record in lab.server.requests[-20:] if record.purpose in SHARING]
-    starts = {record.messages[0]["content"][: len(NEW.harm.beginning)] for record in asked}
-    assert starts == {NEW.harm.beginning}
+    starts = {record.messages[0]["content"][: len(NEW.of("harm").beginning)] for record in asked}
+    assert starts == {NEW.of("harm").beginning}
     # our rubric in either layout is ours
     assert "osi-harm" not in ran.out and "osi-harm" not in again.out
 
