@@ -80,7 +80,7 @@ def test_templates_with_reasons_and_edited_ones_are_laid_out_and_the_authors_are
     reasons = laid_out(load_templates(reasons=True), 2)
     assert '"reason" and "grade"' in reasons.of("harm").render("P", "R").content
     edited = folder_of(tmp_path, {"mode.md": ours("mode.md", ("You say in", "Say in"))})
-    assert "Say in which form" in laid_out(load_templates(edited), 2).harm.beginning
+    assert "Say in which form" in laid_out(load_templates(edited), 2).of("harm").beginning
     (tmp_path / "authors").mkdir()
     authors = load_templates(folder_of(tmp_path / "authors", ALL))
     assert laid_out(authors, 2) is authors
