@@ -47,7 +47,7 @@ def judge(
         for grade in GRADE_NAMES:
             value = (judge_grades or {}).get((case.id, grade), right(case, grade))
             text = f'{{"mode": "{value}"}}' if re.fullmatch(r"A\d", str(value)) else str(value)
-            template: Template = getattr(filled, ROLES[grade])
+            template: Template = filled.of(ROLES[grade])
             faults.append(
                 Fault(
                     action="completion", content=text, match=Match(contains=ending(template, case))
