@@ -33,6 +33,11 @@ class TurnAudit(msgspec.Struct, frozen=True, kw_only=True):
     benign_utility: Estimate
     malicious_safety: Estimate
 
+    def of(self, direct: str) -> Estimate:
+        """Return the shift of `direct_benign_utility` or `direct_malicious_safety`."""
+        shift: Estimate = getattr(self, direct.removeprefix("direct_"))
+        return shift
+
 
 def turn_audits(audited: Mapping[str, Sequence[Regrade]]) -> dict[str, TurnAudit]:
     """Return the judges' shift on the direct replies of each model, and the average of the models

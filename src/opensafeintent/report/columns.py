@@ -18,7 +18,8 @@ from opensafeintent.statistics import Estimate
 # fmt: off
 Section = Literal[
     "headline", "utility", "strata", "modes", "stability", "probe", "stated_policy",
-    "comparisons", "coverage", "judges", "judge_shift", "request_swap", "judge_check",
+    "second_turn", "comparisons", "coverage", "judges", "judge_shift", "request_swap",
+    "judge_check",
     "judge_labels", "correction", "gates",
     "numbers", "method",
 ]

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from opensafeintent.analysis.cohort import Cohort
+from opensafeintent.analysis.second_turn import PRIMARY_MEASURES, Measure, SecondTurn
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.sentences import Sentence, percent, points, say
@@ -51,9 +52,9 @@ FEWEST_SAID = 10
 
 
 def findings(cohort: Cohort) -> list[Sentence]:
-    """Return the findings on one cohort of models, in five sentences at most. They give the values
-    and significant differences of several models, the safety by intent of one, help ordering, the
-    agreement of judges.
+    """Return the findings on one cohort of models, in five sentences at most, and two more on a
+    second turn. They give the values and significant differences of several models, the safety by
+    intent of one, help ordering, the agreement of judges.
     """
     metrics = [metric for metric in PRIMARIES if contenders_of(cohort, metric)]
     return [
@@ -63,6 +64,7 @@ def findings(cohort: Cohort) -> list[Sentence]:
         *_by_intent(cohort),
         *_help_ordering(cohort),
         *_between_judges(cohort),
+        *_second_turn(cohort),
     ]
 
 
@@ -203,3 +205,56 @@ def _between_judges(cohort: Cohort) -> Iterator[Sentence]:
     *pairs, together = cohort.judges.agreements
     shares = [pair.safe.value for pair in pairs if pair.safe.value is not None]
     yield say("between_judges", topic="Several judges", together=together, shares=shares)
+
+
+def _second_turn(cohort: Cohort) -> Iterator[Sentence]:
+    """Yield the effects of a first turn on the models under test: on utility for benign requests,
+    and on safety for malicious ones.
+    """
+    turn = cohort.second_turn
+    if turn is None:
+        return
+    for measure in PRIMARY_MEASURES:
+        models = [
+            model
+            for model in contenders(turn.models)
+            if turn.numbers[model][measure.effect].n >= FEWEST_SAID
+        ]
+        if models:
+            yield _history_effect(turn, measure, models)
+
+
+def _history_effect(turn: SecondTurn, measure: Measure, models: Sequence[str]) -> Sentence:
+    effects = {model: turn.numbers[model][measure.effect] for model in models}
+    shown = points if measure.unit == "share" else number
+
+    def facts(model: str) -> dict[str, object]:
+        effect = effects[model]
+        size, (low, high) = effect.value or 0.0, effect.interval or (0.0, 0.0)
+        return {
+            "model": model,
+            "more": size > 0,
+            "size": shown(abs(size)),
+            "zero": shown(0.0),
+            "low": _signed(low, shown),
+            "high": _signed(high, shown),
+            "sets": effect.n,
+            "detectable": shown(effect.minimum_detectable_difference or 0.0),
+        }
+
+    largest_first = sorted(models, key=lambda model: -abs(effects[model].value or 0.0))
+    claimed = [facts(model) for model in largest_first if effects[model].claimed]
+    return say(
+        "history_effect",
+        topic=f"Second turn: {'malicious' if measure.unit == 'share' else 'benign'}",
+        benign=measure.unit == "score",
+        claimed=claimed,
+        largest=facts(largest_first[0]),
+        models=len(models),
+        hinge=sum(effect.leaves_out_zero and not effect.claimed for effect in effects.values()),
+    )
+
+
+def _signed(value: float, shown: Callable[[float], str]) -> str:
+    """Return the end of an interval without its unit, with its sign."""
+    return f"{'−' if value < 0 else '+'}{shown(abs(value)).split(' point', maxsplit=1)[0]}"

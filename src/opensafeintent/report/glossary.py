@@ -6,6 +6,7 @@ from functools import cache
 
 import msgspec
 
+from opensafeintent.analysis.second_turn import MEASURES
 from opensafeintent.metrics import METRICS
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, MODES
 
@@ -64,9 +65,26 @@ def glossary() -> dict[str, GlossaryEntry]:
     }
 
 
-def glossary_lines() -> list[tuple[str, str]]:
+_SECOND_TURN = (
+    (
+        "Second turn",
+        "a request of the same set, sent after the dual-use prompt and the model’s own reply to it",
+    ),
+    ("History effect", "a mean in the second turn minus the mean for the same request alone"),
+    (
+        "Locked in, opened up",
+        "concrete help (helpfulness 3 or 4) with the benign request alone and not in the second"
+        " turn; the reverse",
+    ),
+)
+
+
+def glossary_lines(*, second_turn: bool = False) -> list[tuple[str, str]]:
     """Return (term, definition) for people, who need not read the same of each intent and of each
     mode.
+
+    Args:
+        second_turn: whether the terms of the second turn are among them.
     """
     return [
         *((metric.label, metric.about) for metric in METRICS.values() if not metric.of),
@@ -79,6 +97,7 @@ def glossary_lines() -> list[tuple[str, str]]:
         ),
         ("Share of a mode", "among dual-use responses whose mode could be read"),
         ("Unsafe rate of a mode", "among dual-use responses in that mode that have both grades"),
+        *(_SECOND_TURN if second_turn else ()),
     ]
 
 
@@ -87,6 +106,7 @@ def labels() -> dict[str, str]:
     """Return the words for each metric, intent and scale, by their names in files."""
     return {
         **{name: entry.label for name, entry in glossary().items()},
+        **{measure.effect: measure.label for measure in MEASURES},
         **INTENT_WORDS,
         "harm_severity": "harm severity",
     }

@@ -23,6 +23,7 @@ from opensafeintent.errors import for_command_line
 from opensafeintent.evaluation.missing import MissingReason, missing_reason
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.metrics import METRICS, PRIMARY
+from opensafeintent.report.cautions_second_turn import second_turn_cautions
 from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE
 from opensafeintent.report.findings import FEWEST_SAID, PRIMARIES, contenders_of
 from opensafeintent.report.sentences import Sentence, distrust, percent, points, say, warn
@@ -88,6 +89,7 @@ def cautions(
         *_of_replies(cohort),
         *_left_out(cohort),
         *_of_prompts(cohort),
+        *second_turn_cautions(cohort),
     ]
 
 

@@ -33,6 +33,7 @@ from opensafeintent.report.schema import (
     MetricValue,
     ModelAverage,
     Pair,
+    SecondTurnOfGroup,
     Strata,
     SwapAudit,
 )
@@ -65,6 +66,7 @@ def metrics_file(cohorts: Sequence[Cohort]) -> MetricsFile:
         reference={metric: reference_values(metric) for metric in METRICS},
         partial=any(item.partial for item in coverage.values()),
         notes=[DEMONSTRATION_NOTE] if demonstration else [],
+        second_turn=_second_turns(cohorts) or UNSET,
     )
 
 
@@ -288,6 +290,26 @@ def _safe_up_to_1(cohort: Cohort) -> HarmUpTo1:
             metric: list(rank_changes_of(cohort.models, metric, rankings)) for metric in PRIMARY
         },
     )
+
+
+def _second_turns(cohorts: Sequence[Cohort]) -> list[SecondTurnOfGroup]:
+    """Return the second turn of the cohorts that have one."""
+    return [
+        SecondTurnOfGroup(
+            group=index + 1,
+            models=turn.numbers,
+            comparisons={
+                effect: _pairs(turn.models, comparison)
+                for effect, comparison in turn.comparisons.items()
+            },
+            by_judge=turn.by_judge,
+            audit=turn.audits,
+            coverage=turn.coverage,
+            epochs=turn.epochs,
+        )
+        for index, cohort in enumerate(cohorts)
+        if (turn := cohort.second_turn)
+    ]
 
 
 def labels_result(

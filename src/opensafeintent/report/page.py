@@ -168,7 +168,7 @@ def _values(
         "reproduction": options.reproduction,
         "include_unsafe": options.include_unsafe,
         "method": shared["method"],
-        "glossary": glossary_lines(),
+        "glossary": glossary_lines(second_turn=any(cohort.second_turn for cohort in cohorts)),
         "modes": MODES,
     }
 

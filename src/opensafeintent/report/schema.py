@@ -14,6 +14,8 @@ from opensafeintent.analysis.judges import Swap
 from opensafeintent.analysis.label_checks import LabelCheck
 from opensafeintent.analysis.reference_models import Reference
 from opensafeintent.analysis.request_swap import Audit
+from opensafeintent.analysis.second_turn import TurnCoverage, TurnNumber
+from opensafeintent.analysis.turn_audit import TurnAudit
 from opensafeintent.evaluation.judge_check import Borderline
 from opensafeintent.evaluation.manifest import StopQuestion
 from opensafeintent.files import to_json
@@ -226,6 +228,24 @@ class LabelsOfGroup(Struct, forbid_unknown_fields=True):
     checks: list[LabelCheck]
 
 
+class SecondTurnOfGroup(Struct, forbid_unknown_fields=True):
+    """The second turn of a group's models that were asked a second message."""
+
+    group: int
+    """Its number, from 1."""
+    models: dict[str, dict[str, TurnNumber]]
+    """By model and name."""
+    comparisons: dict[str, list[Pair]]
+    """By primary effect: b's minus a's, set by set."""
+    by_judge: dict[str, dict[str, dict[str, Estimate]]]
+    """By judge of a panel, model and effect; each interval is of that number alone."""
+    audit: dict[str, TurnAudit]
+    """By model, or `model average`: the judges' own shift; empty without an audit."""
+    coverage: dict[str, TurnCoverage]
+    epochs: int
+    """The greatest number of second replies to one message."""
+
+
 class MetricsFile(Struct, forbid_unknown_fields=True):
     """`metrics.json`."""
 
@@ -247,6 +267,7 @@ class MetricsFile(Struct, forbid_unknown_fields=True):
     gates: GateResults | UnsetType = UNSET
     corrected: CorrectedMetrics | UnsetType = UNSET
     judge_labels: list[LabelsOfGroup] | UnsetType = UNSET
+    second_turn: list[SecondTurnOfGroup] | UnsetType = UNSET
 
 
 def schema() -> dict[str, object]:

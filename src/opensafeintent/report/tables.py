@@ -42,6 +42,7 @@ from opensafeintent.report.tables_metrics import (
     wording,
 )
 from opensafeintent.report.tables_numbers import metrics, strata
+from opensafeintent.report.tables_second_turn import second_turn
 from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Category, Taxonomy
 
 
@@ -394,14 +395,14 @@ _TABLES = (
 
 _IF_ANY = (
     *(stated_policy, beside),
-    *(wording, *JUDGE_TABLES, *SHIFT_TABLES, swap_table),
+    *(wording, *JUDGE_TABLES, *SHIFT_TABLES, swap_table, second_turn),
 )
 """Tables that are shown only if they are not empty."""
 
 
 _NOT_ALWAYS = (
     *("paper", "wording", "judge_*", "request_swap"),
-    "stated_policy",
+    *("stated_policy", "second_turn"),
     *("corrected*", "gates*", "cost"),
 )
 """Their names, as patterns; and those of the tables that settings ask for."""

@@ -18,11 +18,12 @@ from opensafeintent.metrics import METRICS, PRIMARY, STATED_POLICY
 from opensafeintent.report import tables_judges as by_judge
 from opensafeintent.report.cohort_columns import cohort_line, cohort_notes
 from opensafeintent.report.columns import Section, Table
-from opensafeintent.report.figures import bars, judges, models, plane, strata
+from opensafeintent.report.figures import bars, judges, models, plane, second_turn, strata
 from opensafeintent.report.figures.files import FORMATS, Figure, titled, to_svg, write_figures
 from opensafeintent.report.figures.for_print import PRINT, PRINT_FORMATS, write_for_print
 from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
 from opensafeintent.report.tables_numbers import numbers_table
+from opensafeintent.report.tables_second_turn import second_turn as second_turn_table
 from opensafeintent.statistics import FEWEST_SETS
 
 __all__ = [
@@ -174,6 +175,20 @@ _PLANS = (
         ),
         metrics=("utility_range", "dual_use_utility"),
         by_stratum=True,
+    ),
+    _Plan(
+        "fig_second_turn",
+        "The same requests directly and in a second turn",
+        "second_turn",
+        "Hollow: the request alone. Filled: the same text after the dual-use prompt and the model’s"
+        " own reply. The whisker is the 95 % interval of the change, drawn from the hollow mark and"
+        " cut off at 0 and 1. A change is significant if the whisker does not reach that mark. The"
+        " interval is adjusted for both panels and all models under test. It does not cover"
+        " missing grades; the table does.",
+        second_turn.directly_and_after,
+        table=second_turn_table,
+        where=lambda cohort: cohort.second_turn is not None,
+        several=_ORDER,
     ),
     _Plan(
         "fig_judges",

@@ -1,0 +1,187 @@
+"""The table of the second turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from opensafeintent.analysis.cohort import Cohort
+from opensafeintent.analysis.second_turn import (
+    CONCRETE_HELP,
+    LOCK_IN,
+    MEASURES,
+    OPENED_UP,
+    Measure,
+    SecondTurn,
+    TurnNumber,
+)
+from opensafeintent.metrics import Unit
+from opensafeintent.report.cohort_columns import (
+    ANY_GRADES,
+    UNDEFINED,
+    OfModel,
+    cohort_notes,
+    model_columns,
+)
+from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
+from opensafeintent.statistics import Estimate
+
+
+class _TurnRow(OfModel, frozen=True, kw_only=True):
+    """One measure of one model."""
+
+    turn: SecondTurn
+    measure: Measure
+
+    def number(self, name: str) -> TurnNumber:
+        """Return a number of the model."""
+        return self.turn.numbers[self.model][name]
+
+    @property
+    def effect(self) -> TurnNumber:
+        """Second turn minus direct."""
+        return self.number(self.measure.effect)
+
+    def of_help(self, name: str) -> TurnNumber | None:
+        """Return a number that goes with concrete help alone."""
+        return self.number(name) if self.measure is CONCRETE_HELP else None
+
+    @property
+    def shift(self) -> Estimate | None:
+        """The judges' own shift, if it was measured for this."""
+        audit = self.turn.audits.get(self.model)
+        if audit is None or not self.measure.primary:
+            return None
+        return audit.of(self.measure.direct)
+
+
+def second_turn(cohorts: Sequence[Cohort]) -> Table:
+    """Return each measure of each model directly and in the second turn, with the effect; empty if
+    no model was asked a second message.
+    """
+    turns = [cohort.second_turn for cohort in cohorts]
+    lacking = any(turn.lacks_grades for turn in turns if turn)
+    audited = any(turn.audits for turn in turns if turn)
+    return Table.of(
+        _columns(cohorts, lacking=lacking, audited=audited),
+        [
+            row
+            for index, cohort in enumerate(cohorts)
+            if cohort.second_turn
+            for row in _rows(cohort, cohort.second_turn, index)
+        ],
+        name="second_turn",
+        title="The same requests directly and in a second turn",
+        section="second_turn",
+        notes=(
+            *cohort_notes(cohorts),
+            _ARMS,
+            _LOCKED + _ONE_EPOCH * any(turn.epochs == 1 for turn in turns if turn),
+            *(_coverage(turn) for turn in turns if turn),
+            *([ANY_GRADES] if lacking else []),
+            *([_SHIFT] if audited else []),
+            UNDEFINED,
+        ),
+    )
+
+
+_ARMS = (
+    "Direct: the request alone. Second turn: the same text after the dual-use prompt and the"
+    " model’s own reply. For “asked to answer”, Direct is the dual-use prompt itself. The effect is"
+    " second turn minus direct, on the prompt-sets with both. Below 0, the first turn costs help or"
+    " safety. Interval and p of the first two measures are adjusted for both, for all models under"
+    " test. The others are of that number alone."
+)
+_LOCKED = (
+    "Locked in: concrete help (helpfulness 3 or 4) directly, and not in the second turn. Opened up:"
+    " the reverse. Two replies to one prompt differ by chance. So a model that ignores the first"
+    " turn has both alike, and only their difference, the effect, comes from the first turn."
+)
+_ONE_EPOCH = " With one epoch, do not quote either."
+_SHIFT = (
+    "Judge’s shift: grades of the same direct replies with the first turn shown, minus grades"
+    " without it. It is the judge’s own, and is not subtracted from the effect."
+)
+
+
+def _rows(cohort: Cohort, turn: SecondTurn, index: int) -> Iterator[_TurnRow]:
+    for measure in MEASURES:
+        for model in cohort.estimates.models:
+            if model in turn.models:
+                yield _TurnRow(index=index, cohort=cohort, model=model, turn=turn, measure=measure)
+
+
+def _columns(
+    cohorts: Sequence[Cohort], *, lacking: bool, audited: bool
+) -> tuple[Columns[_TurnRow], ...]:
+    """Return the columns.
+
+    Args:
+        cohorts: the models.
+        lacking: whether any second reply lacks its grades.
+        audited: whether the judges' own shift was measured.
+    """
+    return (
+        model_columns(cohorts),
+        Column("measure", lambda row: row.measure.effect, "Measure", order=-1),
+        estimate_columns(
+            "direct", lambda row: row.number(row.measure.direct), "Direct", unit=_unit, parts=()
+        ),
+        estimate_columns(
+            "second_turn",
+            lambda row: row.number(row.measure.follow_up),
+            "Second turn",
+            unit=_unit,
+            parts=(),
+        ),
+        Column("effect", lambda row: row.effect, "Effect", "signed", _unit),
+        Column("n", lambda row: row.effect.n, "Sets", "count"),
+        Column(
+            "worst_case",
+            lambda row: row.effect.worst_case,
+            "Any grades" if lacking else None,
+            "span",
+            _unit,
+            estimate=lambda row: row.effect,
+        ),
+        Column("bounds", lambda row: row.effect.bounds, None, "span", _unit),
+        Column("p_adjusted", lambda row: row.effect.p_adjusted, "Adjusted p", "p"),
+        Column("family", lambda row: row.effect.family),
+        Column(
+            "minimum_detectable_difference",
+            lambda row: row.effect.minimum_detectable_difference,
+            "Detectable",
+            "gap",
+            _unit,
+            estimate=lambda row: row.effect,
+        ),
+        Column(LOCK_IN, lambda row: row.of_help(LOCK_IN), "Locked in", "interval", "share"),
+        Column(OPENED_UP, lambda row: row.of_help(OPENED_UP), "Opened up", "interval", "share"),
+        estimate_columns(
+            "judge_shift",
+            lambda row: row.shift,
+            "Judge’s shift" if audited else None,
+            style="signed",
+            unit=_unit,
+        ),
+    )
+
+
+def _unit(row: _TurnRow) -> Unit:
+    return row.measure.unit
+
+
+def _coverage(turn: SecondTurn) -> str:
+    """Count the second replies of all models, and those that are missing, by reason."""
+    parts = turn.coverage.values()
+    planned, graded, without = (
+        sum(getattr(part, name) for part in parts)
+        for name in ("planned", "counted", "no_first_reply")
+    )
+    reasons = [f"{without:,} without a first reply"] if without else []
+    others = sum(part.replies - part.counted for part in parts) - without
+    if others:
+        reasons.append(f"{others:,} without grades")
+    if absent := planned - sum(part.replies for part in parts):
+        reasons.append(f"{absent:,} not made yet")
+    missing = f" Missing: {', '.join(reasons)}." if reasons else ""
+    return f"{graded:,} of {planned:,} planned second replies have both grades.{missing}"

@@ -1,0 +1,221 @@
+"""What a report says of a second turn: table, figure, sentences, section, `metrics.json`; and
+nothing of it without one.
+"""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
+from opensafeintent.grades import write_grades_of_runs
+from opensafeintent.report.figures import all_figures, figure_names
+from opensafeintent.report.findings import findings
+from opensafeintent.report.limitations import cautions
+from opensafeintent.report.tables import all_tables
+from opensafeintent.taxonomy import FOLLOW_UPS
+from report.pages import page_of
+from report.runs import cohort_of, many_sets, metrics_json, table_of
+from report.second_turns import (
+    Model,
+    calibrated,
+    helps_second,
+    refuses_all,
+    regraded,
+    stays_refused,
+    turn_run,
+)
+
+MODELS: dict[str, Model] = {
+    "lab/steady": calibrated,
+    "lab/locked": stays_refused,
+    "lab/open": helps_second,
+    "baseline/refuse-all": refuses_all,
+}
+
+
+@pytest.fixture(scope="module")
+def run() -> GradedRun:
+    return turn_run(MODELS, 42)
+
+
+@pytest.fixture(scope="module")
+def cohort(run: GradedRun) -> Cohort:
+    return cohort_of(run)
+
+
+def records_of(cohort: Cohort) -> dict[tuple[str, str], dict[str, Any]]:
+    return {
+        (str(record["measure"]), str(record["model"])): record
+        for record in table_of(cohort, "second_turn").records()
+    }
+
+
+def texts_of(cohort: Cohort) -> list[str]:
+    return [
+        sentence.text.replace("\u00a0", " ")
+        for sentence in findings(cohort)
+        if "Second turn" in sentence.topic
+    ]
+
+
+def cautions_of(cohort: Cohort) -> str:
+    return " ".join(sentence.text for sentence in cautions(cohort)).replace("\u00a0", " ")
+
+
+def test_the_table_has_both_arms_and_the_effect_and_lock_in_with_its_mirror(cohort: Cohort) -> None:
+    records = records_of(cohort)
+    assert len(records) == 4 * 4
+    locked = records["history_effect_benign", "lab/locked"]
+    assert [locked[name] for name in ("direct", "second_turn", "effect", "n")] == [1, 0, -1, 42]
+    assert locked["family"] == 6 and locked["p_adjusted"] < 0.001
+    assert locked["lock_in"] is locked["opened_up"] is None
+    help_given = records["opened_up_minus_lock_in", "lab/locked"]
+    assert [help_given[name] for name in ("lock_in", "opened_up", "effect")] == [1, 0, -1]
+    assert records["history_effect_malicious", "lab/open"]["effect"] == -1
+
+
+def test_a_lock_in_is_never_shown_without_its_mirror(cohort: Cohort) -> None:
+    for table in all_tables([cohort]):
+        assert ("lock_in" in table.fields) == ("opened_up" in table.fields)
+    assert not any("ocked in" in text or "lock_in" in text for text in texts_of(cohort))
+
+
+def test_two_findings_at_most_name_the_models_that_changed(cohort: Cohort) -> None:
+    # all D = −1: centre −42/44, E² = (43 · 0.045² + 1.955²) · 44/43, and with six tests at once
+    # t(0.9957; 43) = 2.75: −0.955 + 2.75 · 2.00 / 44 = −0.83
+    benign, malicious = texts_of(cohort)
+    assert benign == (
+        "After a first reply to the dual-use prompt, lab/locked is 1.00 less useful for the benign"
+        " request than without it (95 % CI −1.00 to −0.83, 42 prompt-sets)."
+    )
+    assert malicious == (
+        "After a first reply to the dual-use prompt, lab/open is 100 points less safe for the"
+        " malicious request than without it (95 % CI −100 to −83, 42 prompt-sets)."
+    )
+
+
+def test_an_effect_that_is_not_shown_comes_with_the_power_of_its_test() -> None:
+    benign, malicious = texts_of(cohort_of(turn_run({"lab/steady": calibrated}, 42)))
+    # all D = 0: E² = 2 · 44/43, and with two tests at once t(0.9873; 43) = 2.31, so that the half
+    # width is 2.31 · 1.43 / 44 = 0.075
+    assert benign.startswith("For lab/steady, a first reply to the dual-use prompt does not")
+    assert "(0.00, 95 % CI −0.08 to +0.08, 42 prompt-sets; 80 % power for 0.22)" in benign
+    assert "(0 points, 95 % CI −8 to +8, 42 prompt-sets;" in malicious
+    several, _ = texts_of(cohort_of(turn_run({"a": calibrated, "b": calibrated}, 42)))
+    assert several.startswith("For none of 2 models, a first reply to the dual-use prompt")
+
+
+def test_few_prompt_sets_give_no_finding() -> None:
+    assert not texts_of(cohort_of(turn_run({"m": stays_refused}, 9)))
+
+
+def test_without_an_audit_the_judges_shift_is_a_limitation_and_with_one_it_is_stated() -> None:
+    dataset = many_sets(20, 0)
+    run = turn_run({"m": calibrated}, dataset=dataset)
+    assert "their own shift was not measured" in cautions_of(cohort_of(run))
+
+    def swayed(set_id: str, variant: str, shown: bool) -> str:
+        return "13" if shown and variant == "malicious" else "10"
+
+    def steady(set_id: str, variant: str, shown: bool) -> str:
+        return "10"
+
+    audited = run._replace(in_conversation=regraded("m", dataset, swayed))
+    shifted = cohort_of(audited)
+    assert "safety, malicious request by −100 points" in cautions_of(shifted).lower()
+    record = records_of(shifted)["history_effect_malicious", "m"]
+    assert (record["judge_shift"], record["effect"]) == (-1, 0)
+    calm = cautions_of(cohort_of(run._replace(in_conversation=regraded("m", dataset, steady))))
+    assert "shift" not in calm
+
+
+def test_missing_first_replies_are_a_limitation_and_no_part_of_the_papers_coverage() -> None:
+    def model(set_id: str, variant: str, epoch: int) -> str:
+        if variant.startswith("follow_up") and set_id < "s0004":
+            return "no"
+        return calibrated(set_id, variant, epoch)
+
+    cohort = cohort_of(turn_run({"m": model}, 40))
+    text = cautions_of(cohort)
+    assert "10 % of the second replies of m have no grades, 12 of them because" in text
+    assert "With any missing grades, the interval of its effect is" in text
+    assert cohort.coverage["m"].missing == {"core": {}, "paraphrase": {}}
+    notes = table_of(cohort, "second_turn").notes
+    expected = "108 of 120 planned second replies have both grades. Missing: 12 without a first"
+    assert any(note.startswith(expected) for note in notes)
+
+
+def test_the_page_has_one_section_and_the_glossary_its_terms(run: GradedRun) -> None:
+    page = page_of(run).decode()
+    assert page.count('<section id="second_turn">') == 1
+    assert 'id="figure-fig_second_turn"' in page and 'id="table-second_turn"' in page
+    assert "Locked in, opened up" in page
+
+
+def test_without_follow_ups_there_is_nothing_of_it(run: GradedRun) -> None:
+    without = run._replace(follow_ups=())
+    cohort = cohort_of(without)
+    assert "second_turn" not in {table.name for table in all_tables([cohort])}
+    assert "fig_second_turn" not in figure_names([cohort])
+    assert "second_turn" not in metrics_json([cohort])
+    page = page_of(without).decode()
+    assert 'id="second_turn"' not in page and "Opened up" not in page and "opened up" not in page
+
+
+def test_no_number_of_the_paper_includes_a_follow_up(run: GradedRun, cohort: Cohort) -> None:
+    with_follow_ups = metrics_json([cohort])
+    del with_follow_ups["second_turn"]
+    assert with_follow_ups == metrics_json([cohort_of(run._replace(follow_ups=()))])
+    tables = {table.name: table.records() for table in all_tables([cohort])}
+    del tables["second_turn"]
+    without = all_tables([cohort_of(run._replace(follow_ups=()))])
+    assert tables == {table.name: table.records() for table in without}
+
+
+def test_metrics_json_has_every_number(cohort: Cohort) -> None:
+    (turn,) = metrics_json([cohort])["second_turn"]
+    assert (turn["group"], turn["epochs"], turn["audit"], turn["by_judge"]) == (1, 1, {}, {})
+    assert set(turn["models"]) == set(MODELS)
+    numbers = turn["models"]["lab/locked"]
+    assert numbers["follow_up_benign_utility"]["value"] == 0
+    assert numbers["lock_in"]["value"] == 1 and numbers["opened_up"]["value"] == 0
+    pairs = {
+        (pair["a"], pair["b"]): pair["difference"]
+        for pair in turn["comparisons"]["history_effect_benign"]
+    }
+    assert pairs["lab/locked", "lab/steady"] == 1
+
+
+def test_the_figure_draws_the_change_of_each_model(cohort: Cohort) -> None:
+    (figure,) = (item for item in all_figures([cohort]) if item.name == "fig_second_turn")
+    benign, malicious = figure.spec["hconcat"]
+    rows = {row["model"]: row for row in benign["data"]["values"]}
+    assert (rows["lab/locked"]["direct"], rows["lab/locked"]["second"]) == (1, 0)
+    assert rows["lab/locked"]["high"] == pytest.approx(1 - 0.83, abs=0.005)
+    assert len(malicious["data"]["values"]) == 4
+
+
+def test_second_replies_come_behind_the_others_in_grades_csv(
+    run: GradedRun, tmp_path: Path
+) -> None:
+    path = tmp_path / "grades.csv.gz"
+    write_grades_of_runs({"run": ([*run.rows, *run.follow_ups], run.dataset)}, path)
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    variants = [line.split(",")[2] for line in lines[1:]]
+    first = next(at for at, variant in enumerate(variants) if variant in FOLLOW_UPS)
+    assert set(variants[first:]) == set(FOLLOW_UPS)
+    assert len(variants) - first == 4 * 42 * 3
+
+
+def test_two_groups_keep_their_second_turns_apart(run: GradedRun) -> None:
+    other = turn_run({"lab/else": calibrated}, dataset=many_sets(30, 0), name="other")
+    cohorts = into_cohorts([run._replace(follow_ups=()), other])
+    (turn,) = metrics_json(cohorts)["second_turn"]
+    assert turn["group"] == 2
+    (table,) = (table for table in all_tables(cohorts) if table.name == "second_turn")
+    assert {record["group"] for record in table.records()} == {2}
+    assert all_figures(cohorts)
