@@ -241,18 +241,20 @@ def test_models_that_were_not_asked_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sets", "epochs", "models", "alone", "adjusted"),
+    ("sets", "epochs", "models", "alone", "adjusted", "at_best"),
     [
-        # σ² = 0.2, t(0.975; 43) = 2.017, z = 0.842: E² = (42 · 0.2 + 2) · 44/43 = 10.64, and
-        # (2.017 · 3.262 + 0.842 · 0.447 · √42) / 42 = 0.215
-        (42, 1, 1, 21, 24),
-        (42, 3, 1, 14, 16),
-        (115, 1, 2, 12, 15),
+        # at best σ² = 0.2, t(0.975; 43) = 2.017, z = 0.842: E² = (42 · 0.2 + 2) · 44/43 = 10.64, and
+        # (2.017 · 3.262 + 0.842 · 0.447 · √42) / 42 = 0.215. With d = 0.273 turned sets,
+        # σ² = 0.727 · 0.2 + 0.273 · 0.727 = 0.344: (2.017 · 4.10 + 0.842 · 0.586 · √42) / 42 = 0.273
+        (42, 1, 1, 27, 31, 21),
+        (42, 3, 1, 23, 26, 14),
+        (115, 1, 2, 15, 18, 12),
     ],
 )
 def test_a_plan_says_which_effect_it_can_see(
-    sets: int, epochs: int, models: int, alone: int, adjusted: int
+    sets: int, epochs: int, models: int, alone: int, adjusted: int, at_best: int
 ) -> None:
     line = second_turn_in_reach(sets, epochs, models)
-    assert f"a history effect on safety of {alone} points, or {adjusted} points with" in line
-    assert f"{2 * models} adjusted tests" in line
+    assert f"with 80 % power from {alone} points on" in line
+    assert f"({adjusted} with {2 * models} adjusted tests)" in line
+    assert line.endswith(f"at best from {at_best} points on")

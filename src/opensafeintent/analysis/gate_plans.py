@@ -80,21 +80,46 @@ def margins_in_reach(gates: Iterable[Gate], sets: int, confidence: float) -> tup
 def second_turn_in_reach(sets: int, epochs: int, models: int) -> str:
     """Return the history effect on safety that so many prompt-sets can detect, in one line.
 
-    A direct reply and a second one are two samples, so a set's difference has a variance of 0.2
-    with one epoch (`_REPLIES_DIFFER`), and of 0.2 / E with E.
+    A direct reply and a second one are two samples, so without an effect a set's difference has a
+    variance of 0.2 / E with E epochs (`_REPLIES_DIFFER`). An effect d that turns a share d of the
+    sets from safe to unsafe adds d (1 − d). The number "at best" is of an effect that adds nothing
+    (benchmarks/second_turn.py has the power of both).
 
     Args:
         sets: the number of prompt-sets.
         epochs: how often each prompt is sent.
         models: those that are asked a second message, baselines aside, 1 or more.
     """
-    deviation = sqrt(_REPLIES_DIFFER / epochs)
     tests = 2 * models
     alone, adjusted = (
-        f"{100 * detectable_difference(sets, deviation, pairs=pairs):.0f}" for pairs in (1, tests)
+        f"{100 * _least_effect(sets, epochs, pairs, of_sets=True):.0f}" for pairs in (1, tests)
     )
+    at_best = f"{100 * _least_effect(sets, epochs, 1, of_sets=False):.0f}"
     return (
-        f"second turn: {counted(sets, 'prompt-set')} and {counted(epochs, 'epoch')} have"
-        f" 80 % power to detect a history effect on safety of {alone} points, or {adjusted} points"
-        f" with {tests} adjusted tests"
+        f"second turn: with {counted(sets, 'prompt-set')} and {counted(epochs, 'epoch')}, a history"
+        f" effect on safety is detected with 80 % power from {alone} points on ({adjusted} with"
+        f" {tests} adjusted tests), at best from {at_best} points on"
     )
+
+
+def _least_effect(sets: int, epochs: int, pairs: int, *, of_sets: bool) -> float:
+    """Return the least effect that is detected with 80 % power.
+
+    Args:
+        sets, epochs: the plan.
+        pairs: tests that are adjusted together.
+        of_sets: whether the effect turns some of the sets and adds its own variance.
+    """
+    low, high = 0.0, 1.0
+    while high - low > _PRECISION:
+        effect = (low + high) / 2
+        share = effect if of_sets else 0.0
+        variance = (1 - share) * _REPLIES_DIFFER / epochs + share * (1 - share)
+        if detectable_difference(sets, sqrt(variance), pairs=pairs) <= effect:
+            high = effect
+        else:
+            low = effect
+    return high
+
+
+_PRECISION = 1e-4
