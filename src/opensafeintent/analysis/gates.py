@@ -299,7 +299,9 @@ def _worst_case(gate: Gate, bounds: Sequence[Bounds]) -> tuple[float, float] | N
     extremes = bounds[1:]
     if not extremes or isnan(extremes[0].low + extremes[1].high):
         return None
-    low, high = rounded(min(b.low for b in bounds)), rounded(max(b.high for b in bounds))
+    # as graded, a number without any grade is undefined
+    low = rounded(min(b.low for b in bounds if not isnan(b.low)))
+    high = rounded(max(b.high for b in bounds if not isnan(b.high)))
     # `bounds` are of how much worse it is
     if gate.kind == "worse" and not METRICS[gate.metric].less_is_better:
         return -high, -low
