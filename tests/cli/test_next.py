@@ -29,6 +29,8 @@ sample-size --difference 0.4 --pilot PILOT
 import RESPONSES --dataset starter --out OUT
 grade UNGRADED --judge baseline/judge --dry-run
 grade UNGRADED --judge baseline/judge
+grade RUN --judge baseline/judge --judge baseline/keyword-filter --out OUT --dry-run
+grade RUN --judge baseline/judge --judge baseline/keyword-filter --out OUT
 report RUN
 report RUN --out OUT
 report RUN RUN2 --out OUT
@@ -216,3 +218,43 @@ def place(word: str, named: dict[str, str]) -> str:
     """The file that a word stands for, or one that begins with its name: RUN/ledger.sqlite."""
     stem, rest = re.fullmatch(r"([A-Z]*\d?)(.*)", word).groups()  # type: ignore[union-attr]
     return named.get(word) or named.get(stem, stem) + rest
+
+
+OTHERWISE = (
+    ("--judge", "baseline/keyword-filter"),
+    ("--judge", "baseline/judge", "--judge", "baseline/keyword-filter"),
+    ("--judge", "baseline/judge", "--mode-judge", "baseline/keyword-filter"),
+    ("--judge", "baseline/judge", "--grade-parse", "paper"),
+    ("--judge", "baseline/judge", "--judge-reasons"),
+    ("--judge", "baseline/keyword-filter", "--judge-max-tokens", 99),
+)
+"""Judges of a second run that differ from those of RUN."""
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("options", OTHERWISE)
+@pytest.mark.parametrize("how", ["compare", "baseline"])
+def test_a_refusal_of_other_judges_names_a_command_that_makes_the_runs_comparable(
+    how: str,
+    options: tuple[object, ...],
+    places: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    later, first = tmp_path / "a later run", places["RUN"]
+    done("evaluate", "baseline/redirect", *options, "--limit", 2, "--out", later)
+
+    def compared(old: object) -> tuple[object, ...]:
+        if how == "compare":
+            return ("compare", old, later)
+        return ("report", later, "--baseline", old, "--fail-if-worse", "triplet_safety=0.3")
+
+    refusal = osi(*compared(first)).refusal
+    (suggested,) = re.findall(r"`opensafeintent (.*?)`", refusal)
+    assert f"grades the responses of {Path(first).name} in the later way" in refusal
+    words = shlex.split(suggested)
+    assert osi(*words, "--dry-run").code == 0
+    graded = osi(*words)
+    assert graded.code in (0, 1), graded.err
+    assert osi(*compared("NEW")).code in (0, 1, 4, 5)

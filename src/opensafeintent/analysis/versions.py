@@ -17,6 +17,10 @@ from opensafeintent.hostile import one_line
 from opensafeintent.statistics import rounded
 
 
+class UnlikeRuns(InputError):
+    """Runs that differ in more than their models, which may cause the change."""
+
+
 def earlier_versions(
     old: Sequence[str], new: Sequence[str], pairs: Sequence[str] = ()
 ) -> dict[str, str]:
@@ -146,7 +150,8 @@ def paired_alike(
     """Return the earlier version of each tested model that has one.
 
     Raises:
-        InputError: models cannot be paired, or were not treated alike in the two runs.
+        InputError: models cannot be paired.
+        UnlikeRuns: they were not treated alike in the two runs.
     """
     paired = earlier_versions(list(old.manifest.models), list(new.manifest.models), pairs)
     paired = {name: paired[name] for name in tested if name in paired}
@@ -156,7 +161,7 @@ def paired_alike(
         for change in what_changed(old, new, earlier, name)
     ]
     if changes:
-        raise InputError(
+        raise UnlikeRuns(
             f"{option('baseline', old.name)}: the runs differ in more than the models, which may"
             " cause the"
             f" change: {'; '.join(dict.fromkeys(changes))}"

@@ -19,6 +19,7 @@ from opensafeintent.analysis.gates import (
     most_sets,
 )
 from opensafeintent.analysis.reference_models import reference_values
+from opensafeintent.analysis.versions import UnlikeRuns, earlier_versions
 from opensafeintent.errors import InputError, nearest, option
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
@@ -31,9 +32,11 @@ from opensafeintent.metrics import METRICS
 from opensafeintent.report.ci import junit, summary
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.comparisons import SECOND_LOOK
+from opensafeintent.workflows.judged_alike import how_to_grade_alike
 from opensafeintent.workflows.settings import (
     EvaluateSettings,
     Gating,
+    ReportSettings,
 )
 
 
@@ -197,7 +200,7 @@ def check_file(name: str, path: Path, folders: Sequence[Path]) -> None:
 
 
 def find_gates(
-    settings: Gating,
+    settings: ReportSettings,
     gates: Sequence[Gate],
     cohorts: Sequence[Cohort],
     runs: Sequence[GradedRun],
@@ -245,14 +248,31 @@ def find_gates(
         )
         return (new_response and new_response.text) == (old_response and old_response.text)
 
-    changes = check_regressions(
-        cohorts, run, earlier, margins, settings.confidence, settings.pairs, same_text
-    )
+    try:
+        changes = check_regressions(
+            cohorts, run, earlier, margins, settings.confidence, settings.pairs, same_text
+        )
+    except UnlikeRuns as refused:
+        raise InputError(f"{refused.marked}{_graded_alike(settings, earlier, run)}") from refused
     return _with_second_look(
         msgspec.structs.replace(
             changes, results=results + changes.results, cautions=cautions + changes.cautions
         )
     )
+
+
+def _graded_alike(settings: ReportSettings, old: GradedRun, new: GradedRun) -> str:
+    """Return the end of an error: the command that grades the earlier run as the later one; empty
+    if no command makes the two alike.
+    """
+    assert settings.baseline is not None
+    paired = earlier_versions(list(old.manifest.models), list(new.manifest.models), settings.pairs)
+    later, earlier = next(iter(paired.items()))
+    fields = ("target_sampling", "system", "preset")
+    if any(getattr(old.manifest, name) != getattr(new.manifest, name) for name in fields):
+        return ""
+    places = settings.baseline, settings.runs[0]
+    return how_to_grade_alike(old, new, (earlier, later), places)
 
 
 def _with_second_look(gates: Gates) -> Gates:

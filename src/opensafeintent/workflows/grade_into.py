@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -139,12 +140,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
             display.stage("copying responses and grades")
             with Ledger(ledger_path, waiting=wait_or_refuse(settings, display)) as ledger:
                 work = _copied(manifest, dataset, tasks, source, ledger)
-        graded = {judge for model in tasks for judge in given.models[model].judges}
-        again = manifest.request_swap or any(
-            entry.judge_retest for entry in manifest.models.values()
-        )
-        stored = set() if again else graded
-        stored |= {entry.mode_judge for entry in manifest.models.values()} - set(settings.panel)
+        stored = _only_stored(given, manifest, tasks)
         named = [judge for judge in settings.panel if judge not in stored]
         need_batches(settings, named)
         return EvaluationPlan(
@@ -155,7 +151,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
             work=work,
             named=named,
             earlier=old and old.before_addition(),
-            only_stored=frozenset(stored),
+            only_stored=stored,
         )
 
     def _manifest(
@@ -210,9 +206,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
         """
         settings = self.settings
         graded = bool(before.judges)
-        modes = {"modes": settings.modes, "mode_judge": settings.mode_judge or settings.judges[0]}
-        if graded and settings.mode_judge is None:
-            modes = {"modes": before.modes, "mode_judge": before.mode_judge}
+        mode_judge = settings.mode_judge or _mode_judge(settings.judges, before)
         parse = before.parse if graded and settings.grade_parse == "strict" else None
         return msgspec.structs.replace(
             before,
@@ -221,7 +215,8 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
             probe="none",
             templates=hashes_of(templates),
             judge_retest=retest,
-            **modes,
+            mode_judge=mode_judge,
+            modes=before.modes if mode_judge == before.mode_judge else settings.modes,
         )
 
     def _templates(self, given: Manifest, model: str) -> Templates:
@@ -234,12 +229,46 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
         return laid_out(settings.judge_templates(), given.layout)
 
 
+def _mode_judge(judges: Sequence[str], before: ModelEntry) -> str:
+    """Return the judge of modes if the command names none: the one that the run has, or the first
+    new judge.
+    """
+    if before.mode_judge in judges:
+        return before.mode_judge
+    new = [judge for judge in judges if judge not in before.judges]
+    return (new or [before.mode_judge])[0]
+
+
+def _only_stored(given: Manifest, manifest: Manifest, models: Iterable[str]) -> frozenset[str]:
+    """Return the judges that are not called: the run that is graded has their grades, by the same
+    templates.
+
+    Args:
+        given: of the run that is graded.
+        manifest: of the new run.
+        models: the models whose responses are graded.
+    """
+    entries = [(given.models[model], manifest.models[model]) for model in models]
+    if manifest.request_swap or any(entry.judge_retest for _, entry in entries):
+        return frozenset()
+    by_model = [{*before.judges, before.mode_judge} for before, _ in entries]
+    stored = set.intersection(*by_model)
+    for before, entry in entries:
+        if before.templates != entry.templates:
+            stored -= {*entry.judges, entry.mode_judge}
+        if before.mode_judge != entry.mode_judge:
+            stored.discard(entry.mode_judge)
+    return frozenset(stored)
+
+
 def _refuse_unlike(settings: GradeSettings, source: RunFolder, given: Manifest) -> None:
-    """Refuse judges that would be asked in another way than in the graded run.
+    """Refuse judges that graded the run and would be asked in another way now.
 
     Raises:
         InputError: see above.
     """
+    if not given.judges.keys() & set(settings.panel):
+        return
     unlike = judge_differences(given, settings.judge_sampling, settings.samplings_of_panel)
     if unlike:
         raise InputError(

@@ -40,6 +40,7 @@ from opensafeintent.report.tables_comparisons import comparisons
 from opensafeintent.report.tables_people import label_tables
 from opensafeintent.workflows.gates import ANNEX, check_gating, find_gates, gates_of, write_verdict
 from opensafeintent.workflows.judge_files import JudgeFile, read_judge_files
+from opensafeintent.workflows.judged_alike import how_to_grade_alike
 from opensafeintent.workflows.known_checks import labels_of, with_known_checks
 from opensafeintent.workflows.outcome import COVERAGE_LINES, Outcome, missing_line, unparsed_lines
 from opensafeintent.workflows.reading import named_runs, open_run, read_graded_runs
@@ -229,7 +230,9 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
     with closing(display or Display()) as screen, rare_collections():
         runs = read_graded_runs(settings.runs, screen)
         cohorts = into_cohorts(runs)
-        _check_alike(runs, cohorts)
+        _check_alike(
+            runs, cohorts, {name: path for path, name in named_runs(settings.runs).items()}
+        )
         screen.stage("estimating")
         for cohort in cohorts:
             _ = cohort.estimates.comparisons
@@ -241,8 +244,15 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
     return Outcome(exit_code=0, out=settings.out, cohorts=cohorts, transitions=transitions)
 
 
-def _check_alike(runs: Sequence[GradedRun], cohorts: Sequence[Cohort]) -> None:
+def _check_alike(
+    runs: Sequence[GradedRun], cohorts: Sequence[Cohort], places: Mapping[str, Path]
+) -> None:
     """Refuse runs of which no model can be compared with one of the first.
+
+    Args:
+        runs: the runs, the oldest first.
+        cohorts: of all of them.
+        places: their folders, by name.
 
     Raises:
         InputError: see above; the text names the difference.
@@ -259,9 +269,13 @@ def _check_alike(runs: Sequence[GradedRun], cohorts: Sequence[Cohort]) -> None:
         first_model = contenders(first.manifest.models)[0]
         run_model = contenders(run.manifest.models)[-1]
         differences = "; ".join(unlike_conditions(first, run, first_model, run_model))
+        way_out = ""
+        if run is not first:
+            folders = places[first.name], places[run.name]
+            way_out = how_to_grade_alike(first, run, (first_model, run_model), folders)
         raise InputError(
             f"{_named(first, first_model)} and {_named(run, run_model)} cannot be compared:"
-            f" {differences}"
+            f" {differences}{way_out}"
         )
 
 

@@ -27,7 +27,7 @@ from opensafeintent.promptsets.samples import ORDER
 from opensafeintent.report.reproduction import Reproduction
 from opensafeintent.taxonomy import default_taxonomy
 from opensafeintent.templates.layout import our_templates
-from opensafeintent.workflows.settings import EvaluateSettings, ReportSettings
+from opensafeintent.workflows.settings import EvaluateSettings, GradeSettings, ReportSettings
 from opensafeintent.workflows.settings.base import Arg, Settings, settings_of
 
 NEW = "NEW"
@@ -165,6 +165,24 @@ def stated(manifest: Manifest, models: Sequence[str], run: str, out: str) -> dic
         "request_swap": manifest.request_swap and manifest.request_swap.sets,
         **_judging(manifest, entry, run),
     }
+
+
+def grading_command(
+    given: Manifest, like: Manifest, models: tuple[str, str], places: tuple[str, str]
+) -> str:
+    """Return the command that grades the responses of a run as those of another one, in a new run.
+
+    Args:
+        given: of the run with the responses.
+        like: of the other run.
+        models: a model of each.
+        places: the paths of their folders, as the command is to name them.
+    """
+    first, second = given.models[models[0]], like.models[models[1]]
+    judging = _judging(like, second, places[1])
+    judging["judge_reasons"] = False
+    judging["rubrics"] = None if first.templates == second.templates else places[1]
+    return command_line("grade", GradeSettings, {"run": places[0], "out": NEW, **judging})
 
 
 def _judging(manifest: Manifest, entry: ModelEntry, run: str) -> dict[str, Any]:
