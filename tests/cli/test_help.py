@@ -225,7 +225,10 @@ def test_a_verdict_that_hangs_on_mild_harm_says_so(tmp_path: Path) -> None:
     )
     opensafeintent.evaluate(settings)
     output = osi("compare", tmp_path / "run").text
-    assert "if harm 1 counts as safe, it is significantly the other way round" in output
+    # all 20 sets of one against 9 or 10 of the other: the numbers are those of that scoring
+    assert re.search(
+        r"harm 1 counts as safe, it is significantly the other way round: −\d+", output
+    )
 
 
 # What a command ends with
@@ -256,7 +259,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         ("report RUN --out OUT", "opensafeintent trace RUN --worst 5"),
         ("report RUN", "opensafeintent trace RUN --worst 5"),
-        ("export RUN --format csv --out OUT.csv", "opensafeintent report RUN --open"),
+        ("export RUN --format csv --out OUT.csv", "opensafeintent trace RUN --worst 5"),
         ("trace RUN --worst 1", "opensafeintent report RUN --open"),
         (
             "ledger merge RUN/ledger.sqlite --out OUT",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import shlex
+import shutil
 import webbrowser
 from pathlib import Path
 
@@ -35,6 +36,9 @@ report RUN
 report RUN --out OUT
 report RUN RUN2 --out OUT
 export RUN --format csv --out OUT.csv
+export PAGED --format csv --out OUT.csv
+export RUN --format every-eval-ever --out OUT
+export RUN --format hf-results --dataset-repo me/sets --out OUT
 compare RUN
 compare RUN RUN2
 sample-size --difference 0.4
@@ -69,7 +73,12 @@ annotate import STUDY2/ana.csv --key STUDY2/key.json --out OUT.jsonl
 """
 """Every command, and each form of its last line."""
 
-OPTIONAL = ("agreement JUDGED", "dataset export")
+OPTIONAL = (
+    "agreement JUDGED",
+    "dataset export",
+    "export RUN --format every",
+    "export RUN --format hf",
+)
 """Those that need a feature that can be deleted."""
 
 
@@ -100,7 +109,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The files that the commands are given, by the word for them."""
     folder = tmp_path_factory.mktemp("next")
     run, second, build = folder / "run", folder / "run2", folder / "build"
-    pilot = folder / "pilot"
+    pilot, paged = folder / "pilot", folder / "paged"
     for path, models, limit in (
         (run, ("redirect", "comply-all"), 2),
         (second, ("refuse-all",), 2),
@@ -108,6 +117,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     ):
         options = ("--judge", "baseline/judge", "--limit", limit, "--out", path)
         done("evaluate", *(f"baseline/{model}" for model in models), *options)
+    shutil.copytree(second, paged)
+    done("report", paged)
     taxonomy = REPO / "src" / "opensafeintent" / "data" / "taxonomy.toml"
     (folder / "own.toml").write_text(
         re.sub(r'(?m)^name = "', 'name = "Own ', taxonomy.read_text("utf-8")), "utf-8"
@@ -143,6 +154,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "RUN": str(run),
         "RUN2": str(second),
         "PILOT": str(pilot),
+        "PAGED": str(paged),
         "BUILD": str(build),
         "OWN.jsonl": str(folder / "own.jsonl"),
         "OWN.toml": str(folder / "own.toml"),
@@ -201,8 +213,13 @@ def test_the_suggested_command_works(
         assert "--judge MODEL" not in last[0], "the command knows the judge"
     program, *following = completed(last[0].removeprefix("Next: "), places)
     if program != "opensafeintent":
-        ending = ["--repo-type", "dataset"]
-        assert (program, following[0], following[-2:]) == ("hf", "upload", ending)
+        assert (program, following[0]) == ("hf", "upload")
+        if words[0] == "export":
+            repo, folder, *ending = following[1:]
+            assert (repo, ending) == ("baseline/comply-all", [".", "--create-pr"])
+            assert (Path(folder) / ".eval_results" / "opensafeintent.yaml").is_file()
+        else:
+            assert following[-2:] == ["--repo-type", "dataset"]
         return
     if following[:2] == ["annotate", "import"]:
         study = Path(following[following.index("--key") + 1]).parent

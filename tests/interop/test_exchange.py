@@ -282,6 +282,11 @@ def test_results_name_a_dataset_of_the_hub(
         hf_results(run, tmp_path, **named)
 
 
+def test_two_names_of_a_dataset_are_both_named(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="repo=me/a, dataset_repo=me/b: name two datasets"):
+        hf_results(run, tmp_path, repo="me/a", dataset_repo="me/b")
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from msgspec.structs import replace
 
 from endtoend import running
 from opensafeintent import EvaluateSettings, evaluate
@@ -198,3 +199,45 @@ def test_as_paper_takes_a_file_that_has_the_papers_prompt_sets(
         evaluate(paper)
     monkeypatch.setattr("opensafeintent.workflows.evaluate.PAPER_DATASET_HASH", dataset.hash)
     assert evaluate(paper).forecast is not None
+
+
+def as_paper(tmp_path: Path, **more: Any) -> EvaluateSettings:
+    """Settings of a dry run on the stand-ins of the paper's prompt-sets."""
+    return EvaluateSettings(
+        models=("baseline/redirect",),
+        judges=("baseline/judge",),
+        as_paper=True,
+        dry_run=True,
+        out=tmp_path / "run",
+        **more,
+    )
+
+
+def test_as_paper_takes_a_folder_that_has_the_papers_rubrics(
+    mirror: type[Mirror], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert mirror.files
+    folder = tmp_path / "rubrics"
+    folder.mkdir()
+    for name, text in RUBRICS.items():
+        (folder / name).write_text(text)
+    with pytest.raises(
+        InputError, match="as_paper takes the paper's rubrics, and these are others"
+    ):
+        evaluate(as_paper(tmp_path, rubrics=folder))
+    digests = [sha256(text.encode()).hexdigest() for text in RUBRICS.values()]
+    roles = ("helpfulness", "harm", "mode", "strategy")
+    monkeypatch.setattr(module, "RUBRIC_HASHES", dict(zip(roles, digests, strict=True)))
+    assert evaluate(as_paper(tmp_path, rubrics=folder)).forecast is not None
+
+
+def test_a_dry_run_as_the_paper_needs_no_rubrics(
+    mirror: type[Mirror], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_dataset(NAME)  # into the cache
+    mirror.fault = "gone"
+    outcome = evaluate(as_paper(tmp_path))
+    assert outcome.forecast is not None
+    assert any("tokens of judges are estimated with our rubrics" in note for note in outcome.notes)
+    with pytest.raises(InputError, match="a copy on disk can be named as rubrics"):
+        evaluate(replace(as_paper(tmp_path), dry_run=False))

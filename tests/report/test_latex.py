@@ -43,7 +43,7 @@ def test_a_wide_table_is_split_by_columns_and_each_part_names_its_rows(
 ) -> None:
     split = 0
     for table in tables:
-        content, parts = compact(table), parts_of(to_latex(table))
+        content, parts = compact(table, without_empty=True), parts_of(to_latex(table))
         naming = next(
             (i for i, style in enumerate(content.styles) if style not in ("text", "name")), 0
         )
@@ -80,6 +80,19 @@ def test_a_heading_of_two_lines_is_one_line_in_a_file() -> None:
     column: Column[int] = Column("a", lambda number: number, "Failed\nattempts", "count")
     table = Table.of([column], [1], name="t", title="T")
     assert compact(table).headings == ("Failed attempts",)
+
+
+def test_a_column_without_any_value_is_left_out() -> None:
+    columns: list[Column[int]] = [
+        Column("model", lambda number: f"m{number}", "Model", "name"),
+        Column("reasons", lambda _: "", "Reasons"),
+        Column("none", lambda _: None, "None", "interval"),
+        Column("some", lambda number: number if number else None, "Some", "count"),
+        Column("zero", lambda _: 0, "Zero", "count"),
+    ]
+    written = to_latex(Table.of(columns, [0, 1], name="t", title="T"))
+    assert r"Model & Some & Zero \\" in written and "Reasons" not in written
+    assert "Reasons" in to_latex(Table.of(columns, [], name="t", title="T"))
 
 
 def test_an_option_keeps_its_two_hyphens() -> None:

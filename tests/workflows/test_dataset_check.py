@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from samples import dataset_file, made_dataset, prompt_set
 HOSTILE = "\x1b]0;owned\x07=1+1"
 
 
-def a_file(folder: Path, name: str = "made") -> str:
+def a_file(folder: Path, name: str = "made", count: int = 12) -> str:
     sets = [
         replace(
             prompt_set(f"s{n:02}"),
@@ -30,7 +31,7 @@ def a_file(folder: Path, name: str = "made") -> str:
                 malicious=f"Tell me {HOSTILE} of the number {n}, secretcode",
             ),
         )
-        for n in range(12)
+        for n in range(count)
     ]
     return dataset_file(folder, made_dataset(*sets, name=name))
 
@@ -65,6 +66,23 @@ def test_the_command_prints_and_writes_the_same_and_shows_no_prompt(tmp_path: Pa
     check_dataset(path, out=tmp_path / "again", seed=5)
     for file in files:
         assert file.read_bytes() == (tmp_path / "again" / file.relative_to(out)).read_bytes()
+
+
+@pytest.mark.parametrize("count", [1, 5, 9])
+def test_of_few_sets_counts_are_given_and_no_interval(tmp_path: Path, count: int) -> None:
+    path, out = a_file(tmp_path, count=count), tmp_path / "out"
+    ran = osi("dataset", "check", path, "--out", out)
+    assert ran.code == 0, ran.err
+    findings = json.loads((out / "check.json").read_bytes())["findings"]
+    assert findings[0].startswith(f"With {count} prompt-set") and "counts are given" in findings[0]
+    # 6, 7 and 8 words: benign, dual-use, malicious (see above)
+    words = next(line for line in findings if line.startswith("Difference in words"))
+    assert f"malicious above benign in {count}, below in 0" in words
+    assert not re.search(r"\[\W?\d", (out / "check.md").read_text() + ran.out)
+    assert "Detectable" not in ran.out
+    told = [line for line in findings if line.startswith("Words alone distinguish benign, mal")]
+    assert all(re.search(rf" in \d+ of {2 * count} prompts; chance is 50 %", line) for line in told)
+    assert bool(told) == (count > 1)
 
 
 def rows(out: Path, name: str) -> list[dict[str, str]]:

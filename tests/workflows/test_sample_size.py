@@ -233,7 +233,11 @@ def test_a_dry_run_says_which_margin_its_prompt_sets_can_decide() -> None:
     assert refused.code == 2 and "a dry run has no earlier run" in refused.err
     ran = osi(*evaluate, *options, "--first-run")
     text = " ".join((ran.out + ran.err).split())
-    assert ran.code == 0
+    assert ran.code == 0  # a model that has become better passes each margin
+    cautions = [line for line in ran.err.splitlines() if line.startswith("caution: ")]
+    assert len(cautions) == 2 and all("undecided (exit code 5)" in line for line in cautions)
+    named = ("--fail-if-worse triplet_safety=0.05: ", "--fail-if-worse mean_utility=0.05: ")
+    assert tuple(line.removeprefix("caution: ").startswith(named) for line in cautions) == (1, 1)
     size = sample_size(SampleSizeSettings(margin=0.05))
     enough = needed(size)["triplet_safety", 0.8]
     assert f"only if the margin is 24 points or more; {enough} are needed for 5 points" in text

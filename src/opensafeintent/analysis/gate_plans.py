@@ -46,6 +46,23 @@ def out_of_reach(sets: Mapping[Gate, int], confidence: float, epochs: int) -> tu
     return tuple(lines)
 
 
+def undecidable_margins(gates: Iterable[Gate], sets: int, confidence: float) -> tuple[Gate, ...]:
+    """Return the gates whose margin is too narrow for so many prompt-sets: an unchanged model does
+    not pass with a probability of 80 %. The arguments are those of `margins_in_reach`.
+    """
+    return tuple(
+        gate
+        for gate in gates
+        if gate.kind == "worse" and _least_margin(gate, sets, confidence) > gate.limit
+    )
+
+
+def _least_margin(gate: Gate, sets: int, confidence: float) -> float:
+    """Return the least margin that so many prompt-sets can decide."""
+    deviation = assumed_deviation(shares=METRICS[gate.metric].is_share)
+    return detectable_difference(sets, deviation, confidence=confidence)
+
+
 def margins_in_reach(gates: Iterable[Gate], sets: int, confidence: float) -> tuple[str, ...]:
     """Return the margin that so many prompt-sets can decide in each metric, a line each.
 
@@ -61,9 +78,8 @@ def margins_in_reach(gates: Iterable[Gate], sets: int, confidence: float) -> tup
     for gate in gates:
         if gate.kind != "worse":
             continue
-        metric = METRICS[gate.metric]
-        deviation = assumed_deviation(shares=metric.is_share)
-        least = detectable_difference(sets, deviation, confidence=confidence)
+        deviation = assumed_deviation(shares=METRICS[gate.metric].is_share)
+        least = _least_margin(gate, sets, confidence)
         planned = f"{gate.option} {gate.metric}={gate.limit:g}: with {counted(sets, 'prompt-set')}"
         if least <= gate.limit:
             lines.append(f"{planned}, an unchanged model passes with a probability of 80 % or more")

@@ -273,7 +273,14 @@ def export_command(settings: ExportSettings) -> None:
         say(f"note: {for_command_line(note)}")
     for path in exported.files:
         say(str(path))
-    say_next("opensafeintent report", settings.run, "--open")
+    if settings.format == "hf-results":
+        model = exported.files[0].parent.parent
+        name = model.relative_to(settings.out).as_posix()
+        say_next("hf upload", name, model, ".", "--create-pr")
+    elif (settings.run / "report.html").exists():
+        say_next("opensafeintent trace", settings.run, "--worst", "5")
+    else:
+        say_next("opensafeintent report", settings.run, "--open")
 
 
 @command(

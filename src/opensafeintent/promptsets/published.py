@@ -85,7 +85,7 @@ def published_rubrics() -> Path:
         _verified(
             Published(_PAPER, f"prompts/metrics/{name}", digest),
             f"the paper's rubric {name}",
-            f"give a copy on disk as {option('rubrics')} without {option('as_paper')}",
+            f"a copy on disk can be named as {option('rubrics')}",
         )
         for name, digest in _RUBRICS.items()
     ]

@@ -14,6 +14,7 @@ from opensafeintent.construction.controls import (
     Similarity,
     measure_controls,
 )
+from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import (
@@ -25,6 +26,8 @@ from opensafeintent.taxonomy import INTENT_WORDS
 _LISTED = 6
 """Predictive words of an intent in a line."""
 _LONGEST_WORD = 24
+FEWEST_SETS = 10
+"""Prompt-sets of which an interval says something: of fewer, counts are given."""
 
 
 def check(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
@@ -38,6 +41,11 @@ def check(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
 
 
 def _findings(measured: DatasetCheck) -> Iterator[str]:
+    if measured.sets < FEWEST_SETS:
+        yield (
+            f"With {counted(measured.sets, 'prompt-set')}, intervals and tests say nothing: below"
+            f" {FEWEST_SETS}, counts are given."
+        )
     yield from map(_balance_finding, measured.balance)
     yield from _differences(measured.differences)
     yield from _artefacts(measured.classifier, measured.words)
@@ -56,12 +64,23 @@ def _balance_finding(row: Balance) -> str:
 def _differences(rows: Sequence[IntentDifference]) -> Iterator[str]:
     """Yield a line for each measure, with the differences that are significant."""
     for measure in dict.fromkeys(row.measure for row in rows):
+        of_measure = [row for row in rows if row.measure == measure]
+        if (sets := of_measure[0].mean.n) < FEWEST_SETS:
+            counts = ", ".join(map(_counts, of_measure)) if sets else "no set to compare"
+            yield f"Difference in {measure}, of {counted(sets, 'set')}: {counts}."
+            continue
         significant = [
             f"{INTENT_WORDS[row.first]} minus {INTENT_WORDS[row.second]} {_with_interval(row.mean)}"
-            for row in rows
-            if row.measure == measure and row.mean.leaves_out_zero
+            for row in of_measure
+            if row.mean.leaves_out_zero
         ]
         yield f"Difference in {measure}: {', '.join(significant) or 'no significant one'}."
+
+
+def _counts(row: IntentDifference) -> str:
+    """Return in how many sets the first of two intents has more, and in how many less."""
+    more, less = (round((share or 0.0) * row.mean.n) for share in (row.greater, row.less))
+    return f"{INTENT_WORDS[row.first]} above {INTENT_WORDS[row.second]} in {more}, below in {less}"
 
 
 def _with_interval(mean: Estimate) -> str:
@@ -75,6 +94,13 @@ def _with_interval(mean: Estimate) -> str:
 def _artefacts(classifier: Sequence[Accuracy], words: Sequence[TellingWord]) -> Iterator[str]:
     for row in classifier:
         intents = ", ".join(INTENT_WORDS[intent] for intent in row.intents)
+        if row.accuracy.n < FEWEST_SETS:
+            prompts = row.accuracy.n * len(row.intents)
+            yield (
+                f"Words alone distinguish {intents} in {round(prompts * (row.accuracy.value or 0))}"
+                f" of {prompts} prompts; chance is {100 * row.chance:.0f} %."
+            )
+            continue
         yield (
             f"Words alone distinguish {intents} in {share_with_interval(row.accuracy)} of the"
             f" prompts; chance is {100 * row.chance:.0f} %."

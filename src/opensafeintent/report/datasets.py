@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
+import msgspec
+
 from opensafeintent.annotation.labels import Label
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.construction.artefacts import Accuracy, TellingWord
@@ -34,6 +36,7 @@ from opensafeintent.promptsets.cards import (
 from opensafeintent.report.bundle import asset
 from opensafeintent.report.columns import Column, Columns, Table
 from opensafeintent.report.costs import Costs, cost_tables
+from opensafeintent.report.dataset_findings import FEWEST_SETS
 from opensafeintent.report.formats import to_markdown
 from opensafeintent.taxonomy import default_taxonomy
 
@@ -56,13 +59,20 @@ def check_page(check: DatasetCheck, tables: Sequence[Table]) -> str:
 
 def check_tables(check: DatasetCheck) -> list[Table]:
     """Return every table of a check; those of controls that were left out have no rows."""
+    few = check.sets < FEWEST_SETS
     return [
         _balance_table(check.balance),
-        _differences_table(check.differences),
-        _classifier_table(check.classifier),
+        _differences_table([_without_interval(row, few=few) for row in check.differences], few=few),
+        _classifier_table(check.classifier, few=few),
         _words_table(check.words),
         _similarity_table(check.similarity),
     ]
+
+
+def _without_interval(row: IntentDifference, *, few: bool) -> IntentDifference:
+    """Return a difference as it is, or of few sets without its interval."""
+    mean = msgspec.structs.replace(row.mean, interval=None)
+    return msgspec.structs.replace(row, mean=mean) if few else row
 
 
 def _balance_table(rows: Sequence[Balance]) -> Table:
@@ -87,7 +97,8 @@ def _balance_table(rows: Sequence[Balance]) -> Table:
     )
 
 
-def _differences_table(rows: Sequence[IntentDifference]) -> Table:
+def _differences_table(rows: Sequence[IntentDifference], *, few: bool) -> Table:
+    """Return the differences; of few sets, people are not shown what rests on a test."""
     columns: tuple[Columns[IntentDifference], ...] = (
         Column("measure", lambda row: row.measure, "Measure", "name"),
         Column("first", lambda row: row.first, "First"),
@@ -106,24 +117,37 @@ def _differences_table(rows: Sequence[IntentDifference]) -> Table:
             "number",
         ),
     )
-    return Table.of(
+    table = Table.of(
         columns,
         rows,
         name="differences",
         title="Differences between the intents of a set, first minus second",
         notes=(
-            "With 95 % intervals; p is adjusted for the three pairs of a measure; detectable is"
-            " the difference that so many sets find four times in five. Readability is the"
-            " Automated Readability Index: the higher, the harder.",
+            *([] if few else [_ON_TESTS]),
+            "Readability is the Automated Readability Index: the higher, the harder.",
         ),
     )
+    return table.hiding("d_z", "p_adjusted", "minimum_detectable_difference") if few else table
 
 
-def _classifier_table(rows: Sequence[Accuracy]) -> Table:
+_ON_TESTS = (
+    "With 95 % intervals; p is adjusted for the three pairs of a measure; detectable is the"
+    " difference that so many sets find four times in five."
+)
+
+
+def _classifier_table(rows: Sequence[Accuracy], *, few: bool) -> Table:
     columns: tuple[Columns[Accuracy], ...] = (
         Column("intents", lambda row: ", ".join(row.intents), "Among", "name"),
         Column("chance", lambda row: row.chance, "Chance", "number"),
-        Column("accuracy", lambda row: row.accuracy, "Accuracy", "interval"),
+        Column(
+            "accuracy",
+            lambda row: (
+                msgspec.structs.replace(row.accuracy, interval=None) if few else row.accuracy
+            ),
+            "Accuracy",
+            "interval",
+        ),
     )
     return Table.of(
         columns,

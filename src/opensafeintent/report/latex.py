@@ -1,8 +1,9 @@
 """A table as LaTeX that fits the text width of an 11-point article.
 
 A table that is too wide is split by columns, below one another, and each part begins with the
-columns that name a row. Long names and texts are set as paragraphs. Widths are computed here, from
-those of Computer Modern's letters, because nobody knows the document that a table goes into.
+columns that name a row. A column without any value is left out. Long names and texts are set as
+paragraphs. Widths are computed here, from those of Computer Modern's letters, because nobody knows
+the document that a table goes into.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def to_latex(table: Table) -> str:
     """Return a booktabs table with caption, label and notes, at most `TEXT_WIDTH` wide; a long one
     may break over pages.
     """
-    content = _named_shortly(compact(table))
+    content = _named_shortly(compact(table, without_empty=True))
     size, parts = _parts(content)
     lines = sum(_lines(content, part, size) for part in parts)
     lines += sum(ceil(_width(note, 9.0) / TEXT_WIDTH) for note in table.notes)

@@ -32,9 +32,17 @@ class _HeadlineRow(OfModel, frozen=True, kw_only=True):
         return self.cohort.estimates.overall[self.model, metric]
 
     @property
-    def missing(self) -> int:
-        """The number of its missing grades."""
-        return sum(sum(of.values()) for of in self.cohort.coverage[self.model].missing.values())
+    def missing(self) -> int | None:
+        """The number of its missing grades; None if no judge was asked for one."""
+        coverage = self.cohort.coverage[self.model]
+        if coverage.not_graded and coverage.not_graded == coverage.responses:
+            return None
+        return sum(sum(of.values()) for of in coverage.missing.values())
+
+    @property
+    def not_graded(self) -> int:
+        """The number of its responses that no judge was asked about."""
+        return self.cohort.coverage[self.model].not_graded
 
 
 def headline(cohorts: Sequence[Cohort]) -> Table:
@@ -51,6 +59,8 @@ def headline(cohorts: Sequence[Cohort]) -> Table:
     columns: list[Columns[_HeadlineRow]] = [model_columns(cohorts)]
     columns += [_headline_columns(metric, moved=moved) for metric in _LABELS]
     columns.append(Column("missing", lambda row: row.missing, "Missing", "count"))
+    if any(row.not_graded for row in rows):
+        columns.append(Column("not_graded", lambda row: row.not_graded, "Not graded", "count"))
     return Table.of(
         columns,
         rows,

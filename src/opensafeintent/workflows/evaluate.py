@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.analysis.gate_plans import margins_in_reach, out_of_reach
+from opensafeintent.analysis.gate_plans import margins_in_reach, out_of_reach, undecidable_margins
+from opensafeintent.analysis.gates import Gate
 from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
@@ -35,7 +36,7 @@ from opensafeintent.promptsets import Dataset, drawn, load_dataset
 from opensafeintent.promptsets.loading import dataset_name
 from opensafeintent.promptsets.published import PAPER_DATASET_HASH
 from opensafeintent.statistics.intervals import half_width
-from opensafeintent.templates import Templates
+from opensafeintent.templates import Templates, load_templates
 from opensafeintent.templates.layout import laid_out
 from opensafeintent.workflows.batching import need_batches
 from opensafeintent.workflows.call_limits import wait_or_refuse
@@ -75,10 +76,11 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
     out = settings.out or Path("runs").absolute() / name_safe(dataset_name(settings.dataset))
     with closing(display or Display()) as screen:
         screen.stage(f"reading {one_line(settings.dataset, 60)}")
+        templates, stand_in = _templates_of(settings)
         evaluation = _Evaluation(
             settings=settings,
             folder=RunFolder(out),
-            templates=settings.judge_templates(),
+            templates=templates,
             dataset=load_dataset(settings.dataset, settings.taxonomy, settings.max_rows),
             models=settings.targets,
         )
@@ -98,12 +100,38 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
             )
             impossible = out_of_reach(gates, settings.confidence, settings.epochs)
             outcome = dry_run(evaluation.plan())
-            margins = margins_in_reach(gates, sets, settings.confidence)
-            outcome.notes[:0] = [precision, *impossible, *margins]
+            planned = (gates, sets, settings.confidence)
+            margins = margins_in_reach(*planned)
+            outcome.notes[:0] = [precision, *stand_in, *impossible, *margins]
+            outcome.cautions = [*impossible, *map(_undecided, undecidable_margins(*planned))]
+            # a model that has become better passes each margin: none is out of reach
             outcome.exit_code = 5 if impossible else 0
             return outcome
         with evaluation.folder.lock(wait_or_refuse(settings, screen)):
             return run_async(lambda: execute(evaluation.plan(), screen))
+
+
+def _templates_of(settings: EvaluateSettings) -> tuple[Templates, list[str]]:
+    """Return the judge templates in force. A dry run that cannot fetch the paper's takes ours, and
+    a note says so.
+
+    Raises:
+        InputError: they cannot be used.
+    """
+    try:
+        return settings.judge_templates(), []
+    except InputError as error:
+        if not (settings.dry_run and settings.as_paper and settings.rubrics is None):
+            raise
+        note = f"tokens of judges are estimated with our rubrics, for {error.marked}"
+        return load_templates(), [Note(note)]
+
+
+def _undecided(gate: Gate) -> str:
+    return (
+        f"{gate.option} {gate.metric}={gate.limit:g}: so few prompt-sets will leave this gate"
+        " undecided (exit code 5) for most models that have not changed"
+    )
 
 
 class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):

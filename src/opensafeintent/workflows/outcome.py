@@ -60,6 +60,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     """Notes for a reader, a line each."""
     stopped: list[str] = []
     """Failures that did not end the rest, models that stopped above all, a line each."""
+    cautions: list[str] = []
+    """Lines that a reader must not miss, on standard error; of a dry run."""
     forecast: Forecast | None = None
     """Of a dry run, which makes no call."""
     prices: Path | None = None

@@ -16,6 +16,7 @@ from opensafeintent.cli.output.tables import pair_tables, plain, rank_table
 from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.tables_comparisons import PairRow, by_family, verdict_in_words
+from opensafeintent.report.values import interval
 from opensafeintent.statistics.comparisons import SECOND_LOOK
 from opensafeintent.workflows.outcome import Outcome
 
@@ -27,9 +28,6 @@ _MOST_PAIRS = 10
 
 
 _SECOND_LOOK = f"{SECOND_LOOK}: take new prompt-sets, and report those alone"
-
-
-_REVERSED = "; if harm 1 counts as safe, it is significantly the other way round"
 
 
 def show_comparisons(outcome: Outcome, runs: Sequence[Path]) -> None:
@@ -106,7 +104,7 @@ def _verdicts_on(cohort: Cohort, metric: str, pairs: Sequence[PairRow], which: s
         verdict_in_words(
             metric, shown_name(pair.model_a), shown_name(pair.model_b), pair.difference
         )
-        + (_REVERSED if _reverses(cohort, pair) else "")
+        + _reversed(cohort, pair)
         for pair in shown[:_MOST_PAIRS]
     ]
     if many:
@@ -122,13 +120,22 @@ def _verdicts_on(cohort: Cohort, metric: str, pairs: Sequence[PairRow], which: s
     return "\n".join(lines)
 
 
-def _reverses(cohort: Cohort, pair: PairRow) -> bool:
-    """Tell whether a difference that is shown is shown to have the other sign if harm 1 counts as
-    safe.
+def _reversed(cohort: Cohort, pair: PairRow) -> str:
+    """Say with its numbers that a difference is shown to have the other sign if harm 1 counts as
+    safe; an empty text if it is not.
     """
     comparison = cohort.safe_up_to_1.comparisons.get(pair.metric)
     places = cohort.models.index(pair.model_a), cohort.models.index(pair.model_b)
     other_scoring = comparison and comparison.pair(*places)
     if not (other_scoring and other_scoring.claimed and pair.difference.claimed):
-        return False
-    return (other_scoring.value or 0.0) * (pair.difference.value or 0.0) < 0
+        return ""
+    if (other_scoring.value or 0.0) * (pair.difference.value or 0.0) >= 0:
+        return ""
+    numbers = interval(
+        other_scoring.value,
+        other_scoring.low,
+        other_scoring.high,
+        METRICS[pair.metric].unit,
+        signed=True,
+    )
+    return f"; if harm 1 counts as safe, it is significantly the other way round: {numbers}"

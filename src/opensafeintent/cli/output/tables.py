@@ -210,7 +210,7 @@ def forecast_table(lines: Sequence[ForecastLine], prices: Prices) -> Table:
         Column(
             "seen",
             lambda line: line.seen or None,
-            "by stored\ncalls" if any_stored else None,
+            "Stored calls\nbehind the tokens" if any_stored else None,
             "count",
         ),
     )

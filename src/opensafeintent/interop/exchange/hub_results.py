@@ -86,6 +86,12 @@ def _repo_of(dataset: str, origin: RunOrigin) -> tuple[str, str]:
                 f"{option('dataset_repo', one_line(origin.dataset_repo, 60))}: expected OWNER/NAME,"
                 " as the hub names a dataset"
             )
+        if origin.repo not in (None, origin.dataset_repo):
+            raise InputError(
+                f"{option('repo', one_line(origin.repo or '', 60))},"
+                f" {option('dataset_repo', origin.dataset_repo)}: name two datasets; expected one"
+                f" option, and {option('dataset_repo')} if the run does not know the name"
+            )
         # a revision belongs to the repository that was evaluated
         return origin.dataset_repo, revision if origin.dataset_repo == own else ""
     if origin.repo not in (None, own) or not own:

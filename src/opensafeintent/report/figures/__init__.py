@@ -164,14 +164,15 @@ _PLANS = (
     ),
     _Plan(
         "fig_7_strata",
-        "Utility range and dual-use utility by harm domain and task type (paper: Fig. 7)",
+        f"{METRICS['utility_range'].label} and {METRICS['dual_use_utility'].label} by harm domain"
+        " and task type (paper: Fig. 7)",
         "strata",
         "Strata are ordered by Triplet Safety. Utility range is the greatest minus the"
         " least utility over a dual-use prompt's wordings. Part of it comes from crossing the"
         f" safety boundary, and moves with the rate of safe responses. {_THIN} {_CI}",
         partial(
             strata.panels,
-            metrics={"utility_range": "Utility range", "dual_use_utility": "Dual-use utility"},
+            metrics={name: METRICS[name].label for name in ("utility_range", "dual_use_utility")},
         ),
         metrics=("utility_range", "dual_use_utility"),
         by_stratum=True,

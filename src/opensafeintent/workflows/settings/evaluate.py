@@ -375,7 +375,6 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         from opensafeintent.analysis.paper import PAPER_JUDGE
 
         differs = {
-            "rubrics": self.rubrics is not None,
             "preset": self.preset not in (None, "paper"),
             "temperature": self.temperature is not None,
             "max_tokens": self.max_tokens != MAX_TOKENS,
@@ -400,10 +399,21 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         Raises:
             InputError: the folder of rubrics cannot be used, or the paper's cannot be fetched.
         """
-        from opensafeintent.promptsets.published import published_rubrics
+        from opensafeintent.promptsets.published import RUBRIC_HASHES, published_rubrics
         from opensafeintent.templates import load_templates
 
-        return load_templates(published_rubrics()) if self.as_paper else super().judge_templates()
+        if not self.as_paper:
+            return super().judge_templates()
+        if self.rubrics is None:
+            return load_templates(published_rubrics())
+        templates = super().judge_templates()
+        own = {str(template.role): template.hash for template in templates.all()}
+        if others := [role for role, digest in RUBRIC_HASHES.items() if own[role] != digest]:
+            raise InputError(
+                f"{option('rubrics', self.rubrics)}: {option('as_paper')} takes the paper's"
+                f" rubrics, and these are others for {', '.join(others)}"
+            )
+        return templates
 
     @property
     def targets(self) -> tuple[str, ...]:
