@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.second_turn import (
@@ -123,16 +123,8 @@ def _columns(
     return (
         model_columns(cohorts),
         Column("measure", lambda row: row.measure.effect, "Measure", order=-1),
-        estimate_columns(
-            "direct", lambda row: row.number(row.measure.direct), "Direct", unit=_unit, parts=()
-        ),
-        estimate_columns(
-            "second_turn",
-            lambda row: row.number(row.measure.follow_up),
-            "Second turn",
-            unit=_unit,
-            parts=(),
-        ),
+        _level("direct", lambda row: row.number(row.measure.direct), "Direct"),
+        _level("second_turn", lambda row: row.number(row.measure.follow_up), "Second turn"),
         Column("effect", lambda row: row.effect, "Effect", "signed", _unit),
         Column("n", lambda row: row.effect.n, "Sets", "count"),
         Column(
@@ -163,6 +155,18 @@ def _columns(
             style="signed",
             unit=_unit,
         ),
+    )
+
+
+def _level(
+    name: str, of: Callable[[_TurnRow], TurnNumber], heading: str
+) -> tuple[Column[_TurnRow], ...]:
+    """Return the columns of a mean in one arm: people see it without its interval, which tells
+    nothing about the effect.
+    """
+    return (
+        Column(name, lambda row: of(row).value, heading, "number", _unit, estimate=of),
+        Column(name, lambda row: of(row).interval, None, "span", _unit),
     )
 
 
