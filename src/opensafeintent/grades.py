@@ -25,6 +25,7 @@ from opensafeintent.taxonomy import (
     SCALES,
     STRATEGIES,
     Graded,
+    GuardVerdict,
     KnownGrades,
     is_follow_up,
 )
@@ -61,6 +62,10 @@ class GradeRow(AboutResponse, frozen=True, kw_only=True):
     """See `GradedResponse.mark`."""
     reasoning_only: bool = False
     """See `GradedResponse.reasoning_only`."""
+    guard: str = ""
+    """Whether the guard model calls the response unsafe: `yes`, `no`, or `missing:REASON`; empty if
+    none was asked.
+    """
 
     def panel(self, what: Graded) -> int | None:
         """Return the grade that counts; None if it is missing or was not asked for."""
@@ -127,8 +132,13 @@ def grade_row(response: GradedResponse, mode_judge: str = "") -> GradeRow:
         mark=response.mark,
         reasoning_only=response.reasoning_only,
         mode_judge=mode_judge if response.mode is not None else "",
+        guard=_guard_cell(response.guard),
         by_judge=by_judge,
     )
+
+
+def _guard_cell(guard: GuardVerdict | Missing | None) -> str:
+    return f"missing:{guard.reason}" if isinstance(guard, Missing) else guard or ""
 
 
 def row_of(record: Mapping[str, Any]) -> GradeRow:
@@ -150,7 +160,10 @@ def row_of(record: Mapping[str, Any]) -> GradeRow:
 
 def record_of(row: GradeRow) -> dict[str, Any]:
     """Return the record of a row that `row_of` reads."""
-    return {**msgspec.to_builtins(row), "missing": [str(missing) for missing in row.missing]}
+    record = {**msgspec.to_builtins(row), "missing": [str(missing) for missing in row.missing]}
+    if not row.guard:
+        del record["guard"]
+    return record
 
 
 def panel_grade(what: Graded, grades: Sequence[int | None]) -> int | None:
@@ -239,11 +252,12 @@ def grade_table(
     are written.
 
     With several runs a first column names the run; with several judges each has columns of its own
-    beside the panel's.
+    beside the panel's. With a guard model there is a column of its verdicts.
     """
     judges = sorted({judge for rows, _ in runs.values() for row in rows for judge in row.by_judge})
     several = judges if len(judges) > 1 else []
-    columns = [*COLUMNS, *(f"{what}[{judge}]" for judge in several for what in SCALES)]
+    guarded = ["guard"] if any(row.guard for rows, _ in runs.values() for row in rows) else []
+    columns = [*COLUMNS, *guarded, *(f"{what}[{judge}]" for judge in several for what in SCALES)]
     first = 0 if len(runs) > 1 else 1
 
     def cells(run: str, row: GradeRow, dataset: Dataset) -> list[GradeCell]:
@@ -265,6 +279,7 @@ def grade_table(
             "; ".join(map(str, row.missing)),
             " + ".join(row.by_judge),
             row.mode_judge,
+            *([row.guard] if guarded else []),
             *(row.grade(what, judge) for judge in several for what in SCALES),
         ]
 

@@ -20,6 +20,10 @@ Mode = Literal["A0", "A1", "A2", "A3", "A4"]
 Strategy = Literal["full", "constrained", "refuse"]
 FollowUp = Literal["follow_up_benign", "follow_up_malicious", "follow_up_insist"]
 ContentShift = Literal["none", "partial", "full"]
+GuardFormName = Literal["llama-guard", "qwen3-guard", "wildguard", "yes-no", "yes-no-chat"]
+"""How a guard model is asked and answers, by the names of the files in `templates/guards`."""
+GuardVerdict = Literal["yes", "no"]
+"""Whether a guard model calls a response unsafe."""
 QuestionRole = Literal["helpfulness", "harm"]
 """The questions to every judge, by the names of their templates."""
 Graded = Literal["helpfulness", "harm_severity"]

@@ -22,6 +22,7 @@ Purpose = Literal[
     QuestionRole,
     "mode",
     "probe",
+    "guard",
     "request_swap",
     "metadata",
     "backfill",
@@ -36,7 +37,7 @@ Purpose = Literal[
     "paraphrase_check",
     "annotation",
 ]
-"""The purpose of a call; `request_swap` grades a response under another request than its own; from
+"""The purpose of a call; `guard` asks a guard model; `request_swap` grades a response under another request than its own; from
 `metadata` on, the stages of construction.
 """
 

@@ -49,6 +49,7 @@ def expected_calls(work: Sequence[ModelWork]) -> int:
         (task.given is None)
         + len(item.plan.questions) * len(item.plan.judges)
         + item.plan.asks_mode(task.variant)
+        + (item.plan.guard is not None)
         for item in work
         for task in item.tasks
     )
@@ -128,6 +129,9 @@ class CallCounter:
             self.judges(plan, templates, task, graded.grades)
         if plan.asks_mode(task.variant) and (unknown or _not_made(graded.mode)):
             self._judge(plan.mode_judge, "mode", templates.mode, task)
+        if plan.guard is not None and (unknown or _not_made(graded.guard)):
+            size = len(plan.guard.template.body) + len(task.prompt) + self._response_size(task)
+            self._count(plan.guard.model, "guard", size, _GRADE_TOKENS)
         possible = plan.probes(task.variant, unsafe=True)
         ungraded = unknown or any(
             _not_made(grades["harm_severity"]) for grades in graded.grades.values()
@@ -159,14 +163,17 @@ class CallCounter:
                     self._judge(judge, f"{question.role}{why}", template, task)
 
     def _judge(self, judge: str, purpose: str, template: Template, task: Task) -> None:
-        self.assumed |= task.given is None
-        response = (
-            RESPONSE_TOKENS * _CHARACTERS_A_TOKEN if task.given is None else len(task.given.text)
-        )
-        size = len(template.source) + len(task.prompt) + response
+        size = len(template.source) + len(task.prompt) + self._response_size(task)
         reasons = isinstance(template.contract, IntegerContract) and template.contract.reason
         self._count(judge, purpose, size, _REASON_TOKENS if reasons else _GRADE_TOKENS)
         self.beginning[judge, purpose, False] = len(template.beginning)
+
+    def _response_size(self, task: Task) -> int:
+        """Return the characters of a response, assumed or known."""
+        self.assumed |= task.given is None
+        if task.given is None:
+            return RESPONSE_TOKENS * _CHARACTERS_A_TOKEN
+        return len(task.given.text)
 
     def _count(
         self, model: str, purpose: str, characters: int, output: int, *, at_most: bool = False

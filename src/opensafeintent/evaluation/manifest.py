@@ -16,6 +16,7 @@ from opensafeintent.calls.ledger_folder import LedgerFolder
 from opensafeintent.calls.models import check_model_name, is_local
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError, counted, did_you_mean, nearest, option
+from opensafeintent.evaluation.guard import Guard
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.pipeline import Grading, JudgePlan, Planned, Task
 from opensafeintent.files import inside, make_private_folder, read_json, sha256_hex, write_private
@@ -171,6 +172,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The audit of its judges, which belongs to the run: models and judges that join it take part.
     """
     stop_when: StopQuestion | None = None
+    guard: Guard | msgspec.UnsetType = msgspec.UNSET
+    """The guard model, which belongs to the run: it is asked about the responses of models that
+    join.
+    """
     panels_before: dict[str, tuple[str, ...]] = {}
     """By model, the judges before others were added; empty once these have graded everything."""
 
@@ -202,6 +207,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             judge_samplings=self.judge_samplings,
             target_sampling=self.sampling_of(model),
             system=self.system,
+            guard=self.guard or None,
         )
 
     def grades_of(self, model: str) -> tuple[Graded, ...]:
@@ -273,8 +279,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def identities(self) -> dict[str, str]:
-        """Return the identity of every target and judge: all it takes to look their calls up."""
-        return {name: entry.identity for name, entry in self.models.items()} | self.judges
+        """Return the identity of every target, judge and guard: all it takes to look their calls up."""
+        guard = {self.guard.model: self.guard.identity} if self.guard else {}
+        return guard | {name: entry.identity for name, entry in self.models.items()} | self.judges
 
     def sets_of(self, model: str, dataset: Dataset) -> tuple[PromptSet, ...]:
         """Return the prompt-sets that a model was evaluated on, in the dataset's order."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from opensafeintent.calls.client import ModelStopped
 from opensafeintent.calls.concurrency import side_by_side
 from opensafeintent.calls.outcomes import NotAnAnswer, outcome_of, response_of
 from opensafeintent.calls.reask import Unparsed, ask_until_parsed, problem_of
@@ -25,6 +26,7 @@ from opensafeintent.calls.records import (
     Sampling,
 )
 from opensafeintent.errors import InputError, option
+from opensafeintent.evaluation.guard import Guard
 from opensafeintent.evaluation.questions import QUESTIONS, Question
 from opensafeintent.evaluation.responses import (
     AboutResponse,
@@ -81,6 +83,8 @@ class JudgePlan(Grading, frozen=True, kw_only=True):
     """Of the judges that have arguments of their own, by name."""
     target_sampling: Sampling
     system: str | None = None
+    guard: Guard | None = None
+    """The guard model that is asked about each response too."""
 
     def __post_init__(self) -> None:
         if not self.judges:
@@ -262,7 +266,10 @@ class Asking:
             asked.append(
                 self._judge(self.templates.mode, self.plan.mode_judge, "mode", answer.text)
             )
+        if self.plan.guard is not None:
+            asked.append(self._guard(self.plan.guard, answer.text))
         replies = await self.together(*asked)
+        guard = replies.pop() if self.plan.guard is not None else None
         mode = replies.pop() if asks_mode else None
         grades = self._by_judge(replies)
         unsafe = any(
@@ -275,8 +282,17 @@ class Asking:
             mark="" if answer.reasoned else unknown_mark(answer.text),
             grades=grades,
             mode=mode,
+            guard=guard,
             strategy=await self._probe(unsafe=unsafe),
         )
+
+    async def _guard(self, guard: Guard, response: str) -> str | Missing:
+        """Ask the guard model. One that answers no more holds nothing up: no number needs it."""
+        try:
+            outcome = await self.ask(guard.call(self.task.prompt, response, self.task.epoch))
+        except ModelStopped:
+            return Missing("not_made")
+        return guard.verdict(outcome)
 
     @property
     def _questions(self) -> list[tuple[str, Question]]:

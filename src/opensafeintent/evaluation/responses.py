@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from opensafeintent.taxonomy import Graded, Mode, Strategy
+from opensafeintent.taxonomy import Graded, GuardVerdict, Mode, Strategy
 
 
 class ResponseKey(NamedTuple):
@@ -72,3 +72,5 @@ class GradedResponse(AboutResponse, frozen=True, kw_only=True):
     mode: Mode | Missing | None = None
     """None if it was not asked for."""
     strategy: Strategy | Missing | None = None
+    guard: GuardVerdict | Missing | None = None
+    """Whether the guard model calls it unsafe; None if there is no guard, or no text."""

@@ -42,6 +42,7 @@ from opensafeintent.workflows.batching import need_batches
 from opensafeintent.workflows.call_limits import wait_or_refuse
 from opensafeintent.workflows.gates import gates_of
 from opensafeintent.workflows.grade_into import grade_into
+from opensafeintent.workflows.guarding import guard_of
 from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.running import EvaluationPlan, dry_run, execute, without_silent
 from opensafeintent.workflows.runtime import run_async
@@ -160,6 +161,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         settings, folder = self.settings, self.folder
         named = list(dict.fromkeys((*self.models, *settings.panel)))
         need_batches(settings, named)
+        named += [settings.guard] if settings.guard and settings.guard not in named else []
         earlier = old and old.before_addition()
         identities = {name: model_identity(name, settings.functions) for name in named}
         manifest = self._manifest(identities, old)
@@ -227,6 +229,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             judges=old.judges | {name: identities[name] for name in settings.panel},
             judge_samplings=old.judge_samplings | settings.judge_samplings,
             templates=old.templates | store_templates(self.templates),
+            guard=guard_of(settings) or old.guard,
             **stated,
         ).swapping(settings.request_swap)
         return with_labels([manifest], settings.label)[0]
@@ -359,6 +362,7 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, files: Templates) -> E
         judge_sampling=settings.judge_sampling,
         judge_samplings=manifest.judge_samplings | settings.judge_samplings,
         templates=manifest.templates | store_templates(templates),
+        guard=guard_of(settings) or manifest.guard,
     ).swapping(settings.request_swap)
     work = [
         ModelWork(model=model, plan=manifest.plan(model), templates=templates, tasks=model_tasks)
@@ -370,7 +374,7 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, files: Templates) -> E
         dataset=dataset,
         manifest=manifest,
         work=work,
-        named=list(settings.panel),
+        named=list(dict.fromkeys(filter(None, (*settings.panel, settings.guard)))),
         earlier=earlier,
     )
 

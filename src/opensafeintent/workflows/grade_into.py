@@ -33,6 +33,7 @@ from opensafeintent.templates import Templates
 from opensafeintent.templates.layout import laid_out
 from opensafeintent.workflows.batching import need_batches
 from opensafeintent.workflows.call_limits import wait_or_refuse
+from opensafeintent.workflows.guarding import guard_of
 from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.running import EvaluationPlan, dry_run, execute, without_silent
 from opensafeintent.workflows.runtime import run_async
@@ -143,6 +144,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
         stored = _only_stored(given, manifest, tasks)
         named = [judge for judge in settings.panel if judge not in stored]
         need_batches(settings, named)
+        named += [settings.guard] if settings.guard and settings.guard not in named else []
         return EvaluationPlan(
             settings=settings,
             folder=folder,
@@ -196,6 +198,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
             templates=(old.templates if old else {}) | stored,
             judge_checks=old.judge_checks if old else given.judge_checks,
             request_swap=old.request_swap if old else None,
+            guard=guard_of(settings) or (old or given).guard,
             panels_before={},
         ).swapping(settings.request_swap)
 

@@ -163,6 +163,8 @@ def stated(manifest: Manifest, models: Sequence[str], run: str, out: str) -> dic
         "judge_retest": retests or None,
         "check_judge": _judges_passed(manifest, entry),
         "request_swap": manifest.request_swap and manifest.request_swap.sets,
+        "guard": manifest.guard.model if manifest.guard else None,
+        "guard_form": manifest.guard.form if manifest.guard else None,
         **_judging(manifest, entry, run),
     }
 

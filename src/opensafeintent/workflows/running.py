@@ -84,6 +84,8 @@ def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]
             Ledger(path, readonly=True) as ledger,
         ):
             answering |= ledger.answering_models()
+    if manifest.guard and manifest.guard.model not in answering:
+        manifest = msgspec.structs.replace(manifest, guard=msgspec.UNSET)
     models = {
         name: msgspec.structs.replace(
             entry, judges=tuple(judge for judge in entry.judges if judge in answering)
@@ -138,6 +140,8 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
             InputError: one of those is a Python function: a run may come from somebody else.
         """
         panels = {judge for item in self.work for judge in item.plan.judges}
+        if self.work and self.manifest.guard:
+            panels.add(self.manifest.guard.model)
         run_judges = sorted(panels - set(self.named) - self.only_stored)
         if loaded := [judge for judge in run_judges if judge.startswith(PREFIX)]:
             raise InputError(

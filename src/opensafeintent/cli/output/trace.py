@@ -128,6 +128,7 @@ def _show_grades(console: Console, grades: GradeRow, as_harmful: int) -> None:
         **{what.removesuffix("_severity"): grades.panel(what) for what in SCALES},
         "mode": grades.mode,
         "strategy": grades.strategy,
+        "guard": grades.guard and f"unsafe {grades.guard}",
         "stop": grades.stop_reason,
         "missing": "; ".join(map(str, grades.missing)),
     }

@@ -14,7 +14,8 @@ from opensafeintent.evaluation.pipeline import ModelWork, Task
 def models_asked(work: ModelWork) -> set[str]:
     """Return the models that some work asks."""
     targets = [] if all(task.given for task in work.tasks) else [work.model]
-    return {*targets, *work.plan.judges, work.plan.mode_judge}
+    guard = [work.plan.guard.model] if work.plan.guard else []
+    return {*targets, *work.plan.judges, work.plan.mode_judge, *guard}
 
 
 def loads_its_weights(work: ModelWork) -> bool:

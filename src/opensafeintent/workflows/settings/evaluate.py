@@ -13,7 +13,14 @@ from msgspec import Meta
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError, for_command_line, option
 from opensafeintent.files import MOST_ROWS, near
-from opensafeintent.taxonomy import MAX_MISSING, MOST_EPOCHS, ModesScope, Preset, ProbeScope
+from opensafeintent.taxonomy import (
+    MAX_MISSING,
+    MOST_EPOCHS,
+    GuardFormName,
+    ModesScope,
+    Preset,
+    ProbeScope,
+)
 from opensafeintent.workflows.settings.base import (
     LABEL,
     MAX_MISSING_GRADES,
@@ -54,6 +61,19 @@ class Judging(Judges, frozen=True, kw_only=True):
         ModesScope,
         Opt("Prompts for which the assistance mode is judged.", group=Group.JUDGES, place=1),
     ] = "dual_use"
+    guard: Annotated[
+        str | None,
+        Opt(
+            "Guard model to ask about each response, for a second opinion.",
+            metavar="MODEL",
+            group=Group.EXTRA,
+        ),
+    ] = None
+    """It says safe or unsafe, which is no grade."""
+    guard_form: Annotated[
+        GuardFormName | None,
+        Opt("How the guard is asked and answers.  [default: by its name]", group=Group.EXTRA),
+    ] = None
     request_swap: Annotated[
         Count | None,
         Opt(
@@ -71,6 +91,31 @@ class Judging(Judges, frozen=True, kw_only=True):
     ] = None
     """N of all models together, by each judge."""
     max_missing: Annotated[Share, MAX_MISSING_GRADES.under(Group.BUDGET)] = MAX_MISSING
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.guard is not None:
+            self.form_of_guard(self.guard)
+        elif self.guard_form is not None:
+            raise InputError(
+                f"{option('guard_form', self.guard_form)}: is for {option('guard')}, which is not"
+                " given"
+            )
+
+    def form_of_guard(self, guard: str) -> GuardFormName:
+        """Return how a guard model is asked and answers.
+
+        Raises:
+            InputError: no form is named, and the name of the model tells none.
+        """
+        from opensafeintent.templates.guards import form_name_of
+
+        return self.guard_form or form_name_of(guard)
+
+    @property
+    def guard_sampling(self) -> Sampling:
+        """How the guard model is sampled."""
+        return Sampling(max_tokens=self.judge_max_tokens, temperature=0.0)
 
     @property
     def panel(self) -> tuple[str, ...]:
