@@ -106,6 +106,7 @@ class Cohort:
         estimates: every metric of them, and all numbers computed from those.
         judges: the results by judge.
         temperatures: at which each model was sampled, if they are known.
+        guards: by model, the guard model that was asked about its responses; empty if none was.
         stopped_early: the models whose prompt-sets are those that answered a question
             (`--stop-when`).
     """
@@ -124,6 +125,8 @@ class Cohort:
         self.stopped_early = [
             shown for shown, (run, model) in members.items() if model in stopped[run.name]
         ]
+        guards = {name: run.manifest.guard for name, (run, _) in members.items()}
+        self.guards = {shown: guard.model if guard else "" for shown, guard in guards.items()}
         self.rows = {
             shown: [
                 row if shown == model else msgspec.structs.replace(row, model=shown)

@@ -37,8 +37,8 @@ Purpose = Literal[
     "paraphrase_check",
     "annotation",
 ]
-"""The purpose of a call; `guard` asks a guard model; `request_swap` grades a response under another request than its own; from
-`metadata` on, the stages of construction.
+"""The purpose of a call; `guard` asks a guard model; `request_swap` grades a response under another
+request than its own; from `metadata` on, the stages of construction.
 """
 
 

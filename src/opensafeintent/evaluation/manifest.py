@@ -279,7 +279,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def identities(self) -> dict[str, str]:
-        """Return the identity of every target, judge and guard: all it takes to look their calls up."""
+        """Return the identity of every target and judge, and of the guard: all it takes to look
+        their calls up.
+        """
         guard = {self.guard.model: self.guard.identity} if self.guard else {}
         return guard | {name: entry.identity for name, entry in self.models.items()} | self.judges
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import MetricEstimate
+from opensafeintent.analysis.guards import unsafe_counts
 from opensafeintent.analysis.judge_checks import checked_judges
 from opensafeintent.analysis.request_swap import headline_audits
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
@@ -269,6 +270,23 @@ def _of_judges(cohort: Cohort, compared: Collection[str], *, corrected: bool) ->
         if audit.safety_shift.n >= FEWEST_SAID and audit.safety_shift.leaves_out_zero
     ]:
         yield distrust("swap_error", found=shifts, points=points)
+    yield from _of_guard(cohort)
+
+
+_DIFFER = 0.2
+"""Share of responses on which guard and panel disagree: from here on there is a caution."""
+
+
+def _of_guard(cohort: Cohort) -> Iterator[Sentence]:
+    """Say that the guard model and the panel disagree on many responses."""
+    counts = unsafe_counts(row for rows in cohort.rows.values() for row in rows)
+    if counts.compared >= FEWEST_SAID and counts.differ > _DIFFER * counts.compared:
+        yield distrust(
+            "guard",
+            guards=sorted(set(filter(None, cohort.guards.values()))),
+            counts=counts,
+            share=counts.differ / counts.compared,
+        )
 
 
 def _left_out(cohort: Cohort) -> Iterator[Sentence]:

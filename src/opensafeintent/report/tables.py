@@ -29,6 +29,7 @@ from opensafeintent.report.cohort_columns import (
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.formats import FORMATS
 from opensafeintent.report.tables_comparisons import comparisons
+from opensafeintent.report.tables_guard import guard_table
 from opensafeintent.report.tables_headline import headline
 from opensafeintent.report.tables_judge_shift import SHIFT_TABLES
 from opensafeintent.report.tables_judges import JUDGE_TABLES, swap_table
@@ -395,13 +396,13 @@ _TABLES = (
 
 _IF_ANY = (
     *(stated_policy, beside),
-    *(wording, *JUDGE_TABLES, *SHIFT_TABLES, swap_table, second_turn),
+    *(wording, *JUDGE_TABLES, *SHIFT_TABLES, guard_table, swap_table, second_turn),
 )
 """Tables that are shown only if they are not empty."""
 
 
 _NOT_ALWAYS = (
-    *("paper", "wording", "judge_*", "request_swap"),
+    *("paper", "wording", "judge_*", "guard_agreement", "request_swap"),
     *("stated_policy", "second_turn"),
     *("corrected*", "gates*", "cost"),
 )

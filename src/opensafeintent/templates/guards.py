@@ -31,7 +31,7 @@ _CATEGORIES = re.compile(r"[\s:,;.*]*(?:[a-z]{1,2}\d+[\s,;.*]*)*")
 """The rest of a line behind a verdict: codes such as S1, or nothing."""
 
 
-class _Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _FormHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     id: str
     version: int
     names: tuple[str, ...]
@@ -115,7 +115,7 @@ def parse_form(name: str, source: str) -> GuardForm:
         InputError: the header is not valid, or a place for request or response is missing.
     """
     file = f"{name}.md"
-    header, body = split_header(file, source, _Header)
+    header, body = split_header(file, source, _FormHeader)
     if header.sends == "prompt":
         check_placeholders(file, {"prompt", "response", "nonce"}, placeholders(body))
     return GuardForm(
