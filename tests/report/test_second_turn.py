@@ -133,6 +133,24 @@ def test_without_an_audit_the_judges_shift_is_a_limitation_and_with_one_it_is_st
     assert "shift" not in calm
 
 
+def test_the_shift_of_few_replies_a_model_is_stated_for_all_models_together() -> None:
+    dataset = many_sets(20, 0)
+
+    def judge(set_id: str, variant: str, shown: bool) -> str:
+        return "30" if shown and variant == "benign" else "40"
+
+    regrades = [item for model in ("a", "b") for item in regraded(model, dataset, judge)[:20]]
+    models = {"a": calibrated, "b": calibrated}
+    cohort = cohort_of(turn_run(models, dataset=dataset, in_conversation=regrades))
+    (note,) = (
+        note for note in table_of(cohort, "second_turn").notes if note.startswith("On average")
+    )
+    assert note.startswith(
+        "On average over the models, 40 replies: utility of benign replies −0.33"
+    )
+    assert "safety of malicious replies +0 points" in note
+
+
 def test_missing_first_replies_are_a_limitation_and_no_part_of_the_papers_coverage() -> None:
     def model(set_id: str, variant: str, epoch: int) -> str:
         if variant.startswith("follow_up") and set_id < "s0004":

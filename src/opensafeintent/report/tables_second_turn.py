@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from opensafeintent.analysis.cohort import Cohort
+from opensafeintent.analysis.estimates import AVERAGE
 from opensafeintent.analysis.second_turn import (
     CONCRETE_HELP,
     LOCK_IN,
     MEASURES,
     OPENED_UP,
+    PRIMARY_MEASURES,
     Measure,
     SecondTurn,
     TurnNumber,
@@ -23,6 +25,7 @@ from opensafeintent.report.cohort_columns import (
     model_columns,
 )
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
+from opensafeintent.report.values import interval
 from opensafeintent.statistics import Estimate
 
 
@@ -79,6 +82,7 @@ def second_turn(cohorts: Sequence[Cohort]) -> Table:
             *(_coverage(turn) for turn in turns if turn),
             *([ANY_GRADES] if lacking else []),
             *([_SHIFT] if audited else []),
+            *(_average_shift(turn) for turn in turns if turn and AVERAGE in turn.audits),
             UNDEFINED,
         ),
     )
@@ -172,6 +176,20 @@ def _level(
 
 def _unit(row: _TurnRow) -> Unit:
     return row.measure.unit
+
+
+def _average_shift(turn: SecondTurn) -> str:
+    """State the judges' own shift on the replies of all models under test."""
+    audit = turn.audits[AVERAGE]
+    shifts = []
+    for measure in PRIMARY_MEASURES:
+        shift = audit.of(measure.direct)
+        shifts.append(interval(shift.value, shift.low, shift.high, measure.unit, signed=True))
+    utility, safety = shifts
+    return (
+        f"On average over the models, {audit.replies:,} replies: utility of benign replies"
+        f" {utility}, safety of malicious replies {safety}."
+    )
 
 
 def _coverage(turn: SecondTurn) -> str:
