@@ -191,7 +191,7 @@ class _Replacement:
             twice: responses that judges graded twice.
             family: the number of tests that hold together.
         """
-        old, new = ({name: self._ratio(name, rows) for name in SHIFTED} for rows in self._both)
+        old, new = map(self._ratios, self._both)
         extremes = self._extremes()
         metrics: list[MetricShift] = []
         for name in SHIFTED:
@@ -214,8 +214,9 @@ class _Replacement:
             retest=_retest(twice, *self._judges),
         )
 
-    def _ratio(self, metric: str, rows: Sequence[GradeRow]) -> Ratio:
-        return METRICS[metric].of_sets(Grades(to_array(rows, self._dataset, self._models)))
+    def _ratios(self, rows: Sequence[GradeRow]) -> dict[str, Ratio]:
+        grades = Grades(to_array(rows, self._dataset, self._models))
+        return {name: METRICS[name].of_sets(grades) for name in SHIFTED}
 
     def _extremes(self) -> dict[str, tuple[Parts, Parts]]:
         """Return by metric the least and the greatest shift that missing grades leave open, as
@@ -305,15 +306,15 @@ class _Replacement:
         """Return the responses of each model by what both judges call safe, and of all under test
         together.
         """
-        pairs = list(zip(*self._both, strict=True))
-        tested = {model for model, is_in in zip(self._models, self._tested, strict=True) if is_in}
-        groups = {model: {model} for model in self._models}
+        by_model: dict[str, list[tuple[GradeRow, GradeRow]]] = {name: [] for name in self._models}
+        for old, new in zip(*self._both, strict=True):
+            by_model[old.model].append((old, new))
+        sides = [_sides_of(model, pairs) for model, pairs in by_model.items()]
+        tested = [self._models[place] for place in np.flatnonzero(self._tested)]
         if len(tested) > 1:
-            groups[ALL_TESTED] = tested
-        return [
-            _sides_of(name, [pair for pair in pairs if pair[0].model in members])
-            for name, members in groups.items()
-        ]
+            together = [pair for model in tested for pair in by_model[model]]
+            sides.append(_sides_of(ALL_TESTED, together))
+        return sides
 
 
 def _by(judge: str, row: GradeRow) -> GradeRow:

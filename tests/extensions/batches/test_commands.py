@@ -8,8 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from endtoend import JUDGE, TARGET, begin, finish, osi, results, wait_until
+from endtoend import (
+    JUDGE,
+    TARGET,
+    begin,
+    evaluate,
+    fails,
+    finish,
+    osi,
+    results,
+    some_sets,
+    wait_until,
+)
 from extensions.batches.support import run_batch, served
+from loopback import GENERATE, HARM, LoopbackServer
 from loopback.batches import batch_server
 from opensafeintent.extensions.batches.store import BatchStore
 
@@ -148,7 +160,7 @@ def test_a_list_that_cannot_be_read_ends_the_run(dataset: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "command", [pytest.param("judge-check", marks=pytest.mark.slow), "grade", "build"]
+    "command", [pytest.param("judge-check", marks=pytest.mark.slow), "grade", "replace", "build"]
 )
 def test_other_commands_that_call_take_batches_too(command: str, tmp_path: Path) -> None:
     with batch_server() as server:
@@ -183,6 +195,21 @@ def _grade(folder: Path, variables: dict[str, str], flags: list[str]) -> list[by
     return results(run)
 
 
+def _replace(folder: Path, variables: dict[str, str], flags: list[str]) -> list[bytes]:
+    """Have a new judge grade a run, some of whose responses and old grades are missing."""
+    run = folder.parent / "run"
+    if not run.exists():  # the same one for both ways
+        with LoopbackServer() as server:
+            server.set_faults(fails(400, GENERATE, first=3), fails(400, HARM, every=9))
+            dataset = some_sets(folder.parent, 6)
+            assert evaluate(server, dataset, run, "--max-missing", 1).code == 0
+    out = folder / "bridge"
+    judges = ("--judge", JUDGE, "--judge", f"{JUDGE}~lenient")
+    ran = osi("grade", run, *judges, "--out", out, "--max-missing", 1, *flags, **variables)
+    assert ran.code == 0, ran
+    return results(out)
+
+
 def _responses() -> str:
     import json
 
@@ -213,5 +240,6 @@ def _build(folder: Path, variables: dict[str, str], flags: list[str]) -> bytes:
 _COMMANDS: dict[str, Callable[[Path, dict[str, str], list[str]], object]] = {
     "judge-check": _judge_check,
     "grade": _grade,
+    "replace": _replace,
     "build": _build,
 }
