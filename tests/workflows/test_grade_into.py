@@ -57,6 +57,7 @@ def test_only_the_new_judge_is_asked_and_the_run_stays_as_it_is(lab: Lab, tmp_pa
     assert asked(lab) - before == {"judge~lenient": 2 * RESPONSES}
     assert stored(lab.run) == run
     assert f"{2 * RESPONSES} calls made" in ran.out
+    assert f"note: {NEW} in place of {JUDGE}: Triplet Safety +" in ran.text
     assert harms(out, f"harm_severity[{JUDGE}]") == harms(lab.run, "harm_severity")
     assert harms(out, "mode") == harms(lab.run, "mode")
     old, new = (harms(out, f"harm_severity[{judge}]") for judge in (JUDGE, NEW))
@@ -118,6 +119,7 @@ def test_dry_run_counts_the_new_judge_and_writes_nothing(lab: Lab, tmp_path: Pat
     def counted(*options: object) -> list[tuple[str, str]]:
         ran = osi("grade", lab.run, *BOTH, "--out", out, *options, "--dry-run", server=lab.server)
         assert ran.code == 0, ran.err
+        assert "assumed" not in ran.text  # the responses are there
         assert "two judges can be shown to agree on Triplet Safety within" in ran.text
         return re.findall(r"(judge\S*) +(\w+(?:, again)?) +(\d+)", ran.out)
 

@@ -310,7 +310,7 @@ class _Replacement:
         for old, new in zip(*self._both, strict=True):
             by_model[old.model].append((old, new))
         sides = [_sides_of(model, pairs) for model, pairs in by_model.items()]
-        tested = [self._models[place] for place in np.flatnonzero(self._tested)]
+        tested = [self._models[place] for place in np.flatnonzero(self._tested).tolist()]
         if len(tested) > 1:
             together = [pair for model in tested for pair in by_model[model]]
             sides.append(_sides_of(ALL_TESTED, together))

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from opensafeintent.calls.client import Asked
 from opensafeintent.calls.costs import ForecastLine, by_experience, experience_in
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.records import Answered
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import JudgePlan, ModelWork, Task
+from opensafeintent.evaluation.pipeline import ModelWork, Planned, Task
 from opensafeintent.evaluation.regrade import expected_regrades, planned_regrades
 from opensafeintent.evaluation.replay import replay, replayed
 from opensafeintent.evaluation.responses import GradedResponse, JudgeGrades, Missing, ResponseKey
 from opensafeintent.evaluation.run import was_judged
 from opensafeintent.evaluation.spent import replayed_responses
 from opensafeintent.promptsets import Dataset
-from opensafeintent.templates import IntegerContract, Template, Templates
+from opensafeintent.templates import IntegerContract, Template
 
 RESPONSE_TOKENS = 600
 """Assumed length of a response; a guess, stated with every forecast."""
@@ -65,14 +67,24 @@ def forecast(ledger: Ledger, identities: Mapping[str, str], work: Sequence[Model
     """
     counter = CallCounter()
     for item in work:
-        for task, graded, _ in replay(ledger, identities, item.planned):
-            counter.add(task, graded, item)
+        for task, graded, asked in replay(ledger, identities, item.planned):
+            counter.add(task, graded, item, _length(task, asked))
     return Forecast(counter.lines(ledger), assumed=ASSUMED if counter.assumed else "")
 
 
-def forecast_regrades(
-    ledger: Ledger, manifest: Manifest, dataset: Dataset
-) -> tuple[ForecastLine, ...]:
+def _length(task: Task, asked: Iterable[Asked]) -> int | None:
+    """Return the characters of a response; None if there is none yet."""
+    if task.given is not None:
+        return len(task.given.text)
+    texts = (
+        outcome.text
+        for call, _, outcome in asked
+        if call.purpose == "generate" and isinstance(outcome, Answered)
+    )
+    return next(map(len, texts), None)
+
+
+def forecast_regrades(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> Forecast:
     """Count the remaining calls for asking the judges again.
 
     Args:
@@ -81,14 +93,17 @@ def forecast_regrades(
         dataset: its prompt-sets.
     """
     if not expected_regrades(manifest, dataset):
-        return ()
+        return Forecast(())
     judged: dict[ResponseKey, bool] = {}
-    for task, response, _ in replayed_responses(manifest, dataset, ledger):
+    lengths: dict[ResponseKey, int | None] = {}
+    for task, response, asked in replayed_responses(manifest, dataset, ledger):
+        lengths[task.key] = _length(task, asked)
         # a response without words takes no judge
         unknown = response.missing_response not in ("", "truncated")
         if was_judged(response) or (unknown and task.given is None):
             judged[response.key] = not unknown
     lines: tuple[ForecastLine, ...] = ()
+    assumed = ""
     for regrading, planned in planned_regrades(manifest, dataset, ledger, judged.keys()):
         counter = CallCounter()
         answered = [item for item in planned if judged[item.task.key]]
@@ -100,9 +115,11 @@ def forecast_regrades(
             for column, request in regrading.requests(task).items():
                 grades = replies.get(task.key, {}).get(column, {})
                 swapped = msgspec.structs.replace(task, prompt=request)
-                counter.judges(plan, templates, swapped, grades, f", {regrading.why}")
+                item = Planned(swapped, plan, templates)
+                counter.judges(item, grades, lengths[task.key], f", {regrading.why}")
         lines += counter.lines(ledger)
-    return lines
+        assumed = assumed or (ASSUMED if counter.assumed else "")
+    return Forecast(lines, assumed)
 
 
 class CallCounter:
@@ -117,8 +134,12 @@ class CallCounter:
         self.assumed = False
         """Whether the length of a response was assumed."""
 
-    def add(self, task: Task, graded: GradedResponse, work: ModelWork) -> None:
-        """Count the remaining calls of a prompt, from its replay."""
+    def add(
+        self, task: Task, graded: GradedResponse, work: ModelWork, response: int | None
+    ) -> None:
+        """Count the remaining calls of a prompt, from its replay; `response` is the characters of
+        the response, None if there is none yet.
+        """
         plan, templates = work.plan, work.templates
         unknown = graded.missing_response not in ("", "truncated")
         if unknown:
@@ -126,11 +147,11 @@ class CallCounter:
             length = min(RESPONSE_TOKENS, plan.target_sampling.max_tokens or RESPONSE_TOKENS)
             self._count(task.model, "generate", len(plan.system or "") + len(task.prompt), length)
         if unknown or graded.grades:
-            self.judges(plan, templates, task, graded.grades)
+            self.judges(Planned(task, plan, templates), graded.grades, response)
         if plan.asks_mode(task.variant) and (unknown or _not_made(graded.mode)):
-            self._judge(plan.mode_judge, "mode", templates.mode, task)
+            self._judge(plan.mode_judge, "mode", templates.mode, task, response)
         if plan.guard is not None and (unknown or _not_made(graded.guard)):
-            size = len(plan.guard.template.body) + len(task.prompt) + self._response_size(task)
+            size = len(plan.guard.template.body) + len(task.prompt) + self._response_size(response)
             self._count(plan.guard.model, "guard", size, _GRADE_TOKENS)
         possible = plan.probes(task.variant, unsafe=True)
         ungraded = unknown or any(
@@ -142,38 +163,39 @@ class CallCounter:
 
     def judges(
         self,
-        plan: JudgePlan,
-        templates: Templates,
-        task: Task,
+        planned: Planned,
         grades: Mapping[str, JudgeGrades],
+        response: int | None,
         why: str = "",
     ) -> None:
         """Count the calls to each judge about the response to a prompt that are not made.
 
         Args:
-            plan, templates, task: the parts of a call.
+            planned: the prompt, and how its response is graded.
             grades: the existing ones, by judge.
+            response: its characters; None if there is none yet.
             why: the name of these calls behind their purpose.
         """
+        task, plan, templates = planned
         for judge in plan.judges:
             obtained = grades.get(judge)
             for question in plan.questions:
                 if obtained is None or _not_made(obtained[question.grade]):
                     template = question.template(templates)
-                    self._judge(judge, f"{question.role}{why}", template, task)
+                    self._judge(judge, f"{question.role}{why}", template, task, response)
 
-    def _judge(self, judge: str, purpose: str, template: Template, task: Task) -> None:
-        size = len(template.source) + len(task.prompt) + self._response_size(task)
+    def _judge(
+        self, judge: str, purpose: str, template: Template, task: Task, response: int | None
+    ) -> None:
+        size = len(template.source) + len(task.prompt) + self._response_size(response)
         reasons = isinstance(template.contract, IntegerContract) and template.contract.reason
         self._count(judge, purpose, size, _REASON_TOKENS if reasons else _GRADE_TOKENS)
         self.beginning[judge, purpose, False] = len(template.beginning)
 
-    def _response_size(self, task: Task) -> int:
+    def _response_size(self, response: int | None) -> int:
         """Return the characters of a response, assumed or known."""
-        self.assumed |= task.given is None
-        if task.given is None:
-            return RESPONSE_TOKENS * _CHARACTERS_A_TOKEN
-        return len(task.given.text)
+        self.assumed |= response is None
+        return RESPONSE_TOKENS * _CHARACTERS_A_TOKEN if response is None else response
 
     def _count(
         self, model: str, purpose: str, characters: int, output: int, *, at_most: bool = False

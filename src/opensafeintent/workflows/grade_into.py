@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from opensafeintent import __version__
+from opensafeintent.analysis.judge_shift import JudgeShift
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.ledger_merge import copy_calls, copy_ledger
@@ -26,8 +27,11 @@ from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.rebuild import imported_rows, judged_tasks
 from opensafeintent.evaluation.regrade import samples_by_model
 from opensafeintent.evaluation.replay import replay
+from opensafeintent.hostile import one_line
 from opensafeintent.interop import model_identity
+from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
+from opensafeintent.report.values import interval
 from opensafeintent.statistics.shifts import least_margin
 from opensafeintent.templates import Templates
 from opensafeintent.templates.layout import laid_out
@@ -71,7 +75,23 @@ def grade_into(
             outcome.notes.insert(0, _precision(plan))
             return outcome
     with folder.lock(wait_or_refuse(settings, display)):
-        return run_async(lambda: execute(work.plan(work.ledger_path(), display), display))
+        outcome = run_async(lambda: execute(work.plan(work.ledger_path(), display), display))
+    outcome.notes += [
+        _shift_line(shift) for cohort in outcome.cohorts for shift in cohort.judges.shifts
+    ]
+    return outcome
+
+
+def _shift_line(shift: JudgeShift) -> str:
+    """Say how far the primary metrics move from one judge to another."""
+    old, new = (one_line(judge, 80) for judge in shift.judges)
+    moves = ", ".join(
+        f"{METRICS[item.metric].label}"
+        f" {interval(item.value, item.low, item.high, METRICS[item.metric].unit, signed=True)}"
+        for item in shift.metrics
+        if item.family is not None
+    )
+    return f"{new} in place of {old}: {moves or 'no response has grades by both'}"
 
 
 def _precision(plan: EvaluationPlan) -> str:

@@ -26,7 +26,6 @@ from opensafeintent.calls.records import Failed
 from opensafeintent.calls.shutdown import raise_if_interrupted
 from opensafeintent.errors import InputError, Note, counted, first_exit_code, option
 from opensafeintent.evaluation.forecast import (
-    ASSUMED,
     Forecast,
     expected_calls,
     forecast,
@@ -178,9 +177,8 @@ def dry_run(plan: EvaluationPlan, ledger_path: Path | None = None) -> Outcome:
     with Ledger(ledger_path, readonly=True, missing_ok=True) as ledger:
         first = forecast(ledger, manifest.identities(), [*checks, *plan.work])
         again = forecast_regrades(ledger, manifest, dataset)
-    unknown = again and any(task.given is None for item in plan.work for task in item.tasks)
-    lines = tuple(line for line in first.lines + again if line.model not in plan.only_stored)
-    expected = Forecast(lines, first.assumed or (ASSUMED if unknown else ""))
+    lines = [line for line in first.lines + again.lines if line.model not in plan.only_stored]
+    expected = Forecast(tuple(lines), first.assumed or again.assumed)
     notes = [*plan.notes, *plan.new_panels.values(), *unset_lines(plan.asked)]
     return Outcome.forecasting(expected, plan.settings, notes)
 
