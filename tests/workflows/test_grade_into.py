@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from endtoend import JUDGE, TARGET, Lab, evaluate, fails, grades, metrics, osi, some_sets
+from endtoend import JUDGE, TARGET, Lab, evaluate, fails, grades, metrics, osi, says, some_sets
 from loopback import GENERATE, HARM, HELPFULNESS, MODE, LoopbackServer
 from opensafeintent import (
     EvaluateSettings,
@@ -226,6 +226,19 @@ def says_by(name: str, harm: dict[str, str]) -> FunctionModel:
         return next((grade for word, grade in harm.items() if word in text), "0")
 
     return FunctionModel(ask, name=name, version="1")
+
+
+def test_verdicts_of_the_run_s_guard_are_copied(server: LoopbackServer, tmp_path: Path) -> None:
+    lab, out = Lab(server, some_sets(tmp_path, 8), tmp_path / "run"), tmp_path / "bridge"
+    guard = "openai-api/loop/llama-guard-3"
+    server.set_faults(says("safe", model="llama-guard-3"))
+    assert lab.evaluate("--guard", guard).code == 0
+    server.set_faults(fails(404, model="llama-guard-3"))
+    before = asked(lab)
+    for options in ((), ("--judge-retest", 5)):
+        assert osi("grade", lab.run, *BOTH, "--out", out, *options, server=server).code == 0
+        assert (asked(lab) - before)["llama-guard-3"] == 0
+    assert harms(out, "guard") == harms(lab.run, "guard") == ["no"] * RESPONSES
 
 
 def test_imported_responses_and_judges_that_are_python(tmp_path: Path) -> None:

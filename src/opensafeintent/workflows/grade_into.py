@@ -162,16 +162,17 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
             with Ledger(ledger_path, waiting=wait_or_refuse(settings, display)) as ledger:
                 work = _copied(manifest, dataset, tasks, source, ledger)
         stored = _only_stored(given, manifest, tasks)
-        named = [judge for judge in settings.panel if judge not in stored]
+        if manifest.guard and manifest.guard == given.guard:
+            stored |= {manifest.guard.model} - {*settings.panel}
+        named = [name for name in (*settings.panel, settings.guard) if name and name not in stored]
         need_batches(settings, named)
-        named += [settings.guard] if settings.guard and settings.guard not in named else []
         return EvaluationPlan(
             settings=settings,
             folder=folder,
             dataset=dataset,
             manifest=manifest,
             work=work,
-            named=named,
+            named=list(dict.fromkeys(named)),
             earlier=old and old.before_addition(),
             only_stored=stored,
         )
