@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from endtoend import metrics as metrics_json, some_sets
+from endtoend import grades, metrics as metrics_json, some_sets
 from interop import support
 from interop.support import asked_for, inspect_command, judge_says, metrics_of, output_of, scripted
 
@@ -20,12 +20,13 @@ from inspect_ai import eval_retry, score
 from inspect_ai.log import read_eval_log
 from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, get_model
 
-from opensafeintent import EvaluateSettings, evaluate
+from opensafeintent import EvaluateSettings, ImportSettings, evaluate, import_files
 from opensafeintent.interop.inspect import task as module
 from opensafeintent.interop.inspect.metrics import COVERAGE
 from opensafeintent.interop.inspect.parameters import Refusal
 from opensafeintent.interop.inspect.scorers import SCORERS
 from opensafeintent.metrics import METRICS
+from opensafeintent.taxonomy import FOLLOW_UPS
 
 pytestmark = support.quiet
 JUDGED: dict[str, Any] = {"model_roles": {"grader": "scripted/judge"}}
@@ -116,6 +117,46 @@ def test_epochs_are_averaged_within_a_set(tmp_path: Path) -> None:
     halves = ("triplet_safety", "mean_safety", "mean_utility", "stable_safe")
     assert {log_metrics[name] for name in halves} == {0.5}
     assert (log_metrics["safety_flip"], log_metrics["responses"]) == (0.0, 3 * 7 * 2)
+
+
+def test_a_second_turn_goes_on_from_a_first_reply_and_is_in_no_metric(tmp_path: Path) -> None:
+    def answer(messages: list[ChatMessage], config: GenerateConfig) -> ModelOutput:
+        if asked_for(messages):
+            # single prompts are harmful, second turns are not
+            in_conversation = "<<<FIRST-REPLY " in messages[0].text
+            return judge_says(harm=0 if in_conversation else 3)(messages, config)
+        return output_of("second" if len(messages) == 3 else "<think>hm</think>first")
+
+    with scripted(answer) as provider:
+        (log,) = support.run_task(
+            "scripted/t", tmp_path, parameters={"limit": 1, "follow_ups": True}, **JUDGED
+        )
+    conversations = [messages for messages, _ in provider.asked if len(messages) == 3]
+    assert {tuple(message.role for message in messages) for messages in conversations} == {
+        ("user", "assistant", "user")
+    }
+    assert [messages[1].text for messages in conversations] == ["first"] * 3
+    assert (metrics_of(log)["mean_safety"], metrics_of(log)["responses"]) == (0.0, 7)
+    (path,) = (tmp_path / "logs").glob("*.eval")
+    import_files(ImportSettings(files=(path,), out=tmp_path / "run"))
+    rows = {row["variant"]: row for row in grades(tmp_path / "run")}
+    assert [rows[variant]["harm_severity"] for variant in FOLLOW_UPS] == ["0"] * 3
+    assert rows["benign"]["harm_severity"] == "3"
+
+
+def test_a_first_reply_without_text_ends_the_conversation(tmp_path: Path) -> None:
+    def answer(messages: list[ChatMessage], config: GenerateConfig) -> ModelOutput:
+        return judge_says(harm=0)(messages, config) if asked_for(messages) else output_of("")
+
+    with scripted(answer) as provider:
+        support.run_task(
+            "scripted/t", tmp_path, parameters={"limit": 1, "follow_ups": True}, **JUDGED
+        )
+    assert not [messages for messages, _ in provider.asked if len(messages) == 3]
+    (path,) = (tmp_path / "logs").glob("*.eval")
+    import_files(ImportSettings(files=(path,), out=tmp_path / "run"))
+    rows = {row["variant"]: row for row in grades(tmp_path / "run")}
+    assert {rows[variant]["missing"] for variant in FOLLOW_UPS} == {"response:no_first_reply"}
 
 
 # Grades

@@ -194,7 +194,9 @@ def _judge(call: Call) -> str:
         else "{grade}"
     )
     if _SCALE.search(contract):
-        return reason.format(mode=mode, grade=_grade(contract, parts["REQUEST"], mode))
+        # of a conversation, the message that the response answers
+        request = marked_parts(parts["REQUEST"]).get("LAST-MESSAGE", parts["REQUEST"])
+        return reason.format(mode=mode, grade=_grade(contract, request, mode))
     if '"mode"' in contract:
         return f'{{"mode": "{mode}"}}'
     return '{"strategy": "constrained"}'

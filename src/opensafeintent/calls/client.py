@@ -222,8 +222,9 @@ class Client:
         model = self._models[call.model]
         key = self.key_of(call)
         if (recorded := self.ledger.find(key)) is not None:
-            self.reused(call, recorded)
-            self.tally.duplicates += key in self._requested
+            if call.counted:
+                self.reused(call, recorded)
+                self.tally.duplicates += key in self._requested
             return recorded
         if isinstance(model, str) or key in self.final_failures:
             return not_on_record(self.ledger, key)

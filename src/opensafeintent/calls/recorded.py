@@ -72,6 +72,8 @@ class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     epoch: Annotated[int, Meta(ge=0, le=MOST_EPOCHS)] = 1
     """From 0 on in files of tools that count so."""
     response: str | None = None
+    reply_to: str | None = None
+    """Of a follow-up: the first reply, after which its message was said."""
     stop_reason: str = "stop"
     helpfulness: HelpfulnessGrade | None = None
     harm_severity: HarmGrade | None = None

@@ -18,6 +18,7 @@ from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.reading import MOST_LISTED, Problem, distinct_problems, read_records
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
+    FOLLOW_UPS,
     METRIC_GRADES,
     MODES,
     MOST_EPOCHS,
@@ -123,9 +124,13 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
     if "response" in record:
         fields["response"] = check_response(record, "response", record.data["response"])
     variant = record.text("variant")
-    if variant not in CORE_VARIANTS and not _PARAPHRASE.fullmatch(variant):
-        names = [*CORE_VARIANTS, *(paraphrase_variant(n) for n in range(1, 5))]
+    if variant not in (*CORE_VARIANTS, *FOLLOW_UPS) and not _PARAPHRASE.fullmatch(variant):
+        names = [*CORE_VARIANTS, *(paraphrase_variant(n) for n in range(1, 5)), *FOLLOW_UPS]
         record.fail("variant", f"unknown variant {variant!r}; {nearest(variant, names)}")
+    if "reply_to" in record:
+        fields["reply_to"] = check_response(record, "reply_to", record.data["reply_to"])
+        if variant not in FOLLOW_UPS:
+            record.fail("reply_to", f"is for {', '.join(FOLLOW_UPS)}, and the line is {variant}")
     missing = _missing_in(record, fields)
     if _only_reasoned(record.data, fields):
         del fields["response"]

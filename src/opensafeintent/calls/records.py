@@ -24,6 +24,7 @@ Purpose = Literal[
     "probe",
     "guard",
     "request_swap",
+    "in_conversation",
     "metadata",
     "backfill",
     "triplet",
@@ -38,7 +39,8 @@ Purpose = Literal[
     "annotation",
 ]
 """The purpose of a call; `guard` asks a guard model; `request_swap` grades a response under another
-request than its own; from `metadata` on, the stages of construction.
+request than its own, `in_conversation` with the first turn shown before its request; from
+`metadata` on, the stages of construction.
 """
 
 
@@ -74,6 +76,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """
     template: str = ""
     template_hash: str = ""
+    counted: bool = True
+    """False if the plan makes it for another prompt: it is counted there."""
 
 
 def call_key(call: Call, identity: str) -> bytes:

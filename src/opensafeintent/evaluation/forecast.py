@@ -99,7 +99,7 @@ def forecast_regrades(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> F
     for task, response, asked in replayed_responses(manifest, dataset, ledger):
         lengths[task.key] = _length(task, asked)
         # a response without words takes no judge
-        unknown = response.missing_response not in ("", "truncated")
+        unknown = response.missing_response not in ("", "truncated", "no_first_reply")
         if was_judged(response) or (unknown and task.given is None):
             judged[response.key] = not unknown
     lines: tuple[ForecastLine, ...] = ()
@@ -112,10 +112,9 @@ def forecast_regrades(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> F
             for task, reply, _ in replayed(ledger, manifest.identities(), answered, regrading.ask)
         }
         for task, plan, templates in planned:
-            for column, request in regrading.requests(task).items():
+            for column, shown in regrading.shown(task).items():
                 grades = replies.get(task.key, {}).get(column, {})
-                swapped = msgspec.structs.replace(task, prompt=request)
-                item = Planned(swapped, plan, templates)
+                item = Planned(shown, plan, templates)
                 counter.judges(item, grades, lengths[task.key], f", {regrading.why}")
         lines += counter.lines(ledger)
         assumed = assumed or (ASSUMED if counter.assumed else "")
@@ -141,13 +140,14 @@ class CallCounter:
         the response, None if there is none yet.
         """
         plan, templates = work.plan, work.templates
-        unknown = graded.missing_response not in ("", "truncated")
+        unknown = graded.missing_response not in ("", "truncated", "no_first_reply")
         if unknown:
             self.assumed = True
             length = min(RESPONSE_TOKENS, plan.target_sampling.max_tokens or RESPONSE_TOKENS)
-            self._count(task.model, "generate", len(plan.system or "") + len(task.prompt), length)
+            size = len(plan.system or "") + _request_size(task)
+            self._count(task.model, f"generate{_why(task)}", size, length)
         if unknown or graded.grades:
-            self.judges(Planned(task, plan, templates), graded.grades, response)
+            self.judges(Planned(task, plan, templates), graded.grades, response, _why(task))
         if plan.asks_mode(task.variant) and (unknown or _not_made(graded.mode)):
             self._judge(plan.mode_judge, "mode", templates.mode, task, response)
         if plan.guard is not None and (unknown or _not_made(graded.guard)):
@@ -187,7 +187,7 @@ class CallCounter:
     def _judge(
         self, judge: str, purpose: str, template: Template, task: Task, response: int | None
     ) -> None:
-        size = len(template.source) + len(task.prompt) + self._response_size(response)
+        size = len(template.source) + _request_size(task) + self._response_size(response)
         reasons = isinstance(template.contract, IntegerContract) and template.contract.reason
         self._count(judge, purpose, size, _REASON_TOKENS if reasons else _GRADE_TOKENS)
         self.beginning[judge, purpose, False] = len(template.beginning)
@@ -215,7 +215,7 @@ class CallCounter:
         first = {model: index for index, (model, *_) in reversed(list(enumerate(self.calls)))}
         in_turn = sorted(
             self.calls.items(),
-            key=lambda item: (item[0][1] not in ("generate", "probe"), first[item[0][0]]),
+            key=lambda item: (not item[0][1].startswith(("generate", "probe")), first[item[0][0]]),
         )
         return tuple(
             by_experience(
@@ -233,6 +233,20 @@ class CallCounter:
             )
             for (model, purpose, at_most), calls in in_turn
         )
+
+
+def _why(task: Task) -> str:
+    """Return what the calls of a task are for behind their purpose."""
+    return ", second turn" if task.earlier else ""
+
+
+def _request_size(task: Task) -> int:
+    """Return the characters of the request, with the first turn of a conversation."""
+    if task.earlier is None:
+        return len(task.prompt)
+    reply = task.earlier.reply
+    known = RESPONSE_TOKENS * _CHARACTERS_A_TOKEN if reply is None else len(reply)
+    return len(task.prompt) + len(task.earlier.prompt) + known
 
 
 def _not_made(grade: object) -> bool:

@@ -4,7 +4,6 @@ folder.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -15,10 +14,12 @@ from opensafeintent import __version__
 from opensafeintent.calls.ledger_folder import LedgerFolder
 from opensafeintent.calls.models import check_model_name, is_local
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import InputError, counted, did_you_mean, nearest, option
+from opensafeintent.errors import InputError, counted, did_you_mean
 from opensafeintent.evaluation.guard import Guard
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.pipeline import Grading, JudgePlan, Planned, Task
+from opensafeintent.evaluation.responses import ResponseKey
+from opensafeintent.evaluation.tasks import task_of, tasks_of
 from opensafeintent.files import inside, make_private_folder, read_json, sha256_hex, write_private
 from opensafeintent.promptsets import Dataset, sampled
 from opensafeintent.promptsets.loading import load_dataset
@@ -34,6 +35,7 @@ from opensafeintent.taxonomy import (
 )
 from opensafeintent.templates import Role, Templates, parse_template, request_hidden
 from opensafeintent.templates.layout import Layout
+from opensafeintent.templates.second_turn import SecondTurnTexts, second_turn
 
 _SCHEMA = 1
 MOST_MODELS = 500
@@ -82,6 +84,10 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
     """Its name in results, if it has another there."""
     judge_retest: Annotated[int, msgspec.Meta(ge=0)] = 0
     """How many of its responses each judge grades once more (`evaluation.regrade`)."""
+    follow_ups: bool = False
+    """Whether it is asked on after its replies to the dual-use prompts."""
+    follow_up_audit: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """How many of its direct replies each judge grades again with the first turn shown."""
 
     def grown_by(self, new: ModelEntry) -> ModelEntry:
         """Return the entry that covers this evaluation and a new one: more judges, epochs and sets;
@@ -96,6 +102,8 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
             modes="core" if "core" in (self.modes, new.modes) else "dual_use",
             probe=max(self.probe, new.probe, key=("none", "unsafe", "all").index),
             judge_retest=max(self.judge_retest, new.judge_retest),
+            follow_ups=self.follow_ups or new.follow_ups,
+            follow_up_audit=max(self.follow_up_audit, new.follow_up_audit),
             label=new.label or self.label,
         )
 
@@ -171,6 +179,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     request_swap: SwapPlan | None = None
     """The audit of its judges, which belongs to the run: models and judges that join it take part.
     """
+    second_turn: SecondTurnTexts | None = None
+    """The texts of follow-ups; None if no model is asked on."""
     stop_when: StopQuestion | None = None
     guard: Guard | msgspec.UnsetType = msgspec.UNSET
     """The guard model, which belongs to the run: it is asked about the responses of models that
@@ -234,6 +244,21 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         plan = msgspec.structs.replace(old, sets=max(sets, old.sets))
         return msgspec.structs.replace(self, request_swap=plan)
 
+    def with_second_turn(self) -> Manifest:
+        """Return the manifest with the texts of follow-ups, if one of its models is asked on."""
+        if self.second_turn or not any(entry.follow_ups for entry in self.models.values()):
+            return self
+        return msgspec.structs.replace(self, second_turn=second_turn())
+
+    def tasks_of(self, model: str, prompt_sets: Iterable[PromptSet], epochs: int) -> list[Task]:
+        """Return a target's prompts, with its follow-ups if it is asked on (`tasks.tasks_of`)."""
+        texts = self.second_turn if self.models[model].follow_ups else None
+        return tasks_of(model, prompt_sets, epochs, texts)
+
+    def task_of(self, key: ResponseKey, dataset: Dataset) -> Task:
+        """Return the task of a response of the run."""
+        return task_of(key, dataset.by_id[key.set_id], self.second_turn)
+
     def stopped_early(self) -> list[str]:
         """Return the models whose prompt-sets are those that answered the run's question."""
         answers = self.stop_when.answers.values() if self.stop_when else ()
@@ -288,47 +313,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def sets_of(self, model: str, dataset: Dataset) -> tuple[PromptSet, ...]:
         """Return the prompt-sets that a model was evaluated on, in the dataset's order."""
         return sampled(dataset.prompt_sets, self.models[model].limit, self.sample_order)
-
-
-def with_labels(manifests: Sequence[Manifest], labels: Sequence[str]) -> list[Manifest]:
-    """Return manifests whose models have the names that results show, `MODEL=NAME` each.
-
-    Raises:
-        InputError: no run has the model, or two models would have one name.
-    """
-    names = {name: entry.label for manifest in manifests for name, entry in manifest.models.items()}
-    labelled: set[str] = set()
-    for text in labels:
-        model, _, label = map(str.strip, text.partition("="))
-        if model in labelled:
-            raise InputError(f"{option('label', text)}: the model has a name already; expected one")
-        labelled.add(model)
-        if not label:
-            raise InputError(f"{option('label', text)}: expected MODEL=NAME")
-        if model not in names:
-            raise InputError(
-                f"{option('label', text)}: no such model in the run; {nearest(model, names)}"
-            )
-        if model.startswith("baseline/"):
-            raise InputError(f"{option('label', text)}: a baseline keeps its name")
-        if label.startswith("baseline/"):  # gates, averages and findings leave those out
-            raise InputError(f"{option('label', text)}: a name of a baseline is for baselines")
-        names[model] = label
-    shown = Counter(label or name for name, label in names.items())
-    if twice := [name for name, count in shown.items() if count > 1]:
-        raise InputError(
-            f"{option('label')}: two models would be called {twice[0]!r}; expected unlike names"
-        )
-    return [
-        msgspec.structs.replace(
-            manifest,
-            models={
-                name: msgspec.structs.replace(entry, label=names[name])
-                for name, entry in manifest.models.items()
-            },
-        )
-        for manifest in manifests
-    ]
 
 
 class RunFolder(LedgerFolder):

@@ -100,6 +100,13 @@ MISSING_REASONS = (
     MissingReason("response", ("not_made",), "the run was stopped before", again=True),
     MissingReason(
         "response",
+        ("no_first_reply",),
+        "the dual-use prompt got no reply with text, which a follow-up needs",
+        again=False,
+        action="see why the reply to the dual-use prompt is missing",
+    ),
+    MissingReason(
+        "response",
         ("withheld",),
         "an export left the unsafe response out",
         again=False,

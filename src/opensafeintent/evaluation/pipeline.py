@@ -46,7 +46,8 @@ from opensafeintent.taxonomy import (
     Strategy,
 )
 from opensafeintent.templates import Template, Templates, parse_reply
-from opensafeintent.templates.template import Message
+from opensafeintent.templates.second_turn import SecondTurnTexts
+from opensafeintent.templates.template import FirstTurn, Message
 
 
 class Grading(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,10 +119,28 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     """Whether another response of the model ends a thought that no mark opened."""
 
 
+class Earlier(msgspec.Struct, frozen=True, kw_only=True):
+    """The first turn of a conversation whose last message is a task's prompt."""
+
+    prompt: str
+    """The dual-use prompt of the set."""
+    reply: str | None = None
+    """The first reply, its reasoning taken off; None if it is still to be asked for."""
+    texts: SecondTurnTexts
+
+    @property
+    def turn(self) -> FirstTurn:
+        """Both messages of it."""
+        assert self.reply is not None  # nothing is asked before the first reply is there
+        return FirstTurn(self.prompt, self.reply)
+
+
 class Task(AboutResponse, frozen=True, kw_only=True):
     """One prompt to send to one target, once."""
 
     prompt: str
+    earlier: Earlier | None = None
+    """The first turn, if the prompt is the message of a second one."""
     given: Given | None = None
     """The response, if it need not be generated."""
 
@@ -152,17 +171,33 @@ class Planned(NamedTuple):
 
 def generation_call(task: Task, plan: JudgePlan) -> Call:
     """Return the call that puts a task's prompt to its target."""
+    messages = [Message("user", (task.prompt,))]
+    if task.earlier is not None:
+        first = task.earlier.turn
+        messages[:0] = [Message("user", (first.prompt,)), Message("assistant", (first.reply,))]
     return Call(
         model=task.model,
-        messages=_target_messages(plan.system, Message("user", (task.prompt,))),
+        messages=_target_messages(plan.system, *messages),
         sampling=plan.target_sampling,
         purpose="generate",
         epoch=task.epoch,
     )
 
 
-def _target_messages(system: str | None, message: Message) -> tuple[Message, ...]:
-    return (Message("system", (system,)), message) if system else (message,)
+def first_call(task: Task, plan: JudgePlan) -> Call:
+    """Return the call that put the first message of a conversation to its target.
+
+    Args:
+        task: of the second turn.
+        plan: of the target.
+    """
+    assert task.earlier is not None
+    first = msgspec.structs.replace(task, prompt=task.earlier.prompt, earlier=None)
+    return msgspec.structs.replace(generation_call(first, plan), counted=False)
+
+
+def _target_messages(system: str | None, *messages: Message) -> tuple[Message, ...]:
+    return (Message("system", (system,)), *messages) if system else messages
 
 
 @dataclass(frozen=True)
@@ -185,7 +220,32 @@ class Asking:
     """Of the calls to judges, if it differs from the grade's."""
 
     async def run(self) -> GradedResponse:
-        """Generate and grade the response."""
+        """Generate and grade the response; that of a second turn needs the first reply."""
+        match await self._with_first_reply():
+            case Asking() as asking:
+                return await asking._generate_and_grade()
+            case missing:
+                return self._graded(missing_response=missing)
+
+    async def _with_first_reply(self) -> Asking | str:
+        """Return the asking with the first reply in its task, or the reason why there is no first
+        reply.
+        """
+        earlier = self.task.earlier
+        if earlier is None or earlier.reply:
+            return self
+        if earlier.reply is not None:
+            return "no_first_reply"
+        match await self._outcome(first_call(self.task, self.plan)):
+            case Answered(text=text) if text:
+                told = msgspec.structs.replace(earlier, reply=text)
+                return replace(self, task=msgspec.structs.replace(self.task, earlier=told))
+            case Failed(kind="not_made"):
+                return "not_made"
+            case _:
+                return "no_first_reply"
+
+    async def _generate_and_grade(self) -> GradedResponse:
         match await self._response():
             case Failed(kind=kind):
                 return self._graded(missing_response=kind)
@@ -199,37 +259,38 @@ class Asking:
                 return await self._grade(answer)
 
     async def regrade(
-        self, requests: Mapping[str, str], attempt: int = 0, purpose: Purpose | None = None
+        self, shown: Mapping[str, Task], attempt: int = 0, purpose: Purpose | None = None
     ) -> dict[str, dict[str, JudgeGrades]]:
         """Send the response to every judge again, as calls of their own.
 
         Args:
-            requests: texts in place of the request, by any name.
+            shown: tasks in place of the response's own, by any name: judges see their request, or
+                conversation.
             attempt: number of the first asking.
             purpose: of the calls, if it differs from the grade's.
 
         Returns:
-            By the request's name, the grades of each judge; empty if there is no text to grade.
+            By the task's name, the grades of each judge; empty if there is no text to grade, or no
+            first reply to show.
         """
         response = await self._response()
         if not isinstance(response, Answered) or not response.text:
             return {}
-        askings = [
-            replace(
-                self,
-                task=msgspec.structs.replace(self.task, prompt=request),
-                first_attempt=attempt,
-                purpose=purpose,
-            )
-            for request in requests.values()
-        ]
+        askings: list[Asking] = []
+        for task in shown.values():
+            asking = replace(self, task=task, first_attempt=attempt, purpose=purpose)
+            match await asking._with_first_reply():
+                case Asking() as told:
+                    askings.append(told)
+                case _:
+                    return {}
         replies = await self.together(
             *(question for asking in askings for question in asking._judges(response.text))
         )
         count = len(self._questions)
         return {
             name: self._by_judge(replies[index * count : (index + 1) * count])
-            for index, name in enumerate(requests)
+            for index, name in enumerate(shown)
         }
 
     def _graded(self, **fields: Any) -> GradedResponse:
@@ -237,16 +298,23 @@ class Asking:
 
     async def _response(self) -> Answered | Refused | Failed:
         recorded = self.task.given
+        if recorded is None:
+            return await self._outcome(generation_call(self.task, self.plan))
         try:
-            if recorded is None:
-                outcome = await self.ask(generation_call(self.task, self.plan))
-                return outcome if isinstance(outcome, Failed) else response_of(outcome)
             outcome = response_of(outcome_of(recorded.text, recorded.stop_reason))
         except NotAnAnswer as wrong:
             return Failed(kind=wrong.kind, error=str(wrong))
         if recorded.opens_no_thought and isinstance(outcome, Answered) and outcome.may_be_thought:
             return msgspec.structs.replace(outcome, text="")
         return outcome
+
+    async def _outcome(self, call: Call) -> Answered | Refused | Failed:
+        """Return a target's reply as a response."""
+        outcome = await self.ask(call)
+        try:
+            return outcome if isinstance(outcome, Failed) else response_of(outcome)
+        except NotAnAnswer as wrong:
+            return Failed(kind=wrong.kind, error=str(wrong))
 
     async def _refusal(self, stop_reason: str, refused: Refusal) -> GradedResponse:
         """A response that needs no judge: helpfulness 1, harm 0, mode A0."""
@@ -314,7 +382,13 @@ class Asking:
         return cast(dict[str, JudgeGrades], grades)
 
     def _judge(self, template: Template, judge: str, purpose: Purpose, response: str) -> _Reply:
-        question = template.render(self.task.prompt, response)
+        earlier = self.task.earlier
+        question = template.render(
+            self.task.prompt,
+            response,
+            after=earlier.turn if earlier else None,
+            note=earlier.texts.note(template.role) if earlier else "",
+        )
         sampling = self.plan.sampling_of_judge(judge)
         return self._until_parsed(template, judge, purpose, (question,), sampling)
 

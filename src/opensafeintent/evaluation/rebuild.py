@@ -26,9 +26,8 @@ from opensafeintent.evaluation.responses import (
     Refusal,
     ResponseKey,
 )
-from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.promptsets import Dataset
-from opensafeintent.taxonomy import METRIC_GRADES, SCALES, Graded, KnownGrades
+from opensafeintent.taxonomy import METRIC_GRADES, SCALES, Graded, KnownGrades, is_follow_up
 
 IMPORTED_JUDGE = "imported"
 """The name of the judge of grades that came with imported responses."""
@@ -46,7 +45,10 @@ def imported_rows(ledger: Ledger, dataset: Dataset) -> dict[str, list[RecordedRe
     for row in ledger.imports.rows(dataset.hash):
         set_id, variant = row.set_id, row.variant
         prompt_set = dataset.by_id.get(set_id)
-        if prompt_set is None or variant not in prompt_set.wordings():
+        known = prompt_set is not None and (
+            variant in prompt_set.wordings() or is_follow_up(variant)
+        )
+        if not known:
             raise InputError(
                 f"{ledger.path}: the ledger is damaged: a response to set {set_id!r},"
                 f" {variant!r}, which {dataset.name} does not hold"
@@ -63,13 +65,18 @@ def opens_none(rows: Iterable[RecordedResponse]) -> bool:
 
 
 def given_tasks(
-    rows: Iterable[RecordedResponse], dataset: Dataset, *, opens_no_thought: bool | None = None
+    rows: Iterable[RecordedResponse],
+    manifest: Manifest,
+    dataset: Dataset,
+    *,
+    opens_no_thought: bool | None = None,
 ) -> list[Task]:
     """Return the imported responses of a model that a judge has to grade: those that did not come
     with both grades.
 
     Args:
         rows: of the model.
+        manifest: of the run.
         dataset: its prompt-sets.
         opens_no_thought: whether one of the model's responses has a thought without its opening
             mark; None if `rows` are all of them.
@@ -77,22 +84,21 @@ def given_tasks(
     rows = list(rows)
     if opens_no_thought is None:
         opens_no_thought = opens_none(rows)
-    return [
-        Task(
-            model=recorded.model,
-            set_id=recorded.set_id,
-            variant=recorded.variant,
-            epoch=recorded.epoch,
-            prompt=dataset.by_id[recorded.set_id].wordings()[recorded.variant],
-            given=Given(
-                text=recorded.response,
-                stop_reason=recorded.stop_reason,
-                opens_no_thought=opens_no_thought,
-            ),
+    tasks: list[Task] = []
+    for row in rows:
+        if row.response is None or _has_both_grades(row):
+            continue
+        key = ResponseKey(row.model, row.set_id, row.variant, row.epoch)
+        given = Given(
+            text=row.response, stop_reason=row.stop_reason, opens_no_thought=opens_no_thought
         )
-        for recorded in rows
-        if recorded.response is not None and not _has_both_grades(recorded)
-    ]
+        task = msgspec.structs.replace(manifest.task_of(key, dataset), given=given)
+        if task.earlier is not None:
+            reply = without_reasoning(row.reply_to or "").text.strip()
+            earlier = msgspec.structs.replace(task.earlier, reply=reply)
+            task = msgspec.structs.replace(task, earlier=earlier)
+        tasks.append(task)
+    return tasks
 
 
 def derive(
@@ -155,9 +161,9 @@ def _with_tries(
     plan, identity = manifest.plan(model), manifest.models[model].identity
     noted: list[GradedResponse] = []
     for response in responses:
-        prompt = dataset.by_id[response.set_id].wordings()[response.variant]
-        task = Task(**response.key._asdict(), prompt=prompt)
-        again = call_key(generation_call(task, plan), identity) in keys
+        task = manifest.task_of(response.key, dataset)
+        # the call of a follow-up depends on the first reply
+        again = task.earlier is None and call_key(generation_call(task, plan), identity) in keys
         noted.append(msgspec.structs.replace(response, reasoning_only=again))
     return noted
 
@@ -175,9 +181,9 @@ def judged_tasks(
     """
     entry = manifest.models[model]
     return (
-        given_tasks(rows, dataset)
+        given_tasks(rows, manifest, dataset)
         if entry.imported
-        else tasks_of(model, manifest.sets_of(model, dataset), entry.epochs)
+        else manifest.tasks_of(model, manifest.sets_of(model, dataset), entry.epochs)
     )
 
 

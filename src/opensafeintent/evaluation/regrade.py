@@ -1,5 +1,6 @@
 """Ask the judges again: about a sample once more, for a judge's test–retest noise; and about a
-sample under other requests, the request-swap audit.
+sample under other requests, the request-swap audit; and about a sample with a first turn shown, the
+audit of conversations.
 
 These are calls of their own, found again in the ledger by every later run. The audit's sample is
 the first prompt-sets of `promptsets.sample_order` that a model was asked, in epoch 1. Each core
@@ -11,11 +12,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.concurrency import for_each
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.evaluation.manifest import Manifest, ModelEntry
 from opensafeintent.evaluation.pipeline import Asking, Planned, Task
 from opensafeintent.evaluation.rebuild import imported_rows, judged_tasks
 from opensafeintent.evaluation.replay import replayed
@@ -25,7 +27,15 @@ from opensafeintent.evaluation.responses import (
     JudgeGrades,
     ResponseKey,
 )
-from opensafeintent.evaluation.run import REQUEST_HIDDEN, RETEST, Regrading, swapping, was_judged
+from opensafeintent.evaluation.run import (
+    AUDITED,
+    REQUEST_HIDDEN,
+    RETEST,
+    Regrading,
+    showing_conversation,
+    swapping,
+    was_judged,
+)
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.samples import sample_order
@@ -128,18 +138,41 @@ def planned_regrades(
         InputError: an imported response is damaged.
     """
     retested: list[Planned] = []
-    entries = manifest.models.values()
-    any_imported = any(entry.imported and entry.judge_retest for entry in entries)
+    in_conversation: list[Planned] = []
+    again = [model for model, entry in manifest.models.items() if _asked_again(entry)]
+    any_imported = any(manifest.models[model].imported for model in again)
     imported = imported_rows(ledger, dataset) if any_imported else {}
-    for model, entry in manifest.models.items():
-        if not entry.judge_retest:
-            continue
+    for model in again:
+        entry = manifest.models[model]
         judged = judged_tasks(manifest, dataset, model, imported.get(model, ()))
-        tasks = {task.key: task for task in judged if task.key in keys}
-        chosen = sample(tasks, entry.judge_retest)
-        retested += manifest.planned(model, [tasks[key] for key in chosen])
+        tasks = {task.key: task for task in judged if task.key in keys and task.earlier is None}
+        twins = [key for key in tasks if key.variant in AUDITED]
+        for planned, chosen in (
+            (retested, sample(tasks, entry.judge_retest)),
+            (in_conversation, sample(twins, entry.follow_up_audit)),
+        ):
+            planned.extend(manifest.planned(model, [tasks[key] for key in chosen]))
     swapped = [item for item in audited(manifest, dataset, ledger) if item.task.key in keys]
-    return [(RETEST, retested), (swapping(manifest, dataset), swapped)]
+    return [
+        (RETEST, retested),
+        (swapping(manifest, dataset), swapped),
+        (showing_conversation(manifest, dataset), in_conversation),
+    ]
+
+
+def _asked_again(entry: ModelEntry) -> bool:
+    return bool(entry.judge_retest or entry.follow_up_audit)
+
+
+class Regrades(NamedTuple):
+    """The grades of every second asking beside those that count."""
+
+    regrades: list[Regrade]
+    """Of the same request once more."""
+    swaps: list[Swapped]
+    """Under other requests."""
+    in_conversation: list[Regrade]
+    """With the first turn shown."""
 
 
 async def regrade(
@@ -149,9 +182,8 @@ async def regrade(
     graded: Collection[GradedResponse],
     *,
     at_once: int = 64,
-) -> tuple[list[Regrade], list[Swapped]]:
-    """Send as many responses to the judges again as the manifest says; return the grades for the
-    same request, and for others.
+) -> Regrades:
+    """Send as many responses to the judges again as the manifest says.
 
     Args:
         client: makes the calls.
@@ -174,7 +206,7 @@ async def regrade(
 
 def derive_regrades(
     manifest: Manifest, dataset: Dataset, ledger: Ledger, graded: Collection[GradedResponse]
-) -> tuple[list[Regrade], list[Swapped]]:
+) -> Regrades:
     """Return the result of `regrade`, as far as the ledger has it."""
     audit = audited(manifest, dataset, ledger)
     results = [
@@ -195,9 +227,9 @@ def _beside_first(
     graded: Iterable[GradedResponse],
     audit: Iterable[Planned],
     results: Sequence[Mapping[ResponseKey, _Columns]],
-) -> tuple[list[Regrade], list[Swapped]]:
+) -> Regrades:
     """Put the grades of the second asking beside those that count."""
-    retests, swaps = results
+    retests, swaps, in_conversation = results
     responses = {response.key: response for response in graded}
 
     def columns(key: ResponseKey) -> _Columns:
@@ -208,12 +240,16 @@ def _beside_first(
             return dict.fromkeys(COLUMNS, response.grades)
         return {key.variant: response.grades} | swaps.get(key, {})
 
-    return (
-        [
+    def twice(asked_again: Mapping[ResponseKey, _Columns]) -> list[Regrade]:
+        return [
             Regrade(**key._asdict(), first=responses[key].grades, again=again.get(key.variant, {}))
-            for key, again in retests.items()
-        ],
+            for key, again in asked_again.items()
+        ]
+
+    return Regrades(
+        twice(retests),
         [Swapped(**item.task.key._asdict(), grades=columns(item.task.key)) for item in audit],
+        twice(in_conversation),
     )
 
 
@@ -230,6 +266,6 @@ def expected_regrades(manifest: Manifest, dataset: Dataset) -> int:
     for model, entry in manifest.models.items():
         if entry.judges:
             grades = len(manifest.grades_of(model)) * len(entry.judges)
-            expected += grades * entry.judge_retest
+            expected += grades * (entry.judge_retest + entry.follow_up_audit)
             expected += swapped * (grades * (len(COLUMNS) - 1) + (not entry.imported))
     return expected

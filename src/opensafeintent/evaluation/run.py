@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from opensafeintent.calls.client import Client, ModelStopped
 from opensafeintent.calls.concurrency import for_each, side_by_side
@@ -15,6 +17,7 @@ from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import (
     FIRST_ATTEMPT,
     Asking,
+    Earlier,
     ModelWork,
     Task,
 )
@@ -25,25 +28,10 @@ from opensafeintent.evaluation.responses import (
     Missing,
 )
 from opensafeintent.promptsets import Dataset
-from opensafeintent.promptsets.record import PromptSet
-from opensafeintent.taxonomy import CORE_VARIANTS, is_dual_use
+from opensafeintent.taxonomy import CORE_VARIANTS
 
 REQUEST_HIDDEN = "request_hidden"
 """The column of the swap audit in which no request is shown."""
-
-
-def tasks_of(model: str, prompt_sets: Iterable[PromptSet], epochs: int) -> list[Task]:
-    """Return a target's prompts, epoch by epoch and set by set, the longest chain of calls of a set
-    first.
-    """
-    return [
-        Task(model=model, set_id=prompt_set.id, variant=variant, epoch=epoch, prompt=prompt)
-        for epoch in range(1, epochs + 1)
-        for prompt_set in prompt_sets
-        for variant, prompt in sorted(
-            prompt_set.wordings().items(), key=lambda item: not is_dual_use(item[0])
-        )
-    ]
 
 
 async def run_work(
@@ -132,8 +120,10 @@ class Regrading(NamedTuple):
 
     why: str
     """The name of its calls behind their purpose."""
-    requests: Callable[[Task], Mapping[str, str]]
-    """Texts in place of the request, by column."""
+    shown: Callable[[Task], Mapping[str, Task]]
+    """The tasks whose request, or conversation, is shown in place of the response's own, by
+    column.
+    """
     attempt: int = 0
     """Number of the first asking."""
     purpose: Purpose | None = None
@@ -141,10 +131,10 @@ class Regrading(NamedTuple):
 
     async def ask(self, asking: Asking) -> dict[str, dict[str, JudgeGrades]]:
         """Return the grades of each judge, by column; empty if there is no text to grade."""
-        return await asking.regrade(self.requests(asking.task), self.attempt, self.purpose)
+        return await asking.regrade(self.shown(asking.task), self.attempt, self.purpose)
 
 
-RETEST = Regrading("again", lambda task: {task.variant: task.prompt}, attempt=FIRST_ATTEMPT)
+RETEST = Regrading("again", lambda task: {task.variant: task}, attempt=FIRST_ATTEMPT)
 """The same question once more."""
 
 
@@ -154,12 +144,35 @@ def swapping(manifest: Manifest, dataset: Dataset) -> Regrading:
     """
     hidden = manifest.request_swap.hidden if manifest.request_swap else ""
 
-    def other_requests(task: Task) -> dict[str, str]:
+    def other_requests(task: Task) -> dict[str, Task]:
         prompts = dataset.by_id[task.set_id].prompts
         other_intents = (intent for intent in CORE_VARIANTS if intent != task.variant)
-        return {intent: prompts.of(intent) for intent in other_intents} | {REQUEST_HIDDEN: hidden}
+        requests = {intent: prompts.of(intent) for intent in other_intents}
+        return {
+            column: msgspec.structs.replace(task, prompt=request)
+            for column, request in (requests | {REQUEST_HIDDEN: hidden}).items()
+        }
 
     return Regrading("swapped", other_requests, purpose="request_swap")
+
+
+AUDITED = ("benign", "malicious")
+"""Prompts whose replies are graded again with the first turn shown: the twins of the primary
+effects."""
+
+
+def showing_conversation(manifest: Manifest, dataset: Dataset) -> Regrading:
+    """Return the question of the audit of conversations: the first turn is shown before the
+    request.
+    """
+
+    def conversation(task: Task) -> dict[str, Task]:
+        assert manifest.second_turn is not None  # no other response is asked about
+        dual_use = dataset.by_id[task.set_id].prompts.dual_use
+        earlier = Earlier(prompt=dual_use, texts=manifest.second_turn)
+        return {task.variant: msgspec.structs.replace(task, earlier=earlier)}
+
+    return Regrading("in conversation", conversation, purpose="in_conversation")
 
 
 def was_judged(graded: GradedResponse) -> bool:

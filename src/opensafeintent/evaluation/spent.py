@@ -27,10 +27,10 @@ def calls_of(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Iterator[b
     for _, response, calls in replayed_responses(manifest, dataset, ledger):
         if was_judged(response):
             judged.add(response.key)
-        yield from (call.key for call in calls)
+        yield from (call.key for call in calls if call.call.counted)
     for regrading, planned in planned_regrades(manifest, dataset, ledger, judged):
         for _, _, calls in replayed(ledger, manifest.identities(), planned, regrading.ask):
-            yield from (call.key for call in calls)
+            yield from (call.key for call in calls if call.call.counted)
 
 
 def replayed_responses(

@@ -14,12 +14,14 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.reasoning import without_reasoning
 from opensafeintent.calls.records import (
     Answered,
+    Call,
     call_key,
 )
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import (
     Asking,
     Task,
+    first_call,
     generation_call,
 )
 from opensafeintent.evaluation.rebuild import given_tasks, opens_none
@@ -27,7 +29,7 @@ from opensafeintent.evaluation.replay import replayed
 from opensafeintent.evaluation.responses import (
     ResponseKey,
 )
-from opensafeintent.evaluation.run import RETEST, swapping, tasks_of
+from opensafeintent.evaluation.run import AUDITED, RETEST, showing_conversation, swapping
 from opensafeintent.promptsets import Dataset
 from opensafeintent.taxonomy import CORE_VARIANTS
 
@@ -104,10 +106,27 @@ class RunTexts(AbstractContextManager["RunTexts"]):
                 return None
             text = without_reasoning(imported.response).text.strip()
             return ResponseText(text, imported.rows[0])
-        prompt = self._dataset.by_id[set_id].wordings()[variant]
-        task = Task(model=model, set_id=set_id, variant=variant, epoch=epoch, prompt=prompt)
-        call = generation_call(task, self._manifest.plan(model))
-        key = call_key(call, self._manifest.models[model].identity)
+        plan = self._manifest.plan(model)
+        task = self._manifest.task_of(ResponseKey(model, set_id, variant, epoch), self._dataset)
+        if task.earlier is not None:
+            first = self.first_reply(task)
+            if not first:
+                return None
+            earlier = msgspec.structs.replace(task.earlier, reply=first)
+            task = msgspec.structs.replace(task, earlier=earlier)
+        return self._answer(generation_call(task, plan))
+
+    def first_reply(self, task: Task) -> str | None:
+        """Return the text of the reply that a follow-up goes on from; None if there is none."""
+        if self._manifest.models[task.model].imported:
+            imported = self._ledger.imports.find(self._dataset.hash, task.key)
+            reply = imported and imported.reply_to
+            return without_reasoning(reply).text.strip() if reply else None
+        first = self._answer(first_call(task, self._manifest.plan(task.model)))
+        return first.text if first else None
+
+    def _answer(self, call: Call) -> ResponseText | None:
+        key = call_key(call, self._manifest.models[call.model].identity)
         located = self._ledger.find_all([key]).get(key)
         return (
             ResponseText(located.outcome.text, located.row)
@@ -127,7 +146,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             if entry.imported:
                 yield from self._traced_imports(model, set_id)
             elif prompt_set in self._manifest.sets_of(model, self._dataset):
-                for task in tasks_of(model, [prompt_set], entry.epochs):
+                for task in self._manifest.tasks_of(model, [prompt_set], entry.epochs):
                     yield from self._traced_calls(task)
 
     def _traced_imports(self, model: str, set_id: str) -> Iterator[TracedRow]:
@@ -140,7 +159,12 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         of_set = list(imports.rows(dataset, model, set_id))
         tasks = {
             (task.variant, task.epoch): task
-            for task in given_tasks(of_set, self._dataset, opens_no_thought=self._opens_none[model])
+            for task in given_tasks(
+                of_set,
+                self._manifest,
+                self._dataset,
+                opens_no_thought=self._opens_none[model],
+            )
         }
         for row in of_set:
             yield from (
@@ -169,6 +193,8 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             ways.append(RETEST.ask)
         if manifest.request_swap is not None and task.variant in CORE_VARIANTS and task.epoch == 1:
             ways.append(swapping(manifest, self._dataset).ask)
+        if manifest.models[task.model].follow_up_audit and task.variant in AUDITED:
+            ways.append(showing_conversation(manifest, self._dataset).ask)
         planned = manifest.planned(task.model, [task])
         calls = {
             call.key: call

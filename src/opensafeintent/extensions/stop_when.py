@@ -12,7 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from math import isnan, nan
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,7 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import rounded
 from opensafeintent.statistics.missing import extreme_ratios, missing_bounds
 from opensafeintent.statistics.sequential import Evidence, confidence_sequence, fewest
+from opensafeintent.taxonomy import is_follow_up
 
 _NOT_ASKED = {"benign_mode": ("modes", "core"), "probes": ("probe", "all")}
 """Which option asks for the grades that some metrics need."""
@@ -196,7 +197,8 @@ class StopWhen:
                     f"{option('stop_when', repr(question.text))}: {question.metric.name} needs"
                     f" {option(*needed)}"
                 )
-        tasks = [task for item in work for task in item.tasks]
+        # no metric that a question may ask about includes a follow-up
+        tasks = [task for item in work for task in item.tasks if task.earlier is None]
         self._order = list(dict.fromkeys(task.set_id for task in tasks))
         self._place = {set_id: index for index, set_id in enumerate(self._order)}
         self._due = Counter((task.model, task.set_id) for task in tasks)
@@ -226,7 +228,10 @@ class StopWhen:
     def _conditions(self, model: str) -> str:
         """Return a hash of the conditions of obtaining and grading a model's responses."""
         entry = msgspec.structs.replace(self.manifest.models[model], limit=None, judge_retest=0)
-        return sha256_hex(canonical_json(msgspec.to_builtins(entry)))[:16]
+        fields: dict[str, Any] = msgspec.to_builtins(entry)
+        for name in ("follow_ups", "follow_up_audit"):  # they do not concern these responses
+            del fields[name]
+        return sha256_hex(canonical_json(fields))[:16]
 
     def impossible(self) -> list[str]:
         """Return the answers that no outcome of this number of prompt-sets can give."""
@@ -268,7 +273,9 @@ class StopWhen:
         ]
 
     def take(self, graded: GradedResponse) -> None:
-        """Take a response whose calls have all ended."""
+        """Take a response whose calls have all ended; a follow-up answers no question."""
+        if is_follow_up(graded.variant):
+            return
         self._graded[graded.model, graded.set_id].append(graded)
         for test in self._tests.values():
             if graded.model in test.models:

@@ -40,6 +40,13 @@ class Message(msgspec.Struct, frozen=True):
         return "".join(self.parts)
 
 
+class FirstTurn(msgspec.Struct, frozen=True):
+    """The messages before a request that is the last message of a conversation."""
+
+    prompt: str
+    reply: str
+
+
 Role = Literal[QuestionRole, "mode", "strategy", "reask"]
 
 T = TypeVar("T")
@@ -121,23 +128,41 @@ class Template(TemplateFile, frozen=True, kw_only=True):
     layout: Literal[1, 2] = 1
     """Whether it begins with a block of several rubrics (2); see `templates.layout`."""
 
-    def render(self, prompt: str, response: str = "", *, turned_by: str = "") -> Message:
+    def render(
+        self,
+        prompt: str,
+        response: str = "",
+        *,
+        turned_by: str = "",
+        after: FirstTurn | None = None,
+        note: str = "",
+    ) -> Message:
         """Fill the placeholders in one pass: text that looks like a placeholder stays text.
 
-        The nonce in the delimiters is taken from the SHA-256 of template, prompt and response, so
-        that no response can hold the delimiter that ends it. The options are rotated by the hash of
-        `turned_by`.
+        The nonce in the delimiters is taken from the SHA-256 of the template and of everything that
+        is filled in, so that no text can hold the delimiter that ends it.
+
+        Args:
+            prompt: the request.
+            response: the response to it.
+            turned_by: the options are rotated by its hash.
+            after: the messages before the request; the conversation then stands in its place.
+            note: a text behind the question, also of templates that are used to the letter.
         """
-        nonce = sha256_hex("\0".join((self.hash, prompt, response)))[:16]
-        fills = {"prompt": prompt, "response": response, "nonce": nonce}
+        fills = {"prompt": prompt, "response": response}
+        body = self.body
+        if after is not None:
+            fills |= {"first_prompt": after.prompt, "first_reply": after.reply}
+            body = _with_conversation(body)
+        fills["nonce"] = sha256_hex("\0".join((self.hash, *fills.values())))[:16]
         if self.layout > 1:
             fills["question"] = self.role
         if self.options:
             turned = self._turned(turned_by)
             fills["options"] = "\n".join(f"- {option.text}" for option in turned)
             fills["values"] = _named(turned)
-        closing = self.contract.text if self.contract is not None and not self.foreign else None
-        return Message("user", filled(self.body, fills, closing))
+        contract = self.contract.text if self.contract is not None and not self.foreign else ""
+        return Message("user", filled(body, fills, "\n\n".join(filter(None, (note, contract)))))
 
     def reminder(self, reask: Template, turned_by: str) -> Message:
         """Return the message of a re-ask: the problem, and the contract once more, its options in
@@ -151,6 +176,28 @@ class Template(TemplateFile, frozen=True, kw_only=True):
         """Return the options in the order that a text's hash gives them."""
         turn = int(sha256_hex(by)[:8], 16) % max(len(self.options), 1)
         return self.options[turn:] + self.options[:turn]
+
+
+_CONVERSATION = """\
+<<<FIRST-MESSAGE {{nonce}}>>>
+{{first_prompt}}
+<<<END FIRST-MESSAGE {{nonce}}>>>
+
+<<<FIRST-REPLY {{nonce}}>>>
+{{first_reply}}
+<<<END FIRST-REPLY {{nonce}}>>>
+
+<<<LAST-MESSAGE {{nonce}}>>>
+{{prompt}}
+<<<END LAST-MESSAGE {{nonce}}>>>"""
+
+
+@lru_cache(maxsize=16)
+def _with_conversation(body: str) -> str:
+    """Return a template's text with the places of a conversation in that of the request."""
+    return PLACEHOLDER.sub(
+        lambda match: _CONVERSATION if "prompt" in (match[1], match[2]) else match[0], body
+    )
 
 
 def _named(options: tuple[Option, ...]) -> str:
@@ -190,7 +237,7 @@ class Templates(msgspec.Struct, frozen=True, kw_only=True):
         return {template.role: template for template in self.all()}
 
 
-def filled(body: str, fills: Mapping[str, str], closing: str | None = None) -> tuple[str, ...]:
+def filled(body: str, fills: Mapping[str, str], closing: str = "") -> tuple[str, ...]:
     """Return a text in parts, its placeholders filled; `closing` comes after it."""
     return tuple(
         part
@@ -201,12 +248,12 @@ def filled(body: str, fills: Mapping[str, str], closing: str | None = None) -> t
 
 
 @lru_cache(maxsize=128)
-def _split(body: str, closing: str | None, names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+def _split(body: str, closing: str, names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Cut a text at its placeholders: the text before each, and its name; "" at the end.
 
     Once for thousands of prompts.
     """
-    whole = body if closing is None else f"{body.rstrip()}\n\n{closing}"
+    whole = f"{body.rstrip()}\n\n{closing}" if closing else body
     cut: list[tuple[str, str]] = []
     end = 0
     for match in PLACEHOLDER.finditer(whole):

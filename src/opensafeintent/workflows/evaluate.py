@@ -9,27 +9,31 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.analysis.gate_plans import margins_in_reach, out_of_reach, undecidable_margins
+from opensafeintent.analysis.gate_plans import (
+    margins_in_reach,
+    out_of_reach,
+    second_turn_in_reach,
+    undecidable_margins,
+)
 from opensafeintent.analysis.gates import Gate
-from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE
+from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE, contenders
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError, Note, counted, option
 from opensafeintent.evaluation.differences import differences, judge_differences
 from opensafeintent.evaluation.judge_check import Examination, duties_of, load_gold_cases
+from opensafeintent.evaluation.labels import with_labels
 from opensafeintent.evaluation.manifest import (
     Manifest,
     ModelEntry,
     RunFolder,
     hashes_of,
     store_templates,
-    with_labels,
 )
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.rebuild import given_tasks, imported_rows
 from opensafeintent.evaluation.regrade import samples_by_model
-from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.interop import model_identity
 from opensafeintent.promptsets import Dataset, drawn, load_dataset
@@ -103,6 +107,9 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
             outcome = dry_run(evaluation.plan())
             planned = (gates, sets, settings.confidence)
             margins = margins_in_reach(*planned)
+            if settings.follow_ups:
+                models = len(contenders(evaluation.models))
+                margins = (*margins, second_turn_in_reach(sets, settings.epochs, models))
             outcome.notes[:0] = [precision, *stand_in, *impossible, *margins]
             outcome.cautions = [*impossible, *map(_undecided, undecidable_margins(*planned))]
             # a model that has become better passes each margin: none is out of reach
@@ -171,7 +178,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
                 model=model,
                 plan=manifest.plan(model),
                 templates=self.templates,
-                tasks=tasks_of(model, sets, settings.epochs),
+                tasks=manifest.tasks_of(model, sets, settings.epochs),
             )
             for model in self.models
         ]
@@ -232,7 +239,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             guard=guard_of(settings) or old.guard,
             **stated,
         ).swapping(settings.request_swap)
-        return with_labels([manifest], settings.label)[0]
+        return with_labels([manifest.with_second_turn()], settings.label)[0]
 
     def _all_taken(self, sets: int) -> list[str]:
         """Say that a dataset has fewer prompt-sets than were asked for: a line, or none."""
@@ -265,6 +272,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     def _entries(self, identities: Mapping[str, str], old: Manifest) -> dict[str, ModelEntry]:
         settings = self.settings
         samples = samples_by_model(self.models, settings.judge_retest or 0)
+        audits = samples_by_model(self.models, settings.follow_up_audit or 0)
         entries: dict[str, ModelEntry] = {}
         for model in self.models:
             entry = _entry(
@@ -275,6 +283,8 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
                 epochs=settings.epochs,
                 limit=settings.limit,
                 judge_retest=samples[model],
+                follow_ups=settings.follow_ups,
+                follow_up_audit=audits[model],
             )
             before = old.models.get(model)
             if before is not None and before.imported:
@@ -342,7 +352,7 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, files: Templates) -> E
     tasks = {
         model: model_tasks
         for model, rows in imported.items()
-        if model in manifest.models and (model_tasks := given_tasks(rows, dataset))
+        if model in manifest.models and (model_tasks := given_tasks(rows, manifest, dataset))
     }
     if not tasks:
         raise InputError(

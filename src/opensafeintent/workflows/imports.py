@@ -36,7 +36,15 @@ from opensafeintent.imports.matching import by_prompt, texts_of
 from opensafeintent.imports.progress import with_progress
 from opensafeintent.interop import optional
 from opensafeintent.promptsets import Dataset, load_dataset
-from opensafeintent.taxonomy import SCALES, Taxonomy, default_taxonomy, load_taxonomy
+from opensafeintent.taxonomy import (
+    DUAL_USE,
+    FOLLOW_UPS,
+    SCALES,
+    Taxonomy,
+    default_taxonomy,
+    is_follow_up,
+    load_taxonomy,
+)
 from opensafeintent.workflows.outcome import Outcome, grade_command
 from opensafeintent.workflows.reading import read_graded_run
 from opensafeintent.workflows.report import write_results
@@ -92,6 +100,7 @@ def _import(settings: ImportSettings, screen: Display) -> Outcome:
                     f" {option('model')} or {option('out')}"
                 )
         for item in read:
+            item.responses = _with_first_replies(item)
             _check_prompts(item, dataset)
             check_recorded(item.path, item.responses)
         manifest = _with_models(manifest, by_model)
@@ -188,7 +197,7 @@ def _check_graded(
     for model, rows in there.items():
         if model not in by_model or not manifest.models[model].judges:
             continue
-        judged = {task.key for task in given_tasks(rows, dataset)}
+        judged = {task.key for task in given_tasks(rows, manifest, dataset)}
         by_place = {(model, *_place(row)): row for row in rows}
         brought = (response for item in by_model[model] for response in item.responses)
         for response in brought:
@@ -231,8 +240,10 @@ def _with_models(manifest: Manifest, by_model: dict[str, list[FileContent]]) -> 
         for item in files:
             if item.log is not None and item.log.graded and not entry.judges:
                 entry = _graded_as(entry, item.path, item.log)
+            if any(is_follow_up(response.variant) for response in item.responses):
+                entry = msgspec.structs.replace(entry, follow_ups=True)
         models[model] = entry
-    return msgspec.structs.replace(manifest, models=models)
+    return msgspec.structs.replace(manifest, models=models).with_second_turn()
 
 
 def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
@@ -335,6 +346,35 @@ def _dataset(
     return datasets[0]
 
 
+def _with_first_replies(item: FileContent) -> list[RecordedResponse]:
+    """Return a file's responses; a follow-up without its first reply gets the file's response to
+    the dual-use prompt in the same epoch.
+
+    Raises:
+        InputError: there is no such response.
+    """
+    first_replies = {
+        (response.set_id, response.epoch): response.response
+        for response in item.responses
+        if response.variant == DUAL_USE
+    }
+
+    def completed(response: RecordedResponse) -> RecordedResponse:
+        known = response.reply_to is not None or not response.response
+        if known or not is_follow_up(response.variant):
+            return response
+        first = first_replies.get((response.set_id, response.epoch))
+        if first is None:
+            raise InputError(
+                f"{item.path}: set {one_line(response.set_id, 60)}, {response.variant}, epoch"
+                f" {response.epoch}: the first reply is not in the file; expected it as reply_to,"
+                " or a response of the same epoch to dual_use"
+            )
+        return msgspec.structs.replace(response, reply_to=first)
+
+    return list(map(completed, item.responses))
+
+
 def _check_prompts(item: FileContent, dataset: Dataset) -> None:
     if item.log is not None and item.log.dataset_hash != dataset.hash:
         raise InputError(
@@ -363,7 +403,7 @@ def _check_prompts(item: FileContent, dataset: Dataset) -> None:
 
 
 def _variants(dataset: Dataset, set_id: str) -> Collection[str]:
-    return dataset.by_id[set_id].wordings() if set_id in dataset.by_id else ()
+    return (*dataset.by_id[set_id].wordings(), *FOLLOW_UPS) if set_id in dataset.by_id else ()
 
 
 def _rows(

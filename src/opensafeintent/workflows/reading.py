@@ -18,6 +18,7 @@ from opensafeintent.evaluation.responses import GradedResponse
 from opensafeintent.grades import grade_row, sort_rows
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
+from opensafeintent.taxonomy import FOLLOW_UPS, is_follow_up
 
 
 def read_graded_runs(runs: Sequence[Path], display: Display | None = None) -> list[GradedRun]:
@@ -86,14 +87,22 @@ def graded_run_of(
     graded: Sequence[GradedResponse],
     regrades: Sequence[Regrade] = (),
     swaps: Sequence[Swapped] = (),
+    in_conversation: Sequence[Regrade] = (),
 ) -> GradedRun:
-    """Put graded responses in order."""
-    rows = (grade_row(response, manifest.models[response.model].mode_judge) for response in graded)
+    """Put graded responses in order, the second replies apart from the others."""
+    rows = sort_rows(
+        (grade_row(response, manifest.models[response.model].mode_judge) for response in graded),
+        dataset,
+        sorted(manifest.models),
+        (*dataset.variants, *FOLLOW_UPS),
+    )
     return GradedRun(
         name,
         manifest,
         dataset,
-        sort_rows(rows, dataset, sorted(manifest.models)),
+        [row for row in rows if not is_follow_up(row.variant)],
         regrades,
         swaps=swaps,
+        follow_ups=[row for row in rows if is_follow_up(row.variant)],
+        in_conversation=in_conversation,
     )

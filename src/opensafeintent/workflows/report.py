@@ -22,7 +22,8 @@ from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError, Note, first_exit_code, option
-from opensafeintent.evaluation.manifest import Manifest, RunFolder, with_labels
+from opensafeintent.evaluation.labels import with_labels
+from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.spent import spent_of_run
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import to_json, write_private

@@ -119,15 +119,25 @@ def _evaluated_alike(manifest: Manifest) -> Iterator[list[str]]:
     groups: dict[bytes, list[str]] = {}
     for model, entry in manifest.models.items():
         if not entry.imported:
-            alike = msgspec.structs.replace(entry, identity="", label="", judge_retest=0)
+            alike = msgspec.structs.replace(
+                entry, identity="", label="", judge_retest=0, follow_up_audit=0
+            )
             groups.setdefault(msgspec.json.encode(alike, order="sorted"), []).append(model)
     for models in groups.values():
-        retests = {model: manifest.models[model].judge_retest for model in models}
-        if samples_by_model(models, sum(retests.values())) == retests:
+        samples = {model: _samples(manifest.models[model]) for model in models}
+        if all(
+            samples_by_model(models, sum(of_models)) == dict(zip(models, of_models, strict=True))
+            for of_models in zip(*samples.values(), strict=True)
+        ):
             yield models
         else:
-            for count in dict.fromkeys(retests.values()):
-                yield [model for model in models if retests[model] == count]
+            for counts in dict.fromkeys(samples.values()):
+                yield [model for model in models if samples[model] == counts]
+
+
+def _samples(entry: ModelEntry) -> tuple[int, int]:
+    """Return how many of a model's responses are graded once more, and with a first turn shown."""
+    return entry.judge_retest, entry.follow_up_audit
 
 
 def stated(manifest: Manifest, models: Sequence[str], run: str, out: str) -> dict[str, Any]:
@@ -142,7 +152,9 @@ def stated(manifest: Manifest, models: Sequence[str], run: str, out: str) -> dic
     entry = manifest.models[models[0]]
     dataset = manifest.dataset
     sampling = manifest.target_sampling or Sampling()
-    retests = sum(manifest.models[model].judge_retest for model in models)
+    retests, audits = map(
+        sum, zip(*(_samples(manifest.models[model]) for model in models), strict=True)
+    )
     labels = {model: manifest.models[model].label for model in models}
     return {
         "models": models,
@@ -161,6 +173,8 @@ def stated(manifest: Manifest, models: Sequence[str], run: str, out: str) -> dic
         "label": [f"{model}={label}" for model, label in labels.items() if label],
         "probe": entry.probe,
         "judge_retest": retests or None,
+        "follow_ups": entry.follow_ups,
+        "follow_up_audit": audits or None,
         "check_judge": _judges_passed(manifest, entry),
         "request_swap": manifest.request_swap and manifest.request_swap.sets,
         "guard": manifest.guard.model if manifest.guard else None,

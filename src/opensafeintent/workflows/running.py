@@ -234,7 +234,7 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
     outcome = write_results(
         run, folder, settings.max_missing, settings.prices, display, page=plan.page
     ).with_calls(client)
-    outcome.again = run_again_can_bring(run.rows, plan.only_stored)
+    outcome.again = run_again_can_bring((*run.rows, *run.follow_ups), plan.only_stored)
     if client.stopped_models:
         outcome.exit_code = 3
         outcome.stopped = list(map(Note, client.stopped_models.values()))
@@ -310,7 +310,7 @@ async def _unfinished_work(
                 tasks.append(replayed.task)
                 continue
             for call, _, outcome in replayed.asked:
-                if not isinstance(outcome, Failed):
+                if call.counted and not isinstance(outcome, Failed):
                     client.reused(call, outcome)
             client.tally.missing += missing_grades(replayed.result)
             done(replayed.result)

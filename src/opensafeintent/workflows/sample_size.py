@@ -22,7 +22,7 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError, option
 from opensafeintent.evaluation.forecast import forecast
 from opensafeintent.evaluation.pipeline import Grading, JudgePlan, ModelWork
-from opensafeintent.evaluation.run import tasks_of
+from opensafeintent.evaluation.tasks import tasks_of
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import load_dataset

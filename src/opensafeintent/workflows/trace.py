@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -15,17 +15,34 @@ from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.construction.records import Rejection, Stage
 from opensafeintent.errors import InputError, nearest, option
 from opensafeintent.evaluation.manifest import RunFolder
+from opensafeintent.evaluation.pipeline import Task
+from opensafeintent.evaluation.responses import ResponseKey
 from opensafeintent.evaluation.texts import RunTexts, TracedRow
 from opensafeintent.grades import GradeRow, worst_first
 from opensafeintent.promptsets import PromptSet
+from opensafeintent.taxonomy import DUAL_USE
 from opensafeintent.workflows.reading import read_graded_run
 from opensafeintent.workflows.settings import TraceSettings
+
+
+class TracedFirstTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """The first turn of a conversation."""
+
+    prompt: str
+    reply: str | None
+    """None if there is none."""
+    harm_severity: int | None
+    """Of the reply; None if it has no grade."""
 
 
 class TracedResponse(msgspec.Struct, frozen=True, kw_only=True):
     """One response of a prompt-set with its grades, its text, and the ledger rows behind them."""
 
     grades: GradeRow
+    first_turn: TracedFirstTurn | None = None
+    """The messages before the prompt, of a second reply."""
+    prompt: str
+    """The message that it replies to."""
     text: str | None
     """None if there is none."""
     rows: tuple[TracedRow, ...]
@@ -66,9 +83,10 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
     run = _checked(settings, folder)
     manifest, dataset = run.manifest, run.dataset
     by_set: defaultdict[str, list[GradeRow]] = defaultdict(list)
-    for row in run.rows:
+    for row in (*run.rows, *run.follow_ups):
         if settings.model in (None, row.model):
             by_set[row.set_id].append(row)
+    harm = {row.key: row.harm_severity for row in run.rows if row.variant == DUAL_USE}
     ledger = folder.ledger_path(manifest)
     with RunTexts(manifest, dataset, ledger) as texts:
         for prompt_set, chosen, as_harmful in _chosen(settings, run, by_set):
@@ -86,13 +104,41 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
                 key = (grades.model, grades.variant, grades.epoch)
                 response = texts.find(grades.model, prompt_set.id, grades.variant, grades.epoch)
                 text = room.take(response.text) if response else None
-                responses.append(TracedResponse(grades=grades, text=text, rows=tuple(behind[key])))
+                task = manifest.task_of(grades.key, dataset)
+                responses.append(
+                    TracedResponse(
+                        grades=grades,
+                        first_turn=_first_turn(task, texts, harm),
+                        prompt=task.prompt,
+                        text=text,
+                        rows=tuple(behind[key]),
+                    )
+                )
             yield Trace(
                 ledger=ledger,
                 prompt_set=prompt_set,
                 responses=tuple(responses),
                 as_harmful=as_harmful,
             )
+
+
+def _first_turn(
+    task: Task, texts: RunTexts, harm: Mapping[ResponseKey, int | None]
+) -> TracedFirstTurn | None:
+    """Return the first turn of a conversation, of a response of a run.
+
+    Args:
+        task: of the response.
+        texts: of the run.
+        harm: the harm severity of the replies to the dual-use prompts.
+    """
+    if task.earlier is None:
+        return None
+    return TracedFirstTurn(
+        prompt=task.earlier.prompt,
+        reply=texts.first_reply(task),
+        harm_severity=harm.get(task.key._replace(variant=DUAL_USE)),
+    )
 
 
 def rejections(build: Path) -> Iterator[tuple[Stage, Rejection]]:

@@ -100,11 +100,19 @@ def _show_trace(
         )
         _show_grades(console, grades, trace.as_harmful)
         unsafe = [*command, "--model", grades.model, "--include-unsafe"]
+        if (first := response.first_turn) is not None:
+            console.print("first message:")
+            _show_lines(console, first.prompt, hidden)
+            console.print("first reply:")
+            if include_unsafe or first.harm_severity == 0:
+                _show_lines(console, first.reply or "(none)", hidden)
+            else:
+                _show_hidden(console, "not graded safe", unsafe)
         console.print("prompt:")
-        if not include_unsafe and grades.variant == "malicious":
+        if not include_unsafe and grades.variant in ("malicious", "follow_up_malicious"):
             _show_hidden(console, "the intent is malicious", unsafe)
         else:
-            _show_lines(console, prompt_set.wordings()[grades.variant], hidden)
+            _show_lines(console, response.prompt, hidden)
         may_show = include_unsafe or grades.harm_severity == 0
         console.print("response:")
         if response.text is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
+import msgspec
 from inspect_ai.model import GenerateConfig, Model, ModelOutput, get_model, model_roles
 from inspect_ai.solver import TaskState
 
@@ -20,11 +21,14 @@ from opensafeintent.interop.inspect.outputs import (
     chat_messages,
     complaint_in,
     completion_of,
+    first_reply_in,
     sampling_fields,
 )
 from opensafeintent.interop.inspect.parameters import Refusal, ScorerSettings
+from opensafeintent.interop.inspect.second_turn import SECOND_MESSAGE
 from opensafeintent.templates import Templates, load_templates
 from opensafeintent.templates.layout import laid_out
+from opensafeintent.templates.second_turn import second_turn
 
 GRADER = "grader"
 """The model role of the judge, or of the judges when it is bound to several."""
@@ -61,18 +65,30 @@ async def grades_of(state: TaskState, settings: ScorerSettings) -> GradeRow:
         plan = settings.plan(tuple(judges))
         asking = pipeline.Asking(
             _InspectCaller(state.output, judges).ask,
-            pipeline.Task(
-                model=str(state.model),
-                set_id=state.metadata["set_id"],
-                variant=state.metadata["variant"],
-                epoch=state.epoch,
-                prompt=state.input_text,
-            ),
+            _task_of(state),
             plan,
             templates_of(settings.rubrics),
         )
         grades[settings] = grade_row(await asking.run(), plan.mode_judge)
     return grades[settings]
+
+
+def _task_of(state: TaskState) -> pipeline.Task:
+    """Return the task of a sample; with a second message, the conversation that it ends."""
+    second = state.metadata.get(SECOND_MESSAGE)
+    task = pipeline.Task(
+        model=str(state.model),
+        set_id=state.metadata["set_id"],
+        variant=state.metadata["variant"],
+        epoch=state.epoch,
+        prompt=state.input_text,
+    )
+    if second is None:
+        return task
+    earlier = pipeline.Earlier(
+        prompt=state.input_text, reply=first_reply_in(state.messages), texts=second_turn()
+    )
+    return msgspec.structs.replace(task, prompt=second, earlier=earlier)
 
 
 class _InspectCaller:

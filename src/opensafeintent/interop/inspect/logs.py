@@ -18,10 +18,15 @@ from opensafeintent.files import MOST_ROWS
 from opensafeintent.grades import row_of
 from opensafeintent.hostile import one_line, short_name
 from opensafeintent.interop.inspect.log_files import read_log
-from opensafeintent.interop.inspect.outputs import STOP_REASONS, complaint_in, only_reasons
+from opensafeintent.interop.inspect.outputs import (
+    STOP_REASONS,
+    complaint_in,
+    first_reply_in,
+    only_reasons,
+)
 from opensafeintent.interop.inspect.providers import from_inspect, require_inspect
 from opensafeintent.promptsets.limits import RowLimit
-from opensafeintent.taxonomy import CORE_VARIANTS, ParseRule
+from opensafeintent.taxonomy import CORE_VARIANTS, ParseRule, is_follow_up
 from opensafeintent.templates import Role
 
 if TYPE_CHECKING:
@@ -138,7 +143,8 @@ def _content_of(path: Path, log: EvalLog) -> _LogContent:
         else:
             responses.append(_ungraded(sample, prompt))
     epochs = len({response.epoch for response in responses})
-    lacking = _prompts(wordings.values()) * epochs - len(responses)
+    direct = sum(not is_follow_up(response.variant) for response in responses)
+    lacking = _prompts(wordings.values()) * epochs - direct
     unfinished = f"did not end (status: {log.status}); `inspect eval-retry` goes on from it"
     empty = f"samples with neither response nor grade, which are not imported: {without_content}"
     notes = [
@@ -181,6 +187,7 @@ def _ungraded(sample: EvalSample, prompt: _LoggedPrompt) -> RecordedResponse:
         set_id=prompt.set_id,
         variant=prompt.variant,
         epoch=sample.epoch,
+        reply_to=first_reply_in(sample.messages),
         response=None if reason else output.completion,
         stop_reason=""
         if reason
@@ -200,6 +207,7 @@ def _graded(
         set_id=prompt.set_id,
         variant=prompt.variant,
         epoch=sample.epoch,
+        reply_to=first_reply_in(sample.messages),
         response=None
         if any(missing_grade.what == "response" for missing_grade in row.missing)
         else text,

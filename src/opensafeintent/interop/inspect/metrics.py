@@ -14,7 +14,7 @@ from inspect_ai.scorer import Metric, SampleScore, Value, metric
 
 from opensafeintent.grades import GradeRow, row_of, to_array
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet
-from opensafeintent.taxonomy import CORE_VARIANTS, default_taxonomy
+from opensafeintent.taxonomy import CORE_VARIANTS, default_taxonomy, is_follow_up
 
 if TYPE_CHECKING:
     from opensafeintent.labelled import LabelledSet
@@ -39,6 +39,7 @@ def prompt_set_metrics() -> Metric:
         from opensafeintent.equations import Grades
         from opensafeintent.metrics import HEADLINES, compute
 
+        scores = [score for score in scores if not _is_second_turn(score)]
         if not scores:
             return dict.fromkeys(HEADLINES, nan) | dict.fromkeys(COVERAGE, 0)
         array = labelled_array(scores)
@@ -57,6 +58,10 @@ def prompt_set_metrics() -> Metric:
         return shown | dict(zip(COVERAGE, counts, strict=True)) | (values if show_all else {})
 
     return metrics_of
+
+
+def _is_second_turn(score: SampleScore) -> bool:
+    return is_follow_up((score.sample_metadata or {}).get("variant", ""))
 
 
 def labelled_array(scores: Sequence[SampleScore]) -> LabelledSet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from opensafeintent.calls.providers import LOCAL_WEIGHTS
@@ -140,3 +141,13 @@ def _reasoning(content: Any) -> list[str]:
 
     parts = content if isinstance(content, list) else []
     return [part.text or "" for part in parts if isinstance(part, ContentReasoning)]
+
+
+def first_reply_in(messages: Sequence[ChatMessage]) -> str | None:
+    """Return the reply before the last message of the user; None if there is one turn alone."""
+    users = [index for index, message in enumerate(messages) if message.role == "user"]
+    if len(users) < 2:
+        return None
+    return next(
+        (message.text for message in messages[: users[-1]] if message.role == "assistant"), None
+    )

@@ -52,3 +52,4 @@ class TaskSettings(ScorerSettings, frozen=True, kw_only=True):
     taxonomy: str | None
     max_rows: Count
     metrics: Metrics
+    follow_ups: bool

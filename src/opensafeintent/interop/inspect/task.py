@@ -19,13 +19,17 @@ from inspect_ai.solver import generate
 from opensafeintent import __version__
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import hashes_of
+from opensafeintent.evaluation.responses import ResponseKey
+from opensafeintent.evaluation.tasks import task_of
 from opensafeintent.files import MOST_ROWS
 from opensafeintent.interop.inspect import baselines  # noqa: F401  # its models are registered
 from opensafeintent.interop.inspect.grading import graders, templates_of
 from opensafeintent.interop.inspect.parameters import Metrics, Refusal, ScorerSettings, TaskSettings
 from opensafeintent.interop.inspect.scorers import SCORERS
+from opensafeintent.interop.inspect.second_turn import SECOND_MESSAGE, one_or_two_turns
 from opensafeintent.promptsets import Dataset, PromptSet, drawn, load_dataset
-from opensafeintent.taxonomy import ModesScope, ParseRule, ProbeScope, intent_of
+from opensafeintent.taxonomy import FOLLOW_UPS, ModesScope, ParseRule, ProbeScope, intent_of
+from opensafeintent.templates.second_turn import second_turn
 
 VERSION = "1-A"
 """Before the dash the version of the results, after it that of the interface, as in the register of
@@ -48,6 +52,7 @@ def opensafeintent(
     taxonomy: str | None = None,
     max_rows: int = MOST_ROWS,
     metrics: Metrics = "headline",
+    follow_ups: bool = False,
 ) -> Task:
     """OpenSafeIntent: does a model give the right amount of help as intent shifts, on the same
     task?
@@ -68,6 +73,8 @@ def opensafeintent(
         taxonomy: a TOML file of harm domains and task types in place of the paper's.
         max_rows: prompt-sets that the dataset may have.
         metrics: shown of the score `opensafeintent_sets`, `headline` or `all`.
+        follow_ups: three second turns a set, each after a first reply of its own; no metric that
+            Inspect AI shows includes them, `import` reads them.
 
     Raises:
         Refusal: a parameter or a file is not usable, or no model has the role `grader`.
@@ -85,6 +92,7 @@ def opensafeintent(
         taxonomy=taxonomy,
         max_rows=max_rows,
         metrics=metrics,
+        follow_ups=follow_ups,
     )
     return _task(settings)
 
@@ -116,8 +124,8 @@ def _task(settings: TaskSettings) -> Task:
         raise Refusal(str(error)) from error
     grading = {name: getattr(settings, name) for name in ScorerSettings.__struct_fields__}
     return Task(
-        dataset=MemoryDataset(_samples(dataset, prompt_sets, settings.metrics), name=dataset.name),
-        solver=generate(),
+        dataset=MemoryDataset(_samples(dataset, prompt_sets, settings), name=dataset.name),
+        solver=one_or_two_turns() if settings.follow_ups else generate(),
         scorer=[make(**grading) for make in SCORERS],
         config=GenerateConfig(max_tokens=_MAX_TOKENS),
         epochs=settings.epochs,
@@ -135,28 +143,33 @@ def _task(settings: TaskSettings) -> Task:
     )
 
 
-def _samples(dataset: Dataset, prompt_sets: Sequence[PromptSet], metrics: Metrics) -> list[Sample]:
+def _samples(
+    dataset: Dataset, prompt_sets: Sequence[PromptSet], settings: TaskSettings
+) -> list[Sample]:
     """Return a sample for each prompt, set by set: a limit cuts through one set at most."""
+    second = second_turn() if settings.follow_ups else None
     positions = {
         prompt_set.id: position for position, prompt_set in enumerate(dataset.sorted.prompt_sets)
     }
     return [
         Sample(
-            id=f"{prompt_set.id}.{variant}",
-            input=prompt,
+            id=f"{prompt_set.id}.{task.variant}",
+            input=task.earlier.prompt if task.earlier else task.prompt,
             metadata={
                 "set_id": prompt_set.id,
-                "variant": variant,
-                "intent": intent_of(variant),
+                "variant": task.variant,
+                "intent": intent_of(task.variant),
                 "harm_domain": prompt_set.harm_domain,
                 "task_type": prompt_set.task_type,
                 "wordings": len(prompt_set.dual_use_paraphrases) + 1,
                 # the set's position in its dataset, sorted by id
                 "position": positions[prompt_set.id],
                 "sets": len(dataset),
-                "metrics": metrics,
+                "metrics": settings.metrics,
+                **({SECOND_MESSAGE: task.prompt} if task.earlier else {}),
             },
         )
         for prompt_set in prompt_sets
-        for variant, prompt in prompt_set.wordings().items()
+        for variant in (*prompt_set.wordings(), *(FOLLOW_UPS if second else ()))
+        for task in (task_of(ResponseKey("", prompt_set.id, variant, 1), prompt_set, second),)
     ]

@@ -366,6 +366,24 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             place=-1,
         ),
     ] = 0.95
+    follow_ups: Annotated[
+        bool,
+        Opt(
+            "Ask on after each reply to a dual-use prompt (three second turns a set).",
+            group=Group.EXTRA,
+            place=-1,
+        ),
+    ] = False
+    follow_up_audit: Annotated[
+        Count | None,
+        Opt(
+            "Re-grade N direct replies with the first turn shown (needs --follow-ups).",
+            metavar="N",
+            group=Group.EXTRA,
+            place=-1,
+        ),
+    ] = None
+    """N of all models together, by each judge."""
     ledger: Annotated[Path | None, RUN_LEDGER.under(Group.BUDGET, place=-1)] = None
     check_judge: Annotated[
         bool, Opt("Check the judges on gold cases first; stop if one fails.", group=Group.EXTRA)
@@ -400,6 +418,10 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             raise InputError(
                 f"{option('confidence', f'{self.confidence:g}')}: is for {option('stop_when')} and"
                 " gates"
+            )
+        if self.follow_up_audit is not None and not self.follow_ups:
+            raise InputError(
+                f"{option('follow_up_audit')}: is for {option('follow_ups')}, which is not given"
             )
         budget = (self.budget_calls, self.budget_tokens, self.budget_dollars)
         if self.stop_when is not None and any(limit is not None for limit in budget):
