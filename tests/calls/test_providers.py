@@ -90,7 +90,9 @@ def test_models_are_opened_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [type(model) for model in models.values()] == [EndpointModel, ScriptedModel]
     identities = [model.identity.split("@")[0] for model in models.values()]
     assert identities == ["vllm/m", "baseline/judge"]
-    with pytest.raises(InputError, match="baseline/juge: unknown baseline; did you mean 'judge'"):
+    with pytest.raises(
+        InputError, match="baseline/juge: unknown baseline; did you mean 'baseline/judge'"
+    ):
         open_models(["baseline/juge"], HttpSession())
 
 

@@ -77,7 +77,6 @@ def contents(folder: Path) -> dict[Path, bytes]:
         (["--preset", "paper-code"], "paper-code"),
         (["--judge-max-tokens", 9], '"max_tokens":9'),
         (["--ledger", "elsewhere.sqlite"], "elsewhere.sqlite"),
-        (["--dataset", "starter"], "starter (42 sets"),
     ],
 )
 def test_other_settings_are_refused(done: Lab, options: list[object], differs: str) -> None:
@@ -86,6 +85,13 @@ def test_other_settings_are_refused(done: Lab, options: list[object], differs: s
     (line,) = ran.errors
     assert ran.code == 2 and not done.calls
     assert all(part in line for part in (differs, str(done.run), "--out"))
+    assert contents(done.run) == before
+
+
+def test_another_dataset_is_refused(done: Lab) -> None:
+    before = contents(done.run)
+    ran = evaluate(done.server, Path("starter"), done.run)
+    assert all(part in ran.refusal for part in ("starter (42 sets", str(done.run), "--out"))
     assert contents(done.run) == before
 
 
