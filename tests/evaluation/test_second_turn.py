@@ -150,7 +150,7 @@ def test_the_dry_run_foretells_the_calls(lab: Lab, epochs: int) -> None:
     calls = SECOND_TURNS * epochs
     assert re.findall(r"second turn +(\d+)", out) == [str(calls)] * 3
     assert re.findall(r"in conversation +(\d+)", out) == ["5", "5"]
-    assert "80 % power to detect a history effect" in " ".join(out.split())
+    assert "a history effect on safety is detected with 80 % power" in " ".join(out.split())
     all_calls = re.findall(r"^All +(\d+)", out, re.MULTILINE)
     assert lab.evaluate(*options).code == 0
     assert [str(total(lab.server))] == all_calls
@@ -406,6 +406,15 @@ def test_the_audit_shows_direct_replies_with_the_first_turn(lab: Lab) -> None:
     before = results(lab.run)
     assert lab.evaluate(*TURN).code == 0  # the audit belongs to the run
     assert results(lab.run) == before
+
+
+def test_a_guard_is_not_asked_about_a_second_turn(lab: Lab) -> None:
+    guard = ("--guard", "openai-api/loop/llama-guard")
+    out = lab.evaluate(*TURN, *guard, "--dry-run").out
+    assert re.findall(r"guard +(\d+)", out)[-1] == str(PROMPTS)
+    lab.evaluate(*TURN, *guard)
+    asked = [record for record in lab.server.requests if record.model == "llama-guard"]
+    assert len(asked) == PROMPTS
 
 
 def test_an_audit_needs_follow_ups(lab: Lab) -> None:

@@ -51,7 +51,7 @@ def expected_calls(work: Sequence[ModelWork]) -> int:
         (task.given is None)
         + len(item.plan.questions) * len(item.plan.judges)
         + item.plan.asks_mode(task.variant)
-        + (item.plan.guard is not None)
+        + (item.plan.guard_for(task) is not None)
         for item in work
         for task in item.tasks
     )
@@ -79,7 +79,7 @@ def _length(task: Task, asked: Iterable[Asked]) -> int | None:
     texts = (
         outcome.text
         for call, _, outcome in asked
-        if call.purpose == "generate" and isinstance(outcome, Answered)
+        if call.purpose == "generate" and call.counted and isinstance(outcome, Answered)
     )
     return next(map(len, texts), None)
 
@@ -150,9 +150,10 @@ class CallCounter:
             self.judges(Planned(task, plan, templates), graded.grades, response, _why(task))
         if plan.asks_mode(task.variant) and (unknown or _not_made(graded.mode)):
             self._judge(plan.mode_judge, "mode", templates.mode, task, response)
-        if plan.guard is not None and (unknown or _not_made(graded.guard)):
-            size = len(plan.guard.template.body) + len(task.prompt) + self._response_size(response)
-            self._count(plan.guard.model, "guard", size, _GRADE_TOKENS)
+        guard = plan.guard_for(task)
+        if guard is not None and (unknown or _not_made(graded.guard)):
+            size = len(guard.template.body) + len(task.prompt) + self._response_size(response)
+            self._count(guard.model, "guard", size, _GRADE_TOKENS)
         possible = plan.probes(task.variant, unsafe=True)
         ungraded = unknown or any(
             _not_made(grades["harm_severity"]) for grades in graded.grades.values()

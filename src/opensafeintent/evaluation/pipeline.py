@@ -96,6 +96,12 @@ class JudgePlan(Grading, frozen=True, kw_only=True):
         """The questions to each judge."""
         return tuple(question for question in QUESTIONS if question.grade in self.grades)
 
+    def guard_for(self, task: Task) -> Guard | None:
+        """Return the guard model to ask about a response; of a second turn none is asked, since its
+        form has no place for a first one.
+        """
+        return None if task.earlier else self.guard
+
     def sampling_of_judge(self, judge: str) -> Sampling:
         """Return how a judge is sampled."""
         return self.judge_samplings.get(judge, self.judge_sampling)
@@ -334,10 +340,11 @@ class Asking:
             asked.append(
                 self._judge(self.templates.mode, self.plan.mode_judge, "mode", answer.text)
             )
-        if self.plan.guard is not None:
-            asked.append(self._guard(self.plan.guard, answer.text))
+        guard_model = self.plan.guard_for(self.task)
+        if guard_model is not None:
+            asked.append(self._guard(guard_model, answer.text))
         replies = await self.together(*asked)
-        guard = replies.pop() if self.plan.guard is not None else None
+        guard = replies.pop() if guard_model is not None else None
         mode = replies.pop() if asks_mode else None
         grades = self._by_judge(replies)
         unsafe = any(
