@@ -11,7 +11,8 @@ from opensafeintent.workflows.settings.annotate import (
 from opensafeintent.workflows.settings.base import Data, Settings
 from opensafeintent.workflows.settings.build import BuildSettings
 from opensafeintent.workflows.settings.calling import Calling, JudgeCheckSettings
-from opensafeintent.workflows.settings.evaluate import EvaluateSettings, GradeSettings, Judging
+from opensafeintent.workflows.settings.evaluate import EvaluateSettings
+from opensafeintent.workflows.settings.judging import GradeSettings, Judging
 from opensafeintent.workflows.settings.read import (
     BatchesSettings,
     CompareSettings,
