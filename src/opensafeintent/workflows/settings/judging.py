@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -25,9 +25,6 @@ from opensafeintent.workflows.settings.base import (
     Share,
 )
 from opensafeintent.workflows.settings.calling import Judges
-
-if TYPE_CHECKING:
-    pass
 
 
 class Judging(Judges, frozen=True, kw_only=True):
