@@ -66,18 +66,21 @@ def _judge_columns(cohorts: Sequence[Cohort]) -> tuple[Column[_OfPair], ...]:
     several = any(len(cohort.judges.shifts) > 1 for cohort in cohorts)
     return (
         numbered(cohorts),
-        Column("old_judge", lambda row: row.shift.judges[0], "Old" if several else None, "name"),
-        Column("new_judge", lambda row: row.shift.judges[1], "New" if several else None, "name"),
+        Column(
+            "old_judge", lambda row: row.shift.judges[0], "Old judge" if several else None, "name"
+        ),
+        Column(
+            "new_judge", lambda row: row.shift.judges[1], "New judge" if several else None, "name"
+        ),
     )
 
 
 def _judge_notes(cohorts: Sequence[Cohort]) -> tuple[str, ...]:
-    """Say which judge is old and which is new."""
+    """Name the old and the new judge, if there are just two."""
     only = [cohort.judges.shifts[0].judges for cohort in cohorts if len(cohort.judges.shifts) == 1]
-    named = tuple(
+    return tuple(
         f"Old: {one_line(old, 80)}. New: {one_line(new, 80)}." for old, new in dict.fromkeys(only)
     )
-    return (*named, "The old judge is the one that the run names first.")
 
 
 def _unit(row: _MetricRow) -> Unit:
@@ -100,8 +103,8 @@ def metric_shifts(cohorts: Sequence[Cohort]) -> Table:
         _judge_columns(cohorts),
         Column("model", lambda row: row.metric.model, "Model", "name"),
         Column("metric", lambda row: METRICS[row.metric.metric].label, "Metric", order=-1),
-        Column("old", lambda row: row.metric.old, "By the old judge", "number", _unit),
-        Column("new", lambda row: row.metric.new, "By the new judge", "number", _unit),
+        Column("old", lambda row: row.metric.old, "By old", "number", _unit),
+        Column("new", lambda row: row.metric.new, "By new", "number", _unit),
         estimate_columns(
             "shift",
             lambda row: row.metric,
@@ -126,7 +129,8 @@ def metric_shifts(cohorts: Sequence[Cohort]) -> Table:
         notes=(
             *_judge_notes(cohorts),
             (
-                "On the core responses that both judges graded. The model average has the"
+                "On the core responses that both judges graded. The old judge is the one that the"
+                " run names first. The model average has the"
                 " prompt-set as its unit, and is for these models. Same within: the least margin"
                 " that holds the whole interval. If it is not above the margin that you chose, the"
                 " judges agree as closely as you asked. Least margin: no smaller margin can be"
@@ -234,7 +238,7 @@ def _flip_columns(
 
 
 def _shift_columns(
-    name: str, of: Callable[[_RetestRow], Estimate], heading: str
+    name: str, of: Callable[[_RetestRow], Estimate], heading: str | None
 ) -> tuple[Column[_RetestRow], ...]:
     return estimate_columns(name, of, heading, style="signed", unit="share", parts=())
 
@@ -246,15 +250,13 @@ def retests(cohorts: Sequence[Cohort]) -> Table:
     columns: tuple[Columns[_RetestRow], ...] = (
         _judge_columns(cohorts),
         Column("responses", lambda row: row.retest.responses, "Responses", "count"),
-        _flip_columns("old_flips", lambda row: row.retest.old_flips, "Flips, old judge again"),
-        _flip_columns("new_flips", lambda row: row.retest.new_flips, "Flips, new judge"),
+        _flip_columns("old_flips", lambda row: row.retest.old_flips, "Flips, old again"),
+        _flip_columns("new_flips", lambda row: row.retest.new_flips, "Flips, new"),
         _shift_columns("excess_flips", lambda row: row.retest.excess_flips, "Excess"),
+        _shift_columns("old_shift", lambda row: row.retest.old_shift, "Safe, old again − then"),
+        _shift_columns("new_shift", lambda row: row.retest.new_shift, None),
         _shift_columns(
-            "old_shift", lambda row: row.retest.old_shift, "Safe, old judge again − then"
-        ),
-        _shift_columns("new_shift", lambda row: row.retest.new_shift, "New judge − then"),
-        _shift_columns(
-            "excess_shift", lambda row: row.retest.excess_shift, "New judge − old judge again"
+            "excess_shift", lambda row: row.retest.excess_shift, "Safe, new judge − old again"
         ),
     )
     return Table.of(
