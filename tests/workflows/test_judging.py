@@ -258,6 +258,26 @@ def test_a_check_that_was_made_is_recognised_with_equal_settings_only(
     assert total(server) == 0
 
 
+def test_a_check_in_the_usual_folder_is_not_paid_for_again(
+    server: LoopbackServer, two_sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    server.set_faults(*judge())
+    assert osi("judge-check", "--judge", JUDGE, server=server).code == 0
+    server.reset()
+    run = tmp_path / "run"
+    plan = evaluate(server, two_sets, run, "--check-judge", "--dry-run")
+    ran = evaluate(server, two_sets, run, "--check-judge")
+    assert ran.code == 0, ran.err
+    line = f"{JUDGE}: passed its check before (runs/judge-check), {COUNTED} of {COUNTED} cases"
+    assert line in plan.text and line in ran.err
+    assert server.requests[0].purpose == GENERATE and calls(server)[GENERATE] == 14
+    assert total(server) < 3 * len(CASES) and state(run) == "passed"
+    server.reset()  # asked otherwise, the check does not hold
+    other = evaluate(server, two_sets, tmp_path / "b", "--check-judge", "--judge-max-tokens", 9)
+    assert other.code == 0 and server.requests[0].purpose != GENERATE
+
+
 def test_a_run_that_is_there_keeps_its_grades_and_learns_that_its_judge_failed(
     server: LoopbackServer, two_sets: Path, tmp_path: Path
 ) -> None:

@@ -61,6 +61,12 @@ def test_a_judge_is_compared_with_people_and_asked_for_harm_alone(
     assert "labels.csv:13 (b): harm 0, and 3 of 3 call it unsafe" in ran.text
     assert "note: labels.csv: 1 row without a label left out" in ran.text
     assert "text 11" not in ran.out  # of the case
+    whole = check(server, labels, "--verbose").out.splitlines()
+    for lines in (ran.out.splitlines(), whole):  # two lines of verdict, last
+        about, verdict = lines[-4:-2]
+        assert about.startswith("labels.csv: 40 labelled responses")
+        assert verdict.startswith(f"{JUDGE}: catches 11 of 12")
+        assert any(line.startswith("  against the majority of the others") for line in lines[:-4])
     results, following = ran.out.splitlines()[-2:]
     assert results == f"Results in {labels.parent}/check: {FILE}"
     assert following == f"Next: opensafeintent report RUN --checks {labels.parent}/check"

@@ -282,6 +282,19 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
     """Of the judges that have arguments of their own, by name."""
     min_accuracy: float = MIN_ACCURACY
 
+    def setting_of(self, judge: str) -> AnchorSetting:
+        """Return how a judge is asked for the grades that it is there for."""
+        roles = roles_of(self.duties[judge])
+        return AnchorSetting(
+            templates={
+                template.role: template.hash
+                for template in self.templates.all()
+                if template.role in roles
+            },
+            parse=self.parse,
+            sampling=self.samplings.get(judge, self.sampling),
+        )
+
 
 def duties_of(plans: Iterable[JudgePlan]) -> dict[str, tuple[GradeName, ...]]:
     """Return which grades each judge gives in an evaluation."""
@@ -368,15 +381,7 @@ def _check(
     return JudgeCheck(
         judge=judge,
         identity=identity,
-        setting=AnchorSetting(
-            templates={
-                template.role: template.hash
-                for template in examination.templates.all()
-                if template.role in roles_of(grades)
-            },
-            parse=examination.parse,
-            sampling=examination.samplings.get(judge, examination.sampling),
-        ),
+        setting=examination.setting_of(judge),
         gold_cases=gold.hash,
         min_accuracy=examination.min_accuracy,
         grades=grades,

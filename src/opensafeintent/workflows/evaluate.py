@@ -47,6 +47,9 @@ from opensafeintent.workflows.call_limits import wait_or_refuse
 from opensafeintent.workflows.gates import gates_of
 from opensafeintent.workflows.grade_into import grade_into
 from opensafeintent.workflows.guarding import guard_of
+from opensafeintent.workflows.judge_check import passed_before_line
+from opensafeintent.workflows.judge_files import default_judge_files
+from opensafeintent.workflows.known_checks import passed_before
 from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.running import EvaluationPlan, dry_run, execute, without_silent
 from opensafeintent.workflows.runtime import run_async
@@ -194,7 +197,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             page=settings.report,
         )
         if settings.check_judge:
-            plan.examination = Examination(
+            examination = Examination(
                 gold=load_gold_cases(),
                 duties=duties_of(item.plan for item in work),
                 templates=self.templates,
@@ -202,6 +205,9 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
                 sampling=settings.judge_sampling,
                 samplings=settings.judge_samplings,
             )
+            files, unread = default_judge_files()
+            plan.known_checks, plan.examination = passed_before(examination, identities, files)
+            plan.notes += [*unread, *map(passed_before_line, plan.known_checks)]
         if settings.stop_when is not None:
             from opensafeintent.extensions.stop_when import StopWhen
 

@@ -44,7 +44,7 @@ from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.reproduce import command_line
 from opensafeintent.workflows.runtime import run_async
 from opensafeintent.workflows.settings import EvaluateSettings, JudgeCheckSettings
-from opensafeintent.workflows.settings.base import settings_of
+from opensafeintent.workflows.settings.base import CHECKS, settings_of
 from opensafeintent.workflows.settings.calling import Judges
 
 if TYPE_CHECKING:
@@ -209,6 +209,11 @@ def _how_asked(settings: Judges) -> dict[str, Any]:
 def passed_line(check: JudgeCheck) -> str:
     """Say that a judge passed."""
     return f"{check.judge}: passed its check, {_count(check)}"
+
+
+def passed_before_line(check: JudgeCheck) -> str:
+    """Say that a judge passed in a check that is stored, and is not asked again."""
+    return f"{check.judge}: passed its check before ({CHECKS}), {_count(check)}"
 
 
 def _count(check: JudgeCheck) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from opensafeintent.analysis.judge_checks import accepted_at_lines
 from opensafeintent.analysis.label_checks import LabelCheck
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError, Note, option
 from opensafeintent.evaluation.judge_check import JudgeCheck, with_checks
 from opensafeintent.files import read_json, sha256_hex, to_json, write_private
 from opensafeintent.hostile import name_safe
@@ -48,6 +48,16 @@ def read_judge_files(folder: Path) -> list[JudgeFile]:
             return []
         raise InputError(f"{option('checks', folder)}: no such folder; expected one of judge-check")
     return list(_files_in(folder).values())
+
+
+def default_judge_files() -> tuple[list[JudgeFile], list[str]]:
+    """Return the results of `judge-check` in the folder of the default, and a note if they cannot
+    be read: calls that were paid for are not lost by that.
+    """
+    try:
+        return read_judge_files(CHECKS), []
+    except InputError as error:
+        return [], [Note(error.marked)]
 
 
 def _files_in(folder: Path) -> dict[Path, JudgeFile]:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -14,6 +14,7 @@ from opensafeintent.calls.costs import Spent
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.judge_check import (
+    AnchorSetting,
     Examination,
     JudgeCheck,
     check_work,
@@ -51,6 +52,41 @@ def with_known_checks(
             manifest, judge_checks=with_checks(known, found), served=spent.served
         )
     )
+
+
+def passed_before(
+    examination: Examination, identities: Mapping[str, str], files: Sequence[JudgeFile]
+) -> tuple[list[JudgeCheck], Examination | None]:
+    """Return the checks in results of `judge-check` that an examination would repeat and that the
+    judges passed; and the examination of the other judges, None if there is none.
+
+    Args:
+        examination: the judges to check.
+        identities: of the judges, by name.
+        files: results of `judge-check`.
+    """
+    known: dict[str, JudgeCheck] = {}
+    for check in (check for file in files for check in file.checks):
+        grades = examination.duties.get(check.judge)
+        if (
+            grades is not None
+            and {*grades} <= {*check.grades}
+            and check.identity == identities[check.judge]
+            and check.gold_cases == examination.gold.hash
+            and check.setting == _asked_for(examination, check)
+        ):
+            by_this_mark = msgspec.structs.replace(check, min_accuracy=examination.min_accuracy)
+            if by_this_mark.passed:
+                known[check.judge] = by_this_mark
+    duties = {judge: of for judge, of in examination.duties.items() if judge not in known}
+    rest = msgspec.structs.replace(examination, duties=duties) if duties else None
+    return list(known.values()), rest
+
+
+def _asked_for(examination: Examination, check: JudgeCheck) -> AnchorSetting:
+    """Return the setting in which an examination would ask for the grades of a check."""
+    duties = {check.judge: check.grades}
+    return msgspec.structs.replace(examination, duties=duties).setting_of(check.judge)
 
 
 def labels_of(files: Sequence[JudgeFile]) -> list[LabelCheck]:

@@ -40,7 +40,7 @@ from opensafeintent.report.tables import all_tables, tables_in, write_tables
 from opensafeintent.report.tables_comparisons import comparisons
 from opensafeintent.report.tables_people import label_tables
 from opensafeintent.workflows.gates import ANNEX, check_gating, find_gates, gates_of, write_verdict
-from opensafeintent.workflows.judge_files import JudgeFile, read_judge_files
+from opensafeintent.workflows.judge_files import default_judge_files, read_judge_files
 from opensafeintent.workflows.judged_alike import how_to_grade_alike
 from opensafeintent.workflows.known_checks import labels_of, with_known_checks
 from opensafeintent.workflows.outcome import COVERAGE_LINES, Outcome, missing_line, unparsed_lines
@@ -51,7 +51,6 @@ from opensafeintent.workflows.settings import (
     CompareSettings,
     ReportSettings,
 )
-from opensafeintent.workflows.settings.base import CHECKS
 
 if TYPE_CHECKING:
     from opensafeintent.extensions.correction import Correction
@@ -312,7 +311,7 @@ def write_results(
         replaced_together(out, lambda: _ours(out)) as new,
     ):
         spent = spent_of_run(*source, ledger)
-        files, unread = _files_of_default()
+        files, unread = default_judge_files()
         run = with_known_checks(run, ledger, spent, files)
         outcome, tables = _write_numbers(
             [run],
@@ -334,16 +333,6 @@ def write_results(
     if outdated:
         outcome.notes.append(f"the earlier {earlier} was removed, for it is out of date")
     return outcome
-
-
-def _files_of_default() -> tuple[list[JudgeFile], list[str]]:
-    """Return the results of `judge-check` in the folder of the default, and a note if they cannot
-    be read: calls that were paid for are not lost by that.
-    """
-    try:
-        return read_judge_files(CHECKS), []
-    except InputError as error:
-        return [], [Note(error.marked)]
 
 
 def _write_numbers(

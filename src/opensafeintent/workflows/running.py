@@ -119,6 +119,8 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
     """The run as it was; None for a new one."""
     examination: Examination | None = None
     """The check that judges have to pass first."""
+    known_checks: list[JudgeCheck] = []
+    """Checks of judges that passed before, in the folder of `judge-check`."""
     stop_when: StopWhen | None = None
     page: bool = False
     """Whether page and figures are written too."""
@@ -209,7 +211,8 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
                 checks = await checked(
                     client, folder, manifest, plan.examination, settings, display, limits, batching
                 )
-                judge_checks = with_checks(manifest.judge_checks, checks)
+            if plan.known_checks or checks:
+                judge_checks = with_checks(manifest.judge_checks, [*plan.known_checks, *checks])
                 manifest = msgspec.structs.replace(manifest, judge_checks=judge_checks)
             if not folder.exists():
                 folder.begin(plan.dataset)

@@ -17,13 +17,15 @@ from opensafeintent.report.values import estimate_text, interval, number, percen
 
 _MOST_CASES = 10
 _MOST_GROUPS = 10
+_MOST_VERDICTS = 8
+"""Judges in the verdict, which has ten lines at most."""
 
 
 def show_label_checks(
     console: Console, checks: Sequence[LabelCheck], *, verbose: bool = False
 ) -> None:
-    """Print the tables, cases in which judges and people disagree, and last a verdict of each
-    judge.
+    """Print the tables, cases in which judges and people disagree, further results, and last the
+    verdict: a line for the labels and one for each judge.
 
     Args:
         console: the output.
@@ -36,6 +38,11 @@ def show_label_checks(
         print_table(console, table if verbose else _shortened(table))
     for check in checks:
         _show_cases(console, check, verbose=verbose)
+    for check in checks:
+        if lines := [*_details(check)]:
+            console.print(plain(f"\n{one_line(check.judge, 100)}"), style="bold")
+            for line in lines:
+                console.print(plain(line))
     source = checks[0].source
     drawn = f" of {source.labelled:,}" if source.sampled else ""
     console.print()
@@ -47,9 +54,10 @@ def show_label_checks(
         ),
         style="bold",
     )
-    for check in checks:
-        for line in _verdict(check):
-            console.print(plain(line))
+    for check in checks[:_MOST_VERDICTS]:
+        console.print(plain(_verdict(check)))
+    if (more := len(checks) - _MOST_VERDICTS) > 0:
+        console.print(plain(f"and {more:,} more judges, in the table"))
 
 
 def _shortened(table: Table) -> Table:
@@ -87,13 +95,17 @@ def _case_line(case: LabelledCase) -> str:
     )
 
 
-def _verdict(check: LabelCheck) -> Iterator[str]:
-    """Yield the lines of the verdict on a judge."""
-    yield (
+def _verdict(check: LabelCheck) -> str:
+    """Return the verdict on a judge, in a line."""
+    return (
         f"{one_line(check.judge, 100)}: catches {rate_text(check.catches_unsafe)};"
         f" false alarms {rate_text(check.false_alarms)};"
         f" AC1 {estimate_text(check.ac1)}"
     )
+
+
+def _details(check: LabelCheck) -> Iterator[str]:
+    """Yield further results of a judge, a line each."""
     ties = [
         f"{name} {percent(rate.ties[0])} to {percent(rate.ties[1])}"
         for name, rate in (
