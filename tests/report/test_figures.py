@@ -287,3 +287,32 @@ def test_little_or_nothing_is_said_or_left_out(
             assert ("nothing to show" in svg) is (not drawn)
         assert "NaN" not in svg
         json.dumps(figure.spec, allow_nan=False)
+
+
+# Captions
+# ------------------------------------------------------------------------------
+
+
+def captions(*names: str, sets: int = 60) -> dict[str, str]:
+    figures = all_figures(into_cohorts([random_run(names, sets)]))
+    return {figure.name: figure.caption for figure in figures}
+
+
+def test_a_caption_describes_only_marks_that_its_figure_has() -> None:
+    """Words of captions, and the number of models under test, of all, from which they apply."""
+    baselines = tuple(f"baseline/{name}" for name in ("redirect", "comply-all", "refuse-all"))
+    studies = {count: captions(*MODELS[:count]) for count in (1, 2, 4, 20)}
+    demo = captions(*baselines)
+    for text in ("model average", "average's n", "Dashed steps"):
+        assert not any(text in caption for caption in (*studies[1].values(), *demo.values()))
+    drawn = {name for name, caption in studies[4].items() if "model average is" in caption}
+    assert drawn == {
+        f"fig_{name}" for name in ("2_safety", "3_strata", "6_unsafe_by_mode", "7_strata")
+    }
+    assert "average's n" in studies[2]["fig_4_failures"]
+    for count, study in studies.items():
+        assert ("diamond is the average" in study["fig_7_strata"]) == (count > 5)
+        assert ("in the order of" in study["fig_2_safety"]) == (count > 1)
+        assert "hollow" in study["fig_3_strata"]
+    assert "orange diamonds" in demo["fig_frontier"] and "in the order of" in demo["fig_2_safety"]
+    assert "hollow" not in captions(*MODELS[:2], sets=1200)["fig_3_strata"]

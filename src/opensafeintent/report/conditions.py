@@ -56,9 +56,7 @@ def differences_from(cohort: Cohort, other: Cohort) -> str:
         )
     if second.templates and first.templates and second.templates != first.templates:
         roles = sorted(role for role, _ in set(second.templates) - set(first.templates))
-        reasons.append(
-            f"other judge templates ({', '.join(roles)}; --rubrics takes those of a run)"
-        )
+        reasons.append(f"other judge templates ({', '.join(roles)})")
     elif bool(second.templates) != bool(first.templates):
         reasons.append("judge templates that are not stored")
     return "; ".join(reasons)

@@ -211,9 +211,7 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
                 checks = await checked(
                     client, folder, manifest, plan.examination, settings, display, limits, batching
                 )
-            if plan.known_checks or checks:
-                judge_checks = with_checks(manifest.judge_checks, [*plan.known_checks, *checks])
-                manifest = msgspec.structs.replace(manifest, judge_checks=judge_checks)
+            manifest = _with_judge_checks(manifest, [*plan.known_checks, *checks])
             if not folder.exists():
                 folder.begin(plan.dataset)
             manifest = msgspec.structs.replace(
@@ -246,6 +244,12 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
         outcome.notes += plan.stop_when.lines()
         outcome.exit_code = first_exit_code(outcome.exit_code, *plan.stop_when.exit_codes())
     return outcome
+
+
+def _with_judge_checks(manifest: Manifest, checks: Sequence[JudgeCheck]) -> Manifest:
+    """Return a manifest with further checks of its judges."""
+    together = with_checks(manifest.judge_checks, checks)
+    return msgspec.structs.replace(manifest, judge_checks=together) if checks else manifest
 
 
 def _panel_effects(plan: EvaluationPlan, cohorts: Sequence[Cohort]) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
+from typing import NamedTuple
 
 import msgspec
 
@@ -58,21 +59,55 @@ class _Plan(msgspec.Struct, frozen=True):
     """Of its numbers, if they are not metrics."""
     where: Callable[[Cohort], bool] = lambda _: True
     """Selects its cohorts; without any, there is no figure."""
-    several: str = ""
-    """Added to the caption if there is more than one model."""
-    baselines: str = ""
-    """Added if there are baselines."""
+    added: tuple[_Sentence, ...] = ()
+    """What the caption says of marks that some of its figures have."""
+
+
+class _Sentence(NamedTuple):
+    """A sentence of a caption, and which cohorts have the marks that it describes."""
+
+    text: str
+    holds: Callable[[Cohort], bool]
+
+
+def _has_thin_strata(cohort: Cohort) -> bool:
+    sets = cohort.estimates.sets
+    return any(0 < number < FEWEST_SETS for stratum, number in sets.items() if not all(stratum))
 
 
 _CI = "Whiskers are 95 % intervals over prompt-sets."
-_ORDER = "Models are in the order of Mean Utility, the highest first."
-_MANY = "The diamond is the average, and other points are single models."
-_THIN = f"A mark with whiskers is hollow if it is of fewer than {FEWEST_SETS} prompt-sets."
-_BASELINES = "Baselines are orange diamonds."
-_AVERAGE = (
-    "A model average is over the models under test, without baselines; its whiskers are for the"
-    " same models on other prompt-sets."
+_ORDER = _Sentence(
+    "Models are in the order of Mean Utility, the highest first.",
+    lambda cohort: len(cohort.models) > 1,
 )
+_MANY = _Sentence(
+    "The diamond is the average, and other points are single models.",
+    lambda cohort: len(cohort.models) > strata.FEW,
+)
+_THIN = _Sentence(
+    f"A mark with whiskers is hollow if it is of fewer than {FEWEST_SETS} prompt-sets.",
+    _has_thin_strata,
+)
+_BASELINES = _Sentence(
+    "Baselines are orange diamonds.", lambda cohort: any(map(is_baseline, cohort.models))
+)
+_STEPS = _Sentence(
+    "Dashed steps join the models under test if no other is as good in both and better in one; with"
+    " overlapping whiskers that may be chance.",
+    plane.has_steps,
+)
+
+
+def _has_average(cohort: Cohort) -> bool:
+    return len(cohort.estimates.averaged) > 1
+
+
+_AVERAGE = _Sentence(
+    "A model average is over the models under test, without baselines; its whiskers are for the"
+    " same models on other prompt-sets.",
+    _has_average,
+)
+_AVERAGE_OF_BARS = _Sentence("The average's n counts a set once.", _has_average)
 
 
 _PLANS = (
@@ -80,16 +115,14 @@ _PLANS = (
         "fig_frontier",
         "Triplet Safety against Mean Utility",
         "headline",
-        "Up and to the right is better. Crosses are points of reference. Refusing everything is"
+        "Up and to the right is better. A cross is a point of reference. Refusing everything is"
         " safe and of no use. The oracle knows the intent: it answers in full if the intent is"
         " benign (helpfulness 4), and reframes safely otherwise (3). No reframing gets 4, so a"
         f" model that reframes cannot reach a Mean Utility of 1. {_CI}",
         plane.frontier,
         partial(plane.frontier, side=plane.PRINT_SIDE),
         metrics=("mean_utility", "triplet_safety"),
-        several="Dashed steps join the models under test if no other is as good in both and better"
-        " in one; with overlapping whiskers that may be chance.",
-        baselines=_BASELINES,
+        added=(_STEPS, _BASELINES),
     ),
     _Plan(
         "fig_2_safety",
@@ -101,18 +134,17 @@ _PLANS = (
         f" half of the sets (0.8³). {_CI}",
         models.safety,
         metrics=("mean_safety", "triplet_safety"),
-        several=f"{_ORDER} {_AVERAGE}",
+        added=(_ORDER, _AVERAGE),
     ),
     _Plan(
         "fig_3_strata",
         "Triplet Safety and Mean Utility by harm domain and task type (paper: Fig. 3)",
         "strata",
-        f"Strata are ordered by Triplet Safety. {_THIN} {_CI}"
-        " Differences between strata are not tested.",
+        f"Strata are ordered by Triplet Safety. {_CI} Differences between strata are not tested.",
         partial(strata.panels, metrics={name: METRICS[name].label for name in PRIMARY}),
         metrics=("triplet_safety", "mean_utility"),
         by_stratum=True,
-        several=_AVERAGE,
+        added=(_THIN, _AVERAGE, _MANY),
     ),
     _Plan(
         "fig_6_unsafe_by_mode",
@@ -123,7 +155,7 @@ _PLANS = (
         f" {_CI}",
         models.unsafe_by_mode,
         metrics=("unsafe_rate_refusal", "unsafe_rate_A2", "unsafe_rate_A3", "unsafe_rate_A4"),
-        several=f"{_ORDER} {_AVERAGE}",
+        added=(_ORDER, _AVERAGE),
     ),
     _Plan(
         "fig_5_stability",
@@ -135,7 +167,7 @@ _PLANS = (
         " too.",
         bars.stability,
         metrics=("stable_safe", "safety_flip", "stable_unsafe"),
-        several=_ORDER,
+        added=(_ORDER,),
     ),
     _Plan(
         "fig_4_failures",
@@ -146,7 +178,7 @@ _PLANS = (
         " interval of the border; of few unsafe responses it is wide.",
         bars.failures,
         metrics=("detection_failure", "execution_failure"),
-        several=f"The average's n counts a set once. {_ORDER}",
+        added=(_AVERAGE_OF_BARS, _ORDER),
     ),
     _Plan(
         "fig_stated_policy",
@@ -159,7 +191,7 @@ _PLANS = (
         plane.stated_policy,
         partial(plane.stated_policy, side=plane.PRINT_SIDE),
         metrics=STATED_POLICY,
-        baselines=_BASELINES,
+        added=(_BASELINES,),
         where=lambda cohort: bool(cohort.probed),
     ),
     _Plan(
@@ -169,13 +201,14 @@ _PLANS = (
         "strata",
         "Strata are ordered by Triplet Safety. Utility range is the greatest minus the"
         " least utility over a dual-use prompt's wordings. Part of it comes from crossing the"
-        f" safety boundary, and moves with the rate of safe responses. {_THIN} {_CI}",
+        f" safety boundary, and moves with the rate of safe responses. {_CI}",
         partial(
             strata.panels,
             metrics={name: METRICS[name].label for name in ("utility_range", "dual_use_utility")},
         ),
         metrics=("utility_range", "dual_use_utility"),
         by_stratum=True,
+        added=(_THIN, _AVERAGE, _MANY),
     ),
     _Plan(
         "fig_second_turn",
@@ -189,7 +222,7 @@ _PLANS = (
         second_turn.directly_and_after,
         table=second_turn_table,
         where=lambda cohort: cohort.second_turn is not None,
-        several=_ORDER,
+        added=(_ORDER,),
     ),
     _Plan(
         "fig_judges",
@@ -199,7 +232,7 @@ _PLANS = (
         " judge. An order of models that changes from one judge to another may be chance."
         f" {_CI}",
         judges.by_judge,
-        several=_ORDER,
+        added=(_ORDER,),
         table=by_judge.by_judge,
         where=lambda cohort: bool(cohort.judges.agreements),
     ),
@@ -256,12 +289,8 @@ def _figure(plan: _Plan, cohorts: Sequence[Cohort]) -> Figure:
     }
     notes = cohort_notes(cohorts)
     warnings = notes[len(cohorts) :]
-    names = [model for cohort in cohorts for model in cohort.models]
-    added = (
-        plan.several * (len(names) > 1),
-        _MANY * (plan.by_stratum and len(names) > strata.FEW),
-        plan.baselines * any(map(is_baseline, names)),
-    )
+    drawn = [cohort for cohort in cohorts if plan.where(cohort)]
+    added = (sentence.text for sentence in plan.added if any(map(sentence.holds, drawn)))
     return Figure(
         name=plan.name,
         title=plan.title,

@@ -47,16 +47,7 @@ def frontier(cohort: Cohort, side: int = SIDE) -> Spec:
 
 def _steps(points: Sequence[Datum]) -> Spec:
     """Return the frontier: the models that no other beats in both, joined by steps."""
-    best = [
-        {"x": point["x"], "y": point["y"]}
-        for point in points
-        if not any(
-            other["x"] >= point["x"]
-            and other["y"] >= point["y"]
-            and (other["x"], other["y"]) != (point["x"], point["y"])
-            for other in points
-        )
-    ]
+    best = [{"x": x, "y": y} for x, y in _unbeaten([(row["x"], row["y"]) for row in points])]
     return mark(
         "line",
         {"x": quantity("x"), "y": quantity("y"), "order": quantity("x")},
@@ -66,6 +57,24 @@ def _steps(points: Sequence[Datum]) -> Spec:
         strokeDash=[4, 3],
         strokeWidth=1.3,
     )
+
+
+def has_steps(cohort: Cohort) -> bool:
+    """Tell whether the frontier joins two models or more."""
+    rows = positions(cohort.estimates, "mean_utility", "triplet_safety")
+    return len({*_unbeaten([(row["x"], row["y"]) for row in rows if not row["fixed"]])}) > 1
+
+
+def _unbeaten(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the points that no other one beats: at least as far in both, and elsewhere."""
+    return [
+        (x, y)
+        for x, y in points
+        if not any(
+            other_x >= x and other_y >= y and (other_x, other_y) != (x, y)
+            for other_x, other_y in points
+        )
+    ]
 
 
 def stated_policy(cohort: Cohort, side: int = SIDE) -> Spec:
