@@ -212,6 +212,17 @@ def test_long_names_are_cut_apart_and_whole_in_tooltips(figures: list[Figure]) -
     assert set(MODELS) < shown
 
 
+def test_a_long_name_loses_its_beginning_and_not_its_middle() -> None:
+    names = ["vllm/meta-llama/Llama-3.3-70B-Instruct", "a/some-laboratory/model-of-23-characters"]
+    labels = labels_of(["openai/gpt-5.4", *names], 30)
+    assert [*labels.values()] == ["openai/gpt-5.4", *(name.split("/")[-1] for name in names)]
+    # two that differ at their beginning alone keep it
+    alike = labels_of(
+        ["one/some-lab/the-very-same-model-name", "two/some-lab/the-very-same-model-name"], 30
+    )
+    assert [label[:3] for label in alike.values()] == ["one", "two"]
+
+
 def test_names_reach_no_expression_and_no_markup(figures: list[Figure]) -> None:
     def expressions(figure: Figure) -> set[str]:
         keys = ("filter", "labelExpr", "expr", "calculate", "signal")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -28,17 +29,32 @@ _NAME = 34
 
 
 def labels_of(models: Sequence[str], most: int = _NAME) -> dict[str, str]:
-    """Return a short name for each model, on one line, none twice; their common beginning goes."""
+    """Return a short name for each model, on one line, none twice; their common beginning goes, and
+    then the beginning of a name that is too long.
+    """
     labels: dict[str, str] = {}
     common = common_beginning(models)
-    for model in models:
-        flat = terminal_safe(" ".join(model.removeprefix(common).split()))
-        label, number = shortened(flat, most), 1
+    flats = {model: terminal_safe(" ".join(model.removeprefix(common).split())) for model in models}
+    ends = {model: _end_of(flat, most) for model, flat in flats.items()}
+    counts = Counter(ends.values())
+    for model, flat in flats.items():
+        label, number = ends[model], 1
+        if counts[label] > 1:  # it takes the middle out: two may differ at their beginning
+            label = shortened(flat, most)
         while label in (*labels.values(), AVERAGE):
             number += 1
             label = f"{shortened(flat, most - len(f' ({number})'))} ({number})"
         labels[model] = label
     return labels
+
+
+def _end_of(name: str, most: int) -> str:
+    """Return as many of the last parts of a name as there is room for; one that is too long by
+    itself without its middle.
+    """
+    parts = name.split("/")
+    ends = ("/".join(parts[start:]) for start in range(len(parts)))
+    return next((end for end in ends if end and len(end) <= most), shortened(name, most))
 
 
 def row_of(number: MetricEstimate, labels: Mapping[str, str], series: str) -> Datum:
