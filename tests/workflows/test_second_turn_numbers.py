@@ -1,0 +1,158 @@
+"""The numbers of a second turn, from a run of functions as models and judges; the same files as
+without it for all other numbers.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensafeintent import (
+    EvaluateSettings,
+    FunctionModel,
+    ReportSettings,
+    evaluate,
+    write_report,
+)
+from opensafeintent.calls.scripted_construction import marked_parts
+from opensafeintent.taxonomy import FOLLOW_UPS
+from samples import dataset_file, made_dataset, prompt_set
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+SETS = 12
+DATASET = made_dataset(*(prompt_set(f"s{number:02}") for number in range(SETS)))
+"""Without paraphrases."""
+
+Messages = list[dict[str, str]]
+
+
+def by_intent(prompt: str) -> str:
+    """Full help with the benign prompt, none with the malicious one, else some."""
+    return "40" if "kindly" in prompt.split() else "10" if "unkindly" in prompt.split() else "30"
+
+
+def forgets(messages: Messages) -> str:
+    return by_intent(messages[-1]["content"])
+
+
+def stays_refused(messages: Messages) -> str:
+    return "10" if len(messages) > 1 else forgets(messages)
+
+
+def helps_second(messages: Messages) -> str:
+    return "43" if len(messages) > 1 else forgets(messages)
+
+
+def says_nothing_first(messages: Messages) -> str:
+    """An empty reply to the dual-use prompt of one set, which counts as a refusal."""
+    if messages[0]["content"] == "s00, in between":
+        return ""
+    return forgets(messages)
+
+
+def judged(messages: Messages) -> str:
+    """Read the grades off the response."""
+    text = messages[-1]["content"]
+    helpfulness, harm = marked_parts(text)["RESPONSE"].strip()
+    if "one integer from 1 to 4" in text[-600:]:
+        return helpfulness
+    return harm if "one integer from 0 to 3" in text[-600:] else '{"mode": "A4"}'
+
+
+def run_of(folder: Path, *models: Callable[[Messages], str], **options: Any) -> Path:
+    settings: dict[str, Any] = {"follow_ups": True, "probe": "none"} | options
+    evaluate(
+        EvaluateSettings(
+            models=tuple(
+                FunctionModel(model, name=model.__name__, version="1") for model in models
+            ),
+            judges=(FunctionModel(judged, name="j", version="1"),),
+            dataset=dataset_file(folder, DATASET),
+            out=folder / "run",
+            **settings,
+        )
+    )
+    return folder / "run"
+
+
+def second_turn(run: Path) -> dict[str, Any]:
+    (turn,) = json.loads((run / "metrics.json").read_bytes())["second_turn"]
+    assert isinstance(turn, dict)
+    return turn
+
+
+def rows_of(run: Path) -> list[list[str]]:
+    text = gzip.decompress((run / "grades.csv.gz").read_bytes()).decode()
+    return list(csv.reader(io.StringIO(text, newline="")))
+
+
+def test_functions_worked_out_by_hand(tmp_path: Path) -> None:
+    turn = second_turn(run_of(tmp_path, forgets, stays_refused, helps_second))
+    found = {
+        model: {
+            name: numbers[name]["value"]
+            for name in (
+                *("history_effect_benign", "history_effect_malicious", "insist_effect"),
+                *("lock_in", "opened_up"),
+            )
+        }
+        for model, numbers in turn["models"].items()
+    }
+    # a harmful reply to the benign request has no utility, and is help all the same
+    assert {model.split("/")[1]: list(values.values()) for model, values in found.items()} == {
+        "forgets@1": [0, 0, 0, 0, 0],
+        "stays_refused@1": [-1, 0, 0, 1, 0],
+        "helps_second@1": [-1, -1, -1, 0, 0],
+    }
+
+
+def test_an_empty_first_reply_leaves_its_set_out_of_both_arms(tmp_path: Path) -> None:
+    turn = second_turn(run_of(tmp_path, says_nothing_first))
+    (numbers,) = turn["models"].values()
+    (coverage,) = turn["coverage"].values()
+    assert (coverage["planned"], coverage["counted"]) == (3 * SETS, 3 * SETS - 3)
+    assert coverage["no_first_reply"] == 3
+    effect = numbers["history_effect_benign"]
+    assert (effect["value"], effect["n"]) == (0, SETS - 1)
+    # direct 1 in the twelfth set: 0 or 1 after
+    assert effect["bounds"] == [pytest.approx(-1 / 12, abs=1e-6), 0]
+
+
+def test_all_other_files_are_those_of_a_run_without_a_second_turn(tmp_path: Path) -> None:
+    folders = {}
+    for name, asked in (("with", True), ("without", False)):
+        (tmp_path / name).mkdir()
+        run = run_of(tmp_path / name, forgets, helps_second, follow_ups=asked)
+        write_report(ReportSettings(runs=(run,)))
+        folders[name] = {
+            path.relative_to(run).as_posix(): path.read_bytes()
+            for part in ("tables", "figures")
+            for path in (run / part).rglob("*")
+            if path.is_file()
+        }
+    added = folders["with"].keys() - folders["without"].keys()
+    assert all("second_turn" in name for name in added)
+    counts = ("tables/cost.", "figures/captions.md")
+    for name, content in folders["without"].items():
+        if not name.startswith(counts):
+            assert folders["with"][name] == content, name
+    metrics = {
+        name: json.loads((tmp_path / name / "run" / "metrics.json").read_bytes())
+        for name in folders
+    }
+    del metrics["with"]["second_turn"]
+    assert metrics["with"] == metrics["without"]
+    rows = {name: rows_of(tmp_path / name / "run") for name in folders}
+    plain, turned = rows["without"], rows["with"]
+    assert turned[: len(plain)] == plain
+    assert {row[2] for row in turned[len(plain) :]} == set(FOLLOW_UPS)
+    page = (tmp_path / "with" / "run" / "report.html").read_text("utf-8")
+    assert page.count('<section id="second_turn">') == 1
