@@ -319,14 +319,11 @@ def check_work(examination: Examination) -> list[ModelWork]:
     return [
         ModelWork(
             model=judge,
-            plan=JudgePlan(
-                judges=(judge,),
-                mode_judge=judge,
-                probe="none",
-                parse=examination.parse,
-                grades=METRIC_GRADES,
-                judge_sampling=examination.samplings.get(judge, examination.sampling),
-                target_sampling=Sampling(),
+            plan=JudgePlan.of_given(
+                judge,
+                examination.samplings.get(judge, examination.sampling),
+                examination.parse,
+                METRIC_GRADES,
             ),
             templates=examination.templates,
             tasks=[

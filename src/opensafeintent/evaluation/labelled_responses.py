@@ -97,15 +97,7 @@ def label_work(
     return [
         ModelWork(
             model=judge,
-            plan=JudgePlan(
-                judges=(judge,),
-                mode_judge=judge,
-                probe="none",
-                parse=parse,
-                grades=grades,
-                judge_sampling=sampling,
-                target_sampling=Sampling(),
-            ),
+            plan=JudgePlan.of_given(judge, sampling, parse, grades),
             templates=templates,
             tasks=[
                 Task(

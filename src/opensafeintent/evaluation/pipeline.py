@@ -91,6 +91,21 @@ class JudgePlan(Grading, frozen=True, kw_only=True):
         if not self.judges:
             raise InputError(f"no judge: name at least one with {option('judges')}")
 
+    @classmethod
+    def of_given(
+        cls, judge: str, sampling: Sampling, parse: ParseRule, grades: tuple[Graded, ...]
+    ) -> JudgePlan:
+        """Return the plan by which one judge grades given responses: no target is asked."""
+        return cls(
+            judges=(judge,),
+            mode_judge=judge,
+            probe="none",
+            parse=parse,
+            grades=grades,
+            judge_sampling=sampling,
+            target_sampling=Sampling(),
+        )
+
     @property
     def questions(self) -> tuple[Question, ...]:
         """The questions to each judge."""

@@ -14,15 +14,16 @@ from opensafeintent.extensions.batches.dialects import (
     BatchLimits,
     LineResult,
     NewBatch,
+    Pages,
     RemoteBatch,
+    after_last,
     checked_id,
     state_name,
 )
-from opensafeintent.extensions.batches.results import line_fields, reply_body
-from opensafeintent.extensions.batches.server import BatchServer, LostReply
+from opensafeintent.extensions.batches.results import identified, reply_body
+from opensafeintent.extensions.batches.server import BatchServer
 
 _ROUTE = "/v1/messages/batches"
-_MOST_PAGES = 100
 _STATUS = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -65,20 +66,9 @@ class AnthropicBatches:
 
     async def listed(self, server: BatchServer, since: float) -> AsyncGenerator[RemoteBatch]:
         """Yield the batches of the account, the latest first."""
-        query: dict[str, str | int] = {"limit": 1000}
-        for _ in range(_MOST_PAGES):
-            page = fields_of(await server.get(_ROUTE, query))
-            rows = page.get("data")
-            if not isinstance(rows, list):
-                raise LostReply("the list of batches is none")
-            batches = [_batch(row) for row in rows]
-            for batch in batches:
-                yield batch
-            old = all((batch.created or since) < since for batch in batches)
-            if not batches or old or page.get("has_more") is not True:
-                return
-            query["after_id"] = str(page.get("last_id") or batches[-1].id)
-        raise LostReply("the list of batches has no end")
+        pages = Pages(_ROUTE, {"limit": 1000}, after_last("after_id"))
+        async for batch in pages.batches(server, since, _batch):
+            yield batch
 
     async def result_lines(self, server: BatchServer, batch: RemoteBatch) -> AsyncGenerator[bytes]:
         """Yield the lines of results. Their address is ours to make: a reply's may be elsewhere,
@@ -89,8 +79,7 @@ class AnthropicBatches:
 
     def read(self, line: bytes) -> LineResult:
         """Read a line of results."""
-        fields = line_fields(line)
-        custom_id = str(fields.get("custom_id") or "")
+        custom_id, fields = identified(line)
         result = fields_of(fields.get("result"))
         match result.get("type"):
             case "succeeded" if isinstance(message := result.get("message"), dict):

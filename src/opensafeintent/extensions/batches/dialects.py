@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
+from opensafeintent.calls.protocols import fields_of
 from opensafeintent.calls.provider_errors import ProviderError
 from opensafeintent.extensions.batches.server import BatchServer, LostReply
 from opensafeintent.hostile import short_name
@@ -86,6 +87,61 @@ class NewBatch(NamedTuple):
     file: str
     """Id of the uploaded file; "" for a dialect without files."""
     mark: str
+
+
+Query = dict[str, str | int]
+_MOST_PAGES = 200
+
+
+def after_last(name: str) -> Callable[[Query, Mapping[str, Any], str], Query | None]:
+    """Return the step to the page after the last id of one, whose query has it under a name."""
+
+    def following(query: Query, page: Mapping[str, Any], last: str) -> Query | None:
+        more = page.get("has_more") is True
+        return query | {name: str(page.get("last_id") or last)} if more else None
+
+    return following
+
+
+class Pages(NamedTuple):
+    """The list of an account's batches, page by page."""
+
+    route: str
+    query: Query | None
+    """Of the first page; None if one page has all batches."""
+    following: Callable[[Query, Mapping[str, Any], str], Query | None]
+    """Returns the query of the next page, from that of a page, the page and its last batch's id;
+    None after the last page.
+    """
+
+    async def batches(
+        self, server: BatchServer, since: float, batch_of: Callable[[Any], RemoteBatch]
+    ) -> AsyncGenerator[RemoteBatch]:
+        """Yield the batches that were created since a time, perhaps more.
+
+        Args:
+            server: has the list.
+            since: seconds since 1970.
+            batch_of: reads a batch.
+
+        Raises:
+            LostReply: a page is none, or the pages have no end.
+        """
+        query = self.query
+        for _ in range(_MOST_PAGES):
+            page = await server.get(self.route, query)
+            rows = page if isinstance(page, list) else fields_of(page).get("data")
+            if not isinstance(rows, list):
+                raise LostReply("the list of batches is none")
+            batches = [batch_of(row) for row in rows]
+            for batch in batches:
+                yield batch
+            if not batches or all((batch.created or since) < since for batch in batches):
+                return
+            query = query and self.following(query, fields_of(page), batches[-1].id)
+            if query is None:
+                return
+        raise LostReply("the list of batches has no end")
 
 
 class BatchDialect(Protocol):

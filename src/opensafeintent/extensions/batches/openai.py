@@ -4,7 +4,7 @@ of it, and files of results.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -17,14 +17,16 @@ from opensafeintent.extensions.batches.dialects import (
     BatchLimits,
     LineResult,
     NewBatch,
+    Pages,
+    Query,
     RemoteBatch,
+    after_last,
     checked_id,
     state_name,
 )
-from opensafeintent.extensions.batches.results import line_fields, reply_body
-from opensafeintent.extensions.batches.server import BatchServer, LostReply
+from opensafeintent.extensions.batches.results import identified, reply_body
+from opensafeintent.extensions.batches.server import BatchServer
 
-_MOST_PAGES = 200
 _ENDED = (
     *("completed", "expired", "cancelled", "canceled"),
     *("success", "timeout_exceeded"),
@@ -54,6 +56,24 @@ class BatchForm(NamedTuple):
     marked: bool = True
     """Whether a batch takes metadata."""
     limits: BatchLimits = BatchLimits()
+
+
+_PAGE_SIZE = 100
+
+
+def _next_number(query: Query, page: Mapping[str, Any], _: str) -> Query | None:
+    """Return the query of the page with the next number; None if it was the last one."""
+    number = int(query["page"]) + 1
+    is_last = number * _PAGE_SIZE >= token_count(page.get("total"))
+    return None if is_last else query | {"page": number}
+
+
+_PAGES: Mapping[str, Callable[[str], Pages]] = {
+    "cursor": lambda route: Pages(route, {"limit": _PAGE_SIZE}, after_last("after")),
+    "number": lambda route: Pages(route, {"page": 0, "page_size": _PAGE_SIZE}, _next_number),
+    "none": lambda route: Pages(route, None, after_last("after")),
+}
+"""The list of batches by the way in which it is paged; see `BatchForm.paging`."""
 
 
 class OpenAIBatches:
@@ -108,31 +128,9 @@ class OpenAIBatches:
 
     async def listed(self, server: BatchServer, since: float) -> AsyncGenerator[RemoteBatch]:
         """Yield the batches of the account, the latest pages first."""
-        query: dict[str, str | int] = {"limit": 100}
-        if self._form.paging == "number":
-            query = {"page": 0, "page_size": 100}
-        for number in range(_MOST_PAGES):
-            page = await server.get(
-                self._form.route, None if self._form.paging == "none" else query
-            )
-            rows = page if isinstance(page, list) else fields_of(page).get("data")
-            if not isinstance(rows, list):
-                raise LostReply("the list of batches is none")
-            batches = [self._batch(row) for row in rows]
-            for batch in batches:
-                yield batch
-            more = isinstance(page, dict) and len(rows) > 0
-            if not more or all((batch.created or since) < since for batch in batches):
-                return
-            if self._form.paging == "number":
-                query["page"] = number + 1
-                if (number + 1) * 100 >= token_count(page.get("total")):
-                    return
-            elif page.get("has_more") is not True:
-                return
-            else:
-                query["after"] = str(page.get("last_id") or batches[-1].id)
-        raise LostReply("the list of batches has no end")
+        pages = _PAGES[self._form.paging](self._form.route)
+        async for batch in pages.batches(server, since, self._batch):
+            yield batch
 
     async def result_lines(self, server: BatchServer, batch: RemoteBatch) -> AsyncGenerator[bytes]:
         """Yield the lines of both files."""
@@ -142,8 +140,7 @@ class OpenAIBatches:
 
     def read(self, line: bytes) -> LineResult:
         """Read a line of either file: an error may be in its place or in the response's body."""
-        fields = line_fields(line)
-        custom_id = str(fields.get("custom_id") or "")
+        custom_id, fields = identified(line)
         response = fields_of(fields.get("response"))
         error = fields.get("error") or {}
         codes = error_of(error).codes if error else set()

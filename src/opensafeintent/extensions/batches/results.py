@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 
-def line_fields(line: bytes) -> dict[str, Any]:
-    """Return the fields of a line of results.
+def identified(line: bytes) -> tuple[str, dict[str, Any]]:
+    """Return the custom id of a line of results, which is empty if it has none, and its fields.
 
     Raises:
         ValueError: it is no JSON object.
@@ -24,7 +24,7 @@ def line_fields(line: bytes) -> dict[str, Any]:
             raise ValueError(str(error)) from error
     if not isinstance(fields, dict):
         raise ValueError("a line is no JSON object")
-    return fields
+    return str(fields.get("custom_id") or ""), fields
 
 
 def reply_body(body: dict[str, Any]) -> bytes:
