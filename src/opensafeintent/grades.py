@@ -245,6 +245,10 @@ COLUMNS = (
 )
 
 
+GUARD = "guard"
+"""A further column, if a guard model was asked."""
+
+
 def grade_table(
     runs: Mapping[str, tuple[Sequence[GradeRow], Dataset]],
 ) -> tuple[list[str], Iterator[list[GradeCell]]]:
@@ -256,7 +260,7 @@ def grade_table(
     """
     judges = sorted({judge for rows, _ in runs.values() for row in rows for judge in row.by_judge})
     several = judges if len(judges) > 1 else []
-    guarded = ["guard"] if any(row.guard for rows, _ in runs.values() for row in rows) else []
+    guarded = [GUARD] if any(row.guard for rows, _ in runs.values() for row in rows) else []
     columns = [*COLUMNS, *guarded, *(f"{what}[{judge}]" for judge in several for what in SCALES)]
     first = 0 if len(runs) > 1 else 1
 

@@ -218,3 +218,21 @@ def test_the_printed_command_names_the_guard(guarded: Lab) -> None:
     page = (guarded.run / "report.html").read_text()
     assert f"--guard {GUARD}" in page and "--guard-form llama-guard" in page
     assert TARGET in page
+
+
+def test_an_export_with_verdicts_is_imported_again(guarded: Lab, tmp_path: Path) -> None:
+    file = tmp_path / "mine.csv"
+    exported = osi("export", guarded.run, "--out", file, "--format", "csv", "--include-unsafe")
+    assert exported.code == 0, exported
+    with file.open(newline="") as opened:
+        assert {row["guard"] for row in csv.DictReader(opened)} == {"yes", "no"}
+    again = osi("import", file, "--dataset", guarded.dataset, "--out", tmp_path / "again")
+    assert again.code == 0, again
+    assert "guard" not in again.text.partition("not read: ")[2].partition("Results in")[0]
+
+
+def test_a_guard_with_a_price_has_its_cost_in_a_dry_run(lab: Lab) -> None:
+    guard = "groq/meta-llama/llama-guard-4-12b"
+    dry = lab.evaluate("--guard", guard, "--dry-run")
+    (line,) = (line for line in dry.out.splitlines() if line.split()[:2] == [guard, "guard"])
+    assert dry.code == 0 and 0 < float(line.split()[-1]) < 0.1

@@ -10,7 +10,7 @@ from typing import Any
 from opensafeintent.calls.recorded_file import ANSWERS, READ, recorded_responses
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import MOST_MODELS, check_number
-from opensafeintent.grades import COLUMNS
+from opensafeintent.grades import COLUMNS, GUARD
 from opensafeintent.hostile import text_of_cell
 from opensafeintent.imports.content import FileContent, Located
 from opensafeintent.promptsets.fields import fields_found
@@ -51,7 +51,7 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
     if of_table := is_table(path):
         records = [(location, _of_table(row)) for location, row in records]
     contents = of_each_model(records, path, of_table=of_table)
-    known_fields = READ.union(COLUMNS)
+    known_fields = READ.union(COLUMNS, (GUARD,))
     contents[0].unread = tuple(
         field for field in fields if field not in known_fields and not _BY_JUDGE.fullmatch(field)
     )

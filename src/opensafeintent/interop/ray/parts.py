@@ -14,8 +14,7 @@ from opensafeintent.evaluation.pipeline import ModelWork, Task
 def models_asked(work: ModelWork) -> set[str]:
     """Return the models that some work asks."""
     targets = [] if all(task.given for task in work.tasks) else [work.model]
-    guard = [work.plan.guard.model] if work.plan.guard else []
-    return {*targets, *work.plan.judges, work.plan.mode_judge, *guard}
+    return {*targets, *_judges_of(work)}
 
 
 def loads_its_weights(work: ModelWork) -> bool:
@@ -36,15 +35,19 @@ def check_models(work: Sequence[ModelWork]) -> None:
                 " leave"
                 f" {option('ray')} out"
             )
-    for judge in sorted(
-        {judge for item in work for judge in (*item.plan.judges, item.plan.mode_judge)}
-    ):
+    for judge in sorted({judge for item in work for judge in _judges_of(item)}):
         if loads_weights(judge):
             raise InputError(
                 f"{option('ray')}: every task asks the judge, and {judge} would be loaded by each"
                 " of them;"
                 f" serve it (vllm serve …) and name it vllm/NAME, or leave {option('ray')} out"
             )
+
+
+def _judges_of(work: ModelWork) -> set[str]:
+    """Return the models that some work asks about responses: the judges, and the guard."""
+    guard = [work.plan.guard.model] if work.plan.guard else []
+    return {*work.plan.judges, work.plan.mode_judge, *guard}
 
 
 def parts_of(work: Sequence[ModelWork], count: int) -> list[ModelWork]:
