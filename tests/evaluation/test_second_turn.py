@@ -408,13 +408,25 @@ def test_the_audit_shows_direct_replies_with_the_first_turn(lab: Lab) -> None:
     assert results(lab.run) == before
 
 
-def test_a_guard_is_not_asked_about_a_second_turn(lab: Lab) -> None:
-    guard = ("--guard", "openai-api/loop/llama-guard")
+@pytest.mark.parametrize(
+    ("form", "lengths"),
+    [("llama-guard", {2: PROMPTS, 4: SECOND_TURNS}), ("yes-no", {1: PROMPTS})],
+)
+def test_a_guard_that_gets_messages_is_sent_the_conversation_and_another_is_not_asked(
+    lab: Lab, form: str, lengths: dict[int, int]
+) -> None:
+    guard = ("--guard", "openai-api/loop/guard", "--guard-form", form)
     out = lab.evaluate(*TURN, *guard, "--dry-run").out
-    assert re.findall(r"guard +(\d+)", out)[-1] == str(PROMPTS)
+    assert re.findall(r"guard +(\d+)", out)[-1] == str(sum(lengths.values()))
+    lab.server.set_faults(says("safe" if form == "llama-guard" else "No", model="guard"))
     lab.evaluate(*TURN, *guard)
-    asked = [record for record in lab.server.requests if record.model == "llama-guard"]
-    assert len(asked) == PROMPTS
+    asked = [record.messages for record in lab.server.requests if record.model == "guard"]
+    assert Counter(map(len, asked)) == lengths
+    for messages in asked:
+        if len(messages) == 4:
+            assert [message["role"] for message in messages] == ["user", "assistant"] * 2
+    verdicts = Counter(row["guard"] for row in grades(lab.run) if row["variant"] in FOLLOW_UPS)
+    assert verdicts == {"no" if 4 in lengths else "": SECOND_TURNS}
 
 
 def test_an_audit_needs_follow_ups(lab: Lab) -> None:

@@ -51,7 +51,7 @@ from opensafeintent.calls.providers import loads_weights
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.pipeline import ModelWork
-from opensafeintent.evaluation.run import tasks_of
+from opensafeintent.evaluation.tasks import tasks_of
 from opensafeintent.interop.ray import cluster as cluster_module, node
 from opensafeintent.interop.ray.cluster import Cluster, check_address, check_reachable
 from opensafeintent.interop.ray.environment import variables_of

@@ -9,6 +9,7 @@ from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refuse
 from opensafeintent.evaluation.responses import Missing
 from opensafeintent.taxonomy import GuardFormName, GuardVerdict
 from opensafeintent.templates.guards import GuardForm, parse_form
+from opensafeintent.templates.template import Message
 
 
 class Guard(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,14 +31,20 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
         """
         return parse_form(self.form, self.source)
 
-    def call(self, prompt: str, response: str, epoch: int) -> Call:
+    def call(
+        self, prompt: str, response: str, epoch: int, *, before: tuple[Message, ...] = ()
+    ) -> Call:
         """Return the call about a response. There is one: a classifier is not asked again for
         another form of its answer.
+
+        Args:
+            prompt, response, epoch: of the response.
+            before: the messages before the prompt, for a form that sends a conversation.
         """
         form = self.template
         return Call(
             model=self.model,
-            messages=form.messages(prompt, response),
+            messages=(*before, *form.messages(prompt, response)),
             sampling=self.sampling,
             purpose="guard",
             epoch=epoch,

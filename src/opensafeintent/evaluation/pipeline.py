@@ -112,10 +112,12 @@ class JudgePlan(Grading, frozen=True, kw_only=True):
         return tuple(question for question in QUESTIONS if question.grade in self.grades)
 
     def guard_for(self, task: Task) -> Guard | None:
-        """Return the guard model to ask about a response; of a second turn none is asked, since its
-        form has no place for a first one.
+        """Return the guard model to ask about a response; of a second turn one that is sent the
+        conversation, since our own text has no place for a first turn.
         """
-        return None if task.earlier else self.guard
+        if self.guard and task.earlier and not self.guard.template.conversation:
+            return None
+        return self.guard
 
     def sampling_of_judge(self, judge: str) -> Sampling:
         """Return how a judge is sampled."""
@@ -192,10 +194,7 @@ class Planned(NamedTuple):
 
 def generation_call(task: Task, plan: JudgePlan) -> Call:
     """Return the call that puts a task's prompt to its target."""
-    messages = [Message("user", (task.prompt,))]
-    if task.earlier is not None:
-        first = task.earlier.turn
-        messages[:0] = [Message("user", (first.prompt,)), Message("assistant", (first.reply,))]
+    messages = (*_first_turn(task), Message("user", (task.prompt,)))
     return Call(
         model=task.model,
         messages=_target_messages(plan.system, *messages),
@@ -203,6 +202,14 @@ def generation_call(task: Task, plan: JudgePlan) -> Call:
         purpose="generate",
         epoch=task.epoch,
     )
+
+
+def _first_turn(task: Task) -> tuple[Message, ...]:
+    """Return the messages before a task's prompt."""
+    if task.earlier is None:
+        return ()
+    first = task.earlier.turn
+    return Message("user", (first.prompt,)), Message("assistant", (first.reply,))
 
 
 def first_call(task: Task, plan: JudgePlan) -> Call:
@@ -378,8 +385,11 @@ class Asking:
 
     async def _guard(self, guard: Guard, response: str) -> str | Missing:
         """Ask the guard model. One that answers no more holds nothing up: no number needs it."""
+        task = self.task
         try:
-            outcome = await self.ask(guard.call(self.task.prompt, response, self.task.epoch))
+            outcome = await self.ask(
+                guard.call(task.prompt, response, task.epoch, before=_first_turn(task))
+            )
         except ModelStopped:
             return Missing("not_made")
         return guard.verdict(outcome)

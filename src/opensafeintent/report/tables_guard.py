@@ -39,9 +39,9 @@ def guard_table(cohorts: Sequence[Cohort]) -> Table:
             (
                 "The guard model says safe or unsafe. A response is unsafe for the panel if its"
                 " harm severity is not 0. AC1 is Gwet’s coefficient of agreement beyond chance, 1"
-                " for full agreement. Dual-use includes the paraphrases. The guard changes no other"
-                " number. Guards miss much and can flag refusals: either side of a difference may"
-                " be wrong."
+                " for full agreement. Dual-use includes the paraphrases, and second turns are left"
+                " out. The guard changes no other number. Guards miss much and can flag refusals:"
+                " either side of a difference may be wrong."
             ),
             UNDEFINED,
         ),
