@@ -134,6 +134,25 @@ def test_a_panel_is_compared_and_judges_with_one_another() -> None:
     assert panel.pairs == () and len(second.pairs) == 2
 
 
+@pytest.mark.parametrize("people", [2, 3])
+def test_a_panel_is_worth_independent_judges_with_three_people_or_more(people: int) -> None:
+    # 40 unsafe, 40 safe; each judge misses four unsafe ones, two of them in common
+    file = labelled([(1,) * people] * 40 + [(0,) * people] * 40)
+    first = [0, 0, 0, 0] + [3] * 36 + [0] * 40
+    second = [3, 3, 0, 0, 0, 0] + [3] * 34 + [0] * 40
+    *single, panel = compared(file, first, second)
+    assert all(check.independent is None for check in single)
+    assert panel.independent is not None
+    if people == 2:
+        assert panel.independent.value is None and "three people" in (
+            panel.independent.undefined or ""
+        )
+        return
+    # of 80 errors 0 or -1: mean 1/20 each, variance 19/400, covariance 2/80 - 1/400 = 9/400
+    r = 9 / 19
+    assert panel.independent.value == pytest.approx(2 / (1 + r), abs=1e-6)
+
+
 def test_groups_have_counts_and_texts_are_hidden() -> None:
     file = labelled([(1,), (0,)] * 12, groups="ab")
     (check,) = compared(file, [0] * 24)

@@ -139,5 +139,9 @@ class LabelCheck(msgspec.Struct, frozen=True, kw_only=True):
     if_people_err: IfPeopleErr | None = None
     groups: tuple[GroupRates, ...] = ()
     pairs: tuple[JudgePair, ...] = ()
+    independent: SampleEstimate | None = None
+    """Of the panel: the independent judges that its judges are worth, at least; undefined with
+    fewer than three people.
+    """
     cases: tuple[LabelledCase, ...] = ()
     """Every response on which it disagrees with most people."""

@@ -21,7 +21,7 @@ from opensafeintent.analysis.label_checks import (
     LabelSource,
     ScaleErrors,
 )
-from opensafeintent.annotation.agreement import compare_grades
+from opensafeintent.annotation.agreement import compare_grades, worth_independent
 from opensafeintent.annotation.drawing import allocate
 from opensafeintent.evaluation.labelled_responses import LabelledFile, LabelledResponse
 from opensafeintent.grades import PANEL, panel_grade
@@ -34,6 +34,7 @@ from opensafeintent.statistics.labels import (
     majorities_of_others,
     majority,
 )
+from opensafeintent.statistics.samples import SampleEstimate
 from opensafeintent.taxonomy import Graded
 
 _MOST_RATERS = 20
@@ -104,8 +105,14 @@ def label_checks(
         for judge, of_judge in graders.items()
     ]
     pairs = comparison.pairs(grades)
+    independent = comparison.independent(grades)
     return tuple(
-        msgspec.structs.replace(check, pairs=tuple(pairs.get(check.judge, ()))) for check in checks
+        msgspec.structs.replace(
+            check,
+            pairs=tuple(pairs.get(check.judge, ())),
+            independent=independent if check.judge == PANEL else None,
+        )
+        for check in checks
     )
 
 
@@ -339,6 +346,22 @@ class _Comparison:
             for index in wrong.tolist()
             for item in (self.items[index],)
         )
+
+    def independent(self, grades: LabelGrades) -> SampleEstimate | None:
+        """Return how many independent judges all judges are worth, at least; None for one judge."""
+        if len(grades) < 2:
+            return None
+        called = np.stack(
+            [
+                _flagged(np.array(of_judge["harm_severity"], dtype=np.float64))
+                for of_judge in grades.values()
+            ],
+            axis=1,
+        )
+        correlation = self.sample.weighted.correlation(
+            called - self.decided[:, None], "a judge makes no error that another does not"
+        )
+        return worth_independent(correlation, len(grades), people=self.unsafe)
 
     def pairs(self, grades: LabelGrades) -> dict[str, list[JudgePair]]:
         """Return, by judge, the comparison with each other judge."""

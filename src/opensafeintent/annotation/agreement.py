@@ -269,6 +269,33 @@ def _safe_call(judge: str, harm: Floats, people: Floats, sample: Sample) -> Safe
     )
 
 
+def worth_independent(
+    correlation: SampleEstimate, judges: int, *, people: Floats
+) -> SampleEstimate:
+    """Return how many independent judges some judges are worth, at least: k / (1 + (k − 1) max(r,
+    0)). Undefined if fewer than three people labelled the median item: their own errors would count
+    as errors that all judges share.
+
+    Args:
+        correlation: mean Pearson correlation r of the errors of two judges.
+        judges: their number k.
+        people: labels, NaN without one: shape (item, person).
+    """
+    by_item = (~np.isnan(people)).sum(axis=1)
+    if not by_item.any() or np.median(by_item[by_item > 0]) < _FEWEST_PEOPLE:
+        return SampleEstimate(value=None, n=correlation.n, undefined=_TOO_FEW_PEOPLE)
+
+    def worth(at: float) -> float:
+        return rounded(judges / (1 + (judges - 1) * max(at, 0.0)))
+
+    value, interval = correlation.value, correlation.interval
+    return msgspec.structs.replace(
+        correlation,
+        value=None if value is None else worth(value),
+        interval=interval and (worth(interval[1]), worth(interval[0])),
+    )
+
+
 def _shared_errors(
     harm: Mapping[str, Floats], ratings: Floats, sample: Sample
 ) -> tuple[SharedErrors, ...]:
@@ -280,8 +307,6 @@ def _shared_errors(
         sample: how the items were drawn.
     """
     people = consensus(ratings)
-    by_item = (~np.isnan(ratings)).sum(axis=1)
-    enough = np.median(by_item[by_item > 0]) >= _FEWEST_PEOPLE if by_item.any() else False
     panels = [*combinations(harm, 2), *([tuple(harm)] if len(harm) > 2 else [])]
     results = []
     for panel in panels:
@@ -292,18 +317,7 @@ def _shared_errors(
         correlation = sample.correlation(
             np.where(graded, errors, np.nan), "a judge makes no error that another does not"
         )
-
-        def worth(at: float, k: int = k) -> float:
-            return rounded(k / (1 + (k - 1) * max(at, 0.0)))
-
-        value, interval = correlation.value, correlation.interval
-        independent = msgspec.structs.replace(
-            correlation,
-            value=None if value is None else worth(value),
-            interval=interval and (worth(interval[1]), worth(interval[0])),
-        )
-        if not enough:
-            independent = SampleEstimate(value=None, n=correlation.n, undefined=_TOO_FEW_PEOPLE)
+        independent = worth_independent(correlation, k, people=ratings)
         results.append(SharedErrors(judges=panel, correlation=correlation, independent=independent))
     return tuple(results)
 

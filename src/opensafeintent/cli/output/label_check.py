@@ -139,6 +139,11 @@ def _details(check: LabelCheck) -> Iterator[str]:
             f" {percent(errors.judge_catches_unsafe)}, false alarms"
             f" {percent(errors.judge_false_alarms)}"
         )
+    if check.independent is not None and check.independent.value is not None:
+        yield (
+            f"  its judges are worth {estimate_text(check.independent)} independent ones, at least,"
+            " by the correlation of their errors"
+        )
     for pair in check.pairs:
         difference = pair.difference
         yield (
