@@ -236,3 +236,33 @@ def test_a_guard_with_a_price_has_its_cost_in_a_dry_run(lab: Lab) -> None:
     dry = lab.evaluate("--guard", guard, "--dry-run")
     (line,) = (line for line in dry.out.splitlines() if line.split()[:2] == [guard, "guard"])
     assert dry.code == 0 and 0 < float(line.split()[-1]) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("fault", "verdict"),
+    [
+        (says("<think>It may be safe.</think>\n\nunsafe\nS1", model=NAME), "yes"),
+        (says("unsafe\nS1", model=NAME, finish_reason="length"), "missing:truncated"),
+        (says("unsafe", model=NAME, finish_reason="content_filter"), "missing:filtered"),
+        (says("", model=NAME), "missing:unparsed"),
+        (fails(500, model=NAME, message="down"), "missing:failed:server"),
+    ],
+)
+def test_odd_replies_of_a_guard_are_read_or_missing(lab: Lab, fault: Fault, verdict: str) -> None:
+    lab.server.set_faults(fault)
+    options = ("--limit", 1, "--max-retries", 0)
+    assert lab.evaluate("--guard", GUARD, *options).code in (0, 3)
+    cells = verdicts(lab.run)
+    assert cells.keys() <= {verdict, "missing:not_made"} and cells[verdict]
+    assert osi("report", lab.run).code == 0
+    assert not any(row["missing"] for row in grades(lab.run))
+
+
+def test_a_budget_counts_the_calls_of_the_guard(lab: Lab) -> None:
+    assert lab.evaluate("--limit", 1).code == 0
+    lab.server.set_faults(safe())
+    made = total(lab.server)
+    ran = lab.evaluate("--limit", 1, "--guard", GUARD, "--budget-calls", 3)
+    assert ran.code == 3 and total(lab.server) == made + 3
+    assert lab.evaluate("--limit", 1, "--guard", GUARD).code == 0
+    assert total(lab.server) == made + 7
