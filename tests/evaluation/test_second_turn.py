@@ -30,7 +30,7 @@ from endtoend import (
     total,
     wait_until,
 )
-from loopback import GENERATE, HARM, HELPFULNESS, Fault, LoopbackProcess, LoopbackServer
+from loopback import GENERATE, HARM, HELPFULNESS, Fault, LoopbackProcess, LoopbackServer, Match
 from opensafeintent import (
     EvaluateSettings,
     FunctionModel,
@@ -233,6 +233,25 @@ def test_a_run_that_was_killed_between_the_turns_goes_on(
     assert answers_in(run / "ledger.sqlite") == needed
 
 
+@pytest.mark.slow
+def test_faults_change_nothing_and_no_reply_is_paid_for_twice(lab: Lab, tmp_path: Path) -> None:
+    """One call in six fails: with a status, a broken body, a lost connection or a long wait."""
+    assert evaluate(lab.server, lab.dataset, tmp_path / "whole", *TURN).code == 0
+    needed = total(lab.server)
+    lab.server.reset()
+    each = {"attempts": 1, "every": 25}
+    lab.server.set_faults(
+        Fault(action="status", status=500, match=Match(**each)),
+        Fault(action="status", status=429, retry_after=0, match=Match(skip=6, **each)),
+        Fault(action="drop", match=Match(skip=12, **each)),
+        Fault(action="malformed", match=Match(skip=18, **each)),
+    )
+    assert lab.evaluate(*TURN).code == 0
+    assert total(lab.server) > 1.1 * needed
+    assert results(lab.run) == results(tmp_path / "whole")
+    assert answers_in(lab.run / "ledger.sqlite") == needed
+
+
 # What judges see
 # ------------------------------------------------------------------------------
 
@@ -384,8 +403,9 @@ def test_a_first_reply_of_a_direct_response_is_refused(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------
 
 
-def test_trace_shows_the_whole_conversation(lab: Lab) -> None:
-    assert lab.evaluate(*TURN, "--follow-up-audit", 4).code == 0
+@pytest.mark.parametrize("more", [("--follow-up-audit", 4), ("--judge-retest", 3)])
+def test_trace_shows_the_whole_conversation(lab: Lab, more: tuple[object, ...]) -> None:
+    assert lab.evaluate(*TURN, *more).code == 0
     item = load_dataset(str(lab.dataset)).prompt_sets[0]
     shown = osi("trace", lab.run, "--set", item.id, "--include-unsafe")
     assert shown.code == 0

@@ -91,6 +91,7 @@ def evaluations(draw: st.DrawFn) -> dict[str, Any]:
     reasons = draw(st.booleans())
     preset = draw(st.sampled_from((None, "paper", "paper-code")))
     own = {f"{judges[0]}:top_k": 3} if draw(st.booleans()) else {}
+    follow_ups = draw(st.booleans())
     return {
         "models": models,
         "judges": judges,
@@ -112,6 +113,8 @@ def evaluations(draw: st.DrawFn) -> dict[str, Any]:
         "grade_parse": "strict" if reasons else draw(st.sampled_from(("strict", "paper"))),
         "judge_retest": draw(st.none() | st.integers(1, 5)),
         "request_swap": draw(st.none() | st.just(1)),
+        "follow_ups": follow_ups,
+        "follow_up_audit": draw(st.integers(1, 3)) if follow_ups else None,
     }
 
 

@@ -301,7 +301,8 @@ class Asking:
             By the task's name, the grades of each judge; empty if there is no text to grade, or no
             first reply to show.
         """
-        response = await self._response()
+        own = await self._with_first_reply()
+        response = await own._response() if isinstance(own, Asking) else None
         if not isinstance(response, Answered) or not response.text:
             return {}
         askings: list[Asking] = []

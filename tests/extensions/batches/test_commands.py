@@ -243,3 +243,14 @@ _COMMANDS: dict[str, Callable[[Path, dict[str, str], list[str]], object]] = {
     "replace": _replace,
     "build": _build,
 }
+
+
+def test_second_turns_go_in_a_round_behind_their_first_replies(
+    dataset: Path, tmp_path: Path
+) -> None:
+    turn = ("--follow-ups", "--follow-up-audit", 4)
+    with batch_server() as server:
+        assert run_batch(server, dataset, tmp_path / "plain", *turn, batch=False).code == 0
+    with batch_server() as server:
+        assert run_batch(server, dataset, tmp_path / "run", *turn).code == 0
+    assert results(tmp_path / "run") == results(tmp_path / "plain")
