@@ -19,6 +19,7 @@ from opensafeintent.analysis.turn_audit import TurnAudit, turn_audits
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.equations import Grades
 from opensafeintent.evaluation.regrade import Regrade
+from opensafeintent.evaluation.responses import NO_FIRST_REPLY
 from opensafeintent.grades import GradeRow, to_array
 from opensafeintent.labelled import Labelled, LabelledSet
 from opensafeintent.metrics import Unit
@@ -27,9 +28,6 @@ from opensafeintent.statistics import Comparison, Estimate, compare_models, esti
 from opensafeintent.statistics.comparisons import Paired, compare_pairs
 from opensafeintent.statistics.intervals import METHOD, Floats, parts_of
 from opensafeintent.taxonomy import DIRECT_TWINS, FOLLOW_UPS, SCALES, FollowUp
-
-NO_FIRST_REPLY = "no_first_reply"
-"""The reason of a second reply that could not be asked for: the first one has no text."""
 
 
 class Measure(NamedTuple):

@@ -15,7 +15,13 @@ from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import ModelWork, Planned, Task
 from opensafeintent.evaluation.regrade import expected_regrades, planned_regrades
 from opensafeintent.evaluation.replay import replay, replayed
-from opensafeintent.evaluation.responses import GradedResponse, JudgeGrades, Missing, ResponseKey
+from opensafeintent.evaluation.responses import (
+    NO_FIRST_REPLY,
+    GradedResponse,
+    JudgeGrades,
+    Missing,
+    ResponseKey,
+)
 from opensafeintent.evaluation.run import was_judged
 from opensafeintent.evaluation.spent import replayed_responses
 from opensafeintent.promptsets import Dataset
@@ -31,6 +37,9 @@ _GRADE_TOKENS = 8
 _REASON_TOKENS = 60
 
 _CHARACTERS_A_TOKEN = 4
+
+_SETTLED = ("", "truncated", NO_FIRST_REPLY)
+"""Reasons of a missing response, or none, that leave no call to make."""
 
 
 class Forecast(msgspec.Struct, frozen=True):
@@ -99,7 +108,7 @@ def forecast_regrades(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> F
     for task, response, asked in replayed_responses(manifest, dataset, ledger):
         lengths[task.key] = _length(task, asked)
         # a response without words takes no judge
-        unknown = response.missing_response not in ("", "truncated", "no_first_reply")
+        unknown = response.missing_response not in _SETTLED
         if was_judged(response) or (unknown and task.given is None):
             judged[response.key] = not unknown
     lines: tuple[ForecastLine, ...] = ()
@@ -140,7 +149,7 @@ class CallCounter:
         the response, None if there is none yet.
         """
         plan, templates = work.plan, work.templates
-        unknown = graded.missing_response not in ("", "truncated", "no_first_reply")
+        unknown = graded.missing_response not in _SETTLED
         if unknown:
             self.assumed = True
             length = min(RESPONSE_TOKENS, plan.target_sampling.max_tokens or RESPONSE_TOKENS)

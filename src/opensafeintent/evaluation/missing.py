@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from opensafeintent.errors import option
+from opensafeintent.evaluation.responses import NO_FIRST_REPLY
 
 Lacking = Literal["response", "grade"]
 
@@ -100,7 +101,7 @@ MISSING_REASONS = (
     MissingReason("response", ("not_made",), "the run was stopped before", again=True),
     MissingReason(
         "response",
-        ("no_first_reply",),
+        (NO_FIRST_REPLY,),
         "the dual-use prompt got no reply with text, which a follow-up needs",
         again=False,
         action="see why the reply to the dual-use prompt is missing",

@@ -29,6 +29,7 @@ from opensafeintent.errors import InputError, option
 from opensafeintent.evaluation.guard import Guard
 from opensafeintent.evaluation.questions import QUESTIONS, Question
 from opensafeintent.evaluation.responses import (
+    NO_FIRST_REPLY,
     AboutResponse,
     GradedResponse,
     JudgeGrades,
@@ -263,7 +264,7 @@ class Asking:
         if earlier is None or earlier.reply:
             return self
         if earlier.reply is not None:
-            return "no_first_reply"
+            return NO_FIRST_REPLY
         match await self._outcome(first_call(self.task, self.plan)):
             case Answered(text=text) if text:
                 told = msgspec.structs.replace(earlier, reply=text)
@@ -271,7 +272,7 @@ class Asking:
             case Failed(kind="not_made"):
                 return "not_made"
             case _:
-                return "no_first_reply"
+                return NO_FIRST_REPLY
 
     async def _generate_and_grade(self) -> GradedResponse:
         match await self._response():

@@ -33,6 +33,10 @@ class AboutResponse(msgspec.Struct, frozen=True, kw_only=True):
         return ResponseKey(self.model, self.set_id, self.variant, self.epoch)
 
 
+NO_FIRST_REPLY = "no_first_reply"
+"""The reason of a missing second reply without a first one to go on from."""
+
+
 class Missing(msgspec.Struct, frozen=True, tag="missing"):
     """A grade that was requested but not obtained. Never a number."""
 
