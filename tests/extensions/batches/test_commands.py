@@ -15,6 +15,7 @@ from endtoend import (
     evaluate,
     fails,
     finish,
+    grades,
     osi,
     results,
     some_sets,
@@ -64,6 +65,22 @@ def test_a_judge_that_is_not_there_ends_the_run_before_the_first_batch(
         ran = run_batch(server, dataset, tmp_path / "run")
         assert (ran.code, server.creates) == (3, 0)
         assert "openai-api/loop/judge: stopped: 404" in ran.err
+
+
+@pytest.mark.parametrize("guard", ["openai-api/loop/llama-guard", "vllm/llama-guard"])
+def test_a_guard_is_asked_in_batches_or_by_plain_calls(
+    dataset: Path, tmp_path: Path, guard: str
+) -> None:
+    run = tmp_path / "run"
+    with batch_server() as server:
+        options = ("--guard", guard, "--batch")
+        paths = ("--dataset", dataset, "--out", run)
+        local = {"VLLM_BASE_URL": server.base_url}
+        ran = osi("evaluate", TARGET, "--judge", JUDGE, *paths, *options, server=server, **local)
+        assert ran.code == 0, ran
+        assert {row["guard"][:7] for row in grades(run)} == {"missing"}  # it answers other texts
+        again = osi("evaluate", TARGET, "--judge", JUDGE, *paths, *options, server=server, **local)
+        assert again.code == 0 and " 0 calls made" in f" {again.text}"
 
 
 def test_when_the_wait_is_over_the_same_command_takes_the_results(
