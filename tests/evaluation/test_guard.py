@@ -56,6 +56,15 @@ def test_each_response_is_sent_to_the_guard_once_as_a_conversation(guarded: Lab)
         assert row["guard"] == ("yes" if row["variant"] == "malicious" else "no")
 
 
+def test_a_guard_whose_replies_have_another_form_is_said_to_have_no_verdict(lab: Lab) -> None:
+    lab.server.set_faults(says("I would rather not say", model=NAME))
+    ran = lab.evaluate("--guard", GUARD)
+    assert ran.code == 0
+    assert f"note: {GUARD}: a verdict on 0 of {RESPONSES} responses; --guard-form says" in ran.text
+    traced = osi("trace", lab.run, "--worst", 1)
+    assert "guard no verdict (unparsed)" in traced.text
+
+
 def test_a_run_without_a_guard_says_nothing_of_one(lab: Lab) -> None:
     assert lab.evaluate().code == 0
     assert "guard" not in json.loads((lab.run / "run.json").read_text())
@@ -128,7 +137,7 @@ def test_no_guard_is_asked_about_a_response_without_text(lab: Lab) -> None:
 def test_trace_shows_verdict_and_call(guarded: Lab) -> None:
     row = grades(guarded.run)[0]
     traced = osi("trace", guarded.run, "--set", row["id"], "--include-unsafe")
-    assert "guard unsafe yes" in traced.text and "guard unsafe no" in traced.text
+    assert "guard unsafe" in traced.text and "guard safe" in traced.text
     assert f"guard by {GUARD}" in traced.text
     assert "│ S1" in traced.text
 

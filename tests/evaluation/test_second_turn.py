@@ -72,7 +72,9 @@ def conversations(server: LoopbackServer, purpose: str) -> list[str]:
 
 
 def test_each_first_reply_is_followed_by_three_messages_and_is_asked_for_once(lab: Lab) -> None:
-    assert lab.evaluate(*TURN).code == 0
+    ran = lab.evaluate(*TURN)
+    assert ran.code == 0
+    assert f"second turn: {SECOND_TURNS} of {SECOND_TURNS} second replies have both" in ran.text
     every = PROMPTS + SECOND_TURNS
     assert lab.calls == {GENERATE: every, HELPFULNESS: every, HARM: every, "mode": SETS}
     replies = {

@@ -92,6 +92,21 @@ def test_what_a_file_lacks_is_one_error_before_any_call(
     assert refused == "error: --sample: is for labelled responses; expected --labelled FILE too"
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_judge_without_a_grade_fails_and_the_reason_is_no_label(
+    server: LoopbackServer, labels: Path
+) -> None:
+    server.set_faults(says("I cannot", HARM, model="judge"), says("0", HARM))
+    command = ("judge-check", "--labelled", labels, "--map", "prompt=goal")
+    judges = ("--judge", JUDGE, "--judge", SECOND)
+    ran = osi(*command, *judges, "--out", labels.parent / "check", server=server)
+    assert ran.code == 4
+    assert f"{JUDGE}: no grade of any response" in ran.text
+    assert f"{SECOND}: catches 0 of 12" in ran.text
+    (result,) = kept(labels)["labels"]
+    assert result["catches_unsafe"]["undefined"].startswith("no response was graded by the judge")
+
+
 def test_rows_of_people_that_nobody_named_are_noticed(server: LoopbackServer, labels: Path) -> None:
     """Two people, a row each, and no field of people: every response would count twice."""
     rows = [{"response": f"Text {n}", "unsafe": "no", "who": who} for n in range(3) for who in "ab"]

@@ -145,3 +145,9 @@ class LabelCheck(msgspec.Struct, frozen=True, kw_only=True):
     """
     cases: tuple[LabelledCase, ...] = ()
     """Every response on which it disagrees with most people."""
+
+    @property
+    def ungraded(self) -> bool:
+        """Whether the judge gave no grade at all."""
+        missing = self.missing_unsafe + self.missing_safe + self.missing_ties
+        return missing == self.source.responses

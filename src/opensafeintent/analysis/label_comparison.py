@@ -228,7 +228,8 @@ class _Comparison:
             return np.asarray(counted.sum(axis=1), dtype=np.float64)
 
         def rate(cases: NDArray[np.bool_], undefined: str) -> LabelRate:
-            return self.sample.rate(summed(cases & (called == 1)), summed(cases), undefined)
+            why = _NOTHING if cases.any() else undefined
+            return self.sample.rate(summed(cases & (called == 1)), summed(cases), why)
 
         agreeing, all_cases = summed(np.asarray(called == truth)), summed(both)
         return GroupRates(

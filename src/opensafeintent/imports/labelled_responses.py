@@ -158,7 +158,8 @@ def _layout(fields: Sequence[str], columns: Mapping[str, str], path: Path) -> _L
     if not layout.scales & {"unsafe", "harm"}:
         raise InputError(
             f"{path}: no field with labels; expected unsafe (yes or no) or harm (0 to 3), or"
-            f" {option('columns', 'unsafe=FIELD')}{fields_found(fields)}"
+            f" {option('columns', 'unsafe=FIELD')}, of several people"
+            f" {option('columns', 'unsafe_1=FIELD')} and so on{fields_found(fields)}"
         )
     _check_layout(layout, path)
     return layout

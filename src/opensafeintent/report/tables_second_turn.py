@@ -140,7 +140,7 @@ def _columns(
             estimate=lambda row: row.effect,
         ),
         Column("bounds", lambda row: row.effect.bounds, None, "span", _unit),
-        Column("p_adjusted", lambda row: row.effect.p_adjusted, "Adjusted p", "p"),
+        Column("p_adjusted", lambda row: row.effect.p_adjusted, "p", "p"),
         Column("family", lambda row: row.effect.family),
         Column(
             "minimum_detectable_difference",

@@ -218,7 +218,8 @@ def _mean_correlation(sums: Floats) -> Floats:
             `numpy.triu_indices`. Shape (1 + k + k·(k + 1)/2, resample).
     """
     columns = (isqrt(8 * len(sums) + 1) - 3) // 2
-    total, means = sums[0], sums[1 : columns + 1] / sums[0]
+    total = np.where(sums[0] > 0, sums[0], np.nan)
+    means = sums[1 : columns + 1] / total
     first, second = np.triu_indices(columns)
     covariances = sums[columns + 1 :] / total - means[first] * means[second]
     apart = np.less(first, second)

@@ -15,7 +15,7 @@ from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.service_tiers import FlexPlan
-from opensafeintent.errors import Note, counted, option
+from opensafeintent.errors import JudgeFailed, Note, counted, option
 from opensafeintent.evaluation.forecast import forecast
 from opensafeintent.evaluation.judge_check import AnchorSetting, roles_of
 from opensafeintent.evaluation.labelled_responses import (
@@ -200,7 +200,7 @@ async def _compare(comparison: _LabelComparison, display: Display, flex: FlexPla
         write_private(new / "cost.json", cost_json(costs))
         files = write_judge_files(settings.out, new, labels=labels, left_out=client.left_out)
     return Outcome(
-        exit_code=0,
+        exit_code=JudgeFailed.exit_code if any(check.ungraded for check in labels) else 0,
         out=settings.out,
         labels=labels,
         judge_files=files,

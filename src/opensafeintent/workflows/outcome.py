@@ -162,6 +162,25 @@ def _kinds_of_missing(
     )
 
 
+def beside_lines(run: GradedRun) -> Iterator[str]:
+    """Yield a line for the second turns of a run, and one for a guard model that lacks verdicts:
+    no headline number shows either.
+    """
+    if second := run.follow_ups:
+        graded = sum(row.counts for row in second)
+        yield (
+            f"second turn: {graded:,} of {len(second):,} second replies have both grades;"
+            " tables/second_turn.md has the effects"
+        )
+    asked = [row for row in (*run.rows, *second) if row.guard]
+    verdicts = sum(row.guard in ("yes", "no") for row in asked)
+    if run.manifest.guard and verdicts < len(asked):
+        yield (
+            f"{one_line(run.manifest.guard.model, 80)}: a verdict on {verdicts:,} of"
+            f" {counted(len(asked), 'response')}; {option('guard_form')} says how replies are read"
+        )
+
+
 def unparsed_lines(
     run: GradedRun, texts: RunTexts, path: Path, max_missing: float
 ) -> Iterator[str]:

@@ -43,7 +43,13 @@ from opensafeintent.workflows.gates import ANNEX, check_gating, find_gates, gate
 from opensafeintent.workflows.judge_files import default_judge_files, read_judge_files
 from opensafeintent.workflows.judged_alike import how_to_grade_alike
 from opensafeintent.workflows.known_checks import labels_of, with_known_checks
-from opensafeintent.workflows.outcome import COVERAGE_LINES, Outcome, missing_line, unparsed_lines
+from opensafeintent.workflows.outcome import (
+    COVERAGE_LINES,
+    Outcome,
+    beside_lines,
+    missing_line,
+    unparsed_lines,
+)
 from opensafeintent.workflows.reading import named_runs, open_run, read_graded_runs
 from opensafeintent.workflows.reproduce import reproduction
 from opensafeintent.workflows.runtime import rare_collections
@@ -131,7 +137,7 @@ def _write_report(
             gate=lambda cohorts: find_gates(settings, gates, cohorts, runs, earlier, texts),
         )
         for run, path in zip(runs, named_runs(settings.runs), strict=True):
-            outcome.notes += run.notes
+            outcome.notes += [*run.notes, *beside_lines(run)]
             outcome.notes += unparsed_lines(run, texts[run.name], path, settings.max_missing)
         display.stage("drawing")
         names = (run.name for run, _ in opened)
@@ -321,7 +327,7 @@ def write_results(
             labels=labels_of(files),
             folders={run.name: out},
         )
-        outcome.notes += [*run.notes, *unread]
+        outcome.notes += [*run.notes, *unread, *beside_lines(run)]
         texts = {run.name: RunTexts(*source, ledger)}
         outcome.notes += unparsed_lines(run, texts[run.name], out, max_missing)
         if page:

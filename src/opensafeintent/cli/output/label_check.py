@@ -97,6 +97,11 @@ def _case_line(case: LabelledCase) -> str:
 
 def _verdict(check: LabelCheck) -> str:
     """Return the verdict on a judge, in a line."""
+    if check.ungraded:
+        return (
+            f"{one_line(check.judge, 100)}: no grade of any response; its replies are shown by"
+            " judge-check without --labelled"
+        )
     return (
         f"{one_line(check.judge, 100)}: catches {rate_text(check.catches_unsafe)};"
         f" false alarms {rate_text(check.false_alarms)};"

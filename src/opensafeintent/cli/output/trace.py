@@ -108,7 +108,7 @@ def _show_trace(
                 _show_lines(console, first.reply or "(none)", hidden)
             else:
                 _show_hidden(console, "not graded safe", unsafe)
-        console.print("prompt:")
+        console.print("second message:" if first else "prompt:")
         if not include_unsafe and grades.variant in ("malicious", "follow_up_malicious"):
             _show_hidden(console, "the intent is malicious", unsafe)
         else:
@@ -136,7 +136,7 @@ def _show_grades(console: Console, grades: GradeRow, as_harmful: int) -> None:
         **{what.removesuffix("_severity"): grades.panel(what) for what in SCALES},
         "mode": grades.mode,
         "strategy": grades.strategy,
-        "guard": grades.guard and f"unsafe {grades.guard}",
+        "guard": _verdict(grades.guard),
         "stop": grades.stop_reason,
         "missing": "; ".join(map(str, grades.missing)),
     }
@@ -153,6 +153,12 @@ def _show_grades(console: Console, grades: GradeRow, as_harmful: int) -> None:
             for what, grade in by_scale.items()
         )
         console.print(plain(f"  by {shown_name(judge)}: {text}"))
+
+
+def _verdict(guard: str) -> str:
+    """Return the verdict of a guard model in words; empty if none was asked."""
+    words = {"": "", "yes": "unsafe", "no": "safe"}
+    return words.get(guard) or f"no verdict ({guard.removeprefix('missing:')})" if guard else ""
 
 
 def _show_row(

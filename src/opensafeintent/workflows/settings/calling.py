@@ -312,8 +312,8 @@ class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
     columns: Annotated[
         Mapping[str, str],
         Opt(
-            "Field of FILE to use for a name of ours: response, prompt, unsafe, harm,"
-            " helpfulness, rater, group, id. Repeatable.",
+            "Field of FILE to use for a name of ours: response, prompt, unsafe (of several people"
+            " unsafe_1, unsafe_2), harm, helpfulness, rater, group, id. Repeatable.",
             name="--map",
             metavar="NAME=FIELD",
             group=Group.DATASET,
