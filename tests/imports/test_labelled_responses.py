@@ -155,7 +155,7 @@ VALID = "yes or no, true or false, 1 or 0, unsafe or safe, harmful or unharmful"
             [{"response": "A", "label": "no"}],
             {},
             "labels.csv: no field with labels; expected unsafe (yes or no) or harm (0 to 3), or"
-            " --map unsafe=FIELD; its fields: response, label",
+            " --map unsafe=FIELD, of several people --map unsafe_1=FIELD and so on; its fields: response, label",
         ),
         (
             [{"response": "A", "unsafe": ""}],
