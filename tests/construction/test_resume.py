@@ -41,9 +41,11 @@ def seeds(folder: Path, count: int = 12, name: str = "seeds.jsonl") -> Path:
 def arguments(
     source: Path, out: Path, *options: object, generator: str = GENERATOR, judge: str = JUDGE
 ) -> tuple[object, ...]:
-    models = ("--generator", generator, "--judge", judge, "--max-connections", CONNECTIONS)
-    small = ("--per-cell", 1, "--taxonomy", source.parent / "taxonomy.toml")
-    return ("build", source, *models, "--out", out, *small, *options)
+    models = ("--generator", generator, "--judge", judge)
+    places = ("--out", out, "--taxonomy", source.parent / "taxonomy.toml")
+    small = {"--max-connections": CONNECTIONS, "--per-cell": 1}
+    defaults = (part for name in small if name not in options for part in (name, small[name]))
+    return ("build", source, *models, *places, *defaults, *options)
 
 
 @pytest.fixture

@@ -137,8 +137,8 @@ def alone(server: LoopbackProcess, dataset: Path, tmp_path_factory: pytest.TempP
     return folder
 
 
-def on(address: str) -> tuple[object, ...]:
-    return ("--ray", address, "--shards", 2, "--max-connections", CONNECTIONS)
+def on(address: str, shards: int = 2) -> tuple[object, ...]:
+    return ("--ray", address, "--shards", shards, "--max-connections", CONNECTIONS)
 
 
 def rows(ledger: Path) -> list[tuple[bytes, str]]:
@@ -313,7 +313,7 @@ class TestCluster:
         fault = Fault(action="status", status=status, match=Match(model=model, skip=20))
         out, models = tmp_path / "run", (TARGET, SECOND)
         with LoopbackServer(faults=[fault]) as server:
-            ran = evaluate(server, dataset, out, *on(address), "--shards", 6, models=models)
+            ran = evaluate(server, dataset, out, *on(address, shards=6), models=models)
             made_calls = endtoend.calls(server)
         assert ran.code == 3
         (line,) = [line for line in (ran.out + ran.err).splitlines() if str(status) in line]
