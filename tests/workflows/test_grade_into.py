@@ -206,7 +206,6 @@ def test_refusals(lab: Lab, tmp_path: Path) -> None:
     assert "is the run whose responses are graded" in refused("--out", lab.run)
     shared = lab.run / "ledger.sqlite"
     assert "is only read" in refused("--out", tmp_path / "new", "--ledger", shared)
-    assert "--ray" in refused("--out", tmp_path / "new", "--ray", "local")
     line = refused("--out", tmp_path / "new", "--judge-max-tokens", 9)
     assert "so that only the judge changes" in line
     other = tmp_path / "other"
@@ -214,6 +213,12 @@ def test_refusals(lab: Lab, tmp_path: Path) -> None:
     assert "cannot be mixed" in refused("--out", other)
     assert "--out DIR" in refused()
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.optional
+def test_a_cluster_is_refused(lab: Lab, tmp_path: Path) -> None:
+    command = ("grade", lab.run, *BOTH, "--out", tmp_path / "new", "--ray", "local")
+    assert "--ray" in osi(*command, server=lab.server).refusal
 
 
 def says_by(name: str, harm: dict[str, str]) -> FunctionModel:
