@@ -161,7 +161,7 @@ class CallCounter:
             self._judge(plan.mode_judge, "mode", templates.mode, task, response)
         guard = plan.guard_for(task)
         if guard is not None and (unknown or _not_made(graded.guard)):
-            size = len(guard.template.body) + len(task.prompt) + self._response_size(response)
+            size = len(guard.template.body) + _request_size(task) + self._response_size(response)
             self._count(guard.model, "guard", size, _GRADE_TOKENS)
         possible = plan.probes(task.variant, unsafe=True)
         ungraded = unknown or any(

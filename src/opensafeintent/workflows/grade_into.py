@@ -194,9 +194,8 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
         entries: dict[str, ModelEntry] = {}
         for model, chosen in templates.items():
             entry = self._entry(given.models[model], chosen, samples[model])
-            entries[model] = (
-                old.models[model].grown_by(entry) if old and model in old.models else (entry)
-            )
+            before = old.models.get(model) if old else None
+            entries[model] = before.grown_by(entry) if before else entry
         kept = {judge: given.judges[judge] for judge in given.judges if judge not in settings.panel}
         named = {name: model_identity(name, settings.functions) for name in settings.panel}
         used = {judge for entry in entries.values() for judge in (*entry.judges, entry.mode_judge)}

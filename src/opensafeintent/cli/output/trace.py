@@ -158,7 +158,7 @@ def _show_grades(console: Console, grades: GradeRow, as_harmful: int) -> None:
 def _verdict(guard: str) -> str:
     """Return the verdict of a guard model in words; empty if none was asked."""
     words = {"": "", "yes": "unsafe", "no": "safe"}
-    return words.get(guard) or f"no verdict ({guard.removeprefix('missing:')})" if guard else ""
+    return words.get(guard, f"no verdict ({guard.removeprefix('missing:')})")
 
 
 def _show_row(
