@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from endtoend import running
-from loopback.server import _error_body, _Request
+from loopback.server import Fault, _error_body, _Request
 
 
 class BatchFaults(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -53,6 +53,10 @@ class BatchFaults(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A model that plain calls do not find."""
     refuses: str = ""
     """A field that the models do not take."""
+    response: str = ""
+    """What models under test answer; the usual text if empty."""
+    caches: bool = False
+    """Whether usage counts cached input, as with `server.Settings.caches`."""
     ids_alone: bool = False
     """Whether nothing is kept of a line but its id, and all answers are alike: for a million lines."""
 
@@ -91,6 +95,7 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
         self.asked_twice: list[str] = []
         """Ids of calls that were made again while a batch had answered them, or might."""
         self._bodies: dict[bytes, str] = {}
+        self._beginnings: set[str] = set()
         self._expired_once: set[str] = set()
 
     def handle_error(self, *_: object) -> None:
@@ -114,6 +119,11 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
     def _reply(self, body: bytes) -> bytes:
         digest = blake2b(body, digest_size=16).digest()
         request = _Request(body, digest, messages=self.form == "anthropic")
+        request.beginnings = self._beginnings if self.faults.caches else None
+        if self.faults.response and request.purpose == "generate":
+            return request.replaced_completion(
+                Fault(action="completion", content=self.faults.response)
+            )
         reply = request.completion()
         if self.faults.separators and request.purpose == "generate":
             reply = reply.replace(b"Note ", "Note\u2028 ".encode(), 1)

@@ -13,7 +13,7 @@ import pytest
 
 from endtoend import REPO, osi
 from loopback import GENERATE, Fault, LoopbackServer, Match
-from opensafeintent.calls.prices import Prices, way_of
+from opensafeintent.calls.prices import Prices
 
 pytest.importorskip("genai_prices")
 sys.path.append(str(REPO / "benchmarks"))
@@ -66,7 +66,7 @@ def test_the_estimates_are_what_runs_cost(tmp_path: Path) -> None:
     expected = {
         (line.model, line.purpose): line for line in forecast_lines(SETS) if line.purpose != "probe"
     }
-    standard, cached, flex, batch = WAYS
+    standard, cached, flex, _batch = WAYS
     tiers = [
         word for model in (TARGET, *JUDGES[:2]) for word in ("--service-tier", f"{model}:flex")
     ]
@@ -82,11 +82,10 @@ def test_the_estimates_are_what_runs_cost(tmp_path: Path) -> None:
             assert line["dollars"] == pytest.approx(dollars(expected[key], prices, way), rel=0.05)
     served = {key: line["service_tier"] for key, line in runs[flex].items()}
     assert {key[0] for key, tier in served.items() if tier == "flex"} == {TARGET, *JUDGES[:2]}
-    # the same calls at the standard tier, and in batches, by the tokens of the run with a cache
-    for way, tier in ((cached, "standard"), (batch, "batch")):
-        for key, line in runs[flex].items():
-            price = prices.of(key[0], tier if way_of(key[0], tier) else "standard")
-            assert price is not None
-            kinds = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
-            recomputed = price.of(*(line[kind] for kind in kinds))
-            assert recomputed == pytest.approx(dollars(expected[key], prices, way), rel=0.05)
+    # the same calls at the standard tier, by the tokens of the run with a cache
+    for key, line in runs[flex].items():
+        price = prices.of(key[0])
+        assert price is not None
+        kinds = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens")
+        recomputed = price.of(*(line[kind] for kind in kinds))
+        assert recomputed == pytest.approx(dollars(expected[key], prices, cached), rel=0.05)

@@ -76,7 +76,8 @@ def check_batches(names: Iterable[str]) -> None:
     if lacking:
         raise InputError(
             f"{option('batch')}: no batches for {', '.join(lacking)}; expected models of"
-            f" {', '.join(DIALECTS)}, of openai-api, or of this process"
+            f" {', '.join(DIALECTS)}, of openai-api, or of this process; leave the others out, and"
+            f" add them afterwards with the same command without {option('batch')}"
         )
 
 
