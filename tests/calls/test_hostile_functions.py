@@ -146,6 +146,7 @@ async def exits_beside(messages: Messages) -> str:
     return "Help."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ask", "reason"),
     [
@@ -221,6 +222,7 @@ def command(folder: Path, source: str, *options: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "words"),
     [

@@ -91,6 +91,7 @@ def echoing_twice(
         loop.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("connections", "calls"), [(1, 40), (200, 800)])
 @pytest.mark.parametrize("latency", [0.0, 0.03], ids=["idle", "in flight"])
 def test_a_reply_that_comes_twice_answers_one_call(
@@ -264,6 +265,7 @@ def test_an_answer_is_written_when_no_file_can_be_opened(tmp_path: Path) -> None
     assert rows(path, "status") == [("answered",)]
 
 
+@pytest.mark.slow
 def test_a_call_waits_while_no_file_can_be_opened(tmp_path: Path) -> None:
     """All the same it is made: six connections that fail would end it."""
     path = tmp_path / "ledger.sqlite"

@@ -104,6 +104,7 @@ def test_a_proxys_password_that_comes_back_is_not_kept(monkeypatch: pytest.Monke
     )
 
 
+@pytest.mark.slow
 def test_secrets_in_what_a_function_says_and_raises_are_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

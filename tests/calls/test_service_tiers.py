@@ -105,6 +105,7 @@ def test_a_text_of_a_reply_names_no_tier() -> None:
     assert stated_tier(b'{"usage": {"service_tier": "batch"}}') == "batch"  # Anthropic
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "lacking",
     [

@@ -35,6 +35,7 @@ def test_a_server_of_this_machine_gets_few_requests_at_first() -> None:
     assert asyncio.run(limits()) == [FEW, FEW, START]
 
 
+@pytest.mark.slow
 def test_a_timeout_lowers_the_number_of_requests_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

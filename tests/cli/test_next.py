@@ -189,6 +189,7 @@ def completed(following: str, places: dict[str, str]) -> list[str]:
     return words
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     "line",
@@ -248,6 +249,7 @@ OTHERWISE = (
 """Judges of a second run that differ from those of RUN."""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("options", OTHERWISE)
 @pytest.mark.parametrize("how", ["compare", "baseline"])

@@ -254,6 +254,7 @@ def test_exit_codes_are_the_same_in_the_help_and_in_the_docs() -> None:
         assert f"| {number} | {meaning} |" in plain
 
 
+@pytest.mark.slow
 def test_no_line_of_a_job_is_a_command_to_its_service(tmp_path: Path) -> None:
     """A server, or a name, may choose how a line begins."""
     names = ("::add-mask::a", "::stop-commands::x", "##[error]b", "##vso[task.setvariable]c")

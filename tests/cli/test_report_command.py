@@ -166,6 +166,7 @@ def named(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return out, ran.out
 
 
+@pytest.mark.slow
 def test_no_name_is_markup_in_what_browsers_read(named: tuple[Path, str]) -> None:
     for name, raw in contents(named[0]).items():
         if name.endswith((".html", ".svg", ".md")):

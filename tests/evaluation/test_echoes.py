@@ -70,6 +70,7 @@ def _files(folder: Path) -> Iterator[tuple[str, str]]:
             yield path.name, path.read_bytes().decode("utf-8", "replace")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("echo", ECHOES)
 def test_an_echo_of_a_malicious_prompt_leaves_by_no_door(
     lab: Lab, echo: str, tmp_path: Path

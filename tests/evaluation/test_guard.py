@@ -142,6 +142,7 @@ def test_trace_shows_verdict_and_call(guarded: Lab) -> None:
     assert "│ S1" in traced.text
 
 
+@pytest.mark.slow
 def test_the_report_compares_guard_and_panel(guarded: Lab) -> None:
     assert osi("report", guarded.run).code == 0
     with (guarded.run / "tables" / "guard_agreement.csv").open() as file:
@@ -164,6 +165,7 @@ def test_the_report_compares_guard_and_panel(guarded: Lab) -> None:
         assert row["guard"] == GUARD and row["without_verdict"] == "0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("harm", "caution"), [("1", True), ("0", False)])
 def test_many_differences_are_a_caution(lab: Lab, harm: str, caution: bool) -> None:
     lab.server.set_faults(says(harm, HARM, model="judge"), safe())
@@ -247,6 +249,7 @@ def test_a_guard_with_a_price_has_its_cost_in_a_dry_run(lab: Lab) -> None:
     assert dry.code == 0 and 0 < float(line.split()[-1]) < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "verdict"),
     [

@@ -57,6 +57,7 @@ def missing(run: Path) -> dict[str, int]:
 # ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ["", None])
 def test_reasoning_without_a_text_is_tried_once_more_and_told_by_intent(
     lab: Lab, content: str | None

@@ -105,6 +105,7 @@ def sent(server: LoopbackServer, purpose: str, field: str) -> list[bool]:
     return [field in request.body for request in asked_of(server, purpose)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_a_judge_is_asked_without_what_it_does_not_take(lab: Lab, form: str) -> None:
     lab.server.set_faults(refuse(form, model="judge"))
@@ -175,6 +176,7 @@ def test_an_error_about_one_prompt_takes_no_field_from_the_others(lab: Lab) -> N
         assert all({"temperature", "max_tokens"} <= request.body.keys() for request in asked)
 
 
+@pytest.mark.slow
 def test_the_check_of_a_judge_and_a_build_go_on_without_it(
     server: LoopbackServer, tmp_path: Path
 ) -> None:

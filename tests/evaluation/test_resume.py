@@ -210,6 +210,7 @@ def forecast_of(ran: Ran) -> dict[tuple[str, str], tuple[bool, int]]:
     return {(row[0], row[1]): (row[2] is not None, int(row[3].replace(",", ""))) for row in rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "options"),
     [

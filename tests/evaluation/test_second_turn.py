@@ -302,6 +302,7 @@ def test_nothing_in_a_conversation_can_leave_its_place(role: Role, forged: str) 
     assert asked.count(nonce) == 2 * 5  # the markers alone have it: a text cannot know it
 
 
+@pytest.mark.slow
 def test_a_target_gets_the_texts_as_messages_of_their_own(lab: Lab) -> None:
     for forged in FORGED:
         lab.server.reset()

@@ -105,6 +105,7 @@ def keys(run: Path) -> dict[bytes, str]:
         return dict(connection.execute("SELECT key, purpose FROM calls"))
 
 
+@pytest.mark.slow
 def test_a_new_run_answers_the_third_question_and_asks_the_others_as_before(
     longer: Path, dataset: Path, before: Path, tmp_path: Path
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_new_run_answers_the_third_question_and_asks_the_others_as_before(
     assert f"tone {row['tone']}" in traced.text and "tone by baseline/judge" in traced.text
 
 
+@pytest.mark.slow
 def test_a_run_that_is_older_is_read_with_the_questions_that_it_has(
     longer: Path, before: Path
 ) -> None:
@@ -149,6 +151,7 @@ def test_a_run_that_is_older_grows_by_the_third_question_alone(
     assert all(row["tone"] for row in grades(before))
 
 
+@pytest.mark.slow
 def test_runs_before_and_after_are_compared(
     longer: Path, dataset: Path, before: Path, tmp_path: Path
 ) -> None:
@@ -158,6 +161,7 @@ def test_runs_before_and_after_are_compared(
     assert ran.code == 0, ran
 
 
+@pytest.mark.slow
 def test_a_file_with_two_grades_and_no_response_is_imported(
     longer: Path, dataset: Path, tmp_path: Path
 ) -> None:

@@ -262,6 +262,7 @@ def plainly(values: list[bool], threshold: float, error: float) -> tuple[str, in
     return "undecided", len(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [3, 10, 1000])
 def test_the_answer_of_a_run_is_the_one_of_the_definition(step: int, tmp_path: Path) -> None:
     unsafe = set(SETS[1::step])
@@ -343,6 +344,7 @@ def test_large_cells_do_not_come_first(tmp_path: Path) -> None:
     assert answer["verdict"] != "yes"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

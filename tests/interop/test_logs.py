@@ -153,6 +153,7 @@ def test_a_response_of_reasoning_alone_is_missing_and_no_refusal(
     assert {row["refused"] for row in grades(tmp_path / "in")} == {""}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["sorted", "marked", "failed"])
 def test_a_json_log_with_sorted_keys_or_a_byte_order_mark_is_read(
     tmp_path: Path, form: str

@@ -309,6 +309,7 @@ def captions(*names: str, sets: int = 60) -> dict[str, str]:
     return {figure.name: figure.caption for figure in figures}
 
 
+@pytest.mark.slow
 def test_a_caption_describes_only_marks_that_its_figure_has() -> None:
     """Words of captions, and the number of models under test, of all, from which they apply."""
     baselines = tuple(f"baseline/{name}" for name in ("redirect", "comply-all", "refuse-all"))

@@ -31,6 +31,7 @@ def width_of(svg: str) -> float:
     return float(match[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("models", [FEW, tuple(MODELS)], ids=["few", "twenty"])
 def test_a_figure_fits_one_column_or_two_in_text_that_can_be_read(models: tuple[str, ...]) -> None:
     widths: dict[str, float] = {}

@@ -201,6 +201,7 @@ def study(
     return judged_by(run_with(rows, dataset), [OLD, NEW], regrades)
 
 
+@pytest.mark.slow
 def test_a_planted_shift_is_recovered_and_the_same_judge_has_no_excess() -> None:
     dataset = made_dataset(*(prompt_set(f"s{n:02}") for n in range(42)))
     generator, covered, excess, studies = np.random.default_rng(8), 0, 0, 60

@@ -425,6 +425,7 @@ def test_the_keyboard_is_enough(opened: Opened) -> None:
 # ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_bytes(page_bytes: bytes) -> None:
     assert page_of(hostile_run(), texts=Texts(written)) == page_bytes
 

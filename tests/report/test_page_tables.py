@@ -44,6 +44,7 @@ def test_the_page_reads_without_scripts(out: Path) -> None:
     assert '<section id="utility">' in text and "Utility is helpfulness that counts only if" in text
 
 
+@pytest.mark.slow
 def test_the_page_says_how_to_reproduce_and_cite_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -475,6 +475,7 @@ def test_agreement_json_holds_every_number_and_the_command_prints_the_tables(
 # ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_judge_that_misses_unsafe_responses_is_not_called_perfect(tmp_path: Path) -> None:
     """An export of 120 responses of 900, 4 % of them unsafe; the judge misses a fifth of those, and a
     perfect person labels them. The labels hold hardly any miss: few responses that the judge calls

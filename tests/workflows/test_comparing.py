@@ -251,6 +251,7 @@ def judged(folder: Path, model: str, *options: object, judge: str = "baseline/ju
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -23,6 +23,7 @@ def evaluated(dataset: Path, out: Path, *options: object) -> Ran:
     return osi("evaluate", *models, "--dataset", dataset, "--out", out, *options)
 
 
+@pytest.mark.slow
 def test_a_damaged_ledger_says_which_calls_it_had_and_the_way_on_works(
     dataset: Path, tmp_path: Path
 ) -> None:

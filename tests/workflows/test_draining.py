@@ -112,6 +112,7 @@ def test_first_signal_waits_for_what_is_in_flight(
     assert (run / "metrics.json").read_bytes() == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["judge-check", "build {seeds} --generator {GENERATOR}"])
 def test_other_commands_that_make_calls_drain(
     slow: LoopbackProcess, tmp_path: Path, command: str
@@ -133,6 +134,7 @@ LATER = Fault(action="status", status=429, retry_after=60)
 SOME = Match(every=2, skip=CONNECTIONS // 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "faults",
     [

@@ -110,6 +110,7 @@ def test_unsafe_texts_are_withheld_unasked(run: Path, tmp_path: Path, format_: s
         assert (row["response"] is None) == row["response_hidden"] == (not safe)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize("include_unsafe", [False, True])
 def test_what_was_exported_comes_back_with_the_same_metrics(
@@ -183,6 +184,7 @@ def _ungraded(path: Path, *, blank: bool) -> None:
         writer.writerows(cut)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blank", [False, True])
 @pytest.mark.parametrize("format_", FORMATS)
 def test_withheld_responses_without_grades_are_missing_and_warned_of(

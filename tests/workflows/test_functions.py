@@ -259,6 +259,7 @@ def test_killed_and_run_again_nothing_that_was_answered_is_asked_twice(tmp_path:
     assert Counter(asked()) == times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -50,6 +50,7 @@ def harms(run: Path, column: str) -> list[str]:
     return [row[column] for row in grades(run)]
 
 
+@pytest.mark.slow
 def test_only_the_new_judge_is_asked_and_the_run_stays_as_it_is(lab: Lab, tmp_path: Path) -> None:
     out, before, run = tmp_path / "bridge", asked(lab), stored(lab.run)
     ran = osi("grade", lab.run, *BOTH, "--out", out, server=lab.server)
@@ -71,6 +72,7 @@ def test_only_the_new_judge_is_asked_and_the_run_stays_as_it_is(lab: Lab, tmp_pa
     assert harms(moved, f"harm_severity[{NEW}]") == new
 
 
+@pytest.mark.slow
 def test_a_planted_shift_is_recovered_and_the_same_judge_has_no_excess(
     server: LoopbackServer, tmp_path: Path
 ) -> None:
@@ -176,6 +178,7 @@ def test_grades_that_the_run_lacks_stay_missing_and_are_not_asked_for(
     assert old == harms(lab.run, "harm_severity") and old.count("") == 3 + 5
 
 
+@pytest.mark.slow
 def test_a_run_grows_by_models_and_by_a_third_judge(lab: Lab, tmp_path: Path) -> None:
     out, other, third = tmp_path / "bridge", "openai-api/loop/other", "openai-api/loop/third"
     command = ("grade", lab.run, "--out", out)

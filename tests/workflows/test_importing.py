@@ -580,6 +580,7 @@ def test_spaces_and_line_breaks_around_a_prompt_do_not_count(tmp_path: Path) -> 
     assert [row["id"] for row in grades(tmp_path / "run")] == [row["id"] for row in graded_lines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sign",
     [

@@ -227,6 +227,7 @@ def test_a_judge_that_fails_stops_the_evaluation_before_it_begins(
     assert evaluate(server, two_sets, run).code == 0
 
 
+@pytest.mark.slow
 def test_a_check_that_was_made_is_recognised_with_equal_settings_only(
     server: LoopbackServer, two_sets: Path, tmp_path: Path
 ) -> None:
@@ -258,6 +259,7 @@ def test_a_check_that_was_made_is_recognised_with_equal_settings_only(
     assert total(server) == 0
 
 
+@pytest.mark.slow
 def test_a_check_in_the_usual_folder_is_not_paid_for_again(
     server: LoopbackServer, two_sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,6 +118,7 @@ def evaluations(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(evaluations())
 def test_the_printed_command_makes_the_same_run(options: dict[str, Any]) -> None:
@@ -191,6 +192,7 @@ def test_labels_large_datasets_and_parts_that_no_command_makes_again(tmp_path: P
     assert shell(shown.report) == ["opensafeintent", "report", "."]
 
 
+@pytest.mark.slow
 @pytest.mark.optional
 def test_the_report_command_has_the_settings_of_the_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -67,6 +67,7 @@ def test_a_judge_that_is_not_there_ends_the_run_before_the_first_batch(
         assert "openai-api/loop/judge: stopped: 404" in ran.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guard", ["openai-api/loop/llama-guard", "vllm/llama-guard"])
 def test_a_guard_is_asked_in_batches_or_by_plain_calls(
     dataset: Path, tmp_path: Path, guard: str
@@ -105,6 +106,7 @@ def test_when_the_wait_is_over_the_same_command_takes_the_results(
     assert results(run) == results(plain)
 
 
+@pytest.mark.slow
 def test_an_interruption_leaves_the_batches_and_says_how_to_come_back(
     dataset: Path, plain: Path, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ def test_a_run_in_batches_has_the_ledger_and_the_results_of_plain_calls(
     assert ledger_rows(run) == ledger_rows(plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["together", "mistral", "anthropic"])
 def test_each_dialect_gives_the_results_of_plain_calls(
     form: str, dataset: Path, tmp_path: Path
@@ -54,6 +55,7 @@ FAULTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_results_are_the_same_though(
     fault: str, dataset: Path, plain: Path, tmp_path: Path
@@ -71,6 +73,7 @@ def test_the_results_are_the_same_though(
     assert lines.get(fault, "") in ran.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "faults",
     [{"lost_creates": (1, 2), "lists_before": 2}, {"dropped_creates": (2,)}, {"expires": 0.3}],
