@@ -150,15 +150,15 @@ class Distributed(Judging, frozen=True, kw_only=True):
                     f" is not for {option(name)}; leave one out"
                 )
         if self.ray is not None:
-            from opensafeintent.interop.ray.cluster import check_address
-
-            check_address(self.ray)
             for name in ("budget_calls", "budget_tokens", "budget_dollars", "stop_when"):
                 if getattr(self, name, None) is not None:
                     raise InputError(
                         f"{option(name)}: is not for {option('ray')}, whose tasks do not know of"
                         " one another; leave one out"
                     )
+            from opensafeintent.interop.ray.cluster import check_address
+
+            check_address(self.ray)
 
 
 class GradeSettings(Distributed, frozen=True, kw_only=True):
