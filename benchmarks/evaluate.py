@@ -4,11 +4,11 @@ Starts a loopback server (another process, on another core where there is one), 
 evaluate` against it, and beside it a bare aiohttp loop that sends the same number of requests.
 Prints for each: calls a second, the ratio to the ideal (calls × latency ÷ connections), CPU seconds
 per 1,000 calls and peak memory. With `--against` another revision of the program takes the bare
-loop's place, in turn with this one.
+loop's place, in turn with this one. `--provider anthropic` takes Anthropic's protocol.
 
     python benchmarks/evaluate.py [--dataset FILE] [--limit SETS] [--connections 200] [--latency
     0.2] [--repeats 3]
-                                  [--against CHECKOUT/src]
+                                  [--provider anthropic] [--against CHECKOUT/src]
 
 Machines are noisy: the median of the repeats counts, and the ratio to what runs in turn with it
 more than either.
@@ -94,6 +94,16 @@ def run_process(command: list[str], environment: dict[str, str]) -> tuple[float,
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, first
 
 
+def addresses(server: LoopbackProcess) -> dict[str, str]:
+    """The environment, with the server as the address of every provider that is measured."""
+    providers = {
+        f"{provider}_{name}": value
+        for provider in ("LOOPBACK", "ANTHROPIC")
+        for name, value in (("BASE_URL", server.base_url), ("API_KEY", "sk-0123456789"))
+    }
+    return os.environ | providers
+
+
 def measure(
     server: LoopbackProcess, command: list[str], latency: float, source: Path = ROOT / "src"
 ) -> Measured:
@@ -101,11 +111,7 @@ def measure(
     it took.
     """
     server.reset()
-    environment = os.environ | {
-        "LOOPBACK_BASE_URL": server.base_url,
-        "LOOPBACK_API_KEY": "none",
-        "PYTHONPATH": str(source.resolve()),
-    }
+    environment = addresses(server) | {"PYTHONPATH": str(source.resolve())}
     cpu, memory, _ = run_process(command, environment)
     stats = server.stats()
     wall = stats["last_request_time"] + latency - stats["first_request_time"]
@@ -115,8 +121,7 @@ def measure(
 def measure_again(server: LoopbackProcess, command: list[str]) -> float:
     """Run a command that has no call to make, and return its CPU seconds."""
     server.reset()
-    environment = os.environ | {"LOOPBACK_BASE_URL": server.base_url, "LOOPBACK_API_KEY": "none"}
-    return run_process(command, environment)[0]
+    return run_process(command, addresses(server))[0]
 
 
 def speed(measured: Measured) -> float:
@@ -156,6 +161,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=200)
     parser.add_argument("--latency", type=float, default=0.2)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--provider", default="openai-api/loopback", help="of both models")
     parser.add_argument("--against", type=Path, help="the src folder of another revision")
     options = parser.parse_args()
     latency, connections = options.latency, options.connections
@@ -167,21 +173,9 @@ def main() -> None:
         folder = Path(temporary)
         dataset = options.dataset or (SHARED if SHARED.is_file() else synthetic(folder))
         run = folder / "run"
-        evaluate = [
-            sys.executable,
-            "-m",
-            "opensafeintent",
-            "evaluate",
-            "openai-api/loopback/target",
-        ]
-        evaluate += [
-            "--judge",
-            "openai-api/loopback/judge",
-            "--dataset",
-            str(dataset),
-            "--out",
-            str(run),
-        ]
+        models = (f"{options.provider}/target", "--judge", f"{options.provider}/judge")
+        evaluate = [sys.executable, "-m", "opensafeintent", "evaluate", *models]
+        evaluate += ["--dataset", str(dataset), "--out", str(run)]
         evaluate += ["--max-connections", str(connections)]
         evaluate += ["--limit", str(options.limit)] if options.limit else []
         print(f"{dataset.name}, {latency:g} s latency, {connections} connections, {cores} cores\n")
