@@ -22,9 +22,11 @@ BASELINES = ("baseline/refuse-all", "baseline/comply-all")
 _NOTE = "RESULTS-INCOMPLETE.txt"
 
 
-def evaluated(out: Path, *models: str, limit: int = 6) -> None:
+def evaluated(out: Path, *models: str, limit: int = 6) -> str:
+    """Evaluate baselines, and return what the command says."""
     ran = osi("evaluate", *models, "--judge", "baseline/judge", "--limit", limit, "--out", out)
     assert ran.code in (0, 1), ran
+    return ran.out + ran.err
 
 
 def models_in(table: Path) -> set[str]:
@@ -164,3 +166,15 @@ def test_what_stands_in_the_way_is_said_before_anything_is_moved(out: Path) -> N
     assert f"{out / 'metrics.json'}: is a folder; expected a file" in ran.err
     assert (out / "report.html").exists()
     assert not (out / _NOTE).exists()
+
+
+def test_a_page_that_shows_the_same_numbers_stays(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    evaluated(out, BASELINES[0])
+    assert osi("report", out).code == 0
+    page = (out / "report.html").read_bytes()
+    assert "out of date" not in evaluated(out, BASELINES[0])
+    assert (out / "report.html").read_bytes() == page
+    assert any((out / "figures").glob("*.svg"))
+    assert "out of date" in evaluated(out, *BASELINES)
+    assert not (out / "report.html").exists()

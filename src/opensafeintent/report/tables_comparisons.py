@@ -99,7 +99,8 @@ def comparisons(cohorts: Sequence[Cohort]) -> Table:
             *cohort_notes(cohorts),
             (
                 "On the prompt-sets that count for both. Interval and p are adjusted for all pairs"
-                " of models under test (Family); those with a baseline are of that pair alone. A"
+                " of models under test (Family), or of baselines if there are no others. A model"
+                " and a baseline are a pair on its own. A"
                 " difference is significant if the interval lies entirely on one side of 0, with"
                 " any missing grades. Triplet Safety and Mean Utility are primary."
                 " Detectable: the difference that the test finds with 80 % power. Safety flips"

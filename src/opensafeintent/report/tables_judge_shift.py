@@ -130,7 +130,7 @@ def metric_shifts(cohorts: Sequence[Cohort]) -> Table:
             *_judge_notes(cohorts),
             (
                 "On the core responses that both judges graded. The old judge is the one that the"
-                " run names first. The model average has the"
+                " command of the run names first. The model average has the"
                 " prompt-set as its unit, and is for these models. Same within: the least margin"
                 " that holds the whole interval. If it is not above the margin that you chose, the"
                 " judges agree as closely as you asked. Least margin: no smaller margin can be"
@@ -189,8 +189,8 @@ def rank_shifts(cohorts: Sequence[Cohort]) -> Table:
         Column("model_a", lambda row: row.rank.models[0], "Model A", "name"),
         Column("model_b", lambda row: row.rank.models[1], "Model B", "name"),
         Column("metric", lambda row: METRICS[row.rank.metric].label, "Metric", order=-1),
-        Column("old", lambda row: row.rank.old, "B − A, old judge", "number", _rank_unit),
-        Column("new", lambda row: row.rank.new, "B − A, new judge", "number", _rank_unit),
+        Column("old", lambda row: row.rank.old, "B − A, old judge", "difference", _rank_unit),
+        Column("new", lambda row: row.rank.new, "B − A, new judge", "difference", _rank_unit),
         estimate_columns(
             "interaction",
             lambda row: row.rank,

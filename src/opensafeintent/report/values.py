@@ -20,12 +20,24 @@ from opensafeintent.statistics import Estimate, share_interval
 Scalar = str | int | float | None
 
 Style = Literal[
-    "text", "name", "count", "number", "gap", "interval", "signed", "span", "ranks", "p", "share"
+    "text",
+    "name",
+    "count",
+    "number",
+    "gap",
+    "difference",
+    "interval",
+    "signed",
+    "span",
+    "ranks",
+    "p",
+    "share",
 ]
 """The values of a column, and their presentation to people:
 
 - `text`; `name`, a text that identifies the row;
-- `count`; `number`, with two decimals; `gap`, the size of a difference; `share`, in per cent;
+- `count`; `number`, with two decimals; `gap`, the size of a difference; `difference`, with
+  a plus sign; `share`, in per cent;
 - `p`, a p-value;
 - `interval`, an estimate (`value`, `low`, `high`) with its 95 % interval; `signed`, a difference,
   the same with a plus sign;
@@ -88,6 +100,8 @@ def _single(style: Style, value: Scalar, cell: Cell) -> str:
             return percent(value)
         case "gap" if cell.unit == "share":
             return f"{_share(value, unit=False, fine=cell.fine)} points"
+        case "difference":
+            return number(value, cell.unit, signed=True, fine=cell.fine)
         case "number" | "gap":
             return number(value, cell.unit, fine=cell.fine)
         case _:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
+from filecmp import cmp
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -306,15 +307,23 @@ def write_results(
         max_missing: share of missing grades beyond which the exit code is 1.
         prices: the user's file of prices.
         display: is called when page and figures are drawn.
-        page: whether they are drawn; otherwise those of an earlier report, which show other
-            numbers, are removed.
+        page: whether they are drawn; otherwise those of an earlier report are removed if they
+            show other numbers.
     """
     out, source = folder.path, (run.manifest, run.dataset)
     earlier = out / "report.html"
-    outdated = earlier.exists() and not page
+    outdated = False
+
+    def obsolete() -> list[Path]:
+        nonlocal outdated
+        if not page and _are_as_before(new, out):
+            return []
+        outdated = earlier.exists() and not page
+        return _ours(out)
+
     with (
         Ledger(folder.ledger_path(run.manifest), readonly=True) as ledger,
-        replaced_together(out, lambda: _ours(out)) as new,
+        replaced_together(out, obsolete) as new,
     ):
         spent = spent_of_run(*source, ledger)
         files, unread = default_judge_files()
@@ -418,6 +427,12 @@ def _coverage_notes(
                 line = missing_line(cohort.rows[model], coverage, max_missing)
                 beyond.append(Note(f"{model}: {line}"))
     return partial, beyond
+
+
+def _are_as_before(new: Path, out: Path) -> bool:
+    """Whether every file of a folder is in the other one, with the same content."""
+    pairs = [(path, out / path.relative_to(new)) for path in new.rglob("*") if path.is_file()]
+    return all(old.is_file() and cmp(path, old, shallow=False) for path, old in pairs)
 
 
 def _ours(out: Path) -> list[Path]:

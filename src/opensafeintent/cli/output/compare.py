@@ -27,6 +27,8 @@ _MOST_PAIRS = 10
 """Of many pairs, those that have a sentence."""
 
 
+_VERDICTS = (*PRIMARY, "mean_safety")
+
 _SECOND_LOOK = f"{SECOND_LOOK}: take new prompt-sets, and report those alone"
 
 
@@ -53,8 +55,10 @@ def show_comparisons(outcome: Outcome, runs: Sequence[Path]) -> None:
             print_table(console, rank_table(cohort, metric))
             console.print()
         _show_identical(console, cohort)
-        for metric in (*PRIMARY, "mean_safety"):
+        for metric in _VERDICTS:
             console.print(plain(_verdicts(cohort, metric)))
+        if _may_look_again(cohort):
+            console.print(plain(_SECOND_LOOK))
         if cohort.stopped_early:
             names = ", ".join(map(shown_name, cohort.stopped_early))
             console.print(
@@ -114,10 +118,18 @@ def _verdicts_on(cohort: Cohort, metric: str, pairs: Sequence[PairRow], which: s
         lines.insert(0, f"{METRICS[metric].label}: {count}{colon}")
     if len(shown) > _MOST_PAIRS:
         lines.append(f"… and {len(shown) - _MOST_PAIRS:,} more; --out DIR writes every pair")
-    undecided = [pair.difference for pair in shown if not pair.difference.leaves_out_zero]
-    if any(difference.deciding for difference in undecided):
-        lines.append(_SECOND_LOOK)
     return "\n".join(lines)
+
+
+def _may_look_again(cohort: Cohort) -> bool:
+    """Whether a sentence of a verdict names the sample that would decide it."""
+    families = [pairs for metric in _VERDICTS for pairs in by_family(cohort, metric)]
+    return any(
+        pair.difference.deciding and not pair.difference.leaves_out_zero
+        for pairs in families
+        if len(pairs) <= _FEW_PAIRS
+        for pair in pairs
+    )
 
 
 def _reversed(cohort: Cohort, pair: PairRow) -> str:
