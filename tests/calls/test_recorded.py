@@ -77,7 +77,10 @@ TWICE = (LINE, LINE | {"epoch": 2}, LINE | {"response": "Another."})
     [
         ((LINE, "[]"), "expected a JSON object"),
         ((LINE, '{"id": "s1", '), r"mine\.jsonl:2"),
-        (TWICE, r"jsonl:3: s1, benign, epoch 1 is there already, at .*mine\.jsonl:1$"),
+        (
+            TWICE,
+            r"jsonl:3: s1, benign, epoch 1 is there already, at .*mine\.jsonl:1; expected a number",
+        ),
         *(((content,), "no responses in it") for content in ("", "\n\n")),
     ],
 )

@@ -586,7 +586,10 @@ def test_a_cut_table_or_figure_says_so_above_and_an_option_is_code(
 
 
 def test_on_a_phone_both_headline_columns_are_in_view(chromium: Any, tmp_path: Path) -> None:
-    names = ("lab/some-maker/a-model-like-others-20241022", "lab/other-maker/another-preview-09-2025")
+    names = (
+        "lab/some-maker/a-model-like-others-20241022",
+        "lab/other-maker/another-preview-09-2025",
+    )
     path = saved(tmp_path, page_of(random_run(names, 30)))
     with Opened(chromium, path, viewport={"width": 390, "height": 844}) as opened:
         for column in (2, 3):

@@ -574,6 +574,22 @@ def test_responses_are_found_by_the_text_of_their_prompt(tmp_path: Path) -> None
     assert [row["epoch"] for row in graded] == ["1"] * 7 + ["2"] * 7
 
 
+def test_the_text_may_be_a_completion_beside_id_and_variant_too(tmp_path: Path) -> None:
+    take_lines(tmp_path, lines_of(DATASET, completion="Here is how."))
+    rows = grades(tmp_path / "run")
+    assert {row["missing"] for row in rows} == {"grades:not_graded"}
+    assert [row["id"] for row in rows] == [row["id"] for row in graded_lines()]
+
+
+def test_repeats_without_a_model_are_epochs_and_said_to_be(tmp_path: Path) -> None:
+    prompts = [prompt for item in DATASET.prompt_sets for prompt in item.wordings().values()]
+    lines = [{"prompt": text, "response": "Yes."} for text in prompts]
+    assert not [note for note in take_lines(tmp_path, lines).notes if "epoch" in note]
+    (tmp_path / "two").mkdir()
+    notes = take_lines(tmp_path / "two", lines * 2).notes
+    assert any("7 prompts with several responses, read as epochs of one model" in n for n in notes)
+
+
 def test_spaces_and_line_breaks_around_a_prompt_do_not_count(tmp_path: Path) -> None:
     prompts = [prompt for item in DATASET.prompt_sets for prompt in item.wordings().values()]
     take_lines(tmp_path, [{"prompt": f" {text}\r\n", "response": "Yes."} for text in prompts])

@@ -98,7 +98,10 @@ def _missing_in(record: Record, fields: Collection[str]) -> tuple[MissingGrade, 
 _NOT_RECORDED = MissingGrade("response", "not_recorded")
 
 _FIELDS = ("id", *RecordedResponse.__struct_fields__[1:])
-ANSWERS = ("response", "completion", *SCALES, "mode", "strategy", "missing", "response_hidden")
+_TEXT_FIELDS = ("completion", "response")
+"""Names of the field with the text; the first that is filled in counts."""
+
+ANSWERS = (*_TEXT_FIELDS, *SCALES, "mode", "strategy", "missing", "response_hidden")
 """Fields by one of which a line says what came of a prompt."""
 READ = {*_FIELDS, *ANSWERS, "model", "prompt", "usage", "quotes_hidden", *REASONING_FIELDS}
 """Fields that a line of a file of responses may have; others are not read."""
@@ -121,8 +124,9 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
     for field, valid in (("mode", MODES), ("strategy", STRATEGIES)):
         if field in record:
             fields[field] = record.choice(field, valid)
-    if "response" in record:
-        fields["response"] = check_response(record, "response", record.data["response"])
+    texts = [record.data[field] for field in _TEXT_FIELDS if field in record.data]
+    if (text := next((text for text in texts if text is not None), None)) is not None:
+        fields["response"] = check_response(record, "response", text)
     variant = record.text("variant")
     if variant not in (*CORE_VARIANTS, *FOLLOW_UPS) and not _PARAPHRASE.fullmatch(variant):
         names = [*CORE_VARIANTS, *(paraphrase_variant(n) for n in range(1, 5)), *FOLLOW_UPS]
@@ -138,14 +142,14 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
     if not missing and is_withheld(record.data) and not {"response", *SCALES} & fields.keys():
         missing = (WITHHELD,)
     if of_table and not missing and not {"response", *SCALES} & fields.keys():
-        missing = () if "completion" in record else (_NOT_RECORDED,)
+        missing = (_NOT_RECORDED,)
     without_response = any(entry.what == "response" for entry in missing)
     graded = [field in fields for field in SCALES]
     accounted_for = [
         field in fields or any(entry.what == field for entry in missing) for field in METRIC_GRADES
     ]
     if "response" not in fields and not without_response and not all(accounted_for):
-        fault = "is empty" if "response" in record.data else "missing"
+        fault = "is empty" if texts else "missing"
         expected = "a response, or both grades, or all, or a field 'missing' with the reason"
         record.fail("response", f"{fault}; expected {expected}")
     if without_response and any(graded):
@@ -191,7 +195,9 @@ def recorded_responses(
                 if key in locations:
                     raise Problem(
                         f"{location}: {response.set_id}, {response.variant}, epoch"
-                        f" {response.epoch} is there already, at {locations[key]}",
+                        f" {response.epoch} is there already, at {locations[key]}; expected a"
+                        " number in the field epoch for each repeat, and in the field model the"
+                        " name of each model",
                         location,
                     )
             except Problem as problem:

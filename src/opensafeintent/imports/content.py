@@ -40,6 +40,8 @@ class FileContent(msgspec.Struct, kw_only=True):
     """Its columns that are of no use here."""
     of_table: bool = False
     """Whether a row without a response is one of a response that is missing."""
+    repeated: int = 0
+    """Prompts with several responses."""
     sent_another: int = 0
     """Responses that are left out, since the model got another text than the prompt."""
 
@@ -53,6 +55,11 @@ class FileContent(msgspec.Struct, kw_only=True):
             if missing.what == "response"
         )
         notes = [f"{counted(n, 'response')} missing ({reason})" for reason, n in reasons.items()]
+        if self.repeated:
+            notes.append(
+                f"{counted(self.repeated, 'prompt')} with several responses, read as epochs of one"
+                " model; if they are of several models, add a field 'model' with their names"
+            )
         if self.sent_another:
             notes.append(
                 f"{counted(self.sent_another, 'response')} left out: the model got another text"

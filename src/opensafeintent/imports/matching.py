@@ -58,27 +58,19 @@ def by_prompt(
         except Problem as problem:
             problems.append(problem)
             continue
-        fields = {
-            key: value for key, value in record.data.items() if key not in ("prompt", "completion")
-        }
+        fields = {key: value for key, value in record.data.items() if key != "prompt"}
         # an id of theirs is another's
-        named = {"id": place[0], "variant": place[1]} | _response_of(record)
+        named = {"id": place[0], "variant": place[1]}
         placed.append((location, {"epoch": epochs[place]} | fields | named))
     if problems:
         raise InputError(*distinct_problems(problems, MOST_LISTED))
+    item.repeated = sum(count > 1 for count in epochs.values())
     if not placed and item.sent_another:
         raise InputError(
             f"{item.path}: a strategy of a red team sent another text for every prompt; expected"
             f" responses to the prompts of {dataset.name} as they are"
         )
     return recorded_responses(placed, item.path, of_table=item.of_table)
-
-
-def _response_of(record: Record) -> dict[str, object]:
-    """Return the response of a record by our name of the field; nothing if no field is for it."""
-    named = [record.data[field] for field in ("completion", "response") if field in record.data]
-    filled = [value for value in named if value is not None]
-    return {"response": next(iter(filled), None)} if named else {}
 
 
 def _without_ends(text: str) -> str:

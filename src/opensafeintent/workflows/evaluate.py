@@ -103,8 +103,8 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
             sets = len(drawn(evaluation.dataset.prompt_sets, settings.limit))
             gates = dict.fromkeys(gates_of(settings), sets)
             precision = (
-                f"with {counted(sets, 'prompt-set')}, Triplet Safety is known within"
-                f" ± {min(100 * half_width(sets), 50):.0f} points or better (95 % CI)"
+                f"with {counted(sets, 'prompt-set')}, the 95 % interval of Triplet"
+                f" Safety is at most {min(200 * half_width(sets), 100):.0f} points wide"
             )
             impossible = out_of_reach(gates, settings.confidence, settings.epochs)
             outcome = dry_run(evaluation.plan())
@@ -140,8 +140,9 @@ def _templates_of(settings: EvaluateSettings) -> tuple[Templates, list[str]]:
 
 def _undecided(gate: Gate) -> str:
     return (
-        f"{gate.option} {gate.metric}={gate.limit:g}: so few prompt-sets will leave this gate"
-        " undecided (exit code 5) for most models that have not changed"
+        f"{gate.option} {gate.metric}={gate.limit:g}: with so few prompt-sets, a model that"
+        " has not changed passes with a probability below 80 %, and otherwise ends undecided"
+        " (exit code 5)"
     )
 
 
