@@ -128,7 +128,7 @@ def test_what_so_many_prompt_sets_cannot_show_is_said_before_the_first_call(tmp_
     output = " ".join((ran.out + ran.err).split())
     assert "42 prompt-sets cannot give the answer 'yes', at any result: 107 are needed" in output
     assert (
-        "with 42 prompt-sets, the 95 % interval of Triplet Safety is at most 30 points wide"
+        "with 42 prompt-sets, the 95 % interval of Triplet Safety is at most 31 points wide"
         in output
     )
     assert ask(tmp_path / "run", "triplet_safety >= 0.95", models=(GOOD,)).code == 5
