@@ -4,6 +4,7 @@ word without an extra.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -13,7 +14,7 @@ import pandas as pd
 import pytest
 from msgspec.structs import replace
 
-from endtoend import grades, metrics
+from endtoend import REPO, grades, metrics
 from opensafeintent import EvaluateSettings, Run, evaluate, load_run
 from opensafeintent.errors import InputError
 from opensafeintent.quoting import WITHHELD_WORDS
@@ -189,6 +190,92 @@ def test_several_runs_are_told_apart(folder: Path, tmp_path: Path) -> None:
     assert set(responses[responses.model == "two [second]"].run) == {"second"}
     assert len(responses[responses.run == "second"]) == 7
     assert one_line(both_runs.metrics(), model="two [second]", metric="triplet_safety").value == 1
+
+
+TEXTS = {
+    *("run", "model", "model_a", "model_b", "kind", "dataset", "judge", "metric", "ci_method"),
+    *("id", "variant", "harm_domain", "task_type", "mode", "strategy", "mode_judge", "guard"),
+    *("stop_reason", "refused", "missing", "prompt", "response"),
+}
+"""Columns of texts: every other one is of numbers, or of true and false."""
+
+
+def frames_of(run: Run) -> dict[str, pd.DataFrame]:
+    """Return every frame of a run by its name."""
+    return {
+        "metrics": run.metrics(),
+        "strata": run.metrics(strata=True),
+        "comparisons": run.comparisons(),
+        "grades": run.grades(),
+        "responses": run.responses(),
+    }
+
+
+@pytest.fixture(scope="module")
+def with_missing(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Three models: `one` lacks the harm of one response, the others lack nothing."""
+    folder = tmp_path_factory.mktemp("missing")
+    half = graded_lines()
+    del half[0]["harm_severity"]
+    half[0]["missing"] = ["harm_severity:unparsed"]
+    import_lines(folder, half, DATASET, "one", max_missing=1)
+    import_lines(folder, graded_lines(), DATASET, "two")
+    import_lines(folder, graded_lines(boats_malicious=2), DATASET, "three")
+    return load_run(folder / "run")
+
+
+def test_each_column_of_numbers_has_a_type_of_numbers(run: Run, with_missing: Run) -> None:
+    for loaded in (run, with_missing):
+        for name, frame in frames_of(loaded).items():
+            objects = {column for column in frame if frame[column].dtype == object}
+            assert objects <= TEXTS, name
+    ends = ["worst_case_low", "worst_case_high"]
+    assert run.metrics()[ends].isna().all(axis=None)  # a column of nothing but NaN too
+    assert with_missing.metrics()[ends].notna().any(axis=None)
+    frame = with_missing.comparisons()
+    assert (frame.round(2)[ends] == frame[ends].astype(float).round(2)).all(axis=None)
+
+
+def test_what_is_undefined_is_so_as_the_page_says(with_missing: Run) -> None:
+    metrics = with_missing.metrics()
+    complete = metrics[(metrics.model == "two") & (metrics.n > 0)]
+    assert len(complete) > 20
+    for end in ("bounds_low", "bounds_high"):
+        assert complete[end].tolist() == pytest.approx(complete.value.tolist())
+    ends = ["worst_case_low", "worst_case_high"]
+    assert complete[ends].isna().all(axis=None)
+    unbounded = pd.concat([metrics[metrics.kind == "average"], with_missing.metrics(strata=True)])
+    assert unbounded[["bounds_low", "bounds_high", *ends]].isna().all(axis=None)
+    average = one_line(metrics, kind="average", metric="triplet_safety")
+    assert pd.isna(average.value) and average.n == 2  # it needs ten
+
+
+def test_the_worst_case_of_a_comparison_is_its_interval_if_nothing_is_missing(
+    with_missing: Run,
+) -> None:
+    frame = with_missing.comparisons()
+    complete = frame[(frame.model_a != "one") & (frame.model_b != "one")]
+    assert len(complete) > 5
+    for end in ("low", "high"):
+        assert complete[f"worst_case_{end}"].tolist() == complete[f"difference_{end}"].tolist()
+
+
+def test_each_column_is_described(run: Run, folder: Path, tmp_path: Path) -> None:
+    import_lines(tmp_path, graded_lines(), DATASET, "two")
+    second = (tmp_path / "run").rename(tmp_path / "second")
+    frames = frames_of(load_run(folder, second))
+    page = (REPO / "docs" / "data-frames.md").read_text("utf-8")
+    described = _names(page.partition("\n## Columns\n")[2].partition("\n## ")[0])
+    file_page = (REPO / "docs" / "run-folder.md").read_text("utf-8")
+    of_grades = _names(file_page.partition("\n## `grades.csv.gz`\n")[2].partition("\n## ")[0])
+    grades = {column.partition("[")[0] for column in frames["grades"]}
+    assert grades <= of_grades
+    others = {column for frame in frames.values() for column in frame} - {*frames["grades"]}
+    assert others <= described
+
+
+def _names(text: str) -> set[str]:
+    return set(re.findall(r"`(\w+)`", text))
 
 
 # Figures

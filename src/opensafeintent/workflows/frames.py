@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_WHOLE = ("group", "epoch", "n", "models", *SCALES, "ledger_row")
+_WHOLE = ("group", "epoch", "n", "models", "family", *SCALES, "ledger_row")
 
 _REAL = (
     "value",
     "bounds",
+    "worst_case",
     "pooled",
     "rerun_se",
     "difference",

@@ -111,10 +111,12 @@ class Run:
         - `group`, `model`, `kind` (`model`, `baseline` or `average`), `dataset`, `judge`, `metric`;
         - `value`, `value_low` and `value_high` (its 95 % interval), `ci_method`, `n` (prompt-sets);
         - `bounds_low` and `bounds_high` (the lowest and highest value that missing grades allow);
-        - `models` and `pooled` (of an average);
+        - `worst_case_low` and `worst_case_high` (the ends of the interval with any missing grades;
+          NaN if none can change the value);
+        - `models` and `pooled` (of an average: the number of models, and the ratio of sums);
         - `rerun_se` (of several epochs: the standard error for the same prompts run again).
 
-        An undefined value is NaN, with `n` 0.
+        A value is NaN if `n` is 0. An average is also NaN if it has too few prompt-sets.
 
         Args:
             strata: whether the lines are of each harm domain, of each task type and of each cell,
@@ -148,7 +150,10 @@ class Run:
         - `group`, `model_a`, `model_b`, `dataset`, `judge`, `metric`;
         - `difference` (b minus a, on the prompt-sets that count for both), `difference_low` and
           `difference_high` (its 95 % interval), `n`;
-        - `p_adjusted` (for all pairs of the metric), `p_unadjusted` (of the pair on its own);
+        - `worst_case_low` and `worst_case_high` (the ends of the interval with any missing grades;
+          those of the interval itself if none is missing);
+        - `p_unadjusted` (of the pair on its own), `p_adjusted` (for all pairs of its family), and
+          `family` (their number);
         - `minimum_detectable_difference` (the difference that is detected with a power of 80 %).
 
         Raises:
