@@ -38,6 +38,8 @@ TAILORED = "tailored"
 LOSSES = "losses, SD"
 _TRUTHS: dict[str, float] = {}
 SIZES = (6, 12, 20, 42, 115, 700)
+FEW = (3, 4, 5)
+"""Sizes of small strata, for averages over models."""
 SHARES = (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98)
 TRUTH_DRAWS = 400_000
 FEWER = 300
@@ -489,6 +491,7 @@ def every_line(simulations: int) -> Iterator[Line]:
         ]
         for index, scenario in enumerate(scenarios):
             yield from cover(scenario, simulations, sets, 1_000 * sets + index)
+    for sets in (*FEW, *SIZES):
         for index, scenario in enumerate(average_scenarios()):
             yield from cover(scenario, simulations // 4, sets, 5_000 * sets + index)
     yield from cover_domains(simulations // 4)
