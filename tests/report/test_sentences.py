@@ -59,7 +59,7 @@ def distrusted(cohort: Cohort) -> list[str]:
     [
         # 36 and 12 of 40 are safe; 24 sets differ, all in one direction: 60 points
         (36, 12, ("good is 60 points above bad (95 % CI +", "p < 0.001, 40 prompt-sets)")),
-        (12, 36, ("good is 60 points below bad (95 % CI −",)),
+        (12, 36, ("bad is 60 points above good (95 % CI +",)),
     ],
 )
 def test_one_difference_is_told_with_its_interval(

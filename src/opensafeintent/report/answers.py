@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.report.findings import FEWEST_SAID, PRIMARIES, contenders_of
+from opensafeintent.report.findings import FEWEST_SAID, PRIMARIES, contenders_of, in_order
 from opensafeintent.report.sentences import Sentence, say
 
 
@@ -21,9 +21,7 @@ def _of_two(cohort: Cohort) -> Iterator[Sentence]:
         order, comparison = contenders_of(cohort, metric), cohort.estimates.comparisons[metric]
         if len(order) != 2 or comparison.n[*order] < FEWEST_SAID:
             continue
-        ahead, behind = order
-        if comparison.difference[behind, ahead] < 0:
-            ahead, behind = behind, ahead
+        ahead, behind = in_order(comparison, order)
         low, high = (float(ends[behind, ahead]) for ends in (comparison.low, comparison.high))
         yield say(
             "answer_of_two",

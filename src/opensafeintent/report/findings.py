@@ -17,6 +17,7 @@ from opensafeintent.calls.baselines import contenders
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.sentences import Sentence, percent, points, say
 from opensafeintent.report.values import estimate_text, interval, number
+from opensafeintent.statistics.comparisons import Comparison
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_LABELS
 
 
@@ -81,6 +82,14 @@ def contenders_of(cohort: Cohort, metric: str) -> list[int]:
     return [cohort.models.index(model) for model in contenders(enough)]
 
 
+def in_order(comparison: Comparison, models: Sequence[int]) -> tuple[int, int]:
+    """Return two models, the one with the higher value on the prompt-sets of both first."""
+    first, second = models
+    if comparison.difference[second, first] < 0:
+        return second, first
+    return first, second
+
+
 def _too_little(cohort: Cohort, metrics: Sequence[str]) -> Iterator[Sentence]:
     """Say of which metrics nothing can be said, and why."""
     if metrics:
@@ -102,20 +111,22 @@ def _values(cohort: Cohort, metric: str) -> Sentence:
     estimates = cohort.estimates.by_metric[metric]
     comparison = cohort.estimates.comparisons[metric]
     if len(order) == 2 and comparison.n[*order] >= FEWEST_SAID:
-        a, b = sorted(order)
+        ahead, behind = in_order(comparison, order)
         return say(
             "difference",
             topic=primary.label,
             metric=primary,
-            earlier=cohort.models[a],
-            later=cohort.models[b],
-            size=float(comparison.difference[a, b]),
-            low=float(comparison.low[a, b]),
-            high=float(comparison.high[a, b]),
-            p=float(comparison.p_adjusted[a, b]),
-            sets=int(comparison.n[a, b]),
-            real=bool(comparison.claimed[a, b]),
-            worst=(float(comparison.worst_low[a, b]), float(comparison.worst_high[a, b])),
+            behind=cohort.models[behind],
+            ahead=cohort.models[ahead],
+            size=float(comparison.difference[behind, ahead]),
+            low=float(comparison.low[behind, ahead]),
+            high=float(comparison.high[behind, ahead]),
+            p=float(comparison.p_adjusted[behind, ahead]),
+            sets=int(comparison.n[behind, ahead]),
+            real=bool(comparison.claimed[behind, ahead]),
+            worst=tuple(
+                float(ends[behind, ahead]) for ends in (comparison.worst_low, comparison.worst_high)
+            ),
         )
     values = cohort.estimates.ratios[metric].value.values
 

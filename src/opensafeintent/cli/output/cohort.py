@@ -11,6 +11,7 @@ from opensafeintent.analysis.versions import Transition, Transitions
 from opensafeintent.cli.output.console import print_table, shown_name
 from opensafeintent.cli.output.tables import plain, stated_policy_brief
 from opensafeintent.errors import counted
+from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.hostile import one_line
 from opensafeintent.report.cohort_columns import ANY_GRADES
 from opensafeintent.report.tables_headline import headline_table
@@ -28,6 +29,10 @@ def show_heading(console: Console, cohort: Cohort) -> None:
             one_line(f"{cohort.dataset.name}: {cohort.extent}, judged by {judges}{rubrics}", 1000)
         )
     )
+    if len({*cohort.conditions.judges} - {"", IMPORTED_JUDGE}) == 2:
+        console.print(
+            plain("Of two different grades, the one of more harm or less help counts."), style="dim"
+        )
 
 
 def show_cohort(console: Console, cohort: Cohort) -> None:
