@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
     from opensafeintent.workflows.batching import batches as batches
     from opensafeintent.workflows.build import BuildOutcome as BuildOutcome, build as build
     from opensafeintent.workflows.datasets import (
+        DatasetExport as DatasetExport,
         Deduplication as Deduplication,
         check_dataset as check_dataset,
         convert_dataset as convert_dataset,
@@ -93,7 +94,7 @@ _NAMES = {
     "workflows.batching": "batches",
     "workflows.build": "BuildOutcome build",
     "workflows.datasets": (
-        "Deduplication check_dataset convert_dataset dataset_info "
+        "DatasetExport Deduplication check_dataset convert_dataset dataset_info "
         "dataset_template dedup_dataset export_dataset validate_dataset"
     ),
     "workflows.evaluate": "demo evaluate grade",

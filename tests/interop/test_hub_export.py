@@ -35,7 +35,7 @@ print(json.dumps({
 def export(
     folder: Path, dataset: str = "starter", taxonomy: Path | None = None, **fields: str
 ) -> Dataset:
-    return export_dataset(dataset, folder, Publication(**fields), taxonomy)[0]
+    return export_dataset(dataset, folder, Publication(**fields), taxonomy).dataset
 
 
 def written(folder: Path) -> dict[str, bytes]:
@@ -153,17 +153,80 @@ def test_the_headline_metrics_are_the_tasks_of_a_benchmark(tmp_path: Path) -> No
     assert benchmark["tasks"] == [{"id": name, **where} for name in HEADLINES]
 
 
-@pytest.mark.parametrize("edited", [True, False])
-def test_an_edited_card_and_files_of_others_are_left_alone(tmp_path: Path, edited: bool) -> None:
-    card = tmp_path / "README.md"
-    if edited:
+def test_the_command_in_the_list_of_tasks_names_the_dataset(tmp_path: Path) -> None:
+    command = "inspect eval opensafeintent/opensafeintent -T dataset=hf:"
+    for fields, name in (({}, "OWNER/NAME"), ({"repo": "someone/sets"}, "someone/sets")):
+        export(tmp_path, **fields)
+        assert f"{command}{name}\n" in (tmp_path / "eval.yaml").read_text("utf-8")
+
+
+# Exported again
+# ------------------------------------------------------------------------------
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("mine")
+    with pytest.raises(OpenSafeIntentError, match=r"README\.md: is not of `dataset export`"):
         export(tmp_path)
-    text = card.read_text().replace("Written by", "Once written by") if edited else "mine"
-    card.write_text(text)
-    before = written(tmp_path)
-    with pytest.raises(OpenSafeIntentError, match=r"README\.md: was not written"):
-        export(tmp_path)
-    assert written(tmp_path) == before
+    assert written(tmp_path) == {"README.md": b"mine"}
+
+
+@pytest.mark.parametrize("edit", ["heading", "comment away", "last line"])
+@pytest.mark.parametrize("name", ["README.md", "eval.yaml"])
+def test_an_edited_file_stays_while_the_data_are_replaced(
+    tmp_path: Path, name: str, edit: str
+) -> None:
+    hub = tmp_path / "hub"
+    export(hub, small(tmp_path))
+    text = (hub / name).read_text("utf-8")
+    mine = {
+        "heading": text.replace("small", "Mine"),
+        "comment away": re.sub(r"<!--[^>]*-->\n|# (Written|Checksum).*\n", "", text),
+        "last line": f"{text}One more line.\n",
+    }[edit]
+    assert mine != text
+    (hub / name).write_text(mine, "utf-8")
+    ran = osi("dataset", "export", small(tmp_path, ours(3)), hub)
+    assert ran.code == 0, ran.err
+    assert f"note: {hub / name}: was edited, so it stays as it is" in ran.text
+    assert str(hub / name) not in ran.out.splitlines()  # the files that were written
+    assert (hub / name).read_text("utf-8") == mine
+    other = "eval.yaml" if name == "README.md" else "README.md"
+    assert str(hub / other) in ran.out.splitlines()
+    assert len(load_dataset(str(hub))) == 1
+
+
+def test_other_ends_of_lines_are_no_edit(tmp_path: Path) -> None:
+    export(tmp_path / "d")
+    before = written(tmp_path / "d")
+    card = tmp_path / "d" / "README.md"
+    card.write_bytes(card.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
+    export(tmp_path / "d")
+    assert written(tmp_path / "d") == before
+
+
+def test_a_title_that_looks_like_the_checksum_is_no_edit(tmp_path: Path) -> None:
+    fields = {"title": "Checksum of the rest: 0123456789abcdef"}
+    for _ in range(2):
+        exported = export_dataset("starter", tmp_path / "d", Publication(**fields))
+        assert not exported.notes
+
+
+def test_licence_title_and_repository_of_the_earlier_card_are_kept(tmp_path: Path) -> None:
+    hub, dataset = tmp_path / "hub", small(tmp_path)
+    first = osi("dataset", "export", dataset, hub)
+    note = "note: no licence is chosen; before you publish, name one with --license ID"
+    assert note in first.text
+    named = ("--license", "cc-by-4.0", "--repo", "a/b", "--title", 'The "sets"')
+    assert "note:" not in osi("dataset", "export", dataset, hub, *named).text
+    before = written(hub)
+    again = osi("dataset", "export", dataset, hub)
+    assert written(hub) == before
+    kept = 'kept from the earlier card: --title The "sets", --license cc-by-4.0, --repo a/b'
+    assert kept in again.text
+    assert "Next: hf upload a/b" in again.text
+    export(hub, dataset, license="mit")
+    assert front_matter(hub)["license"] == "mit"
 
 
 # The card

@@ -9,7 +9,7 @@ import click
 
 from opensafeintent.cli.options import command, say, say_next
 from opensafeintent.cli.values import NAME, PATH
-from opensafeintent.errors import counted
+from opensafeintent.errors import counted, for_command_line
 
 if TYPE_CHECKING:
     from opensafeintent.workflows.settings import Data
@@ -254,11 +254,13 @@ def dataset_export_command(
     if len(named) != 1:
         raise click.UsageError("Name the folder once: as DIR or with --out DIR.")
     publication = Publication(license=license_, **texts)
-    dataset, files = export_dataset(name, named[0], publication, data.taxonomy, data.max_rows)
-    for path in files:
+    export = export_dataset(name, named[0], publication, data.taxonomy, data.max_rows)
+    for path in export.files:
         say(str(path))
-    say(f"{counted(len(dataset), 'prompt-set')} (sha256 {dataset.hash})")
-    say_next("hf upload", publication.repo or "OWNER/NAME", named[0], "--repo-type", "dataset")
+    for note in export.notes:
+        say(f"note: {for_command_line(note)}")
+    say(f"{counted(len(export.dataset), 'prompt-set')} (sha256 {export.dataset.hash})")
+    say_next("hf upload", export.repo or "OWNER/NAME", named[0], "--repo-type", "dataset")
 
 
 def _read_alike(data: Data) -> list[object]:

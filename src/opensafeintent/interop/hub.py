@@ -8,17 +8,25 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.errors import InputError, counted, nearest, option
-from opensafeintent.files import make_private_folder, read_text, write_private
+from opensafeintent.errors import InputError, Note, counted, nearest, option
+from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.hostile import one_line
+from opensafeintent.interop.earlier_export import (
+    CHECKSUM,
+    MARK,
+    NO_LICENCE,
+    TASKS,
+    EarlierExport,
+    sealed,
+)
 from opensafeintent.interop.provenance import Provenance
 from opensafeintent.markdown import Plain, card_text
 from opensafeintent.metrics import HEADLINES
@@ -59,7 +67,8 @@ LICENSES = {
 }
 """Licences as the hub names them, and as SPDX does."""
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
-_MARK = "Written by `opensafeintent dataset export`."
+_NO_REPO = "OWNER/NAME"
+"""Where the publisher named no repository."""
 _MOST_SOURCES = 5
 _ABOUT = (
     "Does a model give the right amount of help as intent shifts? Triplet Safety: the share of sets"
@@ -194,17 +203,29 @@ def _prompt_table(dataset: Dataset) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=pa.schema(columns))
 
 
+class HubFolder(NamedTuple):
+    """A folder for the hub, as it was written."""
+
+    files: list[Path]
+    """Those that were written; an edited file of an earlier export is not."""
+    notes: list[str]
+    """Notes for the publisher, a line each."""
+    repo: str | None
+    """Its future name on the hub, as far as it is known."""
+
+
 def write_hub_folder(
     dataset: Dataset, out: Path, publication: Publication, provenance: Provenance | None = None
-) -> list[Path]:
-    """Write a dataset in the hub's form, and return the files; the same dataset gives the same
-    bytes.
+) -> HubFolder:
+    """Write a dataset in the hub's form; the same dataset gives the same bytes.
+
+    A card, or a list of tasks, that was edited after an earlier export stays as it is.
 
     Args:
         dataset: the dataset.
         out: the folder.
-        publication: its publisher's description. Without a licence there, that of the earlier card
-            stays.
+        publication: its publisher's description. What it leaves open is taken from an earlier
+            export in the folder; a licence that is still open, from the dataset's own card.
         provenance: its origin, as an earlier card states it.
 
     Raises:
@@ -212,9 +233,11 @@ def write_hub_folder(
             folder holds files of these names that were not written here, or cannot be written.
     """
     provenance = provenance or Provenance()
+    publication.check()
+    earlier = EarlierExport.of(out)
+    publication, kept = _completed(publication, earlier)
     if publication.license is None and provenance.license in LICENSES:
         publication = msgspec.structs.replace(publication, license=provenance.license)
-    publication.check()
     canary = canary_in(dataset) or canary_of(dataset.hash)
     title = publication.title or dataset.name.removeprefix("hf:")
     files: dict[str, bytes | str] = {
@@ -223,30 +246,68 @@ def write_hub_folder(
     }
     if dataset.taxonomy != default_taxonomy():
         files[TAXONOMY] = _toml(dataset.taxonomy)
-    files["eval.yaml"] = _eval_yaml(title)
-    files[CARD] = _card(dataset, publication, provenance, title=title, canary=canary)
-    _check_way(out, files)
+    files[TASKS] = sealed(_eval_yaml(title, publication.repo))
+    files[CARD] = sealed(_card(dataset, publication, provenance, title=title, canary=canary))
+    _check_way(out, files, earlier)
+    card = earlier.card if CARD in earlier.edited else str(files[CARD])
+    for name in earlier.edited:
+        del files[name]
     with written_together(out, lambda: [out / TAXONOMY]) as new:
         for path, content in files.items():
             make_private_folder((new / path).parent)
             write_private(new / path, content)
-    return [out / path for path in files]
+    notes = [*_edited_lines(out, earlier), *([] if CARD in earlier.edited else kept)]
+    if NO_LICENCE in card:
+        notes.append(
+            f"no licence is chosen; before you publish, name one with {option('license', 'ID')}"
+        )
+    return HubFolder([out / path for path in files], [*map(Note, notes)], publication.repo)
 
 
-def _check_way(out: Path, files: Iterable[str]) -> None:
+def _completed(
+    publication: Publication, earlier: EarlierExport
+) -> tuple[Publication, Sequence[str]]:
+    """Return a description with what an earlier card states beside it, and a note on that."""
+    has_repo = earlier.repo != _NO_REPO and _REPO.fullmatch(earlier.repo or "")
+    stated = {
+        "title": earlier.title,
+        "license": earlier.license if earlier.license in LICENSES else None,
+        "repo": earlier.repo if has_repo else None,
+    }
+    kept = {
+        name: text for name, text in stated.items() if text and getattr(publication, name) is None
+    }
+    if not (earlier.ours and kept):
+        return publication, []
+    named = ", ".join(option(name, one_line(text, 80)) for name, text in kept.items())
+    return msgspec.structs.replace(publication, **kept), [f"kept from the earlier card: {named}"]
+
+
+def _edited_lines(out: Path, earlier: EarlierExport) -> list[str]:
+    """Return a line on each file that stays because it was edited."""
+    return [
+        f"{out / name}: was edited, so it stays as it is, also its numbers, hash and licence; an"
+        " export into another folder writes a new one"
+        if name == CARD
+        else f"{out / name}: was edited, so it stays as it is; an export into another folder writes"
+        " a new one"
+        for name in earlier.edited
+    ]
+
+
+def _check_way(out: Path, files: Iterable[str], earlier: EarlierExport) -> None:
     """Refuse to overwrite files that were not written here."""
-    card = out / CARD
-    if card.exists() and _MARK in read_text(card):
+    if earlier.ours:
         return
     in_the_way = next((out / path for path in (CARD, *files) if (out / path).exists()), None)
     if in_the_way:
         raise InputError(
-            f"{in_the_way}: was not written by `dataset export`, or was edited since; name another"
-            " folder"
+            f"{in_the_way}: is not of `dataset export`; expected an empty folder, or one of an"
+            " earlier export"
         )
 
 
-def _eval_yaml(title: str) -> str:
+def _eval_yaml(title: str, repo: str | None) -> str:
     """Return the file that makes a dataset of the hub a benchmark: a task for each headline metric.
     Of the programs that compute them, the hub knows Inspect AI.
     """
@@ -255,8 +316,11 @@ def _eval_yaml(title: str) -> str:
         for metric in HEADLINES
         for line in (f"  - id: {metric}", f"    config: {_PROMPT_SETS.name}", "    split: test")
     )
+    command = f"inspect eval opensafeintent/opensafeintent -T dataset=hf:{repo or _NO_REPO}"
     lines = (
-        f"# {_MARK} To evaluate a model: inspect eval opensafeintent/opensafeintent",
+        f"# {MARK} You may edit this file: a further export keeps an edited one.",
+        f"# {CHECKSUM}",
+        f"# To evaluate a model: {command}",
         f"name: {yaml_text(title)}",
         f"description: {yaml_text(_ABOUT)}",
         "evaluation_framework: inspect-ai",
@@ -294,7 +358,9 @@ def _card(
     return render_card(
         resources.files("opensafeintent").joinpath("data/card/hub.md").read_text("utf-8"),
         {
-            "mark": Plain(_MARK),
+            "mark": Plain(MARK),
+            "checksum": Plain(CHECKSUM),
+            "no_licence": Plain(NO_LICENCE),
             "provenance": provenance,
             "program": Plain(__version__),
             "title": title,
@@ -310,7 +376,7 @@ def _card(
             "sets": Plain(counted(len(dataset), "prompt-set")),
             "filled": Plain(f"{filled:,} of {counted(len(dataset.taxonomy.cells), 'cell')}"),
             "hash": Plain(dataset.hash),
-            "repo": Plain(publication.repo or "OWNER/NAME"),
+            "repo": Plain(publication.repo or _NO_REPO),
             "own_taxonomy": dataset.taxonomy.name if dataset.taxonomy != default_taxonomy() else "",
             "cells": Plain(_cells(dataset)),
             "sources": _sources(dataset, canary),

@@ -10,10 +10,11 @@ import msgspec
 
 from opensafeintent.errors import InputError
 from opensafeintent.files import read_text
+from opensafeintent.interop.earlier_export import MARK
 from opensafeintent.markdown import Plain
 from opensafeintent.promptsets.sources import CARD
 
-_MARKS = ("Written by `opensafeintent build`", "Written by `opensafeintent dataset export`.")
+_MARKS = ("Written by `opensafeintent build`", MARK)
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 _WARNING = re.compile(r"(?:^> .*\n?)+", re.MULTILINE)
 _LICENSE = re.compile(r"^license: ([\w.-]+)$", re.MULTILINE)

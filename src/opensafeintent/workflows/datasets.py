@@ -162,23 +162,36 @@ def dataset_template(out: Path, taxonomy: Path | None = None) -> None:
     write_private(out, text.getvalue().encode())
 
 
+class DatasetExport(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of `dataset export`."""
+
+    dataset: Dataset
+    files: list[Path]
+    """Those that were written; an edited file of an earlier export is not."""
+    notes: list[str]
+    """Notes for the publisher, a line each."""
+    repo: str | None
+    """Its future name on the hub, as far as it is known."""
+
+
 def export_dataset(
     name: str,
     out: Path,
     publication: Publication | None = None,
     taxonomy: Path | None = None,
     max_rows: int | None = MOST_ROWS,
-) -> tuple[Dataset, list[Path]]:
-    """Write a dataset as a folder for the Hugging Face hub, Parquet and a card; return the dataset
-    and the files.
+) -> DatasetExport:
+    """Write a dataset as a folder for the Hugging Face hub: Parquet and a card.
 
     `datasets.load_dataset` and our own `load_dataset` read the folder; the dataset's hash stays the
-    same. The starter set is exported under its own title and licence if no others are given.
+    same. The starter set is exported under its own title and licence if no others are given. A
+    card that was edited after an earlier export stays as it is.
 
     Args:
         name: `starter`, a path, or `hf:owner/name[@revision]`.
         out: the folder.
-        publication: its publisher's description; empty by default.
+        publication: its publisher's description. A field that it leaves open is taken from an
+            earlier export in the folder.
         taxonomy: TOML file of the valid labels; the paper's by default.
         max_rows: prompt-sets that the dataset may have; None sets no limit.
 
@@ -199,7 +212,8 @@ def export_dataset(
         )
     files = [file.path for file in origin_of(name).files]
     provenance = provenance_of(files, dataset.hash)
-    return dataset, write_hub_folder(dataset, out, publication, provenance)
+    folder = write_hub_folder(dataset, out, publication, provenance)
+    return DatasetExport(dataset=dataset, **folder._asdict())
 
 
 class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
