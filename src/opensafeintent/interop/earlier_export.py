@@ -28,7 +28,7 @@ _LENGTH = 16
 _SEAL = re.compile(rf"^((?:# )?{CHECKSUM})(?: ([0-9a-f]{{{_LENGTH}}}))?$", re.MULTILINE)
 _LICENSE = re.compile(r"^license: ([\w.-]+)$", re.MULTILINE)
 _TITLE = re.compile(r'^pretty_name: (".*")$', re.MULTILINE)
-_REPO = re.compile(r"--dataset hf:(\S+/\S+)$", re.MULTILINE)
+_REPO = re.compile(r"^opensafeintent evaluate .*\bhf:(\S+/\S+)$", re.MULTILINE)
 
 
 class EarlierExport(msgspec.Struct, frozen=True, kw_only=True):
