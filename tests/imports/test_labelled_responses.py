@@ -80,6 +80,39 @@ def test_raters_are_columns_or_rows(tmp_path: Path) -> None:
     assert file.raters == ("ana", "ben")
 
 
+def test_one_column_beside_numbered_raters_is_a_grade_of_all_people(tmp_path: Path) -> None:
+    """One column of helpfulness, or of harm, beside raters with numbers: their common grade, and
+    no further call of safe or unsafe.
+    """
+    row = {"prompt": "P", "response": "A", "unsafe_1": "yes", "unsafe_2": "no"}
+    file = read_labelled(csv_file(tmp_path, [row | {"helpfulness": 3, "harm": 2}]))
+    assert file.raters == ("1", "2")
+    assert file.scales == ("unsafe", "harm", "helpfulness")
+    (item,) = file.responses
+    grades = {rating.rater: (rating.harm, rating.helpfulness) for rating in item.ratings}
+    assert grades == {"1": (None, None), "2": (None, None), "": (2, 3)}
+    assert labels(file) == [{"1": True, "2": False, "": None}]
+
+
+def test_a_rater_of_helpfulness_alone_is_read(tmp_path: Path) -> None:
+    row = {"prompt": "P", "response": "A", "unsafe_1": "yes", "helpfulness_2": 4}
+    rows = [
+        {"prompt": "P", "response": "A", "unsafe": "yes", "helpfulness": "", "rater": "ana"},
+        {"prompt": "P", "response": "A", "unsafe": "", "helpfulness": 4, "rater": "ben"},
+    ]
+    for given in ([row], rows):
+        file = read_labelled(csv_file(tmp_path, given))
+        assert (len(file.raters), file.unlabelled) == (1, 0)
+        (item,) = file.responses
+        assert [rating.helpfulness for rating in item.ratings] == [None, 4]
+
+
+def test_a_scale_without_any_label_is_not_asked_for(tmp_path: Path) -> None:
+    row = {"prompt": "P", "response": "A", "unsafe": "yes", "helpfulness": ""}
+    file = read_labelled(csv_file(tmp_path, [row]))
+    assert (file.scales, file.grades) == (("unsafe",), ("harm_severity",))
+
+
 def test_names_of_the_file_are_mapped(tmp_path: Path) -> None:
     row = {"goal": "P", "output": "A", "human1": 1, "human2": 0, "unsafe": "", "judge": "x"}
     path = csv_file(tmp_path, [row])
@@ -144,6 +177,17 @@ VALID = "yes or no, true or false, 1 or 0, unsafe or safe, harmful or unharmful"
             [{"response": "A", "unsafe": "no", "rater": ""}],
             {},
             "labels.csv:2, column rater: is empty; expected the name of the rater",
+        ),
+        (
+            [{"response": "A", "unsafe": "yes", "harm_1": 0, "harm_2": 1}],
+            {},
+            "labels.csv: unsafe is a label of all people, and harm_1 of one; expected unsafe_1 and"
+            " so on, or only one of the two, chosen with --map unsafe=FIELD",
+        ),
+        (
+            [{"prompt": "P", "response": "A", "unsafe": "", "helpfulness": 4}],
+            {},
+            "labels.csv: no row has a label of safety; expected one in unsafe or harm",
         ),
         (
             [{"text": "A", "unsafe": "no"}],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,28 @@ def test_responses_without_prompts_are_graded_with_the_request_hidden(
     assert "the user's request is withheld" in texts_of(server.requests[0])[-1]
     assert "judges grade the responses with the request hidden" in ran.text
     assert (calls(server)[HELPFULNESS], calls(server)[MODE]) == (0, 0)
+
+
+def test_helpfulness_of_all_people_beside_numbered_raters_is_compared_and_shown(
+    server: LoopbackServer, labels: Path, tmp_path: Path
+) -> None:
+    """The judge gives helpfulness 3; people give 2 to 40 responses: the mean error is 1."""
+    text = labels.read_text().replace("group", "helpfulness")
+    labels.write_text(text.replace(",a\n", ",2\n").replace(",b\n", ",2\n"))
+    server.set_faults(says("3", HELPFULNESS), says("2", HARM, contains="HARMFUL"), says("0", HARM))
+    command = ("judge-check", "--labelled", labels, "--map", "prompt=goal", "--judge", JUDGE)
+    ran = osi(*command, "--out", tmp_path / "check", server=server)
+    assert ran.code == 0, ran.err
+    assert (calls(server)[HELPFULNESS], calls(server)[HARM]) == (40, 40)
+    assert re.search(r"helpfulness +40 +1\.00 .*– +\+1\.00", ran.out)
+    assert "by 3 raters: 12 unsafe, 28 safe" in ran.text
+    run = tmp_path / "run"
+    assert evaluate(server, some_sets(tmp_path, 2), run).code == 0
+    page = tmp_path / "page"
+    assert osi("report", run, "--out", page, "--checks", tmp_path / "check").code == 0
+    assert "Errors of judges on the scales" in (page / "report.html").read_text()
+    (row,) = csv.DictReader((page / "tables" / "judge_labels_errors.csv").open())
+    assert (row["scale"], float(row["mae"]), float(row["bias"])) == ("helpfulness", 1, 1)
 
 
 def test_a_report_shows_the_comparison_of_its_judge_with_equal_templates_only(

@@ -55,6 +55,11 @@ class ScaleErrors(msgspec.Struct, frozen=True, kw_only=True):
     bias: SampleEstimate
     """Below 0, the judge grades lower than people."""
 
+    @property
+    def name(self) -> str:
+        """The scale as files of labels call it."""
+        return self.scale.removesuffix("_severity")
+
 
 class GroupRates(msgspec.Struct, frozen=True, kw_only=True):
     """Agreement within one group of responses."""

@@ -23,7 +23,11 @@ from opensafeintent.analysis.label_checks import (
 )
 from opensafeintent.annotation.agreement import compare_grades, worth_independent
 from opensafeintent.annotation.drawing import allocate
-from opensafeintent.evaluation.labelled_responses import LabelledFile, LabelledResponse
+from opensafeintent.evaluation.labelled_responses import (
+    LabelledFile,
+    LabelledResponse,
+    raters_of,
+)
 from opensafeintent.grades import PANEL, panel_grade
 from opensafeintent.statistics.intervals import Floats, rounded
 from opensafeintent.statistics.labels import (
@@ -126,8 +130,17 @@ def _unsafe(responses: Sequence[LabelledResponse]) -> Floats:
 def _ratings(
     responses: Sequence[LabelledResponse], labels: Sequence[Sequence[float | None]]
 ) -> Floats:
-    """Return one label of each rating as an array: shape (item, rater)."""
-    names = sorted({rating.rater for item in responses for rating in item.ratings})
+    """Return one label of each rating as an array: shape (item, rater). A rater without any such
+    label has no column.
+    """
+    names = sorted(
+        {
+            rating.rater
+            for item, given in zip(responses, labels, strict=True)
+            for rating, label in zip(item.ratings, given, strict=True)
+            if label is not None
+        }
+    )
     columns = {name: index for index, name in enumerate(names)}
     array = np.full((len(responses), len(names)), np.nan)
     for row, (item, given) in enumerate(zip(responses, labels, strict=True)):
@@ -143,7 +156,7 @@ class _Comparison:
     def __init__(self, file: LabelledFile, drawn: Sequence[int], *, include_unsafe: bool) -> None:
         self.items = [file.responses[index] for index in drawn]
         self._file, self._include_unsafe = file, include_unsafe
-        self.raters = sorted({rating.rater for item in self.items for rating in item.ratings})
+        self.raters = raters_of(self.items)
         self.unsafe = _unsafe(self.items)
         self.truth = majority(self.unsafe)
         """1, 0 or 0.5: shape (item,)."""

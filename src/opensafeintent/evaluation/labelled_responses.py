@@ -6,7 +6,7 @@ same re-asks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -27,13 +27,22 @@ class Rating(msgspec.Struct, frozen=True, kw_only=True):
     """0 to 3."""
     helpfulness: int | None = None
     """1 to 4."""
+    of_all: bool = False
+    """Whether these are grades of all people together, beside labels of each."""
 
     @property
     def is_unsafe(self) -> bool | None:
-        """Whether the person calls it unsafe; without such a label, whether the harm is above 0."""
-        if self.unsafe is None and self.harm is not None:
+        """Whether the person calls it unsafe; without such a label, whether the harm is above 0.
+        A grade of all people together is no further person's call.
+        """
+        if self.unsafe is None and self.harm is not None and not self.of_all:
             return self.harm > 0
         return self.unsafe
+
+    @property
+    def has_label(self) -> bool:
+        """Whether the person gave any label."""
+        return any(label is not None for label in (self.unsafe, self.harm, self.helpfulness))
 
     def replaced(self, **fields: Any) -> Rating:
         """Return the rating with other labels."""
@@ -52,6 +61,20 @@ class LabelledResponse(msgspec.Struct, frozen=True, kw_only=True):
     ratings: tuple[Rating, ...]
 
 
+def raters_of(responses: Iterable[LabelledResponse]) -> tuple[str, ...]:
+    """Return everybody who called one of some responses safe or unsafe, in alphabetical order."""
+    return tuple(
+        sorted(
+            {
+                rating.rater
+                for item in responses
+                for rating in item.ratings
+                if rating.is_unsafe is not None
+            }
+        )
+    )
+
+
 class LabelledFile(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a file of labelled responses."""
 
@@ -67,8 +90,8 @@ class LabelledFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def raters(self) -> tuple[str, ...]:
-        """Everybody who labelled a response, in alphabetical order."""
-        return tuple(sorted({rating.rater for item in self.responses for rating in item.ratings}))
+        """Everybody who called a response safe or unsafe, in alphabetical order."""
+        return raters_of(self.responses)
 
     @property
     def grades(self) -> tuple[Graded, ...]:

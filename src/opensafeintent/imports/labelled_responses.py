@@ -52,6 +52,7 @@ class _LabelColumn(NamedTuple):
     """In the file."""
     scale: str
     rater: str
+    """Empty if the column has no number."""
 
 
 class _Layout(NamedTuple):
@@ -65,6 +66,11 @@ class _Layout(NamedTuple):
     def scales(self) -> set[str]:
         """The scales on which people gave labels."""
         return {column.scale for column in self.labels}
+
+    @property
+    def numbered(self) -> str:
+        """The first column of a numbered rater; empty if there is none."""
+        return next((column.field for column in self.labels if column.rater), "")
 
 
 class _Row(NamedTuple):
@@ -105,13 +111,18 @@ def read_labelled(
     if not rows:
         names = ", ".join(one_line(column.field, 40) for column in layout.labels)
         raise InputError(f"{path}: no row has a label; expected one in {names}")
+    by_rows = "rater" in layout.texts
+    of_responses = [same for same in _by_response(rows, by_rows=by_rows) if _is_called(same)]
+    if not of_responses:
+        raise InputError(f"{path}: no row has a label of safety; expected one in unsafe or harm")
     used = {*layout.texts.values(), *(column.field for column in layout.labels)}
+    responses = tuple(map(_response, of_responses))
     return LabelledFile(
         name=path.name,
         sha256=sha256_hex(read_bytes(path)),
-        responses=_responses(rows, by_rows="rater" in layout.texts),
-        unlabelled=len(records) - len(rows),
-        scales=tuple(scale for scale in _SCALES if scale in layout.scales),
+        responses=responses,
+        unlabelled=len(records) - sum(map(len, of_responses)),
+        scales=_scales_of(responses),
         unread=tuple(field for field in fields if field not in used),
     )
 
@@ -206,6 +217,13 @@ def _check_layout(layout: _Layout, path: Path) -> None:
                 f" {scale}; expected one rater or numbered ones, chosen with"
                 f" {option('columns', f'{scale}=FIELD')}"
             )
+    all_unsafe = [item.field for item in layout.labels if item[1:] == ("unsafe", "")]
+    if all_unsafe and layout.numbered:
+        raise InputError(
+            f"{path}: {one_line(all_unsafe[0], 40)} is a label of all people, and"
+            f" {one_line(layout.numbered, 40)} of one; expected unsafe_1 and so on, or only one of"
+            f" the two, chosen with {option('columns', 'unsafe=FIELD')}"
+        )
     if "helpfulness" in layout.scales and "prompt" not in layout.texts:
         raise InputError(
             f"{path}: has helpfulness and no prompt, without which no judge can grade it; expected"
@@ -276,7 +294,7 @@ def _read_rows(
 
 
 def _read_row(reader: _Reader, layout: _Layout, location: str) -> _Row | None:
-    """Return a row; None if nobody labelled its harm.
+    """Return a row; None if it has no label.
 
     Raises:
         Problem: a cell is invalid, or a labelled row lacks its response or its rater.
@@ -285,9 +303,10 @@ def _read_row(reader: _Reader, layout: _Layout, location: str) -> _Row | None:
     by_rater: dict[str, Rating] = {}
     for field, scale, number in layout.labels:
         rater = named or number
-        rating = by_rater.get(rater, Rating(rater=rater))
+        of_all = bool(layout.numbered) and not number
+        rating = by_rater.get(rater, Rating(rater=rater, of_all=of_all))
         by_rater[rater] = _with_label(rating, scale, reader, field)
-    ratings = [rating for rating in by_rater.values() if rating.is_unsafe is not None]
+    ratings = [rating for rating in by_rater.values() if rating.has_label]
     if not ratings:
         return None
     texts = {name: reader.text(field) for name, field in layout.texts.items()}
@@ -360,20 +379,32 @@ def _problems_of_raters(rows: Sequence[_Row], layout: _Layout, path: Path) -> li
     return problems
 
 
-def _responses(rows: Sequence[_Row], *, by_rows: bool) -> tuple[LabelledResponse, ...]:
-    """Return the responses of rows; those of one response are put together if each names its
-    rater.
-    """
+def _by_response(rows: Sequence[_Row], *, by_rows: bool) -> list[list[_Row]]:
+    """Return the rows of each response; there are several if each names its rater."""
     together: dict[object, list[_Row]] = {}
     for number, row in enumerate(rows):
         together.setdefault(row.key if by_rows else number, []).append(row)
+    return list(together.values())
+
+
+def _is_called(rows: Sequence[_Row]) -> bool:
+    """Tell whether anybody calls a response safe or unsafe."""
+    return any(rating.is_unsafe is not None for row in rows for rating in row.ratings)
+
+
+def _response(rows: Sequence[_Row]) -> LabelledResponse:
+    return LabelledResponse(
+        location=rows[0].location,
+        prompt=rows[0].texts.get("prompt", ""),
+        response=rows[0].texts["response"],
+        group=rows[0].texts.get("group", ""),
+        ratings=tuple(rating for row in rows for rating in row.ratings),
+    )
+
+
+def _scales_of(responses: Sequence[LabelledResponse]) -> tuple[str, ...]:
+    """Return the scales with a label: no judge is asked for a grade that nobody gave."""
+    ratings = [rating for item in responses for rating in item.ratings]
     return tuple(
-        LabelledResponse(
-            location=same[0].location,
-            prompt=same[0].texts.get("prompt", ""),
-            response=same[0].texts["response"],
-            group=same[0].texts.get("group", ""),
-            ratings=tuple(rating for row in same for rating in row.ratings),
-        )
-        for same in together.values()
+        scale for scale in _SCALES if any(getattr(rating, scale) is not None for rating in ratings)
     )

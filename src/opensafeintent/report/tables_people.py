@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.label_checks import LabelCheck
+from opensafeintent.analysis.label_checks import LabelCheck, ScaleErrors
 from opensafeintent.hostile import one_line
 from opensafeintent.report.cohort_columns import UNDEFINED, numbered
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
@@ -37,6 +37,11 @@ _LEFT_OUT = (
     "Each person is compared with the majority of the others, and the judge with the same"
     " majorities on the same responses."
 )
+_ERRORS = (
+    "Mean error: the mean distance of the judge’s grade from the mean of the people, in grades. One"
+    " person’s mean error: of each person from the mean of the others. Bias: below 0, the judge"
+    " grades lower than people."
+)
 _ELSEWHERE = (
     "These are labelled responses from elsewhere. On the responses of this report, the judge may be"
     " better or worse."
@@ -62,6 +67,14 @@ class _CheckRow(NamedTuple):
     check: LabelCheck
 
 
+class _ErrorsRow(NamedTuple):
+    """The errors of a judge on one scale."""
+
+    cohort_index: int
+    check: LabelCheck
+    errors: ScaleErrors
+
+
 class _RatesRow(NamedTuple):
     """The rates of a person or a judge, or of a group of responses."""
 
@@ -82,11 +95,12 @@ def rate_text(rate: LabelRate) -> str:
 
 
 def label_tables(checks: ChecksByCohort, cohorts: Sequence[Cohort] = ()) -> list[Table]:
-    """Return the tables of comparisons with people that have rows: by judge, against single people,
-    and by group of responses.
+    """Return the tables of comparisons with people that have rows: by judge, errors on scales,
+    against single people, and by group of responses.
     """
     rows = [_CheckRow(index, check) for index, found in checks.items() for check in found]
-    tables = (_by_judge(rows, cohorts), _against_people(rows, cohorts), _by_group(rows, cohorts))
+    makers = (_by_judge, _errors, _against_people, _by_group)
+    tables = [make(rows, cohorts) for make in makers]
     return [table for table in tables if table.rows]
 
 
@@ -104,7 +118,7 @@ def _rate_columns(
 
 def _identity(
     rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]
-) -> tuple[Column[_CheckRow | _RatesRow], ...]:
+) -> tuple[Column[_CheckRow | _RatesRow | _ErrorsRow], ...]:
     """Return the columns of group, judge and file; people see the file if there are several."""
     files = {row.check.source.sha256 for row in rows}
     several = cohorts or len({row.check.judge for row in rows}) > 1
@@ -174,6 +188,36 @@ def _source_line(check: LabelCheck) -> str:
         f"{one_line(source.name, 80)}: {source.responses:,}{drawn} responses to"
         f" {source.prompts:,} prompts; people call {source.unsafe:,} unsafe and {source.safe:,}"
         f" safe, and {source.ties:,} are ties."
+    )
+
+
+def _errors(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
+    columns: tuple[Columns[_ErrorsRow], ...] = (
+        _identity(rows, cohorts),
+        Column("scale", lambda row: row.errors.name, "Scale", "name"),
+        Column("responses", lambda row: row.errors.responses, "Responses", "count"),
+        estimate_columns("mae", lambda row: row.errors.mae, "Mean error", parts=("n", "method")),
+        estimate_columns(
+            "one_person_mae",
+            lambda row: row.errors.leave_one_out,
+            "One person’s mean error",
+            parts=("n", "method"),
+        ),
+        estimate_columns(
+            "bias", lambda row: row.errors.bias, "Bias", style="signed", parts=("n", "method")
+        ),
+    )
+    return Table.of(
+        columns,
+        [
+            _ErrorsRow(row.cohort_index, row.check, errors)
+            for row in rows
+            for errors in row.check.errors
+        ],
+        name="judge_labels_errors",
+        title="Errors of judges on the scales that people graded",
+        section="judge_labels",
+        notes=(_ERRORS, UNDEFINED),
     )
 
 

@@ -13,7 +13,7 @@ from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
 from opensafeintent.report.columns import Table
 from opensafeintent.report.tables_people import label_tables, rate_text
-from opensafeintent.report.values import estimate_text, interval, number, percent
+from opensafeintent.report.values import estimate_text, interval, percent
 
 _MOST_CASES = 10
 _MOST_GROUPS = 10
@@ -127,10 +127,8 @@ def _details(check: LabelCheck) -> Iterator[str]:
             " responses, and left out"
         )
     for error in check.errors:
-        yield (
-            f"  {error.scale.removesuffix('_severity')}: mean error"
-            f" {estimate_text(error.mae)}, bias {number(error.bias.value, signed=True)}"
-        )
+        if error.mae.undefined:
+            yield f"  {error.name}: no mean error, {error.mae.undefined}"
     if check.people:
         person, judge = check.people[0].person, check.people[0].judge
         yield (
