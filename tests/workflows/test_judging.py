@@ -75,7 +75,7 @@ def test_a_judge_that_is_right_passes_and_is_asked_once(
     assert ran.code == 0, ran.err
     assert total(server) == 3 * len(CASES)  # three grades each
     assert "accepted, 100 % [98.1, 100]; 80 % needed" in ran.out
-    assert re.search(r"called 0 of \d+ safe responses unsafe and 0 of \d+ unsafe ones", ran.out)
+    assert re.search(r"called 0 of \d+ safe cases unsafe, and 0 of \d+ unsafe cases", ran.out)
     verdict, results, following = ran.out.splitlines()[-3:]  # the verdict is last
     assert verdict.startswith("PASSED: ") and following.startswith("Next: ")
     assert results == f"Results in {tmp_path}/check: {RESULT}"
@@ -278,6 +278,49 @@ def test_a_check_in_the_usual_folder_is_not_paid_for_again(
     server.reset()  # asked otherwise, the check does not hold
     other = evaluate(server, two_sets, tmp_path / "b", "--check-judge", "--judge-max-tokens", 9)
     assert other.code == 0 and server.requests[0].purpose != GENERATE
+
+
+def test_a_check_that_failed_is_not_paid_for_again_and_every_command_says_so(
+    server: LoopbackServer, two_sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    server.set_faults(*judge(erring(MAY_FAIL + 1)))
+    assert osi("judge-check", "--judge", JUDGE, server=server).code == 4
+    server.reset()
+    run = tmp_path / "run"
+    failed = f"{COUNTED - MAY_FAIL - 1} of {COUNTED} cases accepted: fewer accepted cases than 80 %"
+    refusal = (
+        f"error: {JUDGE}: failed its check before, {failed}; no model was asked; the cases are in"
+        " runs/judge-check"
+    )
+    for options in ((), ("--dry-run",)):
+        ran = evaluate(server, two_sets, run, "--check-judge", *options)
+        assert (ran.code, ran.errors) == (4, [refusal])
+    assert total(server) == 0
+    note = f"note: {JUDGE} failed its check, {failed}; its grades are not reliable"
+    models = [TARGET, "openai-api/loop/other"]
+    assert note in evaluate(server, two_sets, run, models=models).text
+    for command in ("compare", "report"):
+        ran = osi(command, run, server=server)
+        assert ran.code == 0 and ran.text.count(note) == 1
+
+
+def test_a_failed_check_with_missing_grades_or_of_other_grades_is_made_again(
+    server: LoopbackServer, two_sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    server.set_faults(*judge(erring(MAY_FAIL + 1)))
+    assert osi("judge-check", "--judge", JUDGE, server=server).code == 4
+    server.set_faults(*judge())
+    # for modes there is another judge: this one is checked for two grades, not for three
+    other = ("--check-judge", "--mode-judge", SECOND, "--dry-run")
+    assert evaluate(server, two_sets, tmp_path / "a", *other).code == 0
+    path = tmp_path / "runs" / "judge-check" / RESULT
+    content = json.loads(path.read_text())
+    content["checks"][0]["failed"][0]["wrong"][0] |= {"said": None, "missing": "unparsed"}
+    path.write_text(json.dumps(content))
+    plan = evaluate(server, two_sets, tmp_path / "b", "--check-judge", "--dry-run")
+    assert plan.code == 0, plan.err
 
 
 def test_a_run_that_is_there_keeps_its_grades_and_learns_that_its_judge_failed(

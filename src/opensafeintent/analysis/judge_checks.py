@@ -66,6 +66,19 @@ def unchecked_judges(cohorts: Sequence[Cohort]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(cautions))
 
 
+def failed_judges(cohorts: Sequence[Cohort]) -> list[str]:
+    """Return a line about each judge of some cohorts that failed its check."""
+    lines = (
+        f"{one_line(item.judge, 100)} failed its check, {item.check.accepted} of"
+        f" {item.check.cases} cases accepted: {'; '.join(item.check.reasons)}; its grades are not"
+        " reliable"
+        for cohort in cohorts
+        for item in checked_judges(cohort)
+        if item.state == "failed" and item.check is not None
+    )
+    return list(dict.fromkeys(lines))
+
+
 def _checked(judge: str, cohort: Cohort) -> CheckedJudge:
     checks = [
         check

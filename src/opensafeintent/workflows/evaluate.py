@@ -47,9 +47,9 @@ from opensafeintent.workflows.call_limits import wait_or_refuse
 from opensafeintent.workflows.gates import gates_of
 from opensafeintent.workflows.grade_into import grade_into
 from opensafeintent.workflows.guarding import guard_of
-from opensafeintent.workflows.judge_check import passed_before_line
+from opensafeintent.workflows.judge_check import passed_before_line, raise_if_failed_before
 from opensafeintent.workflows.judge_files import default_judge_files
-from opensafeintent.workflows.known_checks import passed_before
+from opensafeintent.workflows.known_checks import made_before
 from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.running import EvaluationPlan, dry_run, execute, without_silent
 from opensafeintent.workflows.runtime import run_async
@@ -207,7 +207,8 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
                 samplings=settings.judge_samplings,
             )
             files, unread = default_judge_files()
-            plan.known_checks, plan.examination = passed_before(examination, identities, files)
+            plan.known_checks, plan.examination = made_before(examination, identities, files)
+            raise_if_failed_before(plan.known_checks)
             plan.notes += [*unread, *map(passed_before_line, plan.known_checks)]
         if settings.stop_when is not None:
             from opensafeintent.extensions.stop_when import StopWhen

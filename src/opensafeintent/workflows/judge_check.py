@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -214,6 +214,23 @@ def passed_line(check: JudgeCheck) -> str:
 def passed_before_line(check: JudgeCheck) -> str:
     """Say that a judge passed in a check that is stored, and is not asked again."""
     return f"{check.judge}: passed its check before ({CHECKS}), {_count(check)}"
+
+
+def raise_if_failed_before(checks: Iterable[JudgeCheck]) -> None:
+    """Refuse judges that failed in a check that is stored; they are not asked again.
+
+    Raises:
+        JudgeFailed: see above.
+    """
+    failed = [check for check in checks if not check.passed]
+    if failed:
+        raise JudgeFailed(
+            *(
+                f"{check.judge}: failed its check before, {_count(check)}:"
+                f" {'; '.join(check.reasons)}; no model was asked; the cases are in {CHECKS}"
+                for check in failed
+            )
+        )
 
 
 def _count(check: JudgeCheck) -> str:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -54,11 +55,22 @@ def with_known_checks(
     )
 
 
-def passed_before(
+class KnownChecks(NamedTuple):
+    """The part of an examination that was made before."""
+
+    checks: list[JudgeCheck]
+    """Of judges that need no further check: they passed or failed."""
+    rest: Examination | None
+    """Of the other judges; None if there is none."""
+
+
+def made_before(
     examination: Examination, identities: Mapping[str, str], files: Sequence[JudgeFile]
-) -> tuple[list[JudgeCheck], Examination | None]:
-    """Return the checks in results of `judge-check` that an examination would repeat and that the
-    judges passed; and the examination of the other judges, None if there is none.
+) -> KnownChecks:
+    """Find the checks in results of `judge-check` that an examination would repeat.
+
+    A check that failed counts only if it is of the same grades and misses none: another one might
+    pass.
 
     Args:
         examination: the judges to check.
@@ -76,11 +88,12 @@ def passed_before(
             and check.setting == _asked_for(examination, check)
         ):
             by_this_mark = msgspec.structs.replace(check, min_accuracy=examination.min_accuracy)
-            if by_this_mark.passed:
+            same_grades = {*grades} == {*check.grades}
+            if by_this_mark.passed or (same_grades and not check.missing):
                 known[check.judge] = by_this_mark
     duties = {judge: of for judge, of in examination.duties.items() if judge not in known}
     rest = msgspec.structs.replace(examination, duties=duties) if duties else None
-    return list(known.values()), rest
+    return KnownChecks(list(known.values()), rest)
 
 
 def _asked_for(examination: Examination, check: JudgeCheck) -> AnchorSetting:

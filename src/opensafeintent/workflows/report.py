@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
 from opensafeintent.analysis.gates import Gate, Gates
-from opensafeintent.analysis.judge_checks import labels_for
+from opensafeintent.analysis.judge_checks import failed_judges, labels_for
 from opensafeintent.analysis.label_checks import LabelCheck
 from opensafeintent.analysis.versions import transitions_between, unlike_conditions
 from opensafeintent.calls.baselines import contenders
@@ -51,7 +51,7 @@ from opensafeintent.workflows.outcome import (
     missing_line,
     unparsed_lines,
 )
-from opensafeintent.workflows.reading import named_runs, open_run, read_graded_runs
+from opensafeintent.workflows.reading import named_runs, open_run
 from opensafeintent.workflows.reproduce import reproduction
 from opensafeintent.workflows.runtime import rare_collections
 from opensafeintent.workflows.settings import (
@@ -235,7 +235,7 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
             datasets or judged differently.
     """
     with closing(display or Display()) as screen, rare_collections():
-        runs = read_graded_runs(settings.runs, screen)
+        runs = _runs_with_checks(settings.runs, screen)
         cohorts = into_cohorts(runs)
         _check_alike(
             runs, cohorts, {name: path for path, name in named_runs(settings.runs).items()}
@@ -248,7 +248,24 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
         tables = [comparisons(cohorts), *([transitions_table(transitions)] if transitions else [])]
         with written_together(settings.out) as new:
             write_tables(tables, new)
-    return Outcome(exit_code=0, out=settings.out, cohorts=cohorts, transitions=transitions)
+    return Outcome(
+        exit_code=0,
+        out=settings.out,
+        cohorts=cohorts,
+        transitions=transitions,
+        notes=failed_judges(cohorts),
+    )
+
+
+def _runs_with_checks(folders: Sequence[Path], display: Display) -> list[GradedRun]:
+    """Rebuild runs, with every check that is known of their judges."""
+    files, _ = default_judge_files()
+    runs = []
+    for path, name in named_runs(folders).items():
+        with open_run(RunFolder(path), name, display) as (run, ledger):
+            spent = spent_of_run(run.manifest, run.dataset, ledger)
+            runs.append(with_known_checks(run, ledger, spent, files))
+    return runs
 
 
 def _check_alike(
@@ -405,7 +422,7 @@ def _write_numbers(
         cohorts=cohorts,
         corrected=corrected,
         gates=gates,
-        notes=[*partial, *left_aside, *beyond],
+        notes=[*partial, *left_aside, *beyond, *([] if gates else failed_judges(cohorts))],
         costs=costs,
     )
     return outcome, tables

@@ -11,7 +11,7 @@ from rich.console import Console
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.cli.options import say_next
 from opensafeintent.cli.output.cohort import show_heading, show_transitions
-from opensafeintent.cli.output.console import new_console, print_table, shown_name
+from opensafeintent.cli.output.console import new_console, print_notes, print_table, shown_name
 from opensafeintent.cli.output.tables import pair_tables, plain, rank_table
 from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS, PRIMARY
@@ -68,6 +68,7 @@ def show_comparisons(outcome: Outcome, runs: Sequence[Path]) -> None:
                 )
             )
     show_transitions(console, outcome.transitions)
+    print_notes(console, outcome.notes)
     if outcome.out is not None:
         console.print(plain(f"All metrics: {outcome.out}/comparisons.csv"), soft_wrap=True)
     option = ("--out", "reports/compared") if len(runs) > 1 else ()
