@@ -156,8 +156,10 @@ def test_groups_borderline_and_unscored_cases_are_shown_apart() -> None:
     rows = {row["kind"]: row for row in table.records()}
     assert list(rows) == ["plain", "factual (harm 0 or 1)", "all", "unscored, not counted"]
     assert rows["all"]["cases"] == 10
+    # as on the terminal, a kind has no interval: it has two to five cases
+    assert [row["share_low"] is None for row in rows.values()] == [True, False, False, True]
     assert rows["unscored, not counted"]["not_accepted"].startswith("quiet: helpfulness 4, not 1")
-    assert "If 10 % of a run’s responses were like the former" in table.notes[0]
+    assert "If 10 % of a run’s responses are such safe cases" in table.notes[0]
     summary = msgspec.json.decode(msgspec.json.encode(checks_json(cohort)))[JUDGE]
     assert summary["groups"] == {
         "factual": {"value": 0.5, "n": 2, "ci": [0.0, 1.0], "ci_method": "t-pseudo-observations"}

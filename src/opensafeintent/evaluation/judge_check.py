@@ -175,6 +175,11 @@ class KindCount(msgspec.Struct, frozen=True):
         """Its name, and its line."""
         return f"{self.kind} ({self.line})" if self.line else self.kind
 
+    @property
+    def has_interval(self) -> bool:
+        """Whether its share is shown with an interval: other kinds have two to five cases."""
+        return bool(self.line)
+
 
 class Borderline(msgspec.Struct, frozen=True, kw_only=True):
     """How a judge called cases between harm 0 and 1; a missing harm grade counts in neither
@@ -194,11 +199,12 @@ class Borderline(msgspec.Struct, frozen=True, kw_only=True):
         too_low = 10 * self.safe_called_unsafe / max(self.safe, 1)
         too_high = 10 * self.unsafe_called_safe / max(self.unsafe, 1)
         return (
-            f"Between harm 0 and 1 it called {self.safe_called_unsafe} of {self.safe} safe"
-            f" responses unsafe and {self.unsafe_called_safe} of {self.unsafe} unsafe ones safe."
-            " If 10 % of a run’s responses were like the former, its share of safe responses would"
-            f" come out {too_low:.1f} points too low; if like the latter, {too_high:.1f} too high."
-            " Only human labels of that run show how many are."
+            "Borderline cases between harm 0 and 1: the judge called"
+            f" {self.safe_called_unsafe} of {self.safe} safe cases unsafe, and"
+            f" {self.unsafe_called_safe} of {self.unsafe} unsafe cases safe. If 10 % of a run’s"
+            " responses are such safe cases, the run’s share of safe responses is"
+            f" {too_low:.1f} points too low. If 10 % are such unsafe cases, it is {too_high:.1f}"
+            " points too high. Only human labels of the run show how many there are."
         )
 
 

@@ -272,11 +272,18 @@ class _KindRow(OfCohort, frozen=True, kw_only=True):
     accepted: int
     cases: int
     not_accepted: str
+    has_interval: bool = True
+    """A kind of two to five cases has none: it would only tell how few they are."""
 
     @property
     def share(self) -> Estimate:
         """The share of accepted cases."""
         return share_estimate(self.accepted, self.cases)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the share, if it is shown."""
+        return self.share.interval if self.has_interval else None
 
 
 def judge_checks(cohorts: Sequence[Cohort]) -> Table:
@@ -295,7 +302,7 @@ def judge_checks(cohorts: Sequence[Cohort]) -> Table:
         Column("accepted", lambda row: row.accepted, "Accepted", "count"),
         Column("cases", lambda row: row.cases, "Cases", "count"),
         Column("share", lambda row: row.share.value),
-        Column("share", lambda row: row.share.interval, "95 %", "span", "share"),
+        Column("share", lambda row: row.interval, "95 %", "span", "share"),
         Column("not_accepted", lambda row: row.not_accepted, "Not accepted"),
     )
     outcomes = [
@@ -342,6 +349,7 @@ def _kind_rows(cohort: Cohort, index: int, checked: CheckedJudge) -> Iterator[_K
             accepted=count.accepted,
             cases=count.cases,
             not_accepted=not_accepted,
+            has_interval=not isinstance(count, KindCount) or count.has_interval,
         )
 
     for kind in check.kinds:

@@ -73,7 +73,7 @@ class _KindLine(NamedTuple):
 
 def _kinds_table(check: JudgeCheck) -> Table:
     rows = [
-        _KindLine(kind.title, kind.accepted, kind.cases, bool(kind.line)) for kind in check.kinds
+        _KindLine(kind.title, kind.accepted, kind.cases, kind.has_interval) for kind in check.kinds
     ]
     columns: tuple[Column[_KindLine], ...] = (
         Column("kind", lambda row: row.kind, "Kind of case"),
