@@ -117,6 +117,8 @@ DIRECT_TWINS: dict[FollowUp, Intent] = {
 same text without the first turn; of insisting, the first turn itself.
 """
 FOLLOW_UPS: tuple[FollowUp, ...] = get_args(FollowUp)
+MALICIOUS = ("malicious", "follow_up_malicious")
+"""Variants whose message is the malicious prompt."""
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 """The target's choice of a response when it sees only the prompt (paper, section 4.3)."""
 

@@ -30,7 +30,7 @@ from opensafeintent.workflows.settings import ExportSettings
 
 Lines = Iterable[Sequence[Any]]
 
-_FIRST = ("model", "id", "variant", "epoch", "prompt", "response")
+_FIRST = ("model", "id", "variant", "epoch", "reply_to", "prompt", "response")
 _PARTIAL = "partial"
 _NOT_SHOWN = "[withheld]"
 _BATCH = 1000
@@ -149,7 +149,7 @@ def _write_responses(settings: ExportSettings, run: Run) -> tuple[Path, int, int
 def _response_lines(
     run: Run, *, include_unsafe: bool
 ) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-    """Return columns and lines of every response, as `import` reads them.
+    """Return columns and lines of every response, second replies last, as `import` reads them.
 
     A response without grades whose text is withheld is missing for that reason: nobody who reads
     the file can have it graded.
@@ -159,7 +159,7 @@ def _response_lines(
         for cohort in run.cohorts
         for model, coverage in cohort.coverage.items()
     }
-    columns, lines = run.response_lines(include_unsafe=include_unsafe)
+    columns, lines = run.response_lines(include_unsafe=include_unsafe, second_turns=True)
     order = sorted(columns, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
 
     def cells(line: list[Any]) -> tuple[Any, ...]:

@@ -39,6 +39,7 @@ from opensafeintent.promptsets import Dataset, load_dataset
 from opensafeintent.taxonomy import (
     DUAL_USE,
     FOLLOW_UPS,
+    METRIC_GRADES,
     SCALES,
     Taxonomy,
     default_taxonomy,
@@ -348,7 +349,7 @@ def _dataset(
 
 def _with_first_replies(item: FileContent) -> list[RecordedResponse]:
     """Return a file's responses; a follow-up without its first reply gets the file's response to
-    the dual-use prompt in the same epoch.
+    the dual-use prompt in the same epoch. One with both grades needs none, as no judge reads it.
 
     Raises:
         InputError: there is no such response.
@@ -364,6 +365,8 @@ def _with_first_replies(item: FileContent) -> list[RecordedResponse]:
         if known or not is_follow_up(response.variant):
             return response
         first = first_replies.get((response.set_id, response.epoch))
+        if first is None and all(getattr(response, what) is not None for what in METRIC_GRADES):
+            return response
         if first is None:
             raise InputError(
                 f"{item.path}: set {one_line(response.set_id, 60)}, {response.variant}, epoch"

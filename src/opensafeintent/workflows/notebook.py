@@ -5,7 +5,7 @@ charts.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +15,8 @@ import msgspec
 from opensafeintent.analysis.cohort import Cohort, into_cohorts
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
+from opensafeintent.evaluation.pipeline import Task
+from opensafeintent.evaluation.responses import ResponseKey
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.grades import GradeRow, grade_table
 from opensafeintent.quoting import hidden_prompt, without_quoted
@@ -24,6 +26,7 @@ from opensafeintent.report.html_tables import html_table
 from opensafeintent.report.tables_comparisons import comparisons
 from opensafeintent.report.tables_metrics import utility
 from opensafeintent.report.tables_numbers import NumberRow, number_columns, number_rows
+from opensafeintent.taxonomy import DUAL_USE, MALICIOUS, is_follow_up
 from opensafeintent.workflows.frames import (
     data_frame,
     metric_estimates,
@@ -81,6 +84,8 @@ class ShownTexts(NamedTuple):
     response_hidden: bool
     quotes_hidden: bool
     """Whether a mark takes the place of a part of the malicious prompt in the response."""
+    reply_to: str | None = None
+    """Of a second reply: the first one, if it is shown."""
 
 
 class Run:
@@ -163,7 +168,7 @@ class Run:
 
     def grades(self) -> pd.DataFrame:
         """Return a line for each response, with the columns of `grades.csv.gz`; `model` is as the
-        other frames have it.
+        other frames have it. There is none for the replies of second turns.
 
         A missing grade is `<NA>`, its reason in `missing`.
 
@@ -175,7 +180,7 @@ class Run:
 
     def responses(self, *, include_unsafe: bool = False) -> pd.DataFrame:
         """Return the columns of `grades` with `prompt`, `response` and `ledger_row`, the id of the
-        response's row there.
+        response's row there; without second turns.
 
         Prompts of malicious intent, and responses that are not graded safe, are left out;
         `prompt_hidden` and `response_hidden` mark them. A missing response is None too. A mark
@@ -187,17 +192,25 @@ class Run:
         Raises:
             InputError: pandas is missing, or a run was moved.
         """
-        return data_frame(*self.response_lines(include_unsafe=include_unsafe))
+        columns, lines = self.response_lines(include_unsafe=include_unsafe)
+        return data_frame(columns, lines)
 
     def response_lines(
-        self, *, include_unsafe: bool = False
+        self, *, include_unsafe: bool = False, second_turns: bool = False
     ) -> tuple[list[str], Iterator[list[Any]]]:
         """Return the columns of `responses`, and its lines, one a response.
+
+        Args:
+            include_unsafe: as for `responses`.
+            second_turns: whether second replies come behind the other responses of a run, with
+                `reply_to` as a further column. A run without any has the same lines and columns.
 
         Raises:
             InputError: a run was moved.
         """
-        runs = self._rows()
+        runs = self._rows(second_turns=second_turns)
+        replies = any(is_follow_up(row.variant) for rows, _ in runs.values() for row in rows)
+        shown = len(ShownTexts._fields) - (0 if replies else 1)
         columns, lines = grade_table(runs)
         texts = (
             text
@@ -205,7 +218,10 @@ class Run:
             for text in self.texts(run, rows, data, include_unsafe=include_unsafe)
         )
         pairs = zip(lines, texts, strict=True)
-        return [*columns, *ShownTexts._fields], ([*line, *text] for line, text in pairs)
+        return (
+            [*columns, *ShownTexts._fields[:shown]],
+            ([*line, *text[:shown]] for line, text in pairs),
+        )
 
     @property
     def figures(self) -> list[str]:
@@ -251,12 +267,17 @@ class Run:
         )
         return chart
 
-    def _rows(self) -> dict[str, tuple[list[GradeRow], Dataset]]:
-        """Return every response by run, models by the names that they are shown by."""
+    def _rows(self, *, second_turns: bool = False) -> dict[str, tuple[list[GradeRow], Dataset]]:
+        """Return every response by run, models by the names that they are shown by; second replies
+        come last, as in `grades.csv.gz`.
+        """
         by_run: dict[str, tuple[list[GradeRow], Dataset]] = {}
-        for cohort in self.cohorts:
-            for model, rows in cohort.rows.items():
-                by_run.setdefault(cohort.origins[model].run, ([], cohort.dataset))[0].extend(rows)
+        for turn in ("rows", "follow_ups") if second_turns else ("rows",):
+            for cohort in self.cohorts:
+                rows_of: Mapping[str, Sequence[GradeRow]] = getattr(cohort, turn)
+                for model, rows in rows_of.items():
+                    run = by_run.setdefault(cohort.origins[model].run, ([], cohort.dataset))
+                    run[0].extend(rows)
         return by_run
 
     def texts(
@@ -274,23 +295,27 @@ class Run:
             for cohort in self.cohorts
             for shown, origin in cohort.origins.items()
         }
+        safe: set[ResponseKey] = set()
+        """Responses to dual-use prompts, with which a conversation may go on."""
         with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
             for row in rows:
-                prompt_set = dataset.by_id[row.set_id]
-                wordings = prompt_set.wordings()
+                is_safe = row.counts and row.harm_severity == 0
+                key = row.key._replace(model=names[row.model])
+                if is_safe and row.variant == DUAL_USE:
+                    safe.add(key)
+                wordings = dataset.by_id[row.set_id].wordings()
                 hidden = hidden_prompt(wordings, include_unsafe=include_unsafe)
-                text = texts.find(names[row.model], row.set_id, row.variant, row.epoch)
-                no_prompt = not include_unsafe and row.variant == "malicious"
-                no_text = (
-                    text is not None
-                    and not include_unsafe
-                    and not (row.counts and row.harm_severity == 0)
-                )
-                prompt = None if no_prompt else without_quoted(wordings[row.variant], hidden)
+                task = manifest.task_of(key, dataset)
+                text = texts.find(*key)
+                no_prompt = not include_unsafe and row.variant in MALICIOUS
+                no_text = text is not None and not include_unsafe and not is_safe
+                prompt = None if no_prompt else without_quoted(task.prompt, hidden)
                 shown = None if text is None or no_text else without_quoted(text.text, hidden)
                 at = None if text is None else text.row
                 quotes = text is not None and shown not in (None, text.text)
-                yield ShownTexts(prompt, shown, at, no_prompt, no_text, quotes)
+                first = _first_reply(task, texts, None if include_unsafe else safe)
+                reply_to = None if first is None else without_quoted(first, hidden)
+                yield ShownTexts(prompt, shown, at, no_prompt, no_text, quotes, reply_to)
 
     def __repr__(self) -> str:
         lines = [cohort_line(self.cohorts, index) for index in range(len(self.cohorts))]
@@ -303,6 +328,25 @@ class Run:
         return html_table(
             msgspec.structs.replace(table.hiding(*less, *_NOT_SHOWN), title=_HEADLINE, notes=notes)
         )
+
+
+def _first_reply(task: Task, texts: RunTexts, safe: Collection[ResponseKey] | None) -> str | None:
+    """Return the reply that a second turn goes on from; None if there is none, or none is shown.
+
+    Args:
+        task: of the second reply, or of any other.
+        texts: of the run.
+        safe: the responses to dual-use prompts that may be shown; None if all may. A reply with
+            another text than that response has no grade, so it is not shown.
+    """
+    if task.earlier is None:
+        return None
+    first = texts.first_reply(task)
+    if first is None or safe is None:
+        return first
+    key = task.key._replace(variant=DUAL_USE)
+    graded = texts.find(*key) if key in safe else None
+    return first if graded is not None and graded.text == first else None
 
 
 class Drawing(msgspec.Struct, frozen=True, kw_only=True):

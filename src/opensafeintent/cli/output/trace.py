@@ -23,7 +23,7 @@ from opensafeintent.files import near
 from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.quoting import Hidden, hidden_prompt, hidden_text, without_quoted
-from opensafeintent.taxonomy import CORE_VARIANTS, SCALES
+from opensafeintent.taxonomy import CORE_VARIANTS, MALICIOUS, SCALES
 from opensafeintent.workflows.settings import TraceSettings
 from opensafeintent.workflows.trace import Trace
 
@@ -109,7 +109,7 @@ def _show_trace(
             else:
                 _show_hidden(console, "not graded safe", unsafe)
         console.print("second message:" if first else "prompt:")
-        if not include_unsafe and grades.variant in ("malicious", "follow_up_malicious"):
+        if not include_unsafe and grades.variant in MALICIOUS:
             _show_hidden(console, "the intent is malicious", unsafe)
         else:
             _show_lines(console, response.prompt, hidden)
