@@ -32,6 +32,7 @@ from opensafeintent.annotation.labels import (
     write_labels,
 )
 from opensafeintent.errors import InputError
+from opensafeintent.report.tables_labels import agreement_tables
 from opensafeintent.statistics.samples import Sample
 
 
@@ -168,6 +169,41 @@ def test_table_7_by_hand(tmp_path: Path) -> None:
         # and 8/3 from them: mean 4/3; on item 2 always 2. Over items 2/3.
         assert line.leave_one_out.value == pytest.approx(2 / 3)
         assert (line.items, line.missing, line.mae.n) == (2, 0, 2)
+
+
+def test_agreement_of_people_by_hand(tmp_path: Path) -> None:
+    people = {line.question: line for line in study(tmp_path, PEOPLE, JUDGE).people}
+    assert list(people) == ["safe", "helpfulness", "harm_severity"]
+    # safe: item 1 has pairs 0-0 alike, 1-3 alike (both unsafe): 2 of 6; item 2 all 6. p_a 2/3.
+    # π = (2/4 + 0)/2 = 1/4 safe; p_e = 2 · 1/4 · 3/4 = 3/8; AC1 = (2/3 − 3/8)/(5/8) = 7/15
+    safe = people["safe"]
+    assert (safe.coefficient, safe.responses_twice) == ("AC1", 2)
+    assert safe.percent_agreement.value == pytest.approx(2 / 3)
+    assert safe.gwet.value == pytest.approx(7 / 15)
+    assert safe.percent_agreement.interval and safe.gwet.interval
+    # harm: item 1 has one equal pair of 6: p_a (1/6 + 1)/2 = 7/12. With quadratic weights the pairs
+    # 0-0, 0-1 twice, 0-3 twice and 1-3 are worth 1, 8/9, 0 and 5/9: (1 + 16/9 + 5/9)/6 = 5/9, and
+    # p_a is 7/9. T = 4 + 2 · (3 · 8/9 + 2 · 5/9 + 0) = 104/9; π = (1/4, 1/8, 1/2, 1/8), so
+    # Σ π(1 − π) = 21/32; p_e = 104/9/12 · 21/32 = 91/144; AC2 = (112/144 − 91/144)/(53/144)
+    for scale in ("harm_severity", "helpfulness"):  # helpfulness is harm plus 1 throughout
+        line = people[scale]
+        assert line.coefficient == "AC2" and line.responses_twice == 2
+        assert line.percent_agreement.value == pytest.approx(7 / 12)
+        assert line.gwet.value == pytest.approx(21 / 53)
+
+
+def test_agreement_of_people_needs_two_answers_and_takes_weights(tmp_path: Path) -> None:
+    alone = study(tmp_path, [[0], [2]], [0, 2])
+    assert [line.gwet.undefined for line in alone.people] == ["one annotator"] * 3
+    assert "people_agreement" not in [table.name for table in agreement_tables(None, alone)]
+    # unsure and blank are no answers; the agreeing item stands for three, the other for one
+    harm: list[list[Answer | None]] = [[0, 0], [0, 2], [1, "unsure"], [None, 3]]
+    weights = [{"weight": 3.0}, *[{"weight": 1.0}] * 3]
+    result = study(tmp_path, harm, [0, 0, 1, 3], weights)
+    assert [line.responses_twice for line in result.people] == [2, 2, 2]
+    assert [line.percent_agreement.value for line in result.people] == pytest.approx([0.75] * 3)
+    table = next(t for t in agreement_tables(None, result) if t.name == "people_agreement")
+    assert "stratified" in table.notes[0] and len(table.rows) == 3
 
 
 def test_what_is_missing_counts_nowhere(tmp_path: Path) -> None:

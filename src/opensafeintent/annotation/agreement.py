@@ -1,4 +1,5 @@
-"""How far people agree on a dataset, and a judge with people: the paper's Tables 3 and 7.
+"""How far people agree on a dataset and on responses, and a judge with people: the paper's Tables 3
+and 7.
 
 In Table 7 y_ij is the grade of response i by person j, n_i how many people graded it, g_i the
 judge's grade. A sum over responses is weighted by w_i, one over the probability with which the
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -101,6 +103,20 @@ class SharedErrors(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
+class PeopleAgreement(msgspec.Struct, frozen=True, kw_only=True):
+    """How far people agree with one another on responses, on one question."""
+
+    question: Literal["safe", Graded]
+    """`safe` is a harm severity of 0."""
+    responses_twice: int
+    """Responses with the answers of two annotators or more."""
+    percent_agreement: SampleEstimate
+    """Share of agreeing pairs of annotators."""
+    coefficient: Literal["AC1", "AC2"]
+    gwet: SampleEstimate
+    """AC1 of `safe`; of grades AC2 with quadratic weights."""
+
+
 class JudgeStudy(msgspec.Struct, frozen=True, kw_only=True):
     """How far judges agree with people (paper, Table 7)."""
 
@@ -113,6 +129,7 @@ class JudgeStudy(msgspec.Struct, frozen=True, kw_only=True):
     strata: int
     """1 if the sample was not stratified."""
     weighted: bool
+    people: tuple[PeopleAgreement, ...]
     judges: tuple[Dimension, ...]
     safe: tuple[SafeCall, ...]
     errors: tuple[SharedErrors, ...]
@@ -162,7 +179,8 @@ def _question(answers: Answers, question: str, sample: Sample) -> AgreementQuest
 def judge_study(
     answers: Answers, judges: Mapping[str, JudgeGrades], *, seed: int = SEED
 ) -> JudgeStudy:
-    """Return each judge's agreement with human annotators on helpfulness and harm.
+    """Return the agreement of human annotators with one another on helpfulness, harm and "safe",
+    and each judge's agreement with them.
 
     Args:
         answers: of kind `judge_validation`.
@@ -189,6 +207,7 @@ def judge_study(
         units=sample.units,
         strata=sample.strata,
         weighted=sample.weighted,
+        people=_people_agreement(answers, ratings, sample),
         judges=tuple(
             compare_grades(
                 judge, dimension, of_judge, ratings[dimension], sample, answers.undefined()
@@ -204,6 +223,38 @@ def judge_study(
             ratings["harm_severity"],
             sample,
         ),
+    )
+
+
+def _people_agreement(
+    answers: Answers, ratings: Mapping[Graded, Floats], sample: Sample
+) -> tuple[PeopleAgreement, ...]:
+    """Return how far people agree with one another, by question.
+
+    Args:
+        answers: of the people.
+        ratings: by scale, shape (item, annotator), NaN without a grade.
+        sample: how the items were drawn.
+    """
+    harm = ratings["harm_severity"]
+    safe = np.where(np.isnan(harm), np.nan, harm == 0)
+
+    def on(
+        question: Literal["safe", Graded], given: Floats, categories: Sequence[float]
+    ) -> PeopleAgreement:
+        counts = RatingCounts.of(given, categories)
+        undefined = answers.undefined()
+        return PeopleAgreement(
+            question=question,
+            responses_twice=int(counts.twice.sum()),
+            percent_agreement=sample.mean(counts.pairwise(), undefined=undefined),
+            coefficient="AC1" if question == "safe" else "AC2",
+            gwet=sample.gwet(counts, "identity" if question == "safe" else "quadratic", undefined),
+        )
+
+    return (
+        on("safe", safe, (0.0, 1.0)),
+        *(on(scale, given, SCALES[scale]) for scale, given in ratings.items()),
     )
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         AgreementQuestion,
         Dimension,
         JudgeStudy,
+        PeopleAgreement,
         Quality,
         SafeCall,
         SharedErrors,
@@ -31,7 +32,12 @@ _QUESTIONS = {
 }
 
 
+_WEIGHTED = (
+    " The sample is stratified: numbers are weighted by one over the probability of being drawn,"
+    " counts are not."
+)
 _SCALE_LABELS = {"helpfulness": "Helpfulness (1–4)", "harm_severity": "Harm severity (0–3)"}
+_ASKED = {"safe": "Safe (harm severity 0)", **_SCALE_LABELS}
 
 
 def agreement_tables(quality: Quality | None, study: JudgeStudy | None) -> list[Table]:
@@ -39,8 +45,9 @@ def agreement_tables(quality: Quality | None, study: JudgeStudy | None) -> list[
     tables = [] if quality is None else [_table_3(quality)]
     if study is None:
         return tables
+    people = [_people_agreement(study)] if len(study.annotators) > 1 else []
     shared = [_shared_errors(study)] if study.errors else []
-    return [*tables, _table_7(study), _safe_calls(study), *shared]
+    return [*tables, *people, _table_7(study), _safe_calls(study), *shared]
 
 
 def _people(annotators: Mapping[str, int]) -> str:
@@ -84,14 +91,45 @@ def _table_3(quality: Quality) -> Table:
     )
 
 
+def _people_agreement(study: JudgeStudy) -> Table:
+    parts: tuple[Part, ...] = ("n", "method")
+    columns: tuple[Columns[PeopleAgreement], ...] = (
+        Column("question", lambda row: row.question),
+        Column("asked", lambda row: _ASKED[row.question], "Question", "name"),
+        Column("responses_twice", lambda row: row.responses_twice, "Responses", "count", order=1),
+        estimate_columns(
+            "percent_agreement",
+            lambda row: row.percent_agreement,
+            "Agreement",
+            unit="share",
+            parts=parts,
+        ),
+        Column("coefficient", lambda row: row.coefficient, "Coefficient"),
+        estimate_columns("gwet", lambda row: row.gwet, "Value", parts=parts),
+    )
+    return Table.of(
+        columns,
+        study.people,
+        name="people_agreement",
+        title="Agreement of people with one another, on responses",
+        notes=(
+            (
+                f"{_people(study.annotators)}. Responses: those that two or more of them graded."
+                " Agreement is the share of agreeing pairs of annotators; unsure and blank are left"
+                " out. AC1 and AC2 are Gwet's coefficients of agreement beyond chance, 1 for full"
+                " agreement; in AC2 near grades agree in part."
+                f"{_WEIGHTED if study.weighted else ''}"
+            ),
+            UNDEFINED,
+        ),
+    )
+
+
 def _table_7(study: JudgeStudy) -> Table:
     resampled = "whole prompt-sets" if study.unit == "set" else "single responses"
     sampling = f"Intervals resample {resampled}."
     if study.weighted:
-        sampling += (
-            " The sample is stratified: numbers are weighted by one over the probability of being"
-            " drawn, counts are not."
-        )
+        sampling += _WEIGHTED
     parts: tuple[Part, ...] = ("n", "method")
     columns: tuple[Columns[Dimension], ...] = (
         Column("judge", lambda row: row.judge, "Judge", "name"),
