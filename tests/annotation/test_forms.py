@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 
 import pytest
 
 from annotation.forms import judge_study, quality_study
+from opensafeintent.annotation.forms import render_guide, sheet_columns
 from opensafeintent.annotation.guide import SLOTS, guide_of, questions_of, words_hash
 from opensafeintent.annotation.labels import ANSWERS, LabelKind, text_hash
 from opensafeintent.annotation.study import readable
@@ -44,6 +46,20 @@ def test_guides_answer_every_question_with_a_valid_choice(kind: LabelKind) -> No
             "harm_severity": "0, 1, 2, 3, unsure",
         }
         assert valid_answers.keys() == ANSWERS[kind].keys()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_guide_to_a_sheet_has_everything_that_a_page_has(kind: LabelKind) -> None:
+    text, guide = html.unescape(render_guide(kind).decode()), guide_of(kind)
+    whole = [guide.warning, *guide.intro, *guide.rules]
+    whole += [choice.meaning for question in guide.questions for choice in question.choices]
+    for example in (*guide.examples, *guide.calibration):
+        whole += [*example.texts, example.why]
+    assert [part for part in whole if part not in text] == []
+    answers = [name for name in sheet_columns(kind) if name in questions_of(kind)]
+    named = re.findall(r"Column ([\w, ]+)<", text)
+    assert ", ".join(named).split(", ") == answers
+    assert "<script" not in text and "script-src" in text
 
 
 def test_nothing_gives_the_answer_away() -> None:

@@ -165,7 +165,6 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "STUDY2": str(folder / "study2"),
         "QUALITY": str(folder / "study.jsonl"),
         "JUDGED": str(folder / "study2.jsonl"),
-        "FILE...": str(folder / "study" / "ana.csv"),
         "DATASET": "starter",
         "MODEL...": "baseline/comply-all",
     }
@@ -181,7 +180,7 @@ def completed(following: str, places: dict[str, str]) -> list[str]:
             words[index] = judges.get(option, "baseline/comply-all")
             if "build" in words and option == "--judge":
                 words[index] = "baseline/construction-judge"
-        elif word == "FILE..." and "annotate" in words:
+        elif word == "FOLDER" and "annotate" in words:
             key = Path(words[words.index("--key") + 1])
             words[index] = str(key.with_name("ana.csv"))
         else:

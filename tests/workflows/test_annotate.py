@@ -36,6 +36,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import sha256_hex
+from opensafeintent.taxonomy import is_follow_up
 from samples import contents, dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
 NAMES = ",".join(WHO)
@@ -100,10 +101,50 @@ def test_four_people_judge_the_shipped_dataset(tmp_path: Path) -> None:
     assert ran.code == 0, ran.err
     assert {path.name for path in study.iterdir()} == {
         "key.json",
+        "guide.html",
         *(f"{name}.{suffix}" for name in WHO for suffix in ("csv", "html")),
     }
     assert {path.stat().st_mode & 0o777 for path in study.iterdir()} == {0o600}
     assert len(round_trip(study, tmp_path).items) == 10
+
+
+def test_returns_of_a_folder_are_imported_whatever_came_back(tmp_path: Path) -> None:
+    study, back, out = tmp_path / "study", tmp_path / "back", tmp_path / "labels.jsonl"
+    annotate_dataset(dataset_settings(study, "ana", "ben"))
+    back.mkdir()
+    fill(study, "ana").rename(back / "ana.csv")
+    (back / "notes.txt").write_text("no return")
+    (back / ".hidden.csv").write_text("no return")
+    ran = osi("annotate", "import", back, "--key", study / "key.json", "--out", out)
+    assert ran.code == 0, ran.err
+    assert {sourced.label.annotator for sourced in read_labels(out)} == {"ana"}
+    # the folder of the study: its key is no return, a sheet without answers is one
+    settings = ImportAnnotationsSettings(files=(back, study), key=study / "key.json", out=out)
+    assert [form.annotator for form in import_annotations(settings).returns] == ["ana", "ben"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="empty: no returned file in it; expected"):
+        import_annotations(msgspec.structs.replace(settings, files=(tmp_path / "empty",)))
+
+
+def test_no_annotator_has_the_name_of_the_guide(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"'Guide': guide\.html is the guide"):
+        annotate_dataset(dataset_settings(tmp_path, "Guide"))
+
+
+def test_a_sample_has_no_second_turns_and_says_so(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    evaluate(
+        EvaluateSettings(
+            models="baseline/redirect", judges="baseline/judge", limit=2, follow_ups=True, out=run
+        )
+    )
+    study = tmp_path / "study"
+    ran = osi(
+        *("annotate", "export", "judge", run, "--out", study, "--annotators", "ana"),
+        *("--sample", 6),
+    )
+    assert "note: not in the sample: 6 replies of second turns" in ran.out
+    assert all(not is_follow_up(item.variant) for item in read_key(study / "key.json").items)
 
 
 def dataset_settings(out: Path, *names: str) -> AnnotateDatasetSettings:

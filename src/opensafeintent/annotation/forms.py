@@ -1,4 +1,4 @@
-"""The page and the sheet that an annotator fills in."""
+"""The page and the sheet that an annotator fills in, and the guide to a sheet."""
 
 from __future__ import annotations
 
@@ -55,6 +55,28 @@ def render_page(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, .
         style=style,
         script=script,
         data=json_for_html(data).decode(),
+    )
+    return html.encode()
+
+
+def render_guide(kind: LabelKind) -> bytes:
+    """Return the guide to the sheets of a task as one HTML file, which pages have inside: warning,
+    questions with their answers, rules, examples and practice items. It has no script.
+    """
+    guide, fields = guide_of(kind), questions_of(kind)
+    style = asset("page_assets/page.css")
+    environment = page_environment("opensafeintent.annotation", "page_assets")
+    html = environment.get_template("guide.html").render(
+        guide=guide,
+        slots=SLOTS[kind],
+        fields=fields,
+        columns={
+            question.name: [field for field, asked in fields.items() if asked is question]
+            for question in guide.questions
+        },
+        version=__version__,
+        policy=security_policy(scripts=(), styles=(style,)),
+        style=style,
     )
     return html.encode()
 

@@ -39,6 +39,12 @@ class FormQuestion(msgspec.Struct, frozen=True, kw_only=True):
         """The valid answers, for a message."""
         return ", ".join(choice.label for choice in self.choices)
 
+    def labels(self, values: Sequence[str]) -> list[str]:
+        """Return the labels of some choices, which are given by their values."""
+        return [
+            choice.label for value in values for choice in self.choices if choice.value == value
+        ]
+
     def read(self, value: object) -> Answer | None:
         """Return the answer that a text or a number is, None if it is none.
 

@@ -107,6 +107,10 @@ def lay_out(
     }
 
 
+GUIDE_FILE = "guide.html"
+"""Name of the guide's file, beside the forms."""
+
+
 def checked_names(annotators: Sequence[str]) -> list[str]:
     """Return annotators' names in one spelling.
 
@@ -123,6 +127,11 @@ def checked_names(annotators: Sequence[str]) -> list[str]:
                 " separated by commas, such as ana,ben"
             )
         folded = name_safe(name).casefold()
+        if f"{folded}.html" == GUIDE_FILE:
+            raise InputError(
+                f"{option('annotators')}: {name!r}: {GUIDE_FILE} is the guide; expected another"
+                " name"
+            )
         if folded in by_folded:
             raise InputError(
                 f"{option('annotators')}: {by_folded[folded]!r} and {name!r} look alike; expected"

@@ -87,11 +87,12 @@ def annotate_judge_command(settings: AnnotateRunSettings) -> None:
     "Turn returned pages and sheets into labels.",
     (
         "opensafeintent annotate import ana.json --key study/key.json --out l.jsonl",
-        "opensafeintent annotate import back/*.csv --key study/key.json --out l.jsonl",
+        "opensafeintent annotate import back --key study/key.json --out l.jsonl",
     ),
 )
 def annotate_import_command(settings: ImportAnnotationsSettings) -> None:
-    """Turn the files that annotators returned into labels: saved pages and sheets.
+    """Turn the files that annotators returned into labels: saved pages and sheets, or folders with
+    them.
 
     Every answer is checked against the key. If any is wrong, all problems are listed by item and
     nothing is written.
@@ -125,10 +126,9 @@ def _show_export(study: ExportedStudy) -> None:
         say(f"  {path}")
     for path in study.kept:
         say(f"  {path}  (was there already; left as it is)")
+    say(f"  {study.guide}  (goes with the sheets; the pages have it inside)")
     say(
-        f"Hand each annotator a page or a sheet, and keep {study.key_path} to yourself: it"
-        " identifies every item."
+        f"Hand each annotator a page, or a sheet with the guide. Keep {study.key_path} to yourself:"
+        " it identifies every item. Put the files that come back into one folder."
     )
-    say_next(
-        "opensafeintent annotate import FILE... --key", study.key_path, "--out", "labels.jsonl"
-    )
+    say_next("opensafeintent annotate import FOLDER --key", study.key_path, "--out", "labels.jsonl")

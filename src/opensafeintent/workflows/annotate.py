@@ -18,7 +18,7 @@ from opensafeintent.annotation.agreement import (
     judge_study,
 )
 from opensafeintent.annotation.drawing import LONGEST, draw
-from opensafeintent.annotation.forms import render_page, render_sheet
+from opensafeintent.annotation.forms import render_guide, render_page, render_sheet
 from opensafeintent.annotation.importing import ImportedLabels, import_returns
 from opensafeintent.annotation.key import AnnotationKey, read_key, run_of, write_key
 from opensafeintent.annotation.labels import (
@@ -32,6 +32,7 @@ from opensafeintent.annotation.labels import (
     write_labels,
 )
 from opensafeintent.annotation.study import (
+    GUIDE_FILE,
     AnnotatedText,
     checked_names,
     lay_out,
@@ -41,7 +42,7 @@ from opensafeintent.annotation.study import (
 from opensafeintent.errors import InputError, nearest, option
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
-from opensafeintent.files import to_json, write_private
+from opensafeintent.files import os_errors, to_json, write_private
 from opensafeintent.grades import PANEL, GradeRow
 from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.metrics import METRICS
@@ -65,6 +66,8 @@ class ExportedStudy(msgspec.Struct, frozen=True, kw_only=True):
 
     key: AnnotationKey
     key_path: Path
+    guide: Path
+    """To hand out with sheets; pages have it inside."""
     written: list[Path]
     """Forms to hand out."""
     kept: list[Path]
@@ -122,11 +125,11 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
                 f"{option('model', model)}: not a model of this run;"
                 f" {nearest(model, manifest.models)}"
             )
+    run, models = read_graded_run(folder, settings.run.name), settings.models or manifest.models
     wanted = [
         row
-        for row in read_graded_run(folder, settings.run.name).rows
-        if row.model in (settings.models or manifest.models)
-        and (settings.paraphrases or row.variant in CORE_VARIANTS)
+        for row in run.rows
+        if row.model in models and (settings.paraphrases or row.variant in CORE_VARIANTS)
     ]
     graded = [row for row in wanted if row.counts and not row.refused]
     with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
@@ -138,6 +141,7 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
         "refused without a text (filtered, or empty)": sum(bool(row.refused) for row in wanted),
         "without both grades": sum(not row.counts for row in wanted),
         f"longer than {LONGEST:,} characters": len(graded) - len(shown),
+        "replies of second turns": sum(row.model in models for row in run.follow_ups),
     }
     corrects = tuple(_corrects(drawn, settings))
     return msgspec.structs.replace(study, left_out=left_out, corrects=corrects)
@@ -192,8 +196,8 @@ def _export(
     unit: Unit = "response",
     run: Path | None = None,
 ) -> ExportedStudy:
-    """Write the key, and a page and a sheet for each annotator."""
-    key_path = settings.out / "key.json"
+    """Write the key, the guide, and a page and a sheet for each annotator."""
+    key_path, guide = settings.out / "key.json", settings.out / GUIDE_FILE
     names = checked_names([name for text in settings.annotators for name in text.split(",")])
     written: list[Path] = []
     kept: list[Path] = []
@@ -209,6 +213,7 @@ def _export(
             )
         key = msgspec.structs.replace(key, run="" if run is None else _seen_from(settings.out, run))
         write_key(key, new / key_path.name)
+        write_private(new / guide.name, render_guide(kind))
         for name in names:
             for suffix, render in ((".html", render_page), (".csv", render_sheet)):
                 path = settings.out / f"{name_safe(name)}{suffix}"
@@ -217,7 +222,7 @@ def _export(
                 else:
                     write_private(new / path.name, render(key, name, texts[name]))
                     written.append(path)
-    return ExportedStudy(key=key, key_path=key_path, written=written, kept=kept)
+    return ExportedStudy(key=key, key_path=key_path, guide=guide, written=written, kept=kept)
 
 
 def _seen_from(folder: Path, path: Path) -> str:
@@ -232,14 +237,14 @@ def import_annotations(settings: ImportAnnotationsSettings) -> ImportedLabels:
     """Check annotators' returns against the study's key, and write their labels.
 
     Returns of either form can be mixed, may be partial, and may have their rows in another order; a
-    blank is no answer.
+    blank is no answer. Of a folder, every `.json` and `.csv` in it is a return, but for the key.
 
     Raises:
         InputError: there are invalid answers; each has a line of its own, with its file, item, and
             the valid answers. Nothing is written then.
     """
     key = read_key(settings.key)
-    imported = import_returns(settings.files, key)
+    imported = import_returns(list(_returned(settings)), key)
     if not imported.labels:
         raise InputError(
             f"{', '.join(map(str, settings.files))}: nothing is answered; expected one answer or"
@@ -247,6 +252,31 @@ def import_annotations(settings: ImportAnnotationsSettings) -> ImportedLabels:
         )
     write_labels(imported.labels, settings.out)
     return msgspec.structs.replace(imported, run=run_of(key, settings.key))
+
+
+def _returned(settings: ImportAnnotationsSettings) -> Iterator[Path]:
+    """Yield the returned files, those of a folder by name.
+
+    Raises:
+        InputError: there is none in a folder, or it cannot be read.
+    """
+    for path in settings.files:
+        if not path.is_dir():
+            yield path
+            continue
+        with os_errors(f"{path}: cannot read"):
+            files = [
+                file
+                for file in sorted(path.iterdir())
+                if file.suffix.lower() in (".json", ".csv")
+                and not file.name.startswith(".")
+                and file.resolve() != settings.key.resolve()
+            ]
+        if not files:
+            raise InputError(
+                f"{path}: no returned file in it; expected .json of pages, .csv of sheets"
+            )
+        yield from files
 
 
 def agreement(settings: AgreementSettings) -> Agreement:

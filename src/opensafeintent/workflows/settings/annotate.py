@@ -69,7 +69,7 @@ class AnnotateRunSettings(Annotating, frozen=True, kw_only=True):
 
 
 class ImportAnnotationsSettings(Settings, frozen=True, kw_only=True):
-    """Returned forms, and the labels' file."""
+    """Returned forms or folders of them, and the labels' file."""
 
     files: Annotated[tuple[Path, ...], Arg("FILE...")]
     key: Annotated[Path, Opt("The study's key.json.", metavar="FILE")]
