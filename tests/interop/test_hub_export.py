@@ -229,6 +229,18 @@ def test_licence_title_and_repository_of_the_earlier_card_are_kept(tmp_path: Pat
     assert front_matter(hub)["license"] == "mit"
 
 
+def test_a_licence_beside_an_edited_card_is_named_in_the_card(tmp_path: Path) -> None:
+    hub, dataset = tmp_path / "hub", small(tmp_path)
+    export(hub, dataset)
+    card = hub / "README.md"
+    card.write_text(f"{card.read_text('utf-8')}More.\n", "utf-8")
+    notes = export_dataset(dataset, hub, Publication(license="mit")).notes
+    assert notes[1:] == ["no licence is chosen; before you publish, name one in README.md"]
+    text = card.read_text("utf-8")
+    card.write_text(text.replace("license_name: none-chosen-yet", "license_name: mine"), "utf-8")
+    assert len(export_dataset(dataset, hub).notes) == 1
+
+
 # The card
 # ------------------------------------------------------------------------------
 

@@ -258,9 +258,8 @@ def write_hub_folder(
             write_private(new / path, content)
     notes = [*_edited_lines(out, earlier), *([] if CARD in earlier.edited else kept)]
     if NO_LICENCE in card:
-        notes.append(
-            f"no licence is chosen; before you publish, name one with {option('license', 'ID')}"
-        )
+        where = f"in {CARD}" if CARD in earlier.edited else f"with {option('license', 'ID')}"
+        notes.append(f"no licence is chosen; before you publish, name one {where}")
     return HubFolder([out / path for path in files], [*map(Note, notes)], publication.repo)
 
 

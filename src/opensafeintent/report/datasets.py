@@ -197,6 +197,7 @@ def _similarity_table(rows: Sequence[Similarity]) -> Table:
         notes=(
             "For two sets, pairs of prompts are compared and pairs of sets counted; within a"
             " set, sets.",
+            "Core prompts of a set differ in intent only, so high values are as intended there.",
         ),
     )
 
