@@ -25,6 +25,7 @@ from opensafeintent.report.compact import compact
 from opensafeintent.report.formats import FORMATS, to_csv, to_markdown
 from opensafeintent.report.latex import to_latex
 from opensafeintent.report.tables import all_tables, write_tables
+from opensafeintent.report.tables_comparisons import comparisons, without_unlike
 from opensafeintent.report.values import Cell, interval, text
 from opensafeintent.statistics import Estimate
 from report.runs import (
@@ -517,3 +518,16 @@ def test_latex_compiles_in_its_default_encoding() -> None:
     column: Column[str] = Column("a", lambda text: text, 'x "y"')
     table = Table.of([column], ["z"], name="t", title='a "quoted" title')
     assert "textquotedbl" not in to_latex(table)
+
+
+def test_the_page_says_which_safety_flips_it_leaves_out() -> None:
+    (cohort,) = into_cohorts([graded_run(GRADES, "judge")])
+    whole = comparisons([cohort])
+    shown = without_unlike(whole, cohort)
+    # lab/a answers one of two dual-use prompts safely, and the others all of theirs
+    left_out = [row for row in whole.records() if row not in shown.records()]
+    assert {row["metric"] for row in left_out} == {"safety_flip"}
+    assert all("lab/a" in (row["model_a"], row["model_b"]) for row in left_out)
+    (added,) = (note for note in shown.notes if note not in whole.notes)
+    assert f"safety flips of {len(left_out)} pair" in added and "comparisons.csv" in added
+    assert "comparisons.csv" not in to_markdown(whole)

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from math import inf
 
+import msgspec
+
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.errors import about, counted
@@ -13,7 +15,6 @@ from opensafeintent.metrics import METRICS, Unit
 from opensafeintent.report.cohort_columns import (
     ANY_GRADES,
     MEASURED,
-    UNDEFINED,
     OfCohort,
     cohort_notes,
     lack_grades,
@@ -104,11 +105,10 @@ def comparisons(cohorts: Sequence[Cohort]) -> Table:
                 " difference is significant if the interval lies entirely on one side of 0, with"
                 " any missing grades. Triplet Safety and Mean Utility are primary."
                 " Detectable: the difference that the test finds with 80 % power. Safety flips"
-                " depend on how often a model is safe: the page compares those of models"
-                f" within {100 * _SIMILAR:.0f} points of dual-use safety only, the file all."
+                " depend on how often a model is safe: compare them between models of similar"
+                " dual-use safety only."
             ),
             *([ANY_GRADES] if lacking else []),
-            UNDEFINED,
         ),
     )
 
@@ -131,7 +131,7 @@ def pairs(cohort: Cohort, metric: str, index: int = 0) -> Iterator[PairRow]:
 
 def without_unlike(table: Table, cohort: Cohort) -> Table:
     """Return a table of differences without the safety flips of models that are unlike in dual-use
-    safety; others as they are.
+    safety, and say so; others as they are.
     """
     if table.name != "comparisons":
         return table
@@ -142,7 +142,15 @@ def without_unlike(table: Table, cohort: Cohort) -> Table:
         a, b = safety[str(record["model_a"])], safety[str(record["model_b"])]
         return record["metric"] != "safety_flip" or abs(a - b) <= _SIMILAR
 
-    return table.only(may_be_compared)
+    compared = table.only(may_be_compared)
+    left_out = len(table.rows) - len(compared.rows)
+    if not left_out:
+        return table
+    note = (
+        f"Left out here: safety flips of {counted(left_out, 'pair')} of models that are more than"
+        f" {100 * _SIMILAR:.0f} points apart in dual-use safety; {table.name}.csv has them."
+    )
+    return msgspec.structs.replace(compared, notes=(*table.notes, note))
 
 
 def by_family(cohort: Cohort, metric: str) -> list[list[PairRow]]:
