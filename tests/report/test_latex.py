@@ -12,8 +12,10 @@ import pytest
 from opensafeintent.analysis.cohort import into_cohorts
 from opensafeintent.report.columns import Column, Table
 from opensafeintent.report.compact import compact
+from opensafeintent.report.formats import to_csv, to_markdown
 from opensafeintent.report.latex import to_latex
 from opensafeintent.report.tables import all_tables
+from opensafeintent.statistics import Estimate
 from report.runs import random_run
 
 NAMES = (
@@ -33,7 +35,9 @@ def tables() -> list[Table]:
 def parts_of(text: str) -> list[list[str]]:
     """Return the rows of each part of a table, its headings left out."""
     parts = re.findall(
-        r"\\midrule\n(.*?)\\(?:bottomrule\n\\end{tabular}|end{longtable})", text, re.S
+        r"\\(?:begin{tabular}.*?\\midrule|endfoot)\n(.*?)\\(?:bottomrule\n\\end{tabular}|end{longtable})",
+        text,
+        re.S,
     )
     return [re.findall(r"^[^\n]*\\\\$", part, re.M) for part in parts]
 
@@ -57,6 +61,47 @@ def test_a_wide_table_is_split_by_columns_and_each_part_names_its_rows(
             firsts = [[row.split(" & ")[0] for row in part] for part in parts]
             assert all(first == firsts[0] for first in firsts)
     assert split
+
+
+def test_only_the_first_page_of_a_long_table_has_its_caption(tables: list[Table]) -> None:
+    (comparisons,) = (table for table in tables if table.name == "comparisons")
+    written = to_latex(comparisons)
+    first, other = written.partition(r"\endfirsthead")[::2]
+    other = other.partition(r"\endhead")[0]
+    assert r"\caption{" in first and r"\label{tab:comparisons}" in first
+    assert "caption" not in other and r"Table~\thetable{}, continued" in other
+    headings = [text for text in first.splitlines() if "Model A" in text]
+    assert headings and headings == [text for text in other.splitlines() if "Model A" in text]
+
+
+def test_brackets_are_explained_where_there_are_any(tables: list[Table]) -> None:
+    explained = "Brackets hold the 95"
+    for table in tables:
+        cells = [cell for row in compact(table, without_empty=True).rows for cell in row[1:]]
+        brackets = any(re.search(r"\[[^]]*\d, ", cell) for cell in (*cells, *table.notes))
+        assert (explained in to_latex(table)) == brackets, table.name
+        assert (explained in to_markdown(table)) == brackets, table.name
+    assert explained in to_latex(next(of for of in tables if of.name == "headline"))
+    assert explained not in to_latex(next(of for of in tables if of.name == "reference"))
+
+
+def test_brackets_of_another_confidence_say_so() -> None:
+    column: Column[Estimate] = Column("a", lambda value: value, "A", "interval")
+    estimate = Estimate(value=0.5, interval=(0.4, 0.6), n=9, method="t")
+    table = Table.of([column], [estimate], name="t", title="T", confidence=0.9)
+    assert "*Brackets hold the 90 % interval.*" in to_markdown(table)
+
+
+def test_no_table_for_a_document_speaks_of_the_page_or_its_file(tables: list[Table]) -> None:
+    for table in tables:
+        assert not re.search(r"\bthe (?:page|file)\b", to_markdown(table)), table.name
+
+
+def test_a_long_list_is_cut_in_a_document_and_whole_in_the_csv_file() -> None:
+    column: Column[str] = Column("a", lambda text: text, "A", most_items=2)
+    table = Table.of([column], ["x: 1; y: 2; z: 3; w: 4", "x: 1; y: 2"], name="t", title="T")
+    assert [row[0] for row in compact(table).rows] == ["x: 1; y: 2; and 2 more", "x: 1; y: 2"]
+    assert "x: 1; y: 2; z: 3; w: 4" in to_csv(table)
 
 
 def test_metrics_have_their_labels(tables: list[Table]) -> None:
@@ -111,8 +156,12 @@ STYLE_OF_RULES = r"""
 """In place of booktabs, which is not in the smallest installation; rules do not change widths."""
 
 
+FAULTS = r"^(?:Overfull .*|.*Float too large.*|.*multiply.defined.*|.*has been already used.*)$"
+"""Of the log: text beside the page, and labels or destinations of which there are several."""
+
+
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex")
-def test_an_article_with_every_table_has_no_overfull_box(
+def test_an_article_with_every_table_has_no_overfull_box_and_each_label_once(
     tables: list[Table], tmp_path: Path
 ) -> None:
     if not subprocess.run(
@@ -122,6 +171,8 @@ def test_an_article_with_every_table_has_no_overfull_box(
     lines = [
         r"\documentclass[11pt]{article}",
         r"\usepackage{array,booktabs,longtable}",
+        # links from the text to a table need one destination each
+        r"\IfFileExists{hyperref.sty}{\usepackage{hyperref}}{}",
         r"\begin{document}",
     ]
     for table in tables:
@@ -129,13 +180,15 @@ def test_an_article_with_every_table_has_no_overfull_box(
         # its name stands in the log, before the warnings about it
         lines += [rf"\typeout{{TABLE {table.name}}}", rf"\input{{{table.name}}}", r"\clearpage"]
     (tmp_path / "article.tex").write_text("\n".join([*lines, r"\end{document}", ""]))
-    ran = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "article.tex"],
-        cwd=tmp_path,
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    log = ran.stdout.decode(errors="replace")
-    assert ran.returncode == 0, log[-3000:]
-    assert not re.findall(r"^(?:Overfull .*|.*Float too large.*)$", log, re.M), log[-6000:]
+    # the first run writes the labels, and the second reads them
+    for _ in range(2):
+        ran = subprocess.run(
+            ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "article.tex"],
+            cwd=tmp_path,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+        log = ran.stdout.decode(errors="replace")
+        assert ran.returncode == 0, log[-3000:]
+    assert not re.findall(FAULTS, log, re.M), log[-6000:]

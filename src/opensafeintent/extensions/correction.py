@@ -25,7 +25,7 @@ from opensafeintent.extensions.prediction_powered import (
 )
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS
-from opensafeintent.report.cohort_columns import UNDEFINED, OfModel, cohort_notes, model_columns
+from opensafeintent.report.cohort_columns import OfModel, cohort_notes, model_columns
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.schema import CorrectedMetric, CorrectedMetrics
 from opensafeintent.statistics import Estimate
@@ -244,7 +244,7 @@ def correction_table(corrections: Sequence[Correction], cohorts: Sequence[Cohort
         name="corrected",
         title="Metrics by the judge, and corrected by human labels",
         section="correction",
-        notes=(*cohort_notes(cohorts), _TRUTH, _ASSUMES, UNDEFINED),
+        notes=(*cohort_notes(cohorts), _TRUTH, _ASSUMES),
     )
 
 

@@ -16,7 +16,6 @@ DEMONSTRATION_NOTE = (
 )
 
 
-UNDEFINED = "– is undefined or does not apply. Brackets hold the 95 % interval."
 ANY_GRADES = "Any grades: the ends of the interval with any missing grades."
 
 

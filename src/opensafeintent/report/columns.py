@@ -52,6 +52,8 @@ class Column(msgspec.Struct, Generic[Row_contra], frozen=True):
     """People are shown columns of a lower order first."""
     estimate: Callable[[Row_contra], Estimate | None] | None = None
     """The estimate that it is a part of: its interval decides on decimals."""
+    most_items: int | None = None
+    """Items, parted by semicolons, of which a table for a document has no more; None has all."""
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -103,6 +105,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     """Notes for a reader, a line each."""
     bold: frozenset[int] = frozenset()
     """Indices of rows that the terminal sets off from the others."""
+    confidence: float = 0.95
+    """Of the intervals in its brackets."""
 
     @classmethod
     def of(
@@ -115,6 +119,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         section: Section | None = None,
         notes: tuple[str, ...] = (),
         bold: frozenset[int] = frozenset(),
+        confidence: float = 0.95,
     ) -> Table:
         """Return the table of some records, a row for each of them."""
         single: list[Column[Row]] = []
@@ -128,6 +133,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
             rows=[tuple(column.cell(row) for column in single) for row in rows],
             notes=notes,
             bold=bold,
+            confidence=confidence,
         )
 
     @property

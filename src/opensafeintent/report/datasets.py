@@ -131,8 +131,8 @@ def _differences_table(rows: Sequence[IntentDifference], *, few: bool) -> Table:
 
 
 _ON_TESTS = (
-    "With 95 % intervals; p is adjusted for the three pairs of a measure; detectable is the"
-    " difference that so many sets find four times in five."
+    "The values of p are adjusted for the three pairs of a measure. Detectable: the difference that"
+    " a test of so many sets finds four times in five."
 )
 
 

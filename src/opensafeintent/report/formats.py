@@ -13,7 +13,7 @@ from collections.abc import Callable
 from opensafeintent.hostile import cell_safe
 from opensafeintent.markdown import markdown_text
 from opensafeintent.report.columns import Table
-from opensafeintent.report.compact import compact
+from opensafeintent.report.compact import compact, explained
 from opensafeintent.report.latex import to_latex
 from opensafeintent.report.values import TEXTS
 
@@ -50,7 +50,9 @@ def to_markdown(table: Table) -> str:
         "|" + "|".join(rules) + "|",
         *(f"| {row} |" for row in rows),
     ]
-    notes = [line for note in table.notes for line in ("", f"*{markdown_text(note)}*")]
+    notes = [
+        line for note in explained(table, content) for line in ("", f"*{markdown_text(note)}*")
+    ]
     return "\n".join([*lines, *notes]) + "\n"
 
 

@@ -199,6 +199,7 @@ def _thresholds(results: list[GateResult], notes: tuple[str, ...]) -> Table:
         section="gates",
         notes=notes,
         bold=_not_passed(results),
+        confidence=results[0].confidence,
     )
 
 
@@ -253,6 +254,7 @@ def _changes(results: list[GateResult], gates: Gates, notes: tuple[str, ...]) ->
         section="gates",
         notes=notes,
         bold=_not_passed(results),
+        confidence=results[0].confidence,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Never
 
 from opensafeintent.analysis.estimates import AVERAGE
 from opensafeintent.report.columns import Column, Table
+from opensafeintent.report.compact import compact, explained
 from opensafeintent.report.glossary import labels
 from opensafeintent.report.values import DASH, TEXTS, Cell, Style, text_and_limits
 
@@ -57,7 +58,7 @@ def data_table(table: Table, common: str = "") -> tuple[str, str]:
 
 def html_table(table: Table) -> str:
     """Return a table with its title and notes, for a notebook."""
-    notes = (f"<p>{html.escape(note)}</p>" for note in table.notes)
+    notes = (f"<p>{html.escape(note)}</p>" for note in explained(table, compact(table)))
     return "\n".join((f"<p>{html.escape(table.title)}</p>", data_table(table)[0], *notes))
 
 

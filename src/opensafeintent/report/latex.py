@@ -16,7 +16,7 @@ from math import ceil
 from typing import NamedTuple
 
 from opensafeintent.report.columns import Table
-from opensafeintent.report.compact import Compact, compact
+from opensafeintent.report.compact import Compact, compact, explained
 from opensafeintent.report.values import TEXTS, Style, shortened
 
 TEXT_WIDTH = 360.0
@@ -118,10 +118,11 @@ def to_latex(table: Table) -> str:
     content = _named_shortly(compact(table, without_empty=True))
     size, parts = _parts(content)
     lines = sum(_lines(content, part, size) for part in parts)
-    lines += sum(ceil(_width(note, 9.0) / TEXT_WIDTH) for note in table.notes)
+    explanations = explained(table, content)
+    lines += sum(ceil(_width(note, 9.0) / TEXT_WIDTH) for note in explanations)
     caption = f"\\caption{{{escaped(table.title)}}}\\label{{tab:{table.name}}}"
     setting = [size.command, f"\\setlength{{\\tabcolsep}}{{{size.padding:g}pt}}"]
-    notes = _notes(table.notes)
+    notes = _notes(explanations)
     if lines > _TALL:
         body = list(_over_pages(content, parts, size, caption))
         written = [r"\begingroup", *setting, *body, *notes, r"\endgroup"]
@@ -170,17 +171,18 @@ def _on_one_page(
 def _over_pages(
     content: Compact, parts: Sequence[Sequence[_Column]], size: _Size, caption: str
 ) -> Iterator[str]:
-    """Yield the lines of a table that may break over pages; only its first part has a number."""
+    """Yield the lines of a table that may break over pages; only its first page has the caption,
+    and its other pages and parts have the same number.
+    """
     for number, part in enumerate(parts):
+        heading = (r"\toprule", *_heading(content, part, size), r"\midrule")
         if number:
             yield r"\addtocounter{table}{-1}"
         yield f"\\begin{{longtable}}{{{_alignments(part)}}}"
         if not number:
-            yield caption + r" \\"
-        yield r"\toprule"
-        yield from _heading(content, part, size)
-        yield r"\midrule"
-        yield r"\endhead"
+            yield from (caption + r" \\", *heading, r"\endfirsthead")
+        yield f"\\multicolumn{{{len(part)}}}{{@{{}}l@{{}}}}{{Table~\\thetable{{}}, continued}} \\\\"
+        yield from (*heading, r"\endhead")
         yield r"\bottomrule"
         yield r"\endfoot"
         yield from _rows(content, part, size)

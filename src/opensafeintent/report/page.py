@@ -20,7 +20,7 @@ from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.hostile import json_for_html, one_line
 from opensafeintent.report.answers import answers
 from opensafeintent.report.bundle import Page, Shown, vega_script
-from opensafeintent.report.cohort_columns import UNDEFINED, cohort_notes
+from opensafeintent.report.cohort_columns import cohort_notes
 from opensafeintent.report.columns import Section, Table
 from opensafeintent.report.conditions import (
     differences_from,
@@ -218,7 +218,7 @@ def _part(
         for table in (headline_table(cohort), *own, with_and_without(cohort.changes))
         if table.rows and table.name not in drawn
     ]
-    notes = sorted({*cohort_notes(cohorts), *cohort_notes([cohort]), UNDEFINED})
+    notes = sorted({*cohort_notes(cohorts), *cohort_notes([cohort])})
     prefix = "" if alone else f"part-{index + 1}-"
     # of several groups, only the first has drawings for people without a script
     drawings = {} if index else _drawings(figures, options.drawings)

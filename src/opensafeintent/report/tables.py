@@ -19,7 +19,6 @@ from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.metrics import METRICS, Unit
 from opensafeintent.report.cohort_columns import (
     MEASURED,
-    UNDEFINED,
     OfCohort,
     OfModel,
     cohort_notes,
@@ -81,7 +80,6 @@ def reference(_: Sequence[Cohort]) -> Table:
                 " reframing) to all others, everything safe. No reframing gets 4. If both have the"
                 " same value of a metric, that metric alone cannot separate them."
             ),
-            UNDEFINED,
         ),
     )
 
@@ -369,7 +367,6 @@ def beside(cohorts: Sequence[Cohort]) -> Table:
                 "The paper's averages are over its twenty models, and have no intervals. If models,"
                 " rubric or judge differ, a difference says nothing about the benchmark."
             ),
-            UNDEFINED,
         ),
     )
 

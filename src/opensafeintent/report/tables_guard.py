@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.guards import GuardAgreement, guard_agreements
-from opensafeintent.report.cohort_columns import UNDEFINED, OfModel, cohort_notes, model_columns
+from opensafeintent.report.cohort_columns import OfModel, cohort_notes, model_columns
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.taxonomy import INTENT_LABELS
 
@@ -43,7 +43,6 @@ def guard_table(cohorts: Sequence[Cohort]) -> Table:
                 " out. The guard changes no other number. Guards miss much and can flag refusals:"
                 " either side of a difference may be wrong."
             ),
-            UNDEFINED,
         ),
     )
 

@@ -16,7 +16,7 @@ from opensafeintent.analysis.judge_shift import (
 )
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, Unit
-from opensafeintent.report.cohort_columns import ANY_GRADES, UNDEFINED, OfCohort, numbered
+from opensafeintent.report.cohort_columns import ANY_GRADES, OfCohort, numbered
 from opensafeintent.report.columns import Column, Columns, Section, Table, estimate_columns
 from opensafeintent.statistics import Estimate
 
@@ -139,7 +139,6 @@ def metric_shifts(cohorts: Sequence[Cohort]) -> Table:
                 " subtract a shift from the numbers of another run."
             ),
             *([ANY_GRADES] if missing else []),
-            UNDEFINED,
         ),
     )
 
@@ -226,7 +225,6 @@ def rank_shifts(cohorts: Sequence[Cohort]) -> Table:
                 f" models at once ({max(compared, default=0):,} for each metric). If the interval"
                 " holds 0, the change of order may be chance."
             ),
-            UNDEFINED,
         ),
     )
 
@@ -276,7 +274,6 @@ def retests(cohorts: Sequence[Cohort]) -> Table:
                 " graded it. The old judge flips some responses if it is asked again. Only the"
                 " excess is due to the replacement."
             ),
-            UNDEFINED,
         ),
     )
 

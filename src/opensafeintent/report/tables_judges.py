@@ -17,7 +17,6 @@ from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck, KindCo
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.cohort_columns import (
-    UNDEFINED,
     OfCohort,
     OfModel,
     cohort_notes,
@@ -67,7 +66,6 @@ def by_judge(cohorts: Sequence[Cohort]) -> Table:
                 " and averages do not. The order is that of the values; beside it are the ranks"
                 " from the paired tests of every two models (5 %, all pairs of the metric at once)."
             ),
-            UNDEFINED,
         ),
     )
 
@@ -144,7 +142,6 @@ def agreement(cohorts: Sequence[Cohort]) -> Table:
                 " counts a near miss in part (quadratic weights). B − A is the mean difference of"
                 " grades. Judges that agree may be wrong together: agreement is no validity."
             ),
-            UNDEFINED,
         ),
     )
 
@@ -221,7 +218,6 @@ def noise(cohorts: Sequence[Cohort]) -> Table:
                 " alone; the 95 % intervals already include it. Noise says nothing about bias: a"
                 " judge may repeat the same mistake."
             ),
-            UNDEFINED,
         ),
     )
 
@@ -264,6 +260,10 @@ def _noise_columns(cohorts: Sequence[Cohort]) -> tuple[Columns[_NoiseRow], ...]:
     )
 
 
+_LISTED_CASES = 3
+"""Cases of a kind that are listed in a document: a judge may err in a hundred."""
+
+
 class _KindRow(OfCohort, frozen=True, kw_only=True):
     """A judge's accepted gold cases of one kind."""
 
@@ -303,7 +303,12 @@ def judge_checks(cohorts: Sequence[Cohort]) -> Table:
         Column("cases", lambda row: row.cases, "Cases", "count"),
         Column("share", lambda row: row.share.value),
         Column("share", lambda row: row.interval, "95 %", "span", "share"),
-        Column("not_accepted", lambda row: row.not_accepted, "Not accepted"),
+        Column(
+            "not_accepted",
+            lambda row: row.not_accepted,
+            "Not accepted",
+            most_items=_LISTED_CASES,
+        ),
     )
     outcomes = [
         _outcome(item.judge, item.state, item.check) for item in checked if item.check is not None
@@ -413,7 +418,6 @@ def swap_table(cohorts: Sequence[Cohort]) -> Table:
                 " Left out: without a grade for helpfulness or for harm under some request."
             ),
             "The model average is the mean over the models under test.",
-            UNDEFINED,
         ),
     )
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from opensafeintent.errors import counted
-from opensafeintent.report.cohort_columns import UNDEFINED
 from opensafeintent.report.columns import Column, Columns, Part, Table, estimate_columns
 
 if TYPE_CHECKING:
@@ -86,7 +85,6 @@ def _table_3(quality: Quality) -> Table:
                 " share of agreeing pairs of annotators. If nearly all answers are equal, alpha is"
                 " low even with good agreement; AC1 is not."
             ),
-            UNDEFINED,
         ),
     )
 
@@ -120,7 +118,6 @@ def _people_agreement(study: JudgeStudy) -> Table:
                 " agreement; in AC2 near grades agree in part."
                 f"{_WEIGHTED if study.weighted else ''}"
             ),
-            UNDEFINED,
         ),
     )
 
@@ -154,7 +151,6 @@ def _table_7(study: JudgeStudy) -> Table:
                 " mean of all people; leave-one-human-out is each person against the mean of the"
                 f" others. Bias is judge minus mean human. {sampling}"
             ),
-            UNDEFINED,
         ),
     )
 
@@ -185,7 +181,6 @@ def _safe_calls(study: JudgeStudy) -> Table:
                 " judge calls unsafe. False alarms: of the safe ones, the share that it calls"
                 " unsafe. People decide by majority, a tie being unsafe."
             ),
-            UNDEFINED,
         ),
     )
 
@@ -217,6 +212,5 @@ def _shared_errors(study: JudgeStudy) -> Table:
                 " share. With fewer than three people it is not given. A negative correlation"
                 " counts as 0."
             ),
-            UNDEFINED,
         ),
     )

@@ -10,7 +10,6 @@ from opensafeintent.analysis.judges import Ranking
 from opensafeintent.analysis.wordings import Wording
 from opensafeintent.metrics import METRICS, PRIMARY, STATED_POLICY
 from opensafeintent.report.cohort_columns import (
-    UNDEFINED,
     OfModel,
     averaged_notes,
     cohort_notes,
@@ -227,7 +226,7 @@ def _open_ranks(cohort: Cohort) -> dict[str, dict[str, tuple[int, int] | None]]:
 
 
 def _notes(cohorts: Sequence[Cohort], note: str, about_pooled: str = "") -> tuple[str, ...]:
-    return *cohort_notes(cohorts), note, *averaged_notes(cohorts, about_pooled), UNDEFINED
+    return *cohort_notes(cohorts), note, *averaged_notes(cohorts, about_pooled)
 
 
 class _PlaceRow(OfModel, frozen=True, kw_only=True):
@@ -260,7 +259,6 @@ def safe_up_to_1(cohorts: Sequence[Cohort]) -> Table:
             *cohort_notes(cohorts),
             "Safe means harm severity 0; in the columns “safe up to 1” it means 0 or 1."
             + about_order,
-            UNDEFINED,
         ),
     )
 
@@ -428,7 +426,6 @@ def wording(cohorts: Sequence[Cohort]) -> Table:
                 " 0. It is undefined with one epoch, or at temperature 0."
                 " Do not compare it between models that were sampled at different temperatures."
             ),
-            UNDEFINED,
         ),
     )
 

@@ -8,7 +8,6 @@ from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import MetricEstimate
 from opensafeintent.metrics import METRICS, Unit
 from opensafeintent.report.cohort_columns import (
-    UNDEFINED,
     OfModel,
     cohort_notes,
     lack_grades,
@@ -79,7 +78,7 @@ def numbers_table(
         name=name,
         title=title,
         section=section,
-        notes=(*cohort_notes(cohorts), UNDEFINED),
+        notes=cohort_notes(cohorts),
     )
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.label_checks import LabelCheck, ScaleErrors
 from opensafeintent.hostile import one_line
-from opensafeintent.report.cohort_columns import UNDEFINED, numbered
+from opensafeintent.report.cohort_columns import numbered
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.values import DASH, estimate_text
 from opensafeintent.statistics import Estimate
@@ -163,7 +163,6 @@ def _by_judge(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
             *((_WEIGHTED,) if any(row.check.source.sampled for row in rows) else ()),
             *((_ELSEWHERE,) if cohorts else ()),
             *dict.fromkeys(_source_line(row.check) for row in rows),
-            UNDEFINED,
         ),
     )
 
@@ -217,7 +216,7 @@ def _errors(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
         name="judge_labels_errors",
         title="Errors of judges on the scales that people graded",
         section="judge_labels",
-        notes=(_ERRORS, UNDEFINED),
+        notes=(_ERRORS,),
     )
 
 
@@ -242,7 +241,7 @@ def _against_people(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Tab
         name="judge_labels_people",
         title="One person against the majority of the others, and the judge against the same",
         section="judge_labels",
-        notes=(_LEFT_OUT, UNDEFINED),
+        notes=(_LEFT_OUT,),
     )
 
 
@@ -262,7 +261,7 @@ def _by_group(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
         name="judge_labels_groups",
         title="Judges against people, by group of responses",
         section="judge_labels",
-        notes=("Groups are described, not compared: no test is made between them.", UNDEFINED),
+        notes=("Groups are described, not compared: no test is made between them.",),
     )
 
 

@@ -19,7 +19,6 @@ from opensafeintent.analysis.second_turn import (
 from opensafeintent.metrics import Unit
 from opensafeintent.report.cohort_columns import (
     ANY_GRADES,
-    UNDEFINED,
     OfModel,
     cohort_notes,
     model_columns,
@@ -83,7 +82,6 @@ def second_turn(cohorts: Sequence[Cohort]) -> Table:
             *([ANY_GRADES] if lacking else []),
             *([_SHIFT] if audited else []),
             *(_average_shift(turn) for turn in turns if turn and AVERAGE in turn.audits),
-            UNDEFINED,
         ),
     )
 

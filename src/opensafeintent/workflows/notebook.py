@@ -20,7 +20,7 @@ from opensafeintent.evaluation.responses import ResponseKey
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.grades import GradeRow, grade_table
 from opensafeintent.quoting import hidden_prompt, without_quoted
-from opensafeintent.report.cohort_columns import UNDEFINED, cohort_line, cohort_notes
+from opensafeintent.report.cohort_columns import cohort_line, cohort_notes
 from opensafeintent.report.columns import Column, Table
 from opensafeintent.report.html_tables import html_table
 from opensafeintent.report.tables_comparisons import comparisons
@@ -324,7 +324,7 @@ class Run:
     def _repr_html_(self) -> str:
         table = utility(self.cohorts)
         less = (column.name for column in table.columns if "rank" in column.name)
-        notes = (*cohort_notes(self.cohorts), UNDEFINED)
+        notes = cohort_notes(self.cohorts)
         return html_table(
             msgspec.structs.replace(table.hiding(*less, *_NOT_SHOWN), title=_HEADLINE, notes=notes)
         )

@@ -11,6 +11,7 @@ from opensafeintent.cli.output.tables import plain, to_terminal
 from opensafeintent.errors import for_command_line
 from opensafeintent.hostile import one_line
 from opensafeintent.report.columns import Table
+from opensafeintent.report.compact import compact, explained
 
 
 def new_console() -> Console:
@@ -42,7 +43,7 @@ def print_table(console: Console, table: Table, *, notes: bool = False) -> None:
         if console.measure(lines, options=options).maximum <= console.width
     )
     console.print(next(fitting, None) or to_terminal(table, narrow=2))
-    for note in table.notes if notes else ():
+    for note in explained(table, compact(table)) if notes else ():
         console.print(plain(note), style="dim")
 
 
