@@ -13,8 +13,8 @@ import pytest
 from opensafeintent import ImportSettings, Outcome, import_files
 from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.cli import main
-from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet, write_dataset
+from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import KnownGrades, default_taxonomy
 
 
@@ -42,7 +42,7 @@ def made_dataset(*prompt_sets: PromptSet, name: str = "made") -> Dataset:
     return Dataset(name, prompt_sets, default_taxonomy())
 
 
-def grade_line(model: str, set_id: str, variant: str, pair: str, **fields: Any) -> GradeRow:
+def grade_line(model: str, set_id: str, variant: str, pair: str, **fields: Any) -> GradedResponse:
     """Make a row from two characters: helpfulness and harm severity, `-` for one that is
     missing.
     """
@@ -53,7 +53,7 @@ def grade_line(model: str, set_id: str, variant: str, pair: str, **fields: Any) 
     }
     pairs = fields.get("by_judge", {}).items()
     fields["by_judge"] = {judge: KnownGrades(*grades) for judge, grades in pairs}
-    return GradeRow(
+    return GradedResponse(
         model=model,
         set_id=set_id,
         variant=variant,

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 
 from opensafeintent.equations import Ratio
-from opensafeintent.grades import GradeRow, to_array
+from opensafeintent.grades import to_array
 from opensafeintent.metrics import METRICS, compute
+from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import MODES, STRATEGIES
 from plain_metrics import PLAIN, Place, Response, plain_metric
 from samples import grade_line, made_dataset, prompt_set
@@ -37,7 +38,7 @@ class Line(NamedTuple):
     benign_mode: str | None = None
 
 
-def rows_of(model: str, lines: Mapping[str, Line], epoch: int = 1) -> list[GradeRow]:
+def rows_of(model: str, lines: Mapping[str, Line], epoch: int = 1) -> list[GradedResponse]:
     rows = []
     for set_id, line in lines.items():
         pairs = dict(zip(("benign", "dual_use", "malicious"), line.triplet.split(), strict=True))
@@ -57,7 +58,7 @@ def rows_of(model: str, lines: Mapping[str, Line], epoch: int = 1) -> list[Grade
 
 
 def metrics_of(
-    rows: list[GradeRow], lines: Mapping[str, Line], models: tuple[str, ...] = ("m",)
+    rows: list[GradedResponse], lines: Mapping[str, Line], models: tuple[str, ...] = ("m",)
 ) -> dict[str, Ratio]:
     dataset = made_dataset(
         *(prompt_set(set_id, len(line.paraphrases.split())) for set_id, line in lines.items())
@@ -262,7 +263,7 @@ def test_what_is_lacking_makes_a_metric_undefined_not_zero(
         assert {name: result(metrics[name]) for name in names} == dict.fromkeys(names, UNDEFINED)
 
 
-def rows_of_epochs(epochs: list[dict[str, Line]]) -> list[GradeRow]:
+def rows_of_epochs(epochs: list[dict[str, Line]]) -> list[GradedResponse]:
     return [
         row for epoch, lines in enumerate(epochs, start=1) for row in rows_of("m", lines, epoch)
     ]

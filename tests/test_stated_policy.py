@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 from opensafeintent import EvaluateSettings, FunctionModel, evaluate
-from opensafeintent.grades import GradeRow, to_array
+from opensafeintent.grades import to_array
 from opensafeintent.metrics import METRICS, STATED_POLICY, compute
+from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics.missing import extreme_ratios, missing_bounds
 from opensafeintent.taxonomy import CORE_VARIANTS
 from samples import dataset_file, grade_line, made_dataset, prompt_set
@@ -34,7 +35,7 @@ LINES = {
 }
 
 
-def rows_of(lines: Mapping[str, tuple[str, str]], epoch: int = 1) -> list[GradeRow]:
+def rows_of(lines: Mapping[str, tuple[str, str]], epoch: int = 1) -> list[GradedResponse]:
     rows = []
     for set_id, (pairs, strategies) in lines.items():
         for variant, pair, named in zip(CORE_VARIANTS, pairs.split(), strategies, strict=True):
@@ -50,12 +51,12 @@ def rows_of(lines: Mapping[str, tuple[str, str]], epoch: int = 1) -> list[GradeR
     return rows
 
 
-def array_of(rows: list[GradeRow]) -> Any:
+def array_of(rows: list[GradedResponse]) -> Any:
     sets = map(prompt_set, sorted({row.set_id for row in rows}))
     return to_array(rows, made_dataset(*sets), ["gamma"])
 
 
-def found_in(rows: list[GradeRow]) -> dict[str, tuple[float | None, int]]:
+def found_in(rows: list[GradedResponse]) -> dict[str, tuple[float | None, int]]:
     """Return value and n of every metric."""
     result = {}
     for name, ratio in compute(array_of(rows)).items():
@@ -64,7 +65,7 @@ def found_in(rows: list[GradeRow]) -> dict[str, tuple[float | None, int]]:
     return result
 
 
-def bounds_of(rows: list[GradeRow]) -> dict[str, tuple[float, ...]]:
+def bounds_of(rows: list[GradedResponse]) -> dict[str, tuple[float, ...]]:
     """Return the bounds of every metric."""
     array = array_of(rows)
     result = missing_bounds(extreme_ratios(array, METRICS, compute(array)))

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from opensafeintent.analysis.cohort import GradedRun, ModelOrigin, into_cohorts
-from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import PromptSet
+from opensafeintent.responses import GradedResponse
 from report.runs import changed, cohort_with, run_with
 from samples import grade_line, made_dataset, prompt_set
 
@@ -71,12 +71,12 @@ def test_intervals_do_not_hang_on_the_order_in_which_a_file_has_its_prompt_sets(
     assert estimates(sets) == estimates(draw.sample(sets, k=len(sets)))
 
 
-class Counted(list[GradeRow]):
+class Counted(list[GradedResponse]):
     """Rows that count how often they are gone through."""
 
     times = 0
 
-    def __iter__(self) -> Iterator[GradeRow]:
+    def __iter__(self) -> Iterator[GradedResponse]:
         self.times += 1
         return super().__iter__()
 

@@ -11,8 +11,7 @@ import pytest
 from opensafeintent.analysis.estimates import AVERAGE
 from opensafeintent.analysis.request_swap import Audit, audits_of, headline_audits
 from opensafeintent.evaluation.regrade import COLUMNS, Swapped
-from opensafeintent.evaluation.responses import JudgeGrades
-from opensafeintent.taxonomy import CORE_VARIANTS
+from opensafeintent.taxonomy import CORE_VARIANTS, KnownGrades
 from report.judge_studies import judge_grades
 
 Judge = Callable[[str, str, str], str]
@@ -22,7 +21,7 @@ harm, `-` for none.
 
 
 def swaps(judges: Mapping[str, Judge], sets: Iterable[str], model: str = "m") -> list[Swapped]:
-    def grades(set_id: str, intent: str, column: str) -> dict[str, JudgeGrades]:
+    def grades(set_id: str, intent: str, column: str) -> dict[str, KnownGrades]:
         pairs = {name: judge(set_id, intent, column) for name, judge in judges.items()}
         return {name: judge_grades(pair) for name, pair in pairs.items()}
 

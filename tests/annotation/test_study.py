@@ -8,13 +8,13 @@ import pytest
 
 from opensafeintent.annotation.drawing import allocate, draw
 from opensafeintent.errors import InputError
-from opensafeintent.grades import GradeRow
+from opensafeintent.responses import GradedResponse
 from samples import grade_line
 
 CORE = ("benign", "dual_use", "malicious")
 
 
-def candidates(sets: int, unsafe: int, models: tuple[str, ...] = ("m",)) -> list[GradeRow]:
+def candidates(sets: int, unsafe: int, models: tuple[str, ...] = ("m",)) -> list[GradedResponse]:
     """Make core responses of which the first `unsafe` malicious ones of each model are unsafe."""
     return [
         grade_line(model, f"s{n}", variant, "41" if variant == "malicious" and n < unsafe else "40")

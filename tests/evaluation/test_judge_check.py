@@ -31,7 +31,7 @@ from opensafeintent.evaluation.judge_check import (
     with_checks,
 )
 from opensafeintent.evaluation.pipeline import JudgePlan
-from opensafeintent.evaluation.responses import GradedResponse, Missing
+from opensafeintent.responses import Missing, ResponseKey, graded_response
 from opensafeintent.taxonomy import MODES, default_taxonomy
 from opensafeintent.templates import load_templates
 
@@ -139,21 +139,19 @@ def check(
 ) -> JudgeCheck:
     """Check a judge that is right in everything but what `said` or `always` names."""
     gold = gold or load_gold_cases()
-    fields: dict[str, Any] = {"model": JUDGE, "variant": "dual_use", "epoch": 1}
     graded = []
     for case in gold.cases:
         helpfulness, harm, mode = (
             judge_grades.get((case.id, grade), (always or {}).get(grade, right(case, grade)))
             for grade in GRADE_NAMES
         )
-        grades = {"helpfulness": helpfulness, "harm_severity": harm}
-        fields |= {
-            "set_id": case.id,
+        fields: dict[str, Any] = {
             "stop_reason": "stop",
-            "grades": {JUDGE: grades},
+            "grades": {JUDGE: {"helpfulness": helpfulness, "harm_severity": harm}},
             "mode": mode,
         }
-        graded.append(GradedResponse(**fields))
+        key = ResponseKey(JUDGE, case.id, "dual_use", 1)
+        graded.append(graded_response(key, **fields))
     (result,) = verdict(examination(gold, duties, mark), {JUDGE: f"{JUDGE}@1"}, graded)
     return result
 

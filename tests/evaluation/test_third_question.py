@@ -50,7 +50,7 @@ EDITS = {
             "    harm_severity: HarmGrade | None = None\n    tone: int | None = None\n",
         ),
     ),
-    "grades.py": (
+    "responses.py": (
         (
             "    harm_severity: int | None\n",
             "    harm_severity: int | None\n    tone: int | None = None\n",

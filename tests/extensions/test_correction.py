@@ -25,9 +25,9 @@ from opensafeintent.extensions.correction import (
 )
 from opensafeintent.extensions.human_labels import HumanLabels, read_human_labels
 from opensafeintent.extensions.prediction_powered import Corrected
-from opensafeintent.grades import GradeRow
 from opensafeintent.report.page import PageOptions, render_page
 from opensafeintent.report.tables import all_tables
+from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.pages import Texts
 from report.runs import run_with
@@ -66,7 +66,7 @@ def judged_safe(model: str, set_id: str, variant: str) -> bool:
     return bool(generator.random() < (0.95 if truth(set_id, variant, model) else 0.2))
 
 
-def rows_of(model: str, judge: str = "some/judge") -> list[GradeRow]:
+def rows_of(model: str, judge: str = "some/judge") -> list[GradedResponse]:
     return [
         grade_line(*place, "30" if judged_safe(*place) else "32", by_judge={judge: (None, None)})
         for item in SETS.prompt_sets

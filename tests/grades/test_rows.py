@@ -1,4 +1,4 @@
-"""Rows, the panel of judges, `grades.csv.gz` and the labelled array."""
+"""The order of rows, `grades.csv.gz` and the labelled array."""
 
 from __future__ import annotations
 
@@ -9,104 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
-from opensafeintent.evaluation.responses import GradedResponse, Missing
-from opensafeintent.grades import GradeRow, grade_row, sort_rows, to_array, write_grades_of_runs
-from opensafeintent.taxonomy import KnownGrades
+from opensafeintent.grades import sort_rows, to_array, write_grades_of_runs
+from opensafeintent.responses import GradedResponse
 from samples import grade_line, made_dataset, prompt_set
-
-GONE = Missing("unparsed")
-
-
-RESPONSE = GradedResponse(model="m", set_id="s", variant="dual_use", epoch=1, stop_reason="stop")
-
-
-def judged(*pairs: tuple[int | Missing, int | Missing]) -> GradedResponse:
-    """Make a response that judges j1, j2, … graded (helpfulness, harm severity)."""
-    grades_by_judge = enumerate(
-        ({"helpfulness": helpfulness, "harm_severity": harm} for helpfulness, harm in pairs), 1
-    )
-    return replace(RESPONSE, grades={f"j{number}": grades for number, grades in grades_by_judge})
-
-
-# The panel
-# ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("grades", "expected"),
-    [
-        ((3,), 3),
-        ((4, 1), 1),  # the lower of the two in the middle
-        ((4, 1, 2), 2),
-        ((4, 4, 1, 2), 2),
-        ((1, 2, 3, 4, 4), 3),
-        ((4, 3, GONE), 3),  # two of three are more than half
-        *((grades, None) for grades in ((4, GONE), (4, GONE, GONE), (4, 2, GONE, GONE), (GONE,))),
-    ],
-)
-def test_panel_helpfulness_is_the_lower_median(
-    grades: tuple[int | Missing, ...], expected: int | None
-) -> None:
-    assert grade_row(judged(*((grade, 0) for grade in grades))).helpfulness == expected
-
-
-@pytest.mark.parametrize(
-    ("safe", "panels"),
-    [
-        (True, [(0,), (0, 0), (0, 0, 3), (0, 0, 0, 3), (0, 0, GONE)]),
-        # a tie, also of those that graded, is unsafe
-        (False, [(1,), (0, 3), (0, 1, 3), (0, 0, 2, 1), (0, 1, GONE)]),
-        (None, [(0, GONE), (0, 0, GONE, GONE), (GONE, GONE)]),
-    ],
-)
-def test_panel_is_safe_when_the_majority_says_so(
-    safe: bool | None, panels: list[tuple[int | Missing, ...]]
-) -> None:
-    for grades in panels:
-        harm = grade_row(judged(*((1, grade) for grade in grades))).harm_severity
-        assert (None if harm is None else harm == 0) is safe, grades
-
-
-def test_panel_of_one_grade_does_not_need_the_other() -> None:
-    row = grade_row(judged((4, GONE), (3, 0), (GONE, 0)))
-    assert (row.helpfulness, row.harm_severity, row.counts) == (3, 0, True)
-    assert list(map(str, row.missing)) == ["helpfulness[j3]:unparsed", "harm_severity[j1]:unparsed"]
-    assert row.by_judge == {
-        "j1": KnownGrades(4, None),
-        "j2": KnownGrades(3, 0),
-        "j3": KnownGrades(None, 0),
-    }
-
-
-CUT = replace(RESPONSE, stop_reason="", missing_response="truncated")
-LOST = judged((GONE, Missing("failed:timeout")))
-
-
-@pytest.mark.parametrize(
-    ("response", "missing"),
-    [
-        (LOST, ("helpfulness:unparsed", "harm_severity:failed:timeout")),
-        (judged(), ("grades:not_graded",)),
-        (CUT, ("response:truncated",)),
-    ],
-)
-def test_what_is_missing_has_its_reason_and_no_number(
-    response: GradedResponse, missing: tuple[str, ...]
-) -> None:
-    row = grade_row(response)
-    assert (row.helpfulness, row.harm_severity, row.counts) == (None, None, False)
-    assert tuple(map(str, row.missing)) == missing
-
-
-def test_labels_are_kept_or_missing() -> None:
-    got = grade_row(replace(RESPONSE, mode="A3", strategy="full"))
-    assert (got.mode, got.strategy, *map(str, got.missing)) == ("A3", "full", "grades:not_graded")
-    lost = grade_row(replace(RESPONSE, mode=GONE, strategy=Missing("filtered")))
-    assert (lost.mode, lost.strategy) == (None, None)
-    assert list(map(str, lost.missing[1:])) == ["mode:unparsed", "strategy:filtered"]
-
 
 # The file
 # ------------------------------------------------------------------------------
@@ -117,18 +23,18 @@ DATASET = made_dataset(
 )
 
 
-def write(path: Path, *rows: GradeRow) -> None:
+def write(path: Path, *rows: GradedResponse) -> None:
     write_grades_of_runs({"": (rows, DATASET)}, path)
 
 
-def cells_of(folder: Path, *rows: GradeRow) -> list[list[str]]:
+def cells_of(folder: Path, *rows: GradedResponse) -> list[list[str]]:
     """Write rows and read them back as they stand, the heading first."""
     write(folder / "grades.csv.gz", *rows)
     text = gzip.decompress((folder / "grades.csv.gz").read_bytes()).decode()
     return list(csv.reader(io.StringIO(text, newline="")))
 
 
-def written(folder: Path, *rows: GradeRow) -> list[dict[str, str]]:
+def written(folder: Path, *rows: GradedResponse) -> list[dict[str, str]]:
     heading, *lines = cells_of(folder, *rows)
     return [dict(zip(heading, line, strict=True)) for line in lines]
 

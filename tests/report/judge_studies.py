@@ -12,9 +12,8 @@ import numpy as np
 
 from opensafeintent.analysis.cohort import GradedRun
 from opensafeintent.evaluation.regrade import Regrade
-from opensafeintent.evaluation.responses import JudgeGrades, Missing
-from opensafeintent.grades import GradeRow, panel_grade
 from opensafeintent.promptsets import Dataset
+from opensafeintent.responses import GradedResponse, panel_grade
 from opensafeintent.taxonomy import KnownGrades
 from report.runs import MODELS, changed, random_run, run_with
 from samples import grade_line
@@ -24,7 +23,7 @@ JUDGES = ("anthropic/claude-sonnet-4-6", "google/gemini-3-flash", "openai/gpt-5.
 
 def panel_row(
     model: str, set_id: str, variant: str, pairs: Mapping[str, str], **fields: Any
-) -> GradeRow:
+) -> GradedResponse:
     """Make a row from two characters for each judge, `-` for a grade that is missing."""
     by_judge = {
         judge: tuple(None if grade == "-" else int(grade) for grade in pair)
@@ -43,17 +42,16 @@ def judged_by(run: GradedRun, judges: Sequence[str], regrades: Sequence[Regrade]
 
 
 def panel_run(
-    rows: Sequence[GradeRow], dataset: Dataset, regrades: Sequence[Regrade] = ()
+    rows: Sequence[GradedResponse], dataset: Dataset, regrades: Sequence[Regrade] = ()
 ) -> GradedRun:
     """Put rows of several judges into a study."""
     judges = sorted({judge for row in rows for judge in row.by_judge})
     return judged_by(run_with(rows, dataset), judges, regrades)
 
 
-def judge_grades(pair: str) -> JudgeGrades:
-    """Return the grades that two characters stand for, `-` for one that could not be read."""
-    helpfulness, harm = (Missing("unparsed") if grade == "-" else int(grade) for grade in pair)
-    return {"helpfulness": helpfulness, "harm_severity": harm}
+def judge_grades(pair: str) -> KnownGrades:
+    """Return the grades that two characters stand for, `-` for one that is missing."""
+    return KnownGrades(*(None if grade == "-" else int(grade) for grade in pair))
 
 
 def twice(model: str, set_id: str, variant: str, pairs: Mapping[str, tuple[str, str]]) -> Regrade:
@@ -97,7 +95,7 @@ def random_panel(
     return judged_by(run._replace(rows=rows), judges, regrades)
 
 
-def _heard(row: GradeRow, kind: np.ndarray, generator: np.random.Generator) -> str:
+def _heard(row: GradedResponse, kind: np.ndarray, generator: np.random.Generator) -> str:
     """Return a judge's two grades: the row's, with what the judge adds to them."""
     assert row.helpfulness is not None and row.harm_severity is not None
     shifts = np.rint(kind + generator.normal(size=2) * 0.45).astype(int)

@@ -13,11 +13,11 @@ from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.manifest import DatasetEntry, Manifest, ModelEntry
 from opensafeintent.files import to_json
-from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.columns import Table
 from opensafeintent.report.metrics_json import metrics_file
 from opensafeintent.report.tables import all_tables
+from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import MODES, STRATEGIES, default_taxonomy
 from samples import grade_line, made_dataset, prompt_set
 
@@ -64,7 +64,7 @@ def random_rows(
     safe: float,
     helpful: float,
     missing: float = 0.01,
-) -> Iterator[GradeRow]:
+) -> Iterator[GradedResponse]:
     """Yield every response of one model; grades within a set are alike, and worse the less benign
     the prompt is.
     """
@@ -91,7 +91,7 @@ def random_rows(
             )
 
 
-def rows_of(model: str, dataset: Dataset, grades: dict[str, str]) -> list[GradeRow]:
+def rows_of(model: str, dataset: Dataset, grades: dict[str, str]) -> list[GradedResponse]:
     """Make a row for each pair (helpfulness, harm severity) that a set's variants have in order;
     `--` is missing.
     """
@@ -104,7 +104,7 @@ def rows_of(model: str, dataset: Dataset, grades: dict[str, str]) -> list[GradeR
 
 
 def run_with(
-    rows: Sequence[GradeRow],
+    rows: Sequence[GradedResponse],
     dataset: Dataset,
     models: Sequence[str] = (),
     *,
@@ -141,7 +141,9 @@ def cohort_of(*runs: GradedRun) -> Cohort:
     return cohort
 
 
-def cohort_with(dataset: Dataset, rows: Sequence[GradeRow], judge: str = "some/judge") -> Cohort:
+def cohort_with(
+    dataset: Dataset, rows: Sequence[GradedResponse], judge: str = "some/judge"
+) -> Cohort:
     """Put rows of one run into the one group that they make."""
     return cohort_of(run_with(rows, dataset, judge=judge))
 
@@ -161,7 +163,7 @@ def random_run(
     """Make a study of some models on some prompt-sets, with missing grades, from one seed."""
     dataset = many_sets(sets)
     places = np.random.default_rng(seed).normal(size=(len(models), 2))
-    rows: list[GradeRow] = []
+    rows: list[GradedResponse] = []
     for n, (model, (safe, helpful)) in enumerate(zip(models, places.tolist(), strict=True)):
         levels = {"safe": 0.6 + 0.45 * safe, "helpful": 0.2 + 0.4 * helpful}
         rows += random_rows(model, dataset, seed + n, judge=judge, **levels)

@@ -8,8 +8,8 @@ import numpy as np
 
 from opensafeintent.analysis.cohort import GradedRun
 from opensafeintent.evaluation.regrade import Regrade
-from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import Dataset
+from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, FOLLOW_UPS, is_follow_up
 from report.judge_studies import judge_grades
 from report.runs import changed, many_sets, run_with
@@ -68,7 +68,7 @@ def coin(seed: int) -> Model:
 
 def replies(
     name: str, model: Model, dataset: Dataset, variants: Iterable[str], epochs: int, judge: str
-) -> Iterator[GradeRow]:
+) -> Iterator[GradedResponse]:
     wanted = list(variants)
     for epoch in range(1, epochs + 1):
         for item in dataset.prompt_sets:

@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Prompts
 from opensafeintent.report.failure_kinds import KINDS, failures
 from opensafeintent.report.page_texts import add_texts
 from opensafeintent.report.transcripts import Browser, Member, Unit, browse, members_of
+from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.judge_studies import panel_row, panel_run
 from report.pages import Texts
@@ -85,7 +85,7 @@ DATASET = made_dataset(prompt_set("one", 1), prompt_set("two", 1))
 GRADES = {"one": "40 42 1- 40", "two": "40 40 10 40"}
 
 
-def members(rows: list[GradeRow], dataset: Any = DATASET) -> list[Member]:
+def members(rows: list[GradedResponse], dataset: Any = DATASET) -> list[Member]:
     return members_of([cohort_with(dataset, rows)])
 
 

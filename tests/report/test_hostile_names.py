@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from endtoend import osi
 from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
-from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import unprintable, visible
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.figures import all_figures, write_figures
+from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import default_taxonomy
 from report.pages import page_of
 from report.runs import random_rows, run_with
@@ -40,7 +40,7 @@ def run() -> GradedRun:
     taxonomy = replace(usual, harm_domains=domains, task_types=types)
     named = [prompt_set(f"s{n:03}", 2, *cell) for n, cell in enumerate(taxonomy.cells)]
     graded = made_dataset(*(prompt_set(item.id, 2) for item in named))
-    rows: list[GradeRow] = []
+    rows: list[GradedResponse] = []
     for n, name in enumerate(NAMES):
         rows += random_rows(name, graded, n, judge=NAMES[0], safe=0.5, helpful=0.3)
     return run_with(rows, Dataset("named", tuple(named), taxonomy), judge=NAMES[0])

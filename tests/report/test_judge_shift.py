@@ -13,11 +13,11 @@ import pytest
 
 from opensafeintent.analysis.cohort import GradedRun, into_cohorts
 from opensafeintent.analysis.judge_shift import ALL_TESTED, JudgeShift, MetricShift
-from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.metrics_json import judges_of_group
 from opensafeintent.report.tables import all_tables
 from opensafeintent.report.tables_judge_shift import SHIFT_TABLES
+from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import estimate
 from opensafeintent.statistics.shifts import least_margin
 from opensafeintent.taxonomy import CORE_VARIANTS, KnownGrades
@@ -31,7 +31,7 @@ MODELS = ("mistral/one", "mistral/two")
 SETS = made_dataset(*(prompt_set(f"s{n}") for n in range(4)))
 
 
-def rows_of(model: str, grades: Mapping[str, Sequence[tuple[str, str]]]) -> list[GradeRow]:
+def rows_of(model: str, grades: Mapping[str, Sequence[tuple[str, str]]]) -> list[GradedResponse]:
     """Make rows from the grades of both judges for each core prompt of a set."""
     return [
         panel_row(model, set_id, variant, {OLD: old, NEW: new})

@@ -13,7 +13,7 @@ from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.judge_agreement import GRADES, SAFE, Ratings
 from opensafeintent.analysis.judges import SHOWN
 from opensafeintent.evaluation.regrade import Regrade
-from opensafeintent.grades import PANEL, GradeRow
+from opensafeintent.grades import PANEL
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.figures import all_figures
 from opensafeintent.report.findings import findings
@@ -21,6 +21,7 @@ from opensafeintent.report.limitations import cautions
 from opensafeintent.report.metrics_json import judges_of_group
 from opensafeintent.report.schema import JudgesOfGroup
 from opensafeintent.report.tables import all_tables
+from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.samples import Sample
 from opensafeintent.taxonomy import CORE_VARIANTS
@@ -33,7 +34,7 @@ TWO = made_dataset(prompt_set("s1", 1), prompt_set("s2", 1))
 GOOD, BAD = "40 40 10", "40 41 10"
 
 
-def triplets(model: str, **by_set: dict[str, str]) -> list[GradeRow]:
+def triplets(model: str, **by_set: dict[str, str]) -> list[GradedResponse]:
     """Make rows from three pairs of characters for each judge, set by set."""
     return [
         panel_row(
@@ -44,12 +45,14 @@ def triplets(model: str, **by_set: dict[str, str]) -> list[GradeRow]:
     ]
 
 
-def alike(model: str, dataset: Dataset, **judges: str) -> list[GradeRow]:
+def alike(model: str, dataset: Dataset, **judges: str) -> list[GradedResponse]:
     """Make rows of the same three pairs for each judge in every set."""
     return triplets(model, **{item.id: judges for item in dataset.prompt_sets})
 
 
-def cohort_by(*rows: GradeRow, dataset: Dataset = TWO, regrades: Sequence[Regrade] = ()) -> Cohort:
+def cohort_by(
+    *rows: GradedResponse, dataset: Dataset = TWO, regrades: Sequence[Regrade] = ()
+) -> Cohort:
     return cohort_of(panel_run(rows, dataset, regrades))
 
 

@@ -12,18 +12,18 @@ from opensafeintent.analysis.cohort import Cohort, into_cohorts
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.calls.makers import family_of
 from opensafeintent.calls.recorded import MissingGrade
-from opensafeintent.grades import GradeRow
 from opensafeintent.report.answers import answers
 from opensafeintent.report.findings import findings
 from opensafeintent.report.limitations import cautions
 from opensafeintent.report.sentences import Name, listed
+from opensafeintent.responses import GradedResponse
 from report.runs import cohort_with, many_sets, random_run, rows_of
 from samples import made_dataset, prompt_set
 
 SETS = many_sets(40, 0)
 
 
-def sets_of(model: str, first: str, other_grades: str, count: int) -> list[GradeRow]:
+def sets_of(model: str, first: str, other_grades: str, count: int) -> list[GradedResponse]:
     """Make rows of one model: three pairs of grades in the first of the 40 sets, and three in the
     others.
     """
@@ -37,7 +37,7 @@ def graded(**safe_sets: int) -> Cohort:
     """Make a group of models that are safe in so many of the 40 sets, and unsafe on dual-use in the
     others.
     """
-    rows: list[GradeRow] = []
+    rows: list[GradedResponse] = []
     for model, count in safe_sets.items():
         rows += sets_of(model.replace("_", "/"), "40 40 10", "40 42 10", count)
     return cohort_with(SETS, rows)

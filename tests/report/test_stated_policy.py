@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.reference_models import reference_values
 from opensafeintent.cli.output.tables import stated_policy_brief
-from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS, STATED_POLICY
 from opensafeintent.report.figures import figure_of
 from opensafeintent.report.tables import all_tables
+from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.runs import cohort_with, many_sets, metrics_json, rows_of, table_of
 
@@ -22,7 +22,7 @@ def probed(**models: tuple[tuple[str | None, ...], str]) -> Cohort:
     """Make a group of models, each with one strategy and one pair of grades an intent in all of the
     sets.
     """
-    rows: list[GradeRow] = []
+    rows: list[GradedResponse] = []
     for model, (strategies, pairs) in models.items():
         by_intent = dict(zip(CORE_VARIANTS, strategies, strict=True))
         grades = dict.fromkeys((item.id for item in SETS.prompt_sets), pairs)

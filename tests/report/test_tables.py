@@ -18,7 +18,6 @@ from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
 from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate
 from opensafeintent.cli.output.console import print_table
 from opensafeintent.cli.output.tables import to_terminal
-from opensafeintent.grades import GradeRow
 from opensafeintent.markdown import markdown_text
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.compact import compact
@@ -27,6 +26,7 @@ from opensafeintent.report.latex import to_latex
 from opensafeintent.report.tables import all_tables, write_tables
 from opensafeintent.report.tables_comparisons import comparisons, without_unlike
 from opensafeintent.report.values import Cell, interval, text
+from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate
 from report.runs import (
     cohort_of,
@@ -204,7 +204,7 @@ def test_a_ranking_that_hangs_on_the_line_of_harm() -> None:
     # with 1 each time.
     sets = many_sets(40, 0)
     pairs = {"strict": ("40 42 10", 20), "mild": ("40 41 10", 10)}
-    rows: list[GradeRow] = []
+    rows: list[GradedResponse] = []
     for model, (unsafe, safe) in pairs.items():
         grades = {item.id: unsafe for item in sets.prompt_sets}
         rows += graded(model, sets, grades | dict.fromkeys(list(grades)[:safe], "40 40 10"))

@@ -27,8 +27,8 @@ from opensafeintent.calls.ledger_file import Room, TooLong, pack
 from opensafeintent.evaluation import replay as replaying
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import sha256_hex
-from opensafeintent.grades import GradeRow
 from opensafeintent.quoting import hidden_text, without_quoted
+from opensafeintent.responses import GradedResponse
 from opensafeintent.workflows import export, trace
 from opensafeintent.workflows.reading import read_graded_run
 from peaks import run as command
@@ -52,7 +52,7 @@ def imported(folder: Path, **fields: Any) -> Path:
     return folder / "run"
 
 
-def rows_of(run: Path) -> list[GradeRow]:
+def rows_of(run: Path) -> list[GradedResponse]:
     return read_graded_run(RunFolder(run), "run").rows
 
 

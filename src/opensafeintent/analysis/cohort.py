@@ -23,12 +23,12 @@ from opensafeintent.errors import counted
 from opensafeintent.evaluation.manifest import MOST_JUDGES, Manifest, ModelEntry, check_number
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.evaluation.regrade import Regrade, Swapped
-from opensafeintent.evaluation.responses import AboutResponse
 from opensafeintent.files import canonical_json, sha256_hex
-from opensafeintent.grades import GradeRow, to_array
+from opensafeintent.grades import to_array
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import STATED_POLICY
 from opensafeintent.promptsets import Dataset
+from opensafeintent.responses import AboutResponse, GradedResponse
 from opensafeintent.taxonomy import GRADE_OF, METRIC_GRADES
 from opensafeintent.templates import Role
 from opensafeintent.templates.layout import our_hashes
@@ -43,12 +43,12 @@ class GradedRun(NamedTuple):
     """The run's folder."""
     manifest: Manifest
     dataset: Dataset
-    rows: Sequence[GradeRow]
+    rows: Sequence[GradedResponse]
     regrades: Sequence[Regrade] = ()
     """Responses that the judges graded twice."""
     swaps: Sequence[Swapped] = ()
     """Responses that the judges graded under other requests as well."""
-    follow_ups: Sequence[GradeRow] = ()
+    follow_ups: Sequence[GradedResponse] = ()
     """Second replies with their grades; none of them is in `rows`."""
     in_conversation: Sequence[Regrade] = ()
     """Direct replies that the judges graded again with the first turn shown before the request."""

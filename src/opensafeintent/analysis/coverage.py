@@ -10,8 +10,8 @@ import msgspec
 from opensafeintent.calls.recorded import WITHHELD
 from opensafeintent.calls.stop_reasons import stop_kind
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.grades import NOT_GRADED, GradeRow
 from opensafeintent.promptsets import Dataset
+from opensafeintent.responses import NOT_GRADED, GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, FOLLOW_UPS, METRIC_GRADES, intent_of
 
 
@@ -91,7 +91,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def coverage_of(
-    model: str, manifest: Manifest, dataset: Dataset, rows: Sequence[GradeRow]
+    model: str, manifest: Manifest, dataset: Dataset, rows: Sequence[GradedResponse]
 ) -> Coverage:
     """Count one model's responses and grades."""
     entry = manifest.models[model]
@@ -143,7 +143,7 @@ def coverage_of(
 
 
 def planned_follow_ups(
-    model: str, manifest: Manifest, dataset: Dataset, rows: Sequence[GradeRow]
+    model: str, manifest: Manifest, dataset: Dataset, rows: Sequence[GradedResponse]
 ) -> int:
     """Return how many second replies of a model were planned: of an imported one, those that are
     stored, which are its rows.
@@ -162,7 +162,7 @@ def _counted(names: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(names).items()))
 
 
-def _first_attempts(rows: Sequence[GradeRow]) -> dict[str, FirstAttempts]:
+def _first_attempts(rows: Sequence[GradedResponse]) -> dict[str, FirstAttempts]:
     if not any(row.reasoning_only for row in rows):
         return {}
     attempts: dict[str, FirstAttempts] = {}

@@ -19,8 +19,8 @@ from opensafeintent.analysis.versions import (
 )
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.errors import for_command_line, option
-from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS
+from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate, rounded
 from opensafeintent.statistics.comparisons import compare_pairs
 from opensafeintent.statistics.intervals import Parts
@@ -371,7 +371,7 @@ def check_regressions(
     gates: Sequence[Gate],
     confidence: float,
     pairs: Sequence[str] = (),
-    same_text: Callable[[GradeRow, GradeRow], bool] = lambda new, old: False,
+    same_text: Callable[[GradedResponse, GradedResponse], bool] = lambda new, old: False,
 ) -> Gates:
     """Compare the models of a run with their earlier versions; baselines count only if there is
     nothing else.
@@ -430,7 +430,7 @@ def _versions(
     new: GradedRun,
     old: GradedRun,
     paired: Mapping[str, str],
-    same_text: Callable[[GradeRow, GradeRow], bool],
+    same_text: Callable[[GradedResponse, GradedResponse], bool],
 ) -> list[_Versions]:
     places = {
         origin: (metrics, place)

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from opensafeintent.analysis.judge_agreement import SAFE, Ratings
-from opensafeintent.grades import GradeRow
+from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.samples import Sample
 from opensafeintent.taxonomy import CORE_VARIANTS, intent_of
@@ -50,7 +50,7 @@ class GuardAgreement(msgspec.Struct, frozen=True, kw_only=True):
     ac1: Estimate
 
 
-def unsafe_counts(rows: Iterable[GradeRow]) -> UnsafeCounts:
+def unsafe_counts(rows: Iterable[GradedResponse]) -> UnsafeCounts:
     """Count responses by who calls them unsafe."""
     pairs = [
         (row.guard == "yes", row.harm_severity > 0)
@@ -65,7 +65,7 @@ def unsafe_counts(rows: Iterable[GradeRow]) -> UnsafeCounts:
     )
 
 
-def guard_agreements(rows: Sequence[GradeRow]) -> list[GuardAgreement]:
+def guard_agreements(rows: Sequence[GradedResponse]) -> list[GuardAgreement]:
     """Return the agreement on a model's responses, by intent and then on all; empty if no guard was
     asked.
 
@@ -83,7 +83,7 @@ def guard_agreements(rows: Sequence[GradeRow]) -> list[GuardAgreement]:
     return [*by_intent, _agreement(None, asked)]
 
 
-def _agreement(intent: str | None, rows: Sequence[GradeRow]) -> GuardAgreement:
+def _agreement(intent: str | None, rows: Sequence[GradedResponse]) -> GuardAgreement:
     ordered = sorted(rows, key=lambda row: row.set_id)
     safe = np.array([[_panel_safe(row), _guard_safe(row)] for row in ordered], dtype=np.float64)
     ratings = Ratings(Sample([row.set_id for row in ordered]), safe)
@@ -97,9 +97,9 @@ def _agreement(intent: str | None, rows: Sequence[GradeRow]) -> GuardAgreement:
     )
 
 
-def _panel_safe(row: GradeRow) -> float:
+def _panel_safe(row: GradedResponse) -> float:
     return np.nan if row.harm_severity is None else float(row.harm_severity == 0)
 
 
-def _guard_safe(row: GradeRow) -> float:
+def _guard_safe(row: GradedResponse) -> float:
     return {"yes": 0.0, "no": 1.0}.get(row.guard, np.nan)

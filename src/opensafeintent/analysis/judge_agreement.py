@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.evaluation.regrade import Regrade
-from opensafeintent.evaluation.responses import JudgeGrades, Missing
-from opensafeintent.grades import PANEL, GradeRow, panel_grade
+from opensafeintent.grades import PANEL
+from opensafeintent.responses import GradedResponse, panel_grade
 from opensafeintent.statistics import Estimate, rounded
 from opensafeintent.statistics.agreement import RatingCounts, Scheme
 from opensafeintent.statistics.intervals import Floats
 from opensafeintent.statistics.samples import Sample
-from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, intent_of
+from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, KnownGrades, intent_of
 
 GRADES, HARM_GRADES = SCALES["helpfulness"], SCALES["harm_severity"]
 SAFE = (0, 1)
@@ -93,7 +93,7 @@ class JudgeAgreement(msgspec.Struct, frozen=True, kw_only=True):
     harm_severity_difference: Estimate | None = None
 
 
-def judges_differ(row: GradeRow) -> bool:
+def judges_differ(row: GradedResponse) -> bool:
     """Tell whether judges differ on "safe", as their agreement has it: those without a grade of
     harm are left aside.
     """
@@ -157,7 +157,7 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt-sets that it is for: the median over models."""
 
 
-def graded_by(grader: str, grades: Mapping[str, JudgeGrades]) -> Pair:
+def graded_by(grader: str, grades: Mapping[str, KnownGrades]) -> Pair:
     """Return the grades of one judge, or of the panel of all; a missing grade is None."""
     if grader == PANEL:
         pairs = [graded_by(judge, grades) for judge in grades]
@@ -167,11 +167,7 @@ def graded_by(grader: str, grades: Mapping[str, JudgeGrades]) -> Pair:
         )
     if grader not in grades:
         return None, None
-    helpfulness, harm = grades[grader]["helpfulness"], grades[grader]["harm_severity"]
-    return (
-        None if isinstance(helpfulness, Missing) else helpfulness,
-        None if isinstance(harm, Missing) else harm,
-    )
+    return grades[grader].helpfulness, grades[grader].harm_severity
 
 
 def noise_of(twice: Sequence[Regrade], sample: Sample, grader: str, sets: int) -> Noise:

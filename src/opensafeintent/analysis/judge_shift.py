@@ -18,9 +18,10 @@ from opensafeintent.analysis.judge_agreement import graded_by, plain_estimate
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.equations import Grades, Ratio
 from opensafeintent.evaluation.regrade import Regrade
-from opensafeintent.grades import GradeRow, to_array
+from opensafeintent.grades import to_array
 from opensafeintent.metrics import HEADLINES, METRICS, PRIMARY
 from opensafeintent.promptsets import Dataset
+from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate, rounded
 from opensafeintent.statistics.comparisons import family_p, paired_differences
 from opensafeintent.statistics.intervals import METHOD, Parts
@@ -137,7 +138,7 @@ def judge_shifts(
     judges: Sequence[str],
     models: Sequence[str],
     dataset: Dataset,
-    rows: Mapping[str, Sequence[GradeRow]],
+    rows: Mapping[str, Sequence[GradedResponse]],
     regrades: Mapping[str, Sequence[Regrade]],
 ) -> list[JudgeShift]:
     """Return the shift between every two judges.
@@ -171,7 +172,7 @@ class _Replacement:
         judges: tuple[str, str],
         models: Sequence[str],
         dataset: Dataset,
-        rows: Sequence[GradeRow],
+        rows: Sequence[GradedResponse],
     ) -> None:
         self._judges, self._models, self._dataset = judges, models, dataset
         by_judge = [[_by(judge, row) for row in rows] for judge in judges]
@@ -214,7 +215,7 @@ class _Replacement:
             retest=_retest(twice, *self._judges),
         )
 
-    def _ratios(self, rows: Sequence[GradeRow]) -> dict[str, Ratio]:
+    def _ratios(self, rows: Sequence[GradedResponse]) -> dict[str, Ratio]:
         grades = Grades(to_array(rows, self._dataset, self._models))
         return {name: METRICS[name].of_sets(grades) for name in SHIFTED}
 
@@ -306,7 +307,9 @@ class _Replacement:
         """Return the responses of each model by what both judges call safe, and of all under test
         together.
         """
-        by_model: dict[str, list[tuple[GradeRow, GradeRow]]] = {name: [] for name in self._models}
+        by_model: dict[str, list[tuple[GradedResponse, GradedResponse]]] = {
+            name: [] for name in self._models
+        }
         for old, new in zip(*self._both, strict=True):
             by_model[old.model].append((old, new))
         sides = [_sides_of(model, pairs) for model, pairs in by_model.items()]
@@ -317,14 +320,14 @@ class _Replacement:
         return sides
 
 
-def _by(judge: str, row: GradeRow) -> GradeRow:
+def _by(judge: str, row: GradedResponse) -> GradedResponse:
     """Return a response with the grades of one judge alone."""
     return msgspec.structs.replace(
         row, missing=(), **{what: row.grade(what, judge) for what in SCALES}
     )
 
 
-def _among(rows: Sequence[GradeRow], chosen: Sequence[bool]) -> list[GradeRow]:
+def _among(rows: Sequence[GradedResponse], chosen: Sequence[bool]) -> list[GradedResponse]:
     return [row for row, is_chosen in zip(rows, chosen, strict=True) if is_chosen]
 
 
@@ -338,7 +341,7 @@ def _width(metric: str) -> float:
     return greatest - least
 
 
-def _sides_of(model: str, pairs: Sequence[tuple[GradeRow, GradeRow]]) -> SafetySides:
+def _sides_of(model: str, pairs: Sequence[tuple[GradedResponse, GradedResponse]]) -> SafetySides:
     """Count responses, each as the old and as the new judge graded it, by what both call safe."""
     counts = {(old, new): 0 for old in (True, False) for new in (True, False)}
     net: dict[str, int] = {}

@@ -23,10 +23,11 @@ from opensafeintent.analysis.judge_shift import JudgeShift, judge_shifts
 from opensafeintent.equations import Grades, Ratio
 from opensafeintent.evaluation.manifest import MOST_JUDGES
 from opensafeintent.evaluation.regrade import Regrade
-from opensafeintent.grades import PANEL, GradeRow, to_array
+from opensafeintent.grades import PANEL, to_array
 from opensafeintent.labelled import Labelled
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import Dataset
+from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Comparison, Estimate, rank_intervals
 from opensafeintent.statistics.missing import extreme_ratios
 from opensafeintent.statistics.samples import Sample
@@ -93,7 +94,7 @@ class JudgeResults:
         self,
         estimates: MetricEstimates,
         dataset: Dataset,
-        rows: Mapping[str, Sequence[GradeRow]],
+        rows: Mapping[str, Sequence[GradedResponse]],
         regrades: Mapping[str, Sequence[Regrade]],
         named: Sequence[str] = (),
     ) -> None:
@@ -104,7 +105,7 @@ class JudgeResults:
         self._named = named
 
     @property
-    def rows(self) -> Iterator[GradeRow]:
+    def rows(self) -> Iterator[GradedResponse]:
         """Every response with its grades."""
         return (row for rows in self._rows.values() for row in rows)
 

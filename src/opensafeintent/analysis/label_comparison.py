@@ -28,7 +28,8 @@ from opensafeintent.evaluation.labelled_responses import (
     LabelledResponse,
     raters_of,
 )
-from opensafeintent.grades import PANEL, panel_grade
+from opensafeintent.grades import PANEL
+from opensafeintent.responses import panel_grade
 from opensafeintent.statistics.intervals import Floats, rounded
 from opensafeintent.statistics.labels import (
     ErrorRates,

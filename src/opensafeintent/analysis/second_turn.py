@@ -19,11 +19,11 @@ from opensafeintent.analysis.turn_audit import TurnAudit, turn_audits
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.equations import Grades
 from opensafeintent.evaluation.regrade import Regrade
-from opensafeintent.evaluation.responses import NO_FIRST_REPLY
-from opensafeintent.grades import GradeRow, to_array
+from opensafeintent.grades import to_array
 from opensafeintent.labelled import Labelled, LabelledSet
 from opensafeintent.metrics import Unit
 from opensafeintent.promptsets import Dataset
+from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse
 from opensafeintent.statistics import Comparison, Estimate, compare_models, estimate, rounded
 from opensafeintent.statistics.comparisons import Paired, compare_pairs
 from opensafeintent.statistics.intervals import METHOD, Floats, parts_of
@@ -179,11 +179,11 @@ class _Arms(NamedTuple):
 def second_turn_of(
     direct: LabelledSet,
     dataset: Dataset,
-    follow_ups: Mapping[str, Sequence[GradeRow]],
+    follow_ups: Mapping[str, Sequence[GradedResponse]],
     planned: Mapping[str, int],
     *,
     audited: Mapping[str, Sequence[Regrade]],
-    direct_rows: Mapping[str, Sequence[GradeRow]],
+    direct_rows: Mapping[str, Sequence[GradedResponse]],
     judges: Sequence[str],
 ) -> SecondTurn | None:
     """Return the numbers of the second turn; None if no model was asked.
@@ -227,7 +227,7 @@ def second_turn_of(
 _TWINS = tuple(dict.fromkeys(DIRECT_TWINS.values()))
 
 
-def _by(judge: str, rows: Sequence[GradeRow]) -> list[GradeRow]:
+def _by(judge: str, rows: Sequence[GradedResponse]) -> list[GradedResponse]:
     """Return rows with the grades of one judge alone."""
     return [
         msgspec.structs.replace(row, **{what: row.grade(what, judge) for what in SCALES})
@@ -413,7 +413,7 @@ def _compared(models: Sequence[str], pair: _Arms) -> Comparison:
     )
 
 
-def _coverage(rows: Sequence[GradeRow], planned: int) -> TurnCoverage:
+def _coverage(rows: Sequence[GradedResponse], planned: int) -> TurnCoverage:
     missing = Counter(row.missing[0].reason for row in rows if not row.counts and row.missing)
     return TurnCoverage(
         planned=planned,

@@ -9,9 +9,9 @@ import numpy as np
 
 from opensafeintent.analysis.estimates import MetricEstimates, estimates_of
 from opensafeintent.equations import Grades
-from opensafeintent.grades import GradeRow
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import METRICS
+from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate
 from opensafeintent.taxonomy import CORE_VARIANTS
 
@@ -21,7 +21,7 @@ LEFT_OUT: tuple[LeftOut, ...] = get_args(LeftOut)
 SENSITIVE = ("triplet_safety", "mean_utility", "mean_safety", "worst_case_utility")
 """Metrics that are computed again; all of them need core responses only."""
 
-_IS_LEFT_OUT: dict[LeftOut, Callable[[GradeRow], bool]] = {
+_IS_LEFT_OUT: dict[LeftOut, Callable[[GradedResponse], bool]] = {
     "filtered": lambda row: row.refused in ("filter", "text_not_kept"),
     "truncated": lambda row: row.truncated and row.counts,
 }
@@ -45,7 +45,7 @@ class Change(Estimate, frozen=True, kw_only=True):
 
 def changes_without(
     left_out: LeftOut,
-    rows: Mapping[str, Sequence[GradeRow]],
+    rows: Mapping[str, Sequence[GradedResponse]],
     array: LabelledSet,
     estimates: MetricEstimates,
 ) -> list[Change]:
@@ -58,7 +58,7 @@ def changes_without(
         array: the same grades, as `grades.to_array` gives them.
         estimates: of all responses.
     """
-    removed: dict[str, list[GradeRow]] = {}
+    removed: dict[str, list[GradedResponse]] = {}
     for model, rows_of_model in rows.items():
         core = [row for row in rows_of_model if row.variant in CORE_VARIANTS]
         if matching := [row for row in core if _IS_LEFT_OUT[left_out](row)]:
@@ -84,7 +84,7 @@ def changes_without(
     ]
 
 
-def _without(grades: LabelledSet, removed: Mapping[str, Sequence[GradeRow]]) -> LabelledSet:
+def _without(grades: LabelledSet, removed: Mapping[str, Sequence[GradedResponse]]) -> LabelledSet:
     """Return the core grades of some models, with those of some responses undefined."""
     array = grades.sel(model=list(removed), variant=list(CORE_VARIANTS))
     indices = [

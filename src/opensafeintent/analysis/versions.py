@@ -12,8 +12,8 @@ import numpy as np
 from opensafeintent.analysis.cohort import Cohort, GradedRun, ModelOrigin, conditions_of
 from opensafeintent.calls.baselines import contenders, is_baseline
 from opensafeintent.errors import InputError, option
-from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line
+from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import rounded
 
 
@@ -174,11 +174,11 @@ def is_identical(
     later: str,
     old: GradedRun,
     earlier: str,
-    same_text: Callable[[GradeRow, GradeRow], bool],
+    same_text: Callable[[GradedResponse, GradedResponse], bool],
 ) -> bool:
     """Tell whether two versions of a model have the same responses with the same grades."""
 
-    def rows_of(run: GradedRun, model: str) -> dict[tuple[str, str, int], GradeRow]:
+    def rows_of(run: GradedRun, model: str) -> dict[tuple[str, str, int], GradedResponse]:
         rows = (row for row in run.rows if row.model == model)
         return {(row.set_id, row.variant, row.epoch): row for row in rows}
 

@@ -24,7 +24,8 @@ from opensafeintent.annotation.labels import (
     Unit,
 )
 from opensafeintent.errors import InputError
-from opensafeintent.grades import PANEL, median_grade
+from opensafeintent.grades import PANEL
+from opensafeintent.responses import median_grade
 from opensafeintent.statistics.agreement import RatingCounts
 from opensafeintent.statistics.intervals import SEED, rounded
 from opensafeintent.statistics.samples import Sample, SampleEstimate
@@ -375,7 +376,7 @@ def _shared_errors(
 
 def consensus(harm: Floats) -> Floats:
     """Return people's harm grade of each response, as that of a panel of judges
-    (`grades.median_grade`): the upper median.
+    (`responses.median_grade`): the upper median.
 
     Args:
         harm: shape (item, person), NaN if there is none.

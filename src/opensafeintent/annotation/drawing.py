@@ -8,14 +8,14 @@ from random import Random
 
 from opensafeintent.annotation.labels import KeyItem, Unit
 from opensafeintent.errors import InputError, option
-from opensafeintent.grades import GradeRow
+from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, intent_of
 
 LONGEST = 100_000
 """Characters of a response that people can be asked to read: all of it, as the judge did."""
 
 
-def draw(rows: Sequence[GradeRow], sample: int, seed: int, unit: Unit) -> list[KeyItem]:
+def draw(rows: Sequence[GradedResponse], sample: int, seed: int, unit: Unit) -> list[KeyItem]:
     """Draw single responses, or whole prompt-sets of a model.
 
     Responses are stratified by model, intent and "safe" according to the judge or panel; sets by
@@ -32,11 +32,11 @@ def draw(rows: Sequence[GradeRow], sample: int, seed: int, unit: Unit) -> list[K
         InputError: there are more strata than units to draw: some would have no chance, and no
             weight could correct that.
     """
-    units: defaultdict[tuple[str | int, ...], list[GradeRow]] = defaultdict(list)
+    units: defaultdict[tuple[str | int, ...], list[GradedResponse]] = defaultdict(list)
     for row in rows:
         variant = row.variant if unit == "response" else ""
         units[row.set_id, variant, row.epoch, row.model].append(row)
-    strata: defaultdict[str, list[list[GradeRow]]] = defaultdict(list)
+    strata: defaultdict[str, list[list[GradedResponse]]] = defaultdict(list)
     for _, members in sorted(units.items()):
         if unit == "response" or {row.variant for row in members} >= set(CORE_VARIANTS):
             strata[_stratum(members, unit)].append(members)
@@ -69,7 +69,7 @@ def draw(rows: Sequence[GradeRow], sample: int, seed: int, unit: Unit) -> list[K
     return sorted(drawn, key=lambda item: (item.model, item.id, item.variant, item.epoch))
 
 
-def _stratum(rows: Sequence[GradeRow], unit: Unit) -> str:
+def _stratum(rows: Sequence[GradedResponse], unit: Unit) -> str:
     unit_name = "set" if unit == "set" else intent_of(rows[0].variant)
     safe = all(row.harm_severity == 0 for row in rows)
     return f"{rows[0].model} | {unit_name} | {'safe' if safe else 'unsafe'}"

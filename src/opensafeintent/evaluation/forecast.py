@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from opensafeintent.calls.client import Asked
 from opensafeintent.calls.costs import ForecastLine, by_experience, experience_in
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.recorded import Lacked
 from opensafeintent.calls.records import Answered
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import ModelWork, Planned, Task
 from opensafeintent.evaluation.regrade import expected_regrades, planned_regrades
 from opensafeintent.evaluation.replay import replay, replayed
-from opensafeintent.evaluation.responses import (
+from opensafeintent.evaluation.run import was_judged
+from opensafeintent.evaluation.spent import replayed_responses
+from opensafeintent.promptsets import Dataset
+from opensafeintent.responses import (
     NO_FIRST_REPLY,
     GradedResponse,
     JudgeGrades,
     Missing,
     ResponseKey,
 )
-from opensafeintent.evaluation.run import was_judged
-from opensafeintent.evaluation.spent import replayed_responses
-from opensafeintent.promptsets import Dataset
+from opensafeintent.taxonomy import Graded
 from opensafeintent.templates import IntegerContract, Template
 
 RESPONSE_TOKENS = 600
@@ -108,7 +111,7 @@ def forecast_regrades(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> F
     for task, response, asked in replayed_responses(manifest, dataset, ledger):
         lengths[task.key] = _length(task, asked)
         # a response without words takes no judge
-        unknown = response.missing_response not in _SETTLED
+        unknown = response.reason("response") not in _SETTLED
         if was_judged(response) or (unknown and task.given is None):
             judged[response.key] = not unknown
     lines: tuple[ForecastLine, ...] = ()
@@ -124,7 +127,8 @@ def forecast_regrades(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> F
             for column, shown in regrading.shown(task).items():
                 grades = replies.get(task.key, {}).get(column, {})
                 item = Planned(shown, plan, templates)
-                counter.judges(item, grades, lengths[task.key], f", {regrading.why}")
+                due = partial(_due_again, grades)
+                counter.judges(item, due, lengths[task.key], f", {regrading.why}")
         lines += counter.lines(ledger)
         assumed = assumed or (ASSUMED if counter.assumed else "")
     return Forecast(lines, assumed)
@@ -149,32 +153,34 @@ class CallCounter:
         the response, None if there is none yet.
         """
         plan, templates = work.plan, work.templates
-        unknown = graded.missing_response not in _SETTLED
+        unknown = graded.reason("response") not in _SETTLED
         if unknown:
             self.assumed = True
             length = min(RESPONSE_TOKENS, plan.target_sampling.max_tokens or RESPONSE_TOKENS)
             size = len(plan.system or "") + _request_size(task)
             self._count(task.model, f"generate{_why(task)}", size, length)
-        if unknown or graded.grades:
-            self.judges(Planned(task, plan, templates), graded.grades, response, _why(task))
-        if plan.asks_mode(task.variant) and (unknown or _not_made(graded.mode)):
+
+        def due(what: Lacked, judge: str = "") -> bool:
+            return unknown or _not_made(graded.reason(what, judge))
+
+        if unknown or graded.by_judge:
+            self.judges(Planned(task, plan, templates), due, response, _why(task))
+        if plan.asks_mode(task.variant) and due("mode"):
             self._judge(plan.mode_judge, "mode", templates.mode, task, response)
         guard = plan.guard_for(task)
-        if guard is not None and (unknown or _not_made(graded.guard)):
+        if guard is not None and (unknown or _not_made(graded.guard_reason)):
             size = len(guard.template.body) + _request_size(task) + self._response_size(response)
             self._count(guard.model, "guard", size, _GRADE_TOKENS)
         possible = plan.probes(task.variant, unsafe=True)
-        ungraded = unknown or any(
-            _not_made(grades["harm_severity"]) for grades in graded.grades.values()
-        )
-        if possible and task.given is None and (ungraded or _not_made(graded.strategy)):
+        harm_due = unknown or any(due("harm_severity", judge) for judge in graded.by_judge)
+        if possible and task.given is None and (harm_due or due("strategy")):
             size = len(templates.strategy.source) + len(task.prompt)
             self._count(task.model, "probe", size, _GRADE_TOKENS, at_most=plan.probe == "unsafe")
 
     def judges(
         self,
         planned: Planned,
-        grades: Mapping[str, JudgeGrades],
+        due: Callable[[Graded, str], bool],
         response: int | None,
         why: str = "",
     ) -> None:
@@ -182,15 +188,14 @@ class CallCounter:
 
         Args:
             planned: the prompt, and how its response is graded.
-            grades: the existing ones, by judge.
+            due: whether a grade still takes a call, by scale and judge.
             response: its characters; None if there is none yet.
             why: the name of these calls behind their purpose.
         """
         task, plan, templates = planned
         for judge in plan.judges:
-            obtained = grades.get(judge)
             for question in plan.questions:
-                if obtained is None or _not_made(obtained[question.grade]):
+                if due(question.grade, judge):
                     template = question.template(templates)
                     self._judge(judge, f"{question.role}{why}", template, task, response)
 
@@ -259,6 +264,12 @@ def _request_size(task: Task) -> int:
     return len(task.prompt) + len(task.earlier.prompt) + known
 
 
-def _not_made(grade: object) -> bool:
+def _due_again(grades: Mapping[str, JudgeGrades], what: Graded, judge: str) -> bool:
+    """Tell whether a grade of a second asking still takes a call."""
+    grade = grades[judge][what] if judge in grades else Missing("not_made")
+    return isinstance(grade, Missing) and _not_made(grade.reason)
+
+
+def _not_made(reason: str) -> bool:
     """Tell of a call that was never made, or that failed and is tried again."""
-    return isinstance(grade, Missing) and grade.reason.startswith(("not_made", "failed"))
+    return reason.startswith(("not_made", "failed"))

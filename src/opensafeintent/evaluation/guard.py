@@ -6,7 +6,7 @@ import msgspec
 
 from opensafeintent.calls.reask import problem_of
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused, Sampling
-from opensafeintent.evaluation.responses import Missing
+from opensafeintent.responses import Missing
 from opensafeintent.taxonomy import GuardFormName, GuardVerdict
 from opensafeintent.templates.guards import GuardForm, parse_form
 from opensafeintent.templates.template import Message

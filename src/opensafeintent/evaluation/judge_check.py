@@ -20,8 +20,8 @@ import msgspec
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.pipeline import Given, JudgePlan, ModelWork, Task
-from opensafeintent.evaluation.responses import GradedResponse, Missing
 from opensafeintent.files import canonical_json, sha256_hex
+from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import (
     DUAL_USE,
     METRIC_GRADES,
@@ -378,9 +378,7 @@ def _check(
     wrong = {case.id: tuple(_wrong(case, judge, graded[case.id], grades)) for case in gold.cases}
     unscored = [case for case in gold.cases if case.unscored]
     counted = [case for case in gold.cases if not case.unscored]
-    harm = {
-        case_id: response.grades[judge]["harm_severity"] for case_id, response in graded.items()
-    }
+    harm = {case_id: response.grade("harm_severity", judge) for case_id, response in graded.items()}
     return JudgeCheck(
         judge=judge,
         identity=identity,
@@ -438,11 +436,11 @@ def _failed(
     )
 
 
-def _borderline(cases: Iterable[GoldCase], harm: Mapping[str, int | Missing]) -> Borderline | None:
+def _borderline(cases: Iterable[GoldCase], harm: Mapping[str, int | None]) -> Borderline | None:
     calls = Counter(
         (case.harm_severity == {0}, harm[case.id] == 0)
         for case in cases
-        if case.group in ("factual", "analysis") and not isinstance(harm[case.id], Missing)
+        if case.group in ("factual", "analysis") and harm[case.id] is not None
     )
     if not calls:
         return None
@@ -457,14 +455,12 @@ def _borderline(cases: Iterable[GoldCase], harm: Mapping[str, int | Missing]) ->
 def _wrong(
     case: GoldCase, judge: str, response: GradedResponse, grades: Iterable[GradeName]
 ) -> Iterator[WrongGrade]:
-    by_name: dict[str, int | str | Missing | None] = dict(response.grades[judge].items())
-    by_name["mode"] = response.mode
     for name in grades:
-        value, acceptable = by_name[name], tuple(sorted(case.accepted(name), key=str))
-        if isinstance(value, Missing):
-            yield WrongGrade(grade=name, said=None, missing=value.reason, acceptable=acceptable)
-        elif value not in acceptable:
-            yield WrongGrade(grade=name, said=value, acceptable=acceptable)
+        grade = response.mode if name == "mode" else response.grade(name, judge)
+        acceptable = tuple(sorted(case.accepted(name), key=str))
+        if grade not in acceptable:
+            missing = response.reason(name, judge)
+            yield WrongGrade(grade=name, said=grade, missing=missing, acceptable=acceptable)
 
 
 def with_served(

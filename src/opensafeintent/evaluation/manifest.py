@@ -18,13 +18,13 @@ from opensafeintent.errors import InputError, counted, did_you_mean
 from opensafeintent.evaluation.guard import Guard
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.pipeline import Grading, JudgePlan, Planned, Task
-from opensafeintent.evaluation.responses import ResponseKey
 from opensafeintent.evaluation.tasks import task_of, tasks_of
 from opensafeintent.files import inside, make_private_folder, read_json, sha256_hex, write_private
 from opensafeintent.promptsets import Dataset, sampled
 from opensafeintent.promptsets.loading import load_dataset
 from opensafeintent.promptsets.record import PromptSet
 from opensafeintent.promptsets.samples import ORDER
+from opensafeintent.responses import ResponseKey
 from opensafeintent.taxonomy import (
     GRADE_OF,
     METRIC_GRADES,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from opensafeintent.errors import option
-from opensafeintent.evaluation.responses import NO_FIRST_REPLY
+from opensafeintent.responses import NO_FIRST_REPLY
 
 Lacking = Literal["response", "grade"]
 

@@ -28,13 +28,14 @@ from opensafeintent.calls.records import (
 from opensafeintent.errors import InputError, option
 from opensafeintent.evaluation.guard import Guard
 from opensafeintent.evaluation.questions import QUESTIONS, Question
-from opensafeintent.evaluation.responses import (
+from opensafeintent.responses import (
     NO_FIRST_REPLY,
     AboutResponse,
     GradedResponse,
     JudgeGrades,
     Missing,
     Refusal,
+    graded_response,
 )
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
@@ -324,7 +325,7 @@ class Asking:
         }
 
     def _graded(self, **fields: Any) -> GradedResponse:
-        return GradedResponse(**self.task.key._asdict(), **fields)
+        return graded_response(self.task.key, mode_judge=self.plan.mode_judge, **fields)
 
     async def _response(self) -> Answered | Refused | Failed:
         recorded = self.task.given

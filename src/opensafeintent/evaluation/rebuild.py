@@ -19,14 +19,15 @@ from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Given, Task, generation_call
 from opensafeintent.evaluation.replay import replay
-from opensafeintent.evaluation.responses import (
+from opensafeintent.promptsets import Dataset
+from opensafeintent.responses import (
     GradedResponse,
     JudgeGrades,
     Missing,
     Refusal,
     ResponseKey,
+    graded_response,
 )
-from opensafeintent.promptsets import Dataset
 from opensafeintent.taxonomy import METRIC_GRADES, SCALES, Graded, KnownGrades, is_follow_up
 
 IMPORTED_JUDGE = "imported"
@@ -88,11 +89,10 @@ def given_tasks(
     for row in rows:
         if row.response is None or _has_both_grades(row):
             continue
-        key = ResponseKey(row.model, row.set_id, row.variant, row.epoch)
         given = Given(
             text=row.response, stop_reason=row.stop_reason, opens_no_thought=opens_no_thought
         )
-        task = msgspec.structs.replace(manifest.task_of(key, dataset), given=given)
+        task = msgspec.structs.replace(manifest.task_of(_key_of(row), dataset), given=given)
         if task.earlier is not None:
             reply = without_reasoning(row.reply_to or "").text.strip()
             earlier = msgspec.structs.replace(task.earlier, reply=reply)
@@ -137,10 +137,12 @@ def derive(
     results: list[GradedResponse] = []
     for model, entry in manifest.models.items():
         if entry.imported:
-            results += _with_imported(imported.get(model, []), judged)
+            results += _with_imported(imported.get(model, []), judged, entry.mode_judge)
         else:
             in_order = (judged[task.key] for task in tasks[model])
-            with_outcome = [graded for graded in in_order if graded.missing_response != "not_made"]
+            with_outcome = [
+                graded for graded in in_order if graded.reason("response") != "not_made"
+            ]
             results += _with_tries(model, with_outcome, manifest, dataset, ledger)
     return results
 
@@ -188,27 +190,42 @@ def judged_tasks(
 
 
 def _with_imported(
-    rows: Iterable[RecordedResponse], judged: Mapping[ResponseKey, GradedResponse]
+    rows: Iterable[RecordedResponse],
+    judged: Mapping[ResponseKey, GradedResponse],
+    mode_judge: str,
 ) -> Iterator[GradedResponse]:
     for row in rows:
-        brought = _from_import(row)
-        if brought.key not in judged:
-            yield brought
-            continue
-        # the target cannot be asked again: the file's mode and strategy are final
-        labels = {
-            name: label
-            for name in ("mode", "strategy")
-            if isinstance(label := getattr(brought, name), str)
-        }
-        yield msgspec.structs.replace(judged[brought.key], **labels)
+        graded = judged.get(_key_of(row))
+        if graded is None:
+            yield _from_import(row, mode_judge)
+        else:
+            yield _with_labels(graded, row, mode_judge)
+
+
+def _key_of(recorded: RecordedResponse) -> ResponseKey:
+    return ResponseKey(recorded.model, recorded.set_id, recorded.variant, recorded.epoch)
+
+
+def _with_labels(
+    graded: GradedResponse, recorded: RecordedResponse, mode_judge: str
+) -> GradedResponse:
+    """Return a response with the mode and strategy of its file, if the file has them: they are
+    final, since the target cannot be asked again.
+    """
+    labels = {name: label for name in ("mode", "strategy") if (label := getattr(recorded, name))}
+    return msgspec.structs.replace(
+        graded,
+        **labels,
+        mode_judge=mode_judge if "mode" in labels else graded.mode_judge,
+        missing=tuple(missing for missing in graded.missing if missing.what not in labels),
+    )
 
 
 def _has_both_grades(recorded: RecordedResponse) -> bool:
     return all(getattr(recorded, what) is not None for what in METRIC_GRADES)
 
 
-def _from_import(recorded: RecordedResponse) -> GradedResponse:
+def _from_import(recorded: RecordedResponse, mode_judge: str) -> GradedResponse:
     reasons = {(missing.what, missing.judge): missing.reason for missing in recorded.missing}
     graded = _has_both_grades(recorded) or any((what, "") in reasons for what in SCALES)
     by_judge = recorded.by_judge
@@ -230,11 +247,8 @@ def _from_import(recorded: RecordedResponse) -> GradedResponse:
         missing = Missing(reasons[what, ""]) if (what, "") in reasons else None
         return getattr(recorded, what) or missing
 
-    return GradedResponse(
-        model=recorded.model,
-        set_id=recorded.set_id,
-        variant=recorded.variant,
-        epoch=recorded.epoch,
+    return graded_response(
+        _key_of(recorded),
         stop_reason=recorded.stop_reason,
         truncated=is_cut(recorded.stop_reason) and ("response", "") not in reasons,
         refused=_refusal(recorded),
@@ -242,6 +256,7 @@ def _from_import(recorded: RecordedResponse) -> GradedResponse:
         missing_response=reasons.get(("response", ""), ""),
         grades={judge: of_judge(judge, grades) for judge, grades in by_judge.items()},
         mode=label("mode"),
+        mode_judge=mode_judge,
         strategy=label("strategy"),
     )
 

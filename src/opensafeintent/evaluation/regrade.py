@@ -21,12 +21,6 @@ from opensafeintent.evaluation.manifest import Manifest, ModelEntry
 from opensafeintent.evaluation.pipeline import Asking, Planned, Task
 from opensafeintent.evaluation.rebuild import imported_rows, judged_tasks
 from opensafeintent.evaluation.replay import replayed
-from opensafeintent.evaluation.responses import (
-    AboutResponse,
-    GradedResponse,
-    JudgeGrades,
-    ResponseKey,
-)
 from opensafeintent.evaluation.run import (
     AUDITED,
     REQUEST_HIDDEN,
@@ -39,21 +33,28 @@ from opensafeintent.evaluation.run import (
 from opensafeintent.files import canonical_json, sha256_hex
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.samples import sample_order
-from opensafeintent.taxonomy import CORE_VARIANTS
+from opensafeintent.responses import (
+    AboutResponse,
+    GradedResponse,
+    JudgeGrades,
+    ResponseKey,
+    known_grades,
+)
+from opensafeintent.taxonomy import CORE_VARIANTS, KnownGrades
 
 COLUMNS = (*CORE_VARIANTS, REQUEST_HIDDEN)
 """Requests under which a response is graded: the prompt of each intent, and none."""
 
-_Columns = dict[str, dict[str, JudgeGrades]]
+_Columns = dict[str, dict[str, KnownGrades]]
 """Grades by column, then judge."""
 
 
 class Regrade(AboutResponse, frozen=True, kw_only=True):
     """One response that every judge was asked about twice."""
 
-    first: dict[str, JudgeGrades]
+    first: dict[str, KnownGrades]
     """By judge: the grades that count."""
-    again: dict[str, JudgeGrades]
+    again: dict[str, KnownGrades]
 
 
 class Swapped(AboutResponse, frozen=True, kw_only=True):
@@ -200,7 +201,9 @@ async def regrade(
     for regrading, planned in planned_regrades(manifest, dataset, client.ledger, _judged(graded)):
         askings = [Asking(client.ask, *item) for item in planned]
         replies = await for_each(client, askings, regrading.ask, at_once=at_once)
-        results.append({item.task.key: reply for item, reply in zip(planned, replies, strict=True)})
+        results.append(
+            {item.task.key: _known(reply) for item, reply in zip(planned, replies, strict=True)}
+        )
     return _beside_first(graded, audit, results)
 
 
@@ -211,7 +214,7 @@ def derive_regrades(
     audit = audited(manifest, dataset, ledger)
     results = [
         {
-            task.key: reply
+            task.key: _known(reply)
             for task, reply, _ in replayed(ledger, manifest.identities(), planned, regrading.ask)
         }
         for regrading, planned in planned_regrades(manifest, dataset, ledger, _judged(graded))
@@ -221,6 +224,13 @@ def derive_regrades(
 
 def _judged(graded: Iterable[GradedResponse]) -> set[ResponseKey]:
     return {response.key for response in graded if was_judged(response)}
+
+
+def _known(columns: Mapping[str, Mapping[str, JudgeGrades]]) -> _Columns:
+    return {
+        column: {judge: known_grades(grades) for judge, grades in by_judge.items()}
+        for column, by_judge in columns.items()
+    }
 
 
 def _beside_first(
@@ -234,15 +244,17 @@ def _beside_first(
 
     def columns(key: ResponseKey) -> _Columns:
         response = responses.get(key)
-        if response is None or response.missing_response:
+        if response is None or response.reason("response"):
             return {}
         if response.refused:  # helpfulness 1 and harm 0, under any request
-            return dict.fromkeys(COLUMNS, response.grades)
-        return {key.variant: response.grades} | swaps.get(key, {})
+            return dict.fromkeys(COLUMNS, response.by_judge)
+        return {key.variant: response.by_judge} | swaps.get(key, {})
 
     def twice(asked_again: Mapping[ResponseKey, _Columns]) -> list[Regrade]:
         return [
-            Regrade(**key._asdict(), first=responses[key].grades, again=again.get(key.variant, {}))
+            Regrade(
+                **key._asdict(), first=responses[key].by_judge, again=again.get(key.variant, {})
+            )
             for key, again in asked_again.items()
         ]
 

@@ -27,10 +27,7 @@ from opensafeintent.evaluation.pipeline import (
     Planned,
     Task,
 )
-from opensafeintent.evaluation.responses import (
-    GradedResponse,
-    Missing,
-)
+from opensafeintent.responses import GradedResponse, Missing
 
 T = TypeVar("T")
 

@@ -22,13 +22,9 @@ from opensafeintent.evaluation.pipeline import (
     Task,
 )
 from opensafeintent.evaluation.questions import QUESTIONS
-from opensafeintent.evaluation.responses import (
-    GradedResponse,
-    JudgeGrades,
-    Missing,
-)
 from opensafeintent.promptsets import Dataset
-from opensafeintent.taxonomy import CORE_VARIANTS
+from opensafeintent.responses import GradedResponse, JudgeGrades
+from opensafeintent.taxonomy import CORE_VARIANTS, SCALES
 
 REQUEST_HIDDEN = "request_hidden"
 """The column of the swap audit in which no request is shown."""
@@ -108,11 +104,9 @@ async def _run_model(
 
 def missing_grades(graded: GradedResponse) -> int:
     """Return the number of missing grades of a response."""
-    if graded.missing_response:
+    if graded.reason("response"):
         return len(QUESTIONS)
-    return sum(
-        isinstance(grade, Missing) for grades in graded.grades.values() for grade in grades.values()
-    )
+    return sum(missing.what in SCALES for missing in graded.missing)
 
 
 class Regrading(NamedTuple):
@@ -177,4 +171,4 @@ def showing_conversation(manifest: Manifest, dataset: Dataset) -> Regrading:
 
 def was_judged(graded: GradedResponse) -> bool:
     """Whether judges have graded a response."""
-    return bool(graded.grades) and not graded.refused and not graded.missing_response
+    return bool(graded.by_judge) and not graded.refused and not graded.reason("response")

@@ -14,9 +14,9 @@ from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.rebuild import imported_rows, judged_tasks
 from opensafeintent.evaluation.regrade import planned_regrades
 from opensafeintent.evaluation.replay import Replayed, replay, replayed
-from opensafeintent.evaluation.responses import GradedResponse, ResponseKey
 from opensafeintent.evaluation.run import was_judged
 from opensafeintent.promptsets import Dataset
+from opensafeintent.responses import GradedResponse, ResponseKey
 
 
 def calls_of(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Iterator[bytes]:

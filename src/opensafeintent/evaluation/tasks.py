@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import cast
 
 from opensafeintent.evaluation.pipeline import Earlier, Task
-from opensafeintent.evaluation.responses import ResponseKey
 from opensafeintent.promptsets.record import PromptSet
+from opensafeintent.responses import ResponseKey
 from opensafeintent.taxonomy import (
     DIRECT_TWINS,
     DUAL_USE,

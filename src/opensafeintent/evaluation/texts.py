@@ -26,11 +26,9 @@ from opensafeintent.evaluation.pipeline import (
 )
 from opensafeintent.evaluation.rebuild import given_tasks, opens_none
 from opensafeintent.evaluation.replay import replayed
-from opensafeintent.evaluation.responses import (
-    ResponseKey,
-)
 from opensafeintent.evaluation.run import AUDITED, RETEST, showing_conversation, swapping
 from opensafeintent.promptsets import Dataset
+from opensafeintent.responses import ResponseKey
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 

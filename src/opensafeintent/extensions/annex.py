@@ -15,7 +15,6 @@ from opensafeintent.analysis.gates import Gates
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import sha256_hex
-from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import terminal_safe
 from opensafeintent.markdown import Plain
 from opensafeintent.metrics import METRICS, PRIMARY
@@ -31,6 +30,7 @@ from opensafeintent.report.limitations import cautions
 from opensafeintent.report.tables import coverage
 from opensafeintent.report.tables_headline import headline_table
 from opensafeintent.report.tables_metrics import safe_up_to_1, utility
+from opensafeintent.responses import GradedResponse
 
 SAMPLES = 5
 """Of each model: the least that the code of practice asks for."""
@@ -169,7 +169,7 @@ def _draw(
     """Draw responses in random order, until enough of them can be shown."""
     origin, shown, withheld = cohort.origins[model], list[_Sample](), list[str]()
 
-    def place(row: GradeRow) -> str:
+    def place(row: GradedResponse) -> str:
         where = (cohort.dataset.hash, origin.model, row.set_id, row.variant, str(row.epoch))
         return sha256_hex("\0".join(where))
 

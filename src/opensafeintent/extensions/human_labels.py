@@ -21,8 +21,8 @@ from opensafeintent.annotation.labels import (
 )
 from opensafeintent.errors import InputError, option
 from opensafeintent.evaluation.texts import RunTexts
-from opensafeintent.grades import median_grade
 from opensafeintent.hostile import one_line
+from opensafeintent.responses import median_grade
 from opensafeintent.taxonomy import Graded
 
 

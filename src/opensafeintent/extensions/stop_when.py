@@ -21,11 +21,11 @@ from opensafeintent.equations import Grades
 from opensafeintent.errors import InputError, Note, counted, nearest, option
 from opensafeintent.evaluation.manifest import Manifest, StopAnswer, StopQuestion, StopVerdict
 from opensafeintent.evaluation.pipeline import ModelWork, Task
-from opensafeintent.evaluation.responses import GradedResponse
 from opensafeintent.files import canonical_json, sha256_hex
-from opensafeintent.grades import grade_row, to_array
+from opensafeintent.grades import to_array
 from opensafeintent.metrics import METRICS, Metric
 from opensafeintent.promptsets import Dataset
+from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import rounded
 from opensafeintent.statistics.missing import extreme_ratios, missing_bounds
 from opensafeintent.statistics.sequential import Evidence, confidence_sequence, fewest
@@ -321,14 +321,11 @@ class StopWhen:
 
     def _value(self, model: str, set_id: str) -> _Value:
         """Return the metric of one prompt-set."""
-        rows = (
-            grade_row(graded, self.manifest.models[model].mode_judge)
-            for graded in self._graded[model, set_id]
-        )
         dataset = Dataset(
             self._dataset.name, (self._dataset.by_id[set_id],), self._dataset.taxonomy
         )
-        array, name = to_array(rows, dataset, [model]), self.question.metric.name
+        array = to_array(self._graded[model, set_id], dataset, [model])
+        name = self.question.metric.name
         ratio = self.question.metric.of_sets(Grades(array))
         extremes = extreme_ratios(array, [name], {name: ratio})
         least, greatest = (float(end[0]) for end in missing_bounds(extremes)[name])

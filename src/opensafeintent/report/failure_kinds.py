@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.judge_agreement import judges_differ
-from opensafeintent.grades import NOT_GRADED, GradeRow
 from opensafeintent.metrics import METRICS
+from opensafeintent.responses import NOT_GRADED, GradedResponse
 
 KindName = Literal[
     "unsafe_triplet",
@@ -110,7 +110,7 @@ def failure_bits(cohort: Cohort) -> NDArray[np.int64]:
     return bits
 
 
-def failure_bits_of(rows: Mapping[str, GradeRow]) -> int:
+def failure_bits_of(rows: Mapping[str, GradedResponse]) -> int:
     """Return the flags of the responses to one set as bits, besides those of the metrics."""
     missing = any(row.missing and NOT_GRADED not in row.missing for row in rows.values())
     differ = any(map(judges_differ, rows.values()))

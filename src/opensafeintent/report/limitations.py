@@ -34,7 +34,7 @@ from opensafeintent.statistics.intervals import half_width
 from opensafeintent.taxonomy import MAX_MISSING, METRIC_GRADES
 
 if TYPE_CHECKING:
-    from opensafeintent.grades import GradeRow
+    from opensafeintent.responses import GradedResponse
 
 _ENOUGH_SETS = 115
 """Prompt-sets from which on a report does not call them few: those of the paper."""
@@ -197,7 +197,7 @@ def _is_outside(number: MetricEstimate) -> bool:
     return percent(nearest) != percent(number.value)
 
 
-def _cause(rows: Sequence[GradeRow]) -> dict[str, str]:
+def _cause(rows: Sequence[GradedResponse]) -> dict[str, str]:
     """Return the most frequent reason of missing grades, what changes it, and a prompt-set that has
     one.
     """

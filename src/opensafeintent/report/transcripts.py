@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.grades import NOT_GRADED, GradeRow, worst_first
+from opensafeintent.grades import worst_first
 from opensafeintent.promptsets import Dataset, sampled
 from opensafeintent.report.failure_kinds import KINDS, Kind, failure_bits, failure_bits_of
+from opensafeintent.responses import NOT_GRADED, GradedResponse
 from opensafeintent.taxonomy import METRIC_GRADES
 
 CELL = 5
@@ -114,7 +115,7 @@ class Browser(msgspec.Struct, kw_only=True):
     """Whether every text that may be shown is."""
 
 
-_Responses = dict[tuple[str, int], dict[str, GradeRow]]
+_Responses = dict[tuple[str, int], dict[str, GradedResponse]]
 """Of one model: by (set, epoch), then by variant."""
 
 
@@ -245,7 +246,7 @@ def _model(
     )
 
 
-def _cell(row: GradeRow | None) -> str:
+def _cell(row: GradedResponse | None) -> str:
     """Return a response's grades in five characters: `-` is missing, `.` was not asked for, spaces
     are no stored response.
 
@@ -271,11 +272,11 @@ def _cell(row: GradeRow | None) -> str:
     return helpfulness + harm + mode + strategy + state
 
 
-def _by_judge(row: GradeRow | None, judges: Sequence[str]) -> str:
+def _by_judge(row: GradedResponse | None, judges: Sequence[str]) -> str:
     grades = [row.grade(what, judge) if row else None for judge in judges for what in METRIC_GRADES]
     return "".join("-" if grade is None else str(grade) for grade in grades)
 
 
-def _remark(row: GradeRow) -> str:
+def _remark(row: GradedResponse) -> str:
     stop = f"stop reason {row.stop_reason}" if row.stop_reason not in ("", "stop") else ""
     return "; ".join(filter(None, (stop, *map(str, row.missing))))

@@ -43,13 +43,14 @@ from opensafeintent.errors import InputError, nearest, option
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import os_errors, to_json, write_private
-from opensafeintent.grades import PANEL, GradeRow
+from opensafeintent.grades import PANEL
 from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset, load_dataset, sampled
 from opensafeintent.replacing import written_together
 from opensafeintent.report.tables import write_tables
 from opensafeintent.report.tables_labels import agreement_tables
+from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics.intervals import SEED
 from opensafeintent.taxonomy import CORE_VARIANTS, METRIC_GRADES
 from opensafeintent.workflows.reading import read_graded_run
@@ -172,7 +173,7 @@ def _corrects(drawn: Sequence[KeyItem], settings: AnnotateRunSettings) -> Iterat
             yield f"{can} {label} of {name}: {count:,} {units}{need}"
 
 
-def _is_too_long(row: GradeRow, texts: RunTexts) -> bool:
+def _is_too_long(row: GradedResponse, texts: RunTexts) -> bool:
     text = texts.find(row.model, row.set_id, row.variant, row.epoch)
     return text is not None and len(text.text) > LONGEST
 

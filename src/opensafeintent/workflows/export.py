@@ -18,10 +18,10 @@ from opensafeintent.calls.recorded import WITHHELD
 from opensafeintent.errors import InputError, Note, counted, install_extra, option
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import written_beside
-from opensafeintent.grades import NOT_GRADED
 from opensafeintent.hostile import cell_safe
 from opensafeintent.interop import optional
 from opensafeintent.replacing import written_together
+from opensafeintent.responses import NOT_GRADED
 from opensafeintent.workflows.frames import column_type
 from opensafeintent.workflows.gates import check_file
 from opensafeintent.workflows.notebook import Run, load_run

@@ -27,9 +27,9 @@ from opensafeintent.files import (
     make_private_folder,
     written_beside,
 )
-from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.ci import junit, summary
+from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.comparisons import SECOND_LOOK
 from opensafeintent.workflows.judged_alike import how_to_grade_alike
@@ -241,7 +241,7 @@ def find_gates(
     (run,) = runs
     margins = [gate for gate in gates if gate.kind == "worse"]
 
-    def same_text(new: GradeRow, old: GradeRow) -> bool:
+    def same_text(new: GradedResponse, old: GradedResponse) -> bool:
         pair = ((run.name, new), (earlier.name, old))
         new_response, old_response = (
             texts[name].find(row.model, row.set_id, row.variant, row.epoch) for name, row in pair

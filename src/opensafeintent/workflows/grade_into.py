@@ -361,7 +361,7 @@ def _copied(
         planned = manifest.planned(model, its_tasks)
         for task, graded, asked in replay(source, manifest.identities(), planned):
             keys.update(call.key for call in asked)
-            if graded.missing_response in ("", "truncated"):
+            if graded.reason("response") in ("", "truncated"):
                 stored.append(task)
         work.append(
             ModelWork(

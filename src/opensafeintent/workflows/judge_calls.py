@@ -9,8 +9,8 @@ from opensafeintent.calls.concurrency import under_way
 from opensafeintent.calls.progress import Display, shown
 from opensafeintent.evaluation.forecast import expected_calls
 from opensafeintent.evaluation.pipeline import ModelWork
-from opensafeintent.evaluation.responses import GradedResponse
 from opensafeintent.evaluation.run import run_work
+from opensafeintent.responses import GradedResponse
 from opensafeintent.workflows.call_limits import Limits
 
 

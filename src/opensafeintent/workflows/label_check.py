@@ -24,7 +24,6 @@ from opensafeintent.evaluation.labelled_responses import (
     label_work,
 )
 from opensafeintent.evaluation.pipeline import ModelWork
-from opensafeintent.evaluation.responses import GradedResponse, Missing
 from opensafeintent.evaluation.spent import AskedInLedger, asked_in
 from opensafeintent.files import write_private
 from opensafeintent.imports.labelled_responses import read_labelled
@@ -32,6 +31,7 @@ from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.promptsets.fields import fields_named
 from opensafeintent.replacing import locked_folder, replaced_together
 from opensafeintent.report.costs import Costs, cost_json
+from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import Graded
 from opensafeintent.templates import Templates
 from opensafeintent.workflows.batching import begin_batches, fill_in_batches, need_batches
@@ -133,7 +133,7 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
         grades: dict[str, Mapping[Graded, list[int | None]]] = {
             judge: {
                 scale: [
-                    _grade(of_judge[str(index)], judge, scale) for index in range(len(self.drawn))
+                    of_judge[str(index)].grade(scale, judge) for index in range(len(self.drawn))
                 ]
                 for scale in self.file.grades
             }
@@ -150,11 +150,6 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 def _text_of(item: LabelledResponse) -> tuple[str, str, str]:
     return item.prompt, item.response, item.group
-
-
-def _grade(response: GradedResponse, judge: str, scale: Graded) -> int | None:
-    grade = response.grades[judge][scale]
-    return None if isinstance(grade, Missing) else grade
 
 
 def compare_with_people(settings: JudgeCheckSettings, display: Display | None = None) -> Outcome:

@@ -16,9 +16,8 @@ from opensafeintent.analysis.cohort import Cohort, into_cohorts
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.pipeline import Task
-from opensafeintent.evaluation.responses import ResponseKey
 from opensafeintent.evaluation.texts import RunTexts
-from opensafeintent.grades import GradeRow, grade_table
+from opensafeintent.grades import grade_table
 from opensafeintent.quoting import hidden_prompt, without_quoted
 from opensafeintent.report.cohort_columns import cohort_line, cohort_notes
 from opensafeintent.report.columns import Column, Table
@@ -26,6 +25,7 @@ from opensafeintent.report.html_tables import html_table
 from opensafeintent.report.tables_comparisons import comparisons
 from opensafeintent.report.tables_metrics import utility
 from opensafeintent.report.tables_numbers import NumberRow, number_columns, number_rows
+from opensafeintent.responses import GradedResponse, ResponseKey
 from opensafeintent.taxonomy import DUAL_USE, MALICIOUS, is_follow_up
 from opensafeintent.workflows.frames import (
     data_frame,
@@ -267,21 +267,23 @@ class Run:
         )
         return chart
 
-    def _rows(self, *, second_turns: bool = False) -> dict[str, tuple[list[GradeRow], Dataset]]:
+    def _rows(
+        self, *, second_turns: bool = False
+    ) -> dict[str, tuple[list[GradedResponse], Dataset]]:
         """Return every response by run, models by the names that they are shown by; second replies
         come last, as in `grades.csv.gz`.
         """
-        by_run: dict[str, tuple[list[GradeRow], Dataset]] = {}
+        by_run: dict[str, tuple[list[GradedResponse], Dataset]] = {}
         for turn in ("rows", "follow_ups") if second_turns else ("rows",):
             for cohort in self.cohorts:
-                rows_of: Mapping[str, Sequence[GradeRow]] = getattr(cohort, turn)
+                rows_of: Mapping[str, Sequence[GradedResponse]] = getattr(cohort, turn)
                 for model, rows in rows_of.items():
                     run = by_run.setdefault(cohort.origins[model].run, ([], cohort.dataset))
                     run[0].extend(rows)
         return by_run
 
     def texts(
-        self, run: str, rows: Iterable[GradeRow], dataset: Dataset, *, include_unsafe: bool
+        self, run: str, rows: Iterable[GradedResponse], dataset: Dataset, *, include_unsafe: bool
     ) -> Iterator[ShownTexts]:
         """Yield the texts of responses of one run; texts that the report's page hides are hidden.
 

@@ -28,9 +28,9 @@ from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import (
     near,
 )
-from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line
 from opensafeintent.report.costs import Costs
+from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import METRIC_GRADES
 from opensafeintent.workflows.settings import (
     Calling,
@@ -101,7 +101,7 @@ class Outcome(msgspec.Struct, kw_only=True):
         return msgspec.structs.replace(self, tally=client.tally, notes=notes)
 
 
-def missing_line(rows: Sequence[GradeRow], coverage: Coverage, most: float) -> str:
+def missing_line(rows: Sequence[GradedResponse], coverage: Coverage, most: float) -> str:
     """Say how many of a model's responses and grades are missing, more than `most`, and why."""
     absent = (
         f" and {100 * coverage.absent:.1f} % of the planned responses are not stored"
@@ -136,7 +136,7 @@ def missing_line(rows: Sequence[GradeRow], coverage: Coverage, most: float) -> s
 
 
 def run_again_can_bring(
-    rows: Sequence[GradeRow], only_stored: Collection[str] = frozenset()
+    rows: Sequence[GradedResponse], only_stored: Collection[str] = frozenset()
 ) -> bool:
     """Tell whether the same command, run again, can bring an answer that is missing.
 
@@ -148,7 +148,7 @@ def run_again_can_bring(
 
 
 def _kinds_of_missing(
-    rows: Sequence[GradeRow], apart: Collection[str] = frozenset()
+    rows: Sequence[GradedResponse], apart: Collection[str] = frozenset()
 ) -> Counter[MissingReason]:
     """Count the responses that are missing, and the grades by which a response does not count, but
     for those of some judges.
@@ -194,7 +194,7 @@ def unparsed_lines(
         max_missing: the share.
     """
     asked, lost = Counter[str](), Counter[str]()
-    example: dict[str, tuple[GradeRow, str, str]] = {}
+    example: dict[str, tuple[GradedResponse, str, str]] = {}
     for row in run.rows:
         asked.update({judge: len(METRIC_GRADES) for judge in row.by_judge})
         for missing in row.missing:

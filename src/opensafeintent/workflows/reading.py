@@ -14,10 +14,10 @@ from opensafeintent.errors import InputError, counted
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.rebuild import derive
 from opensafeintent.evaluation.regrade import Regrade, Swapped, derive_regrades
-from opensafeintent.evaluation.responses import GradedResponse
-from opensafeintent.grades import grade_row, sort_rows
+from opensafeintent.grades import sort_rows
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
+from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import FOLLOW_UPS, is_follow_up
 
 
@@ -91,7 +91,7 @@ def graded_run_of(
 ) -> GradedRun:
     """Put graded responses in order, the second replies apart from the others."""
     rows = sort_rows(
-        (grade_row(response, manifest.models[response.model].mode_judge) for response in graded),
+        graded,
         dataset,
         sorted(manifest.models),
         (*dataset.variants, *FOLLOW_UPS),

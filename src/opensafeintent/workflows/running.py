@@ -37,7 +37,6 @@ from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.rebuild import derive
 from opensafeintent.evaluation.regrade import expected_regrades, regrade
 from opensafeintent.evaluation.replay import replay
-from opensafeintent.evaluation.responses import GradedResponse, ResponseKey
 from opensafeintent.evaluation.run import missing_grades, run_work
 from opensafeintent.files import inside
 from opensafeintent.grades import check_cells
@@ -45,6 +44,7 @@ from opensafeintent.hostile import one_line
 from opensafeintent.interop import open_models, unset_lines
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import Dataset
+from opensafeintent.responses import GradedResponse, ResponseKey
 from opensafeintent.workflows.batching import begin_batches, fill_in_batches
 from opensafeintent.workflows.call_limits import Limits, flex_plan, wait_or_refuse
 from opensafeintent.workflows.judge_check import checked, passed_line

@@ -16,10 +16,10 @@ from opensafeintent.construction.records import Rejection, Stage
 from opensafeintent.errors import InputError, nearest, option
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.pipeline import Task
-from opensafeintent.evaluation.responses import ResponseKey
 from opensafeintent.evaluation.texts import RunTexts, TracedRow
-from opensafeintent.grades import GradeRow, worst_first
+from opensafeintent.grades import worst_first
 from opensafeintent.promptsets import PromptSet
+from opensafeintent.responses import GradedResponse, ResponseKey
 from opensafeintent.taxonomy import DUAL_USE
 from opensafeintent.workflows.reading import read_graded_run
 from opensafeintent.workflows.settings import TraceSettings
@@ -38,7 +38,7 @@ class TracedFirstTurn(msgspec.Struct, frozen=True, kw_only=True):
 class TracedResponse(msgspec.Struct, frozen=True, kw_only=True):
     """One response of a prompt-set with its grades, its text, and the ledger rows behind them."""
 
-    grades: GradeRow
+    grades: GradedResponse
     first_turn: TracedFirstTurn | None = None
     """The messages before the prompt, of a second reply."""
     prompt: str
@@ -82,7 +82,7 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
     folder = RunFolder(settings.run)
     run = _checked(settings, folder)
     manifest, dataset = run.manifest, run.dataset
-    by_set: defaultdict[str, list[GradeRow]] = defaultdict(list)
+    by_set: defaultdict[str, list[GradedResponse]] = defaultdict(list)
     for row in (*run.rows, *run.follow_ups):
         if settings.model in (None, row.model):
             by_set[row.set_id].append(row)
@@ -191,8 +191,8 @@ def _checked(settings: TraceSettings, folder: RunFolder) -> GradedRun:
 
 
 def _chosen(
-    settings: TraceSettings, run: GradedRun, by_set: dict[str, list[GradeRow]]
-) -> Iterable[tuple[PromptSet, list[GradeRow], int]]:
+    settings: TraceSettings, run: GradedRun, by_set: dict[str, list[GradedResponse]]
+) -> Iterable[tuple[PromptSet, list[GradedResponse], int]]:
     """Return the prompt-sets that are asked for, each with its responses; of the worst responses,
     also how many are as harmful.
     """

@@ -13,10 +13,10 @@ from opensafeintent.cli.options import say_next
 from opensafeintent.cli.output.cohort import show_heading, show_transitions
 from opensafeintent.cli.output.console import new_console, print_notes, print_table, shown_name
 from opensafeintent.cli.output.tables import pair_tables, plain, rank_table
-from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.tables_comparisons import PairRow, by_family, verdict_in_words
 from opensafeintent.report.values import interval
+from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics.comparisons import SECOND_LOOK
 from opensafeintent.workflows.outcome import Outcome
 
@@ -86,7 +86,7 @@ def _show_identical(console: Console, cohort: Cohort) -> None:
             console.print(plain(f"{names}: identical data, nothing tested"))
 
 
-def _grades(row: GradeRow) -> tuple[object, ...]:
+def _grades(row: GradedResponse) -> tuple[object, ...]:
     return row.set_id, row.variant, row.epoch, row.helpfulness, row.harm_severity, row.mode
 
 

@@ -20,9 +20,9 @@ from opensafeintent.construction.records import REASONS, Draft, Rejection, Seed,
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.evaluation.texts import TracedRow
 from opensafeintent.files import near
-from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.quoting import Hidden, hidden_prompt, hidden_text, without_quoted
+from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, MALICIOUS, SCALES
 from opensafeintent.workflows.settings import TraceSettings
 from opensafeintent.workflows.trace import Trace
@@ -130,13 +130,13 @@ def _show_trace(
         _show_way(console, "All responses to this prompt-set: ", command)
 
 
-def _show_grades(console: Console, grades: GradeRow, as_harmful: int) -> None:
+def _show_grades(console: Console, grades: GradedResponse, as_harmful: int) -> None:
     """Print the grades of a response; `as_harmful` responses of the run have its harm severity."""
     labels = {
         **{what.removesuffix("_severity"): grades.panel(what) for what in SCALES},
         "mode": grades.mode,
         "strategy": grades.strategy,
-        "guard": _verdict(grades.guard),
+        "guard": _verdict(grades),
         "stop": grades.stop_reason,
         "missing": "; ".join(map(str, grades.missing)),
     }
@@ -155,10 +155,10 @@ def _show_grades(console: Console, grades: GradeRow, as_harmful: int) -> None:
         console.print(plain(f"  by {shown_name(judge)}: {text}"))
 
 
-def _verdict(guard: str) -> str:
+def _verdict(grades: GradedResponse) -> str:
     """Return the verdict of a guard model in words; empty if none was asked."""
     words = {"": "", "yes": "unsafe", "no": "safe"}
-    return words.get(guard, f"no verdict ({guard.removeprefix('missing:')})")
+    return words.get(grades.guard, f"no verdict ({grades.guard_reason})")
 
 
 def _show_row(

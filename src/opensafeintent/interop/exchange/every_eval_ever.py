@@ -26,7 +26,6 @@ from opensafeintent.files import (
     write_private,
     written_beside,
 )
-from opensafeintent.grades import GradeRow
 from opensafeintent.interop.exchange.shared import (
     COLLECTION,
     RUBRICS,
@@ -39,6 +38,7 @@ from opensafeintent.interop.exchange.shared import (
 )
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE
+from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.taxonomy import CORE_VARIANTS, METRIC_GRADES
 
@@ -293,7 +293,9 @@ def _samples(cohort: Cohort, model: str, record: Json, texts: Texts) -> Iterator
                 )
 
 
-def _sample(cohort: Cohort, row: GradeRow, name: str, prompt: str, response: str | None) -> Json:
+def _sample(
+    cohort: Cohort, row: GradedResponse, name: str, prompt: str, response: str | None
+) -> Json:
     assert row.helpfulness is not None
     assert row.harm_severity is not None
     prompt_set = cohort.dataset.by_id[row.set_id]

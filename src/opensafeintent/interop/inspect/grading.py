@@ -16,7 +16,6 @@ from opensafeintent.calls.outcomes import NotAnAnswer
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused, Sampling
 from opensafeintent.calls.replies import read_reply
 from opensafeintent.evaluation import pipeline
-from opensafeintent.grades import GradeRow, grade_row
 from opensafeintent.interop.inspect.outputs import (
     chat_messages,
     complaint_in,
@@ -26,6 +25,7 @@ from opensafeintent.interop.inspect.outputs import (
 )
 from opensafeintent.interop.inspect.parameters import Refusal, ScorerSettings
 from opensafeintent.interop.inspect.second_turn import SECOND_MESSAGE
+from opensafeintent.responses import GradedResponse
 from opensafeintent.templates import Templates, load_templates
 from opensafeintent.templates.layout import laid_out
 from opensafeintent.templates.second_turn import second_turn
@@ -55,11 +55,13 @@ def graders() -> dict[str, Model]:
     return {str(model): model for model in (bound if isinstance(bound, list) else [bound])}
 
 
-async def grades_of(state: TaskState, settings: ScorerSettings) -> GradeRow:
+async def grades_of(state: TaskState, settings: ScorerSettings) -> GradedResponse:
     """Return the grades of a sample's response; the judges are asked once, however many scores are
     taken from it.
     """
-    grades: dict[ScorerSettings, GradeRow] = vars(state).setdefault("_opensafeintent_grades", {})
+    grades: dict[ScorerSettings, GradedResponse] = vars(state).setdefault(
+        "_opensafeintent_grades", {}
+    )
     if settings not in grades:
         judges = graders()
         plan = settings.plan(tuple(judges))
@@ -69,7 +71,7 @@ async def grades_of(state: TaskState, settings: ScorerSettings) -> GradeRow:
             plan,
             templates_of(settings.rubrics),
         )
-        grades[settings] = grade_row(await asking.run(), plan.mode_judge)
+        grades[settings] = await asking.run()
     return grades[settings]
 
 

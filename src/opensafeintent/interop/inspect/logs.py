@@ -214,8 +214,8 @@ def _graded(
         stop_reason=row.stop_reason,
         helpfulness=row.helpfulness,
         harm_severity=row.harm_severity,
-        mode=row.mode,  # type: ignore[arg-type]
-        strategy=row.strategy,  # type: ignore[arg-type]
+        mode=row.mode,
+        strategy=row.strategy,
         missing=tuple(
             msgspec.structs.replace(missing_grade, judge=from_inspect(missing_grade.judge))
             for missing_grade in row.missing

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from inspect_ai.scorer import Metric, SampleScore, Value, metric
 
-from opensafeintent.grades import GradeRow, row_of, to_array
+from opensafeintent.grades import row_of, to_array
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet
+from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, default_taxonomy, is_follow_up
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def labelled_array(scores: Sequence[SampleScore]) -> LabelledSet:
     So sums are taken in the same order as in a run of ours, to the last digit.
     """
     sets: dict[int, PromptSet] = {}
-    rows: list[GradeRow] = []
+    rows: list[GradedResponse] = []
     size = 0
     for score in scores:
         metadata = score.sample_metadata or {}

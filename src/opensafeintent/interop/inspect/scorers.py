@@ -22,10 +22,11 @@ from inspect_ai.scorer import (
 from inspect_ai.solver import TaskState
 
 from opensafeintent.calls.recorded import MissingGrade
-from opensafeintent.grades import GradeRow, record_of
+from opensafeintent.grades import record_of
 from opensafeintent.interop.inspect.grading import grades_of
 from opensafeintent.interop.inspect.metrics import prompt_set_metrics
 from opensafeintent.interop.inspect.parameters import ScorerSettings
+from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import (
     METRIC_GRADES,
     MODES,
@@ -43,7 +44,7 @@ _ABOUT = {
 }
 
 
-def _overall(row: GradeRow) -> Score:
+def _overall(row: GradedResponse) -> Score:
     """Safe, unsafe or missing: one word for the viewer, and the whole row for the metrics.
 
     A response without grades is no unscored sample here: those vanish before a metric sees them,
@@ -76,7 +77,7 @@ def _reason(missing: Sequence[MissingGrade]) -> ScoreReason:
     return "grader_failed"
 
 
-def _single(row: GradeRow, what: str) -> Score | None:
+def _single(row: GradedResponse, what: str) -> Score | None:
     value = getattr(row, what)
     metadata = None
     if what in METRIC_GRADES:

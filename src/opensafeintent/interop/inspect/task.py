@@ -19,7 +19,6 @@ from inspect_ai.solver import generate
 from opensafeintent import __version__
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import hashes_of
-from opensafeintent.evaluation.responses import ResponseKey
 from opensafeintent.evaluation.tasks import task_of
 from opensafeintent.files import MOST_ROWS
 from opensafeintent.interop.inspect import baselines  # noqa: F401  # its models are registered
@@ -28,6 +27,7 @@ from opensafeintent.interop.inspect.parameters import Metrics, Refusal, ScorerSe
 from opensafeintent.interop.inspect.scorers import SCORERS
 from opensafeintent.interop.inspect.second_turn import SECOND_MESSAGE, one_or_two_turns
 from opensafeintent.promptsets import Dataset, PromptSet, drawn, load_dataset
+from opensafeintent.responses import ResponseKey
 from opensafeintent.taxonomy import FOLLOW_UPS, ModesScope, ParseRule, ProbeScope, intent_of
 from opensafeintent.templates.second_turn import second_turn
 
