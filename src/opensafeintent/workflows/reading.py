@@ -61,7 +61,6 @@ def open_run(folder: RunFolder, name: str, display: Display) -> Iterator[tuple[G
         second = derive_regrades(manifest, dataset, ledger, graded)
         run = graded_run_of(name, manifest, dataset, graded, *second)
         run = run._replace(notes=_unreadable(path, ledger.imports))
-        del graded  # a hundred thousand records, needed no longer
         yield run, ledger
 
 
@@ -90,12 +89,7 @@ def graded_run_of(
     in_conversation: Sequence[Regrade] = (),
 ) -> GradedRun:
     """Put graded responses in order, the second replies apart from the others."""
-    rows = sort_rows(
-        graded,
-        dataset,
-        sorted(manifest.models),
-        (*dataset.variants, *FOLLOW_UPS),
-    )
+    rows = sort_rows(graded, dataset, sorted(manifest.models), (*dataset.variants, *FOLLOW_UPS))
     return GradedRun(
         name,
         manifest,
