@@ -24,6 +24,7 @@ from opensafeintent import (
 from opensafeintent.errors import InputError
 from opensafeintent.quoting import WITHHELD_WORDS
 from opensafeintent.report.limitations import cautions
+from opensafeintent.workflows.settings.base import Opt, settings_of
 from samples import dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -283,3 +284,33 @@ def test_a_file_that_cannot_be_written_is_refused(run: Path, tmp_path: Path) -> 
             export_run(ExportSettings(run=run, format="csv", out=out))
     with pytest.raises(InputError, match="no run here"):
         export_run(ExportSettings(run=tmp_path, format="csv", out=tmp_path / "out.csv"))
+
+
+@pytest.mark.parametrize(
+    ("format_", "options", "message"),
+    [
+        ("csv", {"samples": True}, "samples: is for format=every-eval-ever, and the format is csv"),
+        ("jsonl", {"organization": "x"}, "organization: is for format=every-eval-ever"),
+        ("parquet", {"relationship": "first_party"}, "relationship: is for"),
+        ("csv", {"dataset_repo": "me/x"}, "dataset_repo: is for format=hf-results"),
+        ("every-eval-ever", {"repo": "me/x"}, "repo: is for format=hf-results"),
+        ("every-eval-ever", {"partial": True}, "partial: is for format=hf-results"),
+        ("hf-results", {"include_unsafe": True}, "is for format=csv, parquet, jsonl or every"),
+        ("hf-results", {"samples": True}, "samples: is for format=every-eval-ever"),
+        ("every-eval-ever", {"include_unsafe": True}, "expected samples too"),
+    ],
+)
+def test_an_option_of_another_format_is_refused(
+    tmp_path: Path, format_: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        ExportSettings(run=tmp_path, out=tmp_path / "out", format=format_, **options)
+
+
+def test_the_help_names_the_format_that_an_option_is_for() -> None:
+    """Options that have an effect in every format do not."""
+    of_all = {"run", "format", "out"}
+    for setting in settings_of(ExportSettings):
+        shown = setting.shown
+        named = isinstance(shown, Opt) and shown.help.startswith("With ")
+        assert named == (setting.name not in of_all), setting.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,6 +27,7 @@ from opensafeintent.workflows.settings.base import (
     RunsToRead,
     Settings,
     Share,
+    settings_of,
 )
 
 
@@ -146,16 +148,39 @@ class ReportSettings(Gating, frozen=True, kw_only=True):
     max_missing: Annotated[Share, MAX_MISSING_GRADES] = MAX_MISSING
 
 
+ExportFormat = Literal["csv", "parquet", "jsonl", "every-eval-ever", "hf-results"]
+
+_WITH_RESPONSES: tuple[ExportFormat, ...] = ("csv", "parquet", "jsonl")
+"""Formats with a row per response."""
+
+_FORMATS_OF: dict[str, tuple[ExportFormat, ...]] = {
+    "include_unsafe": (*_WITH_RESPONSES, "every-eval-ever"),
+    "samples": ("every-eval-ever",),
+    "organization": ("every-eval-ever",),
+    "relationship": ("every-eval-ever",),
+    "repo": ("hf-results",),
+    "dataset_repo": ("hf-results",),
+    "partial": ("hf-results",),
+}
+"""The formats that an option of `export` has an effect on; the others are for all."""
+
+
 class ExportSettings(Settings, frozen=True, kw_only=True):
     """The run to export, the format, and the folder."""
 
     run: Annotated[Path, Arg()]
     format: Annotated[
-        Literal["csv", "parquet", "jsonl", "every-eval-ever", "hf-results"],
+        ExportFormat,
         Opt("One row per response (csv, parquet, jsonl), or shared results."),
     ]
     out: Annotated[Path, Opt("File to write; for shared results, a folder.", metavar="PATH")]
-    include_unsafe: IncludeUnsafe = False
+    include_unsafe: Annotated[
+        bool,
+        Opt(
+            "With csv, parquet, jsonl or --samples: write unsafe responses and malicious prompts"
+            " too."
+        ),
+    ] = False
     samples: Annotated[bool, Opt("With every-eval-ever: also write the responses and scores.")] = (
         False
     )
@@ -169,14 +194,15 @@ class ExportSettings(Settings, frozen=True, kw_only=True):
     repo: Annotated[
         str | None,
         Opt(
-            "With hf-results: name of the dataset on the hub; it must be the run's own.",
+            "With hf-results: refuse a run of another dataset on the hub. Never required.",
             metavar="OWNER/NAME",
         ),
     ] = None
     dataset_repo: Annotated[
         str | None,
         Opt(
-            "With hf-results: state that this dataset on the hub has the run's prompt-sets.",
+            "With hf-results: state that this dataset on the hub has the run's prompt-sets."
+            " Required if the run did not evaluate hf:OWNER/NAME.",
             metavar="OWNER/NAME",
         ),
     ] = None
@@ -184,10 +210,31 @@ class ExportSettings(Settings, frozen=True, kw_only=True):
         False
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for setting in settings_of(type(self)):
+            formats = _FORMATS_OF.get(setting.name, (self.format,))
+            if self.format not in formats and getattr(self, setting.name) != setting.default:
+                raise InputError(
+                    f"{option(setting.name)}: is for {option('format', _either(formats))}, and"
+                    f" the format is {self.format}"
+                )
+        if self.include_unsafe and not (self.of_responses or self.samples):
+            raise InputError(
+                f"{option('include_unsafe')}: is for the texts of responses; with"
+                f" {self.format}, expected {option('samples')} too"
+            )
+
     @property
     def of_responses(self) -> bool:
         """Whether the format has a row a response."""
-        return self.format in ("csv", "parquet", "jsonl")
+        return self.format in _WITH_RESPONSES
+
+
+def _either(names: Sequence[str]) -> str:
+    """Return names as `a, b or c`."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 class CompareSettings(Settings, frozen=True, kw_only=True):
