@@ -274,9 +274,9 @@ def export_command(settings: ExportSettings) -> None:
     for path in exported.files:
         say(str(path))
     if settings.format == "hf-results":
-        model = exported.files[0].parent.parent
-        name = model.relative_to(settings.out).as_posix()
-        say_next("hf upload", name, model, ".", "--create-pr")
+        for model in (path.parent.parent for path in exported.files):
+            name = model.relative_to(settings.out).as_posix()
+            say_next("hf upload", name, model, ".", "--create-pr")
     elif (settings.run / "report.html").exists():
         say_next("opensafeintent trace", settings.run, "--worst", "5")
     else:

@@ -94,11 +94,17 @@ def _repo_of(dataset: str, origin: RunOrigin) -> tuple[str, str]:
             )
         # a revision belongs to the repository that was evaluated
         return origin.dataset_repo, revision if origin.dataset_repo == own else ""
-    if origin.repo not in (None, own) or not own:
-        repo = "is not given" if origin.repo is None else one_line(origin.repo, 60)
+    stating = f"state its name with {option('dataset_repo', 'OWNER/NAME')}"
+    if origin.repo not in (None, own):
         raise InputError(
-            f"{option('repo')}: {repo}; the run evaluated {one_line(dataset, 60)}; if the hub has"
-            f" these prompt-sets, state its name with {option('dataset_repo', 'OWNER/NAME')}"
+            f"{option('repo')}: {one_line(origin.repo or '', 60)}; the run evaluated"
+            f" {one_line(dataset, 60)}; if the hub has these prompt-sets, {stating}"
+        )
+    if not own:
+        raise InputError(
+            f"{option('dataset_repo')}: is not given, and results on the hub name a dataset there;"
+            f" the run evaluated {one_line(dataset, 60)}; if the hub has these prompt-sets,"
+            f" {stating}"
         )
     return own, revision
 
