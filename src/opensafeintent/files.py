@@ -137,6 +137,14 @@ def inside(folder: Path, name: str) -> Path:
     return path
 
 
+def seen_from(folder: Path, path: Path) -> str:
+    """Return a path as it is from a folder; whole if they are on two drives."""
+    try:
+        return Path(os.path.relpath(path.absolute(), folder.absolute())).as_posix()
+    except ValueError:
+        return path.absolute().as_posix()
+
+
 def read_text(path: Path, shown: str | None = None) -> str:
     """Read a text file in UTF-8.
 

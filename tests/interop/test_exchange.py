@@ -5,6 +5,7 @@ validators take them.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -320,7 +321,8 @@ def test_their_validator_takes_records_and_samples(run: Path, tmp_path: Path) ->
         import_lines(tmp_path / str(number), lines, DATASET, name)
     runs = [run, *(tmp_path / str(number) / "run" for number in range(len(names)))]
     for number, exported_run in enumerate(runs):
-        shared(exported_run, tmp_path / "out", samples=number != 1, include_unsafe=bool(number % 2))
+        unsafe = bool(number % 2) and number != 1
+        shared(exported_run, tmp_path / "out", samples=number != 1, include_unsafe=unsafe)
     files = sorted((tmp_path / "out").glob("data/*/*/*/*"))
     assert len(files) == 2 * len(runs) - 1
     ran = subprocess.run(
@@ -369,3 +371,91 @@ def test_long_names_of_models_have_folders(tmp_path: Path, format_: str) -> None
     assert ran.code == 0, ran.err
     files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert len({path.parent for path in files if path.suffix in (".json", ".yaml")}) == 2
+
+
+def names_in(folder: Path) -> set[str]:
+    """Return the files of an export, but for its list."""
+    return {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != ".exported"
+    }
+
+
+def test_a_new_export_removes_the_samples_that_it_does_not_name(run: Path, tmp_path: Path) -> None:
+    for listed in (True, False):  # an export of an earlier version has no list
+        shared(run, tmp_path, samples=True)
+        assert any(name.endswith("_samples.jsonl") for name in names_in(tmp_path))
+        if not listed:
+            (tmp_path / ".exported").unlink()
+        (record,) = shared(run, tmp_path)
+        assert "detailed_evaluation_results" not in record
+        assert {name.rpartition(".")[2] for name in names_in(tmp_path)} == {"json"}
+
+
+def test_the_record_of_a_run_that_grew_replaces_the_earlier_one(run: Path, tmp_path: Path) -> None:
+    """Records of other runs, results in another format and files of other people stay."""
+    out, grown = tmp_path / "out", tmp_path / "run"
+    shared(run, out)
+    hf_results(run, out)
+    notes = out / "data" / "notes.json"
+    notes.write_text("{}")
+    others = names_in(out)
+    import_lines(tmp_path, lines_of(DATASET, helpfulness=4, harm_severity=0), DATASET, "m")
+    shared(grown, out, samples=True)
+    first = names_in(out) - others
+    assert len(first) == 2
+    second_epoch = lines_of(DATASET, epoch=2, helpfulness=2, harm_severity=0)
+    import_lines(tmp_path, second_epoch, DATASET, "m")
+    shared(grown, out)
+    second = names_in(out) - others
+    assert len(second) == 1 and not second & first and others <= names_in(out)
+
+
+@pytest.mark.parametrize("listing", ["no JSON", '{"KEY": ["../mine.txt", "data/notes.json"]}'])
+def test_a_list_from_elsewhere_removes_no_file_of_others(
+    run: Path, tmp_path: Path, listing: str
+) -> None:
+    out, mine = tmp_path / "out", tmp_path / "mine.txt"
+    shared(run, out)
+    (key,) = json.loads((out / ".exported").read_text())
+    (out / ".exported").write_text(listing.replace("KEY", key))
+    notes = out / "data" / "notes.json"
+    for path in (mine, notes):
+        path.write_text("{}")
+    shared(run, out)
+    assert mine.exists() and notes.exists()
+
+
+def test_each_model_has_a_command_for_its_results(tmp_path: Path) -> None:
+    for model in ("openai/one", "two"):
+        lines = lines_of(DATASET, helpfulness=3, harm_severity=0)
+        import_lines(tmp_path, lines, DATASET, model)
+    out = tmp_path / "hf"
+    settings = ("--format", "hf-results", "--dataset-repo", "me/sets", "--out", out)
+    ran = osi("export", tmp_path / "run", *settings)
+    following = [line.split() for line in ran.out.splitlines() if line.startswith("Next: ")]
+    assert [words[:4] for words in following] == [
+        ["Next:", "hf", "upload", "openai/one"],
+        ["Next:", "hf", "upload", "imported/two"],
+    ]
+
+
+def test_a_run_without_a_dataset_on_the_hub_has_to_state_one(run: Path, tmp_path: Path) -> None:
+    ran = osi("export", run, "--format", "hf-results", "--out", tmp_path)
+    error = " ".join(ran.err.split())
+    assert (ran.code, "--dataset-repo: is not given" in error) == (2, True)
+    assert "--repo:" not in error
+
+
+def test_a_record_that_another_run_has_too_stays(tmp_path: Path) -> None:
+    import_lines(tmp_path, lines_of(DATASET, helpfulness=4, harm_severity=0), DATASET, "m")
+    run, twin, out = tmp_path / "run", tmp_path / "twin", tmp_path / "out"
+    shutil.copytree(run, twin)
+    for exported_run in (run, twin):
+        shared(exported_run, out)
+    (record,) = names_in(out)
+    second_epoch = lines_of(DATASET, epoch=2, helpfulness=2, harm_severity=0)
+    import_lines(tmp_path, second_epoch, DATASET, "m")
+    shared(run, out)
+    assert record in names_in(out) and len(names_in(out)) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -42,7 +41,7 @@ from opensafeintent.annotation.study import (
 from opensafeintent.errors import InputError, nearest, option
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
-from opensafeintent.files import os_errors, to_json, write_private
+from opensafeintent.files import os_errors, seen_from, to_json, write_private
 from opensafeintent.grades import PANEL
 from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.metrics import METRICS
@@ -212,7 +211,7 @@ def _export(
                 " sample, seed or program version; expected a folder of its own for each study"
                 f" ({option('out', 'DIR')})"
             )
-        key = msgspec.structs.replace(key, run="" if run is None else _seen_from(settings.out, run))
+        key = msgspec.structs.replace(key, run="" if run is None else seen_from(settings.out, run))
         write_key(key, new / key_path.name)
         write_private(new / guide.name, render_guide(kind))
         for name in names:
@@ -224,14 +223,6 @@ def _export(
                     write_private(new / path.name, render(key, name, texts[name]))
                     written.append(path)
     return ExportedStudy(key=key, key_path=key_path, guide=guide, written=written, kept=kept)
-
-
-def _seen_from(folder: Path, path: Path) -> str:
-    """Return a path as it is from a folder; whole if they are on two drives."""
-    try:
-        return Path(os.path.relpath(path.absolute(), folder.absolute())).as_posix()
-    except ValueError:
-        return path.absolute().as_posix()
 
 
 def import_annotations(settings: ImportAnnotationsSettings) -> ImportedLabels:

@@ -84,6 +84,7 @@ def _write_shared(settings: ExportSettings, run: Run, notes: Sequence[str]) -> l
     """Write the headline metrics of each model into a folder."""
     if optional("exchange") is None:
         raise InputError(f"{option('format', settings.format)}: is not part of this installation")
+    from opensafeintent.interop.exchange.earlier import EarlierExports
     from opensafeintent.interop.exchange.every_eval_ever import write_every_eval_ever
     from opensafeintent.interop.exchange.hub_results import write_hf_results
     from opensafeintent.interop.exchange.shared import RunOrigin
@@ -111,13 +112,17 @@ def _write_shared(settings: ExportSettings, run: Run, notes: Sequence[str]) -> l
             response = _NOT_SHOWN if text.response_hidden else text.response
             yield text.prompt or _NOT_SHOWN, response
 
-    with written_together(settings.out) as new:
+    names: list[str] = []
+    with written_together(settings.out, lambda: earlier.obsolete(names)) as new:
+        earlier = EarlierExports(settings.out, settings.run, settings.format)
         if settings.format == "hf-results":
             files = write_hf_results(run.cohorts, origin, new)
         else:
             shown = texts if settings.samples else None
             files = write_every_eval_ever(run.cohorts, origin, new, shown)
-    return [settings.out / path.relative_to(new) for path in files]
+        names += [path.relative_to(new).as_posix() for path in files]
+        earlier.write_list(names, new)
+    return [settings.out / name for name in names]
 
 
 def _write_responses(settings: ExportSettings, run: Run) -> tuple[Path, int, int, int]:
