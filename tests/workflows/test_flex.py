@@ -212,6 +212,53 @@ def test_a_dry_run_says_the_price_of_each_way_and_how_long_it_takes(tmp_path: Pa
     assert "as the provider documents it (2026-11): " in ran.text
 
 
+def totals(ran: Ran) -> dict[str, list[str]]:
+    """Return the sums of the table of ways, by way: share, dollars, with cached input."""
+    found = re.findall(r"^All +(\D+?) +(\d+) % +([\d.]+) +([\d.–]+) ", ran.out, re.M)
+    return {way: numbers for way, *numbers in found}
+
+
+def test_a_dry_run_has_the_sum_of_each_way_and_marks_the_chosen_one(tmp_path: Path) -> None:
+    cheap = {"input": 1.0, "output": 4.0, "cache_read": 0.1}
+    prices = json_file(tmp_path / "prices.json", {TARGET: cheap, JUDGE: cheap, CLAUDE: cheap})
+    options = ("--judge", CLAUDE, "--prices", prices, "--dry-run")
+    sets = some_sets(tmp_path, 20)
+    usual = evaluate(None, sets, tmp_path / "run", *options)
+    assert "chosen" not in usual.out
+    shown, sums = ways(usual), totals(usual)
+    # Anthropic has no flex tier: its part has the standard price there
+    assert list(sums) == ["standard", "flex, else standard", "batch"]
+    of_way = {
+        "standard": ("standard", "standard", "standard"),
+        "flex, else standard": ("flex", "flex", "standard"),
+        "batch": ("batch", "batch", "batch"),
+    }
+    for way, tiers in of_way.items():
+        parts = [
+            shown[model, tier] for model, tier in zip((TARGET, JUDGE, CLAUDE), tiers, strict=True)
+        ]
+        dollars = sum(float(part[2]) for part in parts)
+        cached = sum(float(part[2] if part[3] == "–" else part[3]) for part in parts)
+        assert float(sums[way][1]) == pytest.approx(dollars, abs=0.02)
+        assert float(sums[way][2]) == pytest.approx(cached, abs=0.02)
+        assert int(sums[way][0]) == pytest.approx(100 * dollars / float(sums["standard"][1]), abs=3)
+
+    batch = evaluate(None, sets, tmp_path / "run", *options, "--batch")
+    assert re.search(rf"^{CLAUDE} +batch \(chosen\)", batch.out, re.M)
+    assert totals(batch)["batch (chosen)"] == sums["batch"]
+    # the first table has the price of the command
+    first, second = re.findall(r"^All .* ([\d.]+)$", batch.out, re.M)[:1], sums["batch"][1]
+    assert first == [second] and "as chosen" in batch.out
+
+    one = evaluate(None, sets, tmp_path / "run", *options, "--service-tier", f"{TARGET}:flex")
+    assert re.search(rf"^{TARGET} +flex \(chosen\)", one.out, re.M)
+    assert re.search(rf"^{JUDGE} +standard \(chosen\)", one.out, re.M)
+    assert [way for way in totals(one) if "chosen" in way] == ["as chosen"]
+    saved = float(shown[TARGET, "standard"][2]) - float(shown[TARGET, "flex"][2])
+    dollars = float(totals(one)["as chosen"][1])
+    assert dollars == pytest.approx(float(sums["standard"][1]) - saved, abs=0.02)
+
+
 def test_a_dry_run_without_prices_says_how_to_get_dollars(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,10 @@ class Forecast(msgspec.Struct, frozen=True):
     """Assumptions about unknown lengths; empty if all are known."""
     connections: int | None = None
     """Concurrent requests to a provider, if the user set them."""
+    chosen: Mapping[str, str] = {}
+    """By model, the service tier or `batch` in which the command asks; of the others, the standard
+    tier.
+    """
 
 
 def expected_calls(work: Sequence[ModelWork]) -> int:

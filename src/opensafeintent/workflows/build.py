@@ -43,7 +43,7 @@ from opensafeintent.report.costs import Costs
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
 from opensafeintent.workflows.batching import gathering, need_batches
 from opensafeintent.workflows.build_results import FINISHED, NAME, write_build_results
-from opensafeintent.workflows.call_limits import Limits, flex_plan, wait_or_refuse
+from opensafeintent.workflows.call_limits import Limits, chosen_ways, flex_plan, wait_or_refuse
 from opensafeintent.workflows.runtime import run_async
 from opensafeintent.workflows.settings import BuildSettings
 
@@ -210,7 +210,12 @@ class _BuildRun:
         return BuildOutcome(
             exit_code=0,
             out=settings.out,
-            forecast=Forecast(lines, _ASSUMED, connections=settings.max_connections),
+            forecast=Forecast(
+                lines,
+                _ASSUMED,
+                connections=settings.max_connections,
+                chosen=chosen_ways(settings, settings.models),
+            ),
             notes=unset_lines(settings.models),
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from opensafeintent.calls.budget import Budget, Tally
 from opensafeintent.calls.models import is_local
-from opensafeintent.calls.prices import Prices
+from opensafeintent.calls.prices import BATCH, Prices, way_of
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import ENDPOINTS, is_in_process, row_of
 from opensafeintent.calls.service_tiers import FLEX, NO_FLEX, FlexPlan
@@ -105,3 +105,17 @@ def flex_plan(settings: Calling, models: Iterable[str]) -> FlexPlan:
         )
     minutes = settings.flex_fallback
     return FlexPlan(frozenset(asked), None if minutes is None else minutes * 60)
+
+
+def chosen_ways(settings: Calling, models: Iterable[str]) -> dict[str, str]:
+    """Return the tier at which each model is asked that is not asked at the standard tier, by
+    settings that `flex_plan` or `need_batches` have accepted.
+    """
+    named = {text.rpartition(":")[0] for text in settings.service_tier}
+    chosen: dict[str, str] = {}
+    for model in models:
+        if settings.batch and way_of(model, BATCH):
+            chosen[model] = BATCH
+        elif named & {"", model} and way_of(model, FLEX):
+            chosen[model] = FLEX
+    return chosen

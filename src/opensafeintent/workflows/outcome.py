@@ -32,6 +32,7 @@ from opensafeintent.hostile import one_line
 from opensafeintent.report.costs import Costs
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import METRIC_GRADES
+from opensafeintent.workflows.call_limits import chosen_ways
 from opensafeintent.workflows.settings import (
     Calling,
 )
@@ -82,7 +83,11 @@ class Outcome(msgspec.Struct, kw_only=True):
     @classmethod
     def forecasting(cls, expected: Forecast, settings: Calling, notes: list[str]) -> Outcome:
         """Return the outcome of a dry run."""
-        expected = msgspec.structs.replace(expected, connections=settings.max_connections)
+        expected = msgspec.structs.replace(
+            expected,
+            connections=settings.max_connections,
+            chosen=chosen_ways(settings, (line.model for line in expected.lines)),
+        )
         waits = (
             f"a model that answers with rate limits (429) alone for {settings.retry_for:g} minutes"
             f" is stopped, and the run ends with exit code 3 ({option('retry_for')})"

@@ -21,7 +21,8 @@ from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.service_tiers import FLEX
 from opensafeintent.cli.options import say_next
 from opensafeintent.cli.output.console import print_notes, print_table
-from opensafeintent.cli.output.tables import forecast_table, plain, ways_table
+from opensafeintent.cli.output.tables import forecast_table, plain
+from opensafeintent.cli.output.ways import ways_table
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.forecast import Forecast
 
@@ -44,7 +45,7 @@ def show_forecast(
         lead: the sentence on the number of calls, in place of the usual one.
     """
     prices, lines = Prices(prices_path), forecast.lines
-    print_table(console, forecast_table(lines, prices))
+    print_table(console, forecast_table(lines, prices, forecast.chosen))
     priced = prices.tells(line.model for line in lines)
     print_notes(console, prices.unpriced(line.model for line in lines) if priced else ())
     tokens = (
@@ -61,7 +62,7 @@ def show_forecast(
     console.print(plain(f"{calls}{tokens}four characters each{assumed}. None was made."))
     if not all(is_in_process(line.model) for line in lines):
         console.print(plain(prices.basis if priced else prices.advice))
-        _show_ways(console, lines, prices)
+        _show_ways(console, forecast, prices)
         _show_time(console, lines, forecast.connections or START)
     print_notes(console, notes)
     say_next("opensafeintent", *_with_calls(sys.argv[1:]))
@@ -80,14 +81,14 @@ def _with_calls(words: Sequence[str]) -> list[str]:
     ]
 
 
-def _show_ways(console: Console, lines: Sequence[ForecastLine], prices: Prices) -> None:
+def _show_ways(console: Console, forecast: Forecast, prices: Prices) -> None:
     """Print the price of each way to ask each model, and how long it may take."""
-    ways = expected_ways(lines, prices)
+    ways = expected_ways(forecast.lines, prices)
     if not ways:
         return
     if not any(way.way or way.cached_dollars is not None for way in ways):
         return
-    print_table(console, ways_table(ways))
+    print_table(console, ways_table(ways, forecast.chosen))
     print_notes(console, _notes_on(ways))
 
 

@@ -10,8 +10,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.calls.costs import ExpectedWay, ForecastLine, expected_cost
+from opensafeintent.calls.costs import ForecastLine, expected_cost
 from opensafeintent.calls.prices import Prices
+from opensafeintent.calls.service_tiers import STANDARD
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import METRICS, STATED_POLICY
 from opensafeintent.report.cohort_columns import ANY_GRADES
@@ -171,9 +172,17 @@ def rank_table(cohort: Cohort, metric: str) -> Table:
     )
 
 
-def forecast_table(lines: Sequence[ForecastLine], prices: Prices) -> Table:
+def forecast_table(
+    lines: Sequence[ForecastLine], prices: Prices, chosen: Mapping[str, str]
+) -> Table:
     """Return the costs of future calls, by model and purpose, and in all; calls without a price are
     not in the sum.
+
+    Args:
+        lines: the calls.
+        prices: of the models.
+        chosen: by model, the tier at which the command asks and that prices them; a model that is
+            not named is asked at the standard tier.
     """
     total = ForecastLine(
         model=ALL,
@@ -187,9 +196,10 @@ def forecast_table(lines: Sequence[ForecastLine], prices: Prices) -> Table:
     def dollars(line: ForecastLine) -> float | None:
         if line is total:
             return sum((dollars(line) or 0.0 for line in lines), 0.0)
-        return expected_cost(line, prices)
+        return expected_cost(line, prices, tier=chosen.get(line.model, STANDARD))
 
     any_stored = any(line.seen for line in lines)
+    heading = "Dollars,\nas chosen" if chosen else "Dollars"
     columns: tuple[Columns[ForecastLine], ...] = (
         Column("model", lambda line: line.model, "Model", "name"),
         Column("purpose", lambda line: line.purpose, "Purpose"),
@@ -204,7 +214,7 @@ def forecast_table(lines: Sequence[ForecastLine], prices: Prices) -> Table:
         Column(
             "dollars",
             lambda line: dollars_text(dollars(line)),
-            "Dollars" if priced else None,
+            heading if priced else None,
             "number",
         ),
         Column(
@@ -220,36 +230,6 @@ def forecast_table(lines: Sequence[ForecastLine], prices: Prices) -> Table:
         name="expected",
         title="Calls and tokens by model and purpose",
         bold=frozenset({len(lines)}),
-    )
-
-
-_STANDARD_TAKES = "as usual"
-
-
-def ways_table(ways: Sequence[ExpectedWay]) -> Table:
-    """Return what the calls to each model would cost in each way that its provider offers."""
-    priced = any(way.dollars is not None for way in ways)
-    any_cached = any(way.cached_dollars is not None for way in ways)
-    columns: tuple[Columns[ExpectedWay], ...] = (
-        Column("model", lambda row: row.model, "Model", "name"),
-        Column("way", lambda row: row.tier, "Way"),
-        Column("share", lambda row: f"{100 * row.share:.0f} %", "Price", "number"),
-        Column(
-            "dollars",
-            lambda row: dollars_text(row.dollars),
-            "Dollars" if priced else None,
-            "number",
-        ),
-        Column(
-            "cached_dollars",
-            lambda row: dollars_text(row.cached_dollars),
-            "with cached\ninput" if any_cached else None,
-            "number",
-        ),
-        Column("takes", lambda row: row.way.takes if row.way else _STANDARD_TAKES, "Takes"),
-    )
-    return Table.of(
-        columns, ways, name="ways", title="Prices by the way in which each model is asked"
     )
 
 
