@@ -152,6 +152,7 @@ def test_a_report_beside_an_evaluation_is_refused_or_put_elsewhere(
     assert " has been evaluating into this folder since " in refused.errors[-1]
     assert elsewhere.code == 0
     assert agree(tmp_path / "look") == set(BASELINES)
+    assert not (tmp_path / "look" / ".lock").exists() and (grown / ".lock").exists()
     with replacing.locked_folder(tmp_path / "look", "writing a report into"):
         twice = osi("report", grown, "--out", tmp_path / "look")
     assert twice.code == 2

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from endtoend import osi
-from opensafeintent import EvaluateSettings, evaluate
+from opensafeintent import EvaluateSettings, ReportSettings, evaluate, write_report
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import MOST_ROWS
 from opensafeintent.workflows.reproduce import (
@@ -25,7 +25,6 @@ from opensafeintent.workflows.reproduce import (
     reproduction,
     stated,
 )
-from opensafeintent.workflows.settings import ReportSettings
 from opensafeintent.workflows.settings.base import settings_of
 
 MODELS = ("baseline/comply-all", "baseline/redirect", "baseline/refuse-all")
@@ -189,7 +188,19 @@ def test_labels_large_datasets_and_parts_that_no_command_makes_again(tmp_path: P
     assert words[words.index("--max-rows") + 1] == str(MOST_ROWS + 1)
     shown = reproduction(ReportSettings(runs=(run,)), {"run": manifest}, {"run": "."})
     assert [note.split()[0] for note in shown.notes] == ["The", "Python", "An"]
-    assert shell(shown.report) == ["opensafeintent", "report", "."]
+    assert shell(shown.report) == ["opensafeintent", "report", "."] and not shown.apart
+
+
+def test_the_page_of_a_copy_says_what_its_commands_need(tmp_path: Path) -> None:
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    evaluate(
+        EvaluateSettings(models="baseline/redirect", judges="baseline/judge", limit=2, out=run)
+    )
+    lines = ("which a copy of this page does not", "Neither is beside this page")
+    for settings in (ReportSettings(runs=(run,)), ReportSettings(runs=(run,), out=copy)):
+        write_report(settings)
+        page = ((settings.out or run) / "report.html").read_text("utf-8")
+        assert [line in page for line in lines] == [settings.out is not None] * 2
 
 
 @pytest.mark.slow

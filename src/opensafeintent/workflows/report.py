@@ -87,7 +87,8 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
         with (
             closing(display or Display()) as screen,
             rare_collections(),
-            locked_folder(out, "writing a report into"),
+            # a copy to share has no file that names this machine
+            locked_folder(out, "writing a report into", lock_stays=RunFolder(out).exists()),
         ):
             outcome = _write_report(settings, gates, out, screen)
     except Taken as refusal:

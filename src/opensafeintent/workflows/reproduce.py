@@ -95,6 +95,7 @@ def reproduction(
     return Reproduction(
         evaluations=commands,
         report=_report_command(settings, folder),
+        apart=folder.resolve() not in [run.resolve() for run in settings.runs],
         notes=[*dict.fromkeys(notes)],
     )
 
