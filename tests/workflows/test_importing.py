@@ -325,6 +325,25 @@ def test_epochs_counted_from_zero_are_all_planned(tmp_path: Path) -> None:
     assert content["partial"] is True
 
 
+def test_complete_prompt_sets_of_a_part_of_the_dataset_are_not_partial(tmp_path: Path) -> None:
+    boats, *others = (prompt_set(name) for name in ("boats", "trains", "carts"))
+    lines = lines_of(made_dataset(boats), helpfulness=3, harm_severity=0)
+    dataset = made_dataset(boats, *others)
+    import_lines(tmp_path, lines, dataset, "whole")
+    outcome = import_lines(tmp_path, lines[:-1], dataset, "lacking")
+    content = metrics(tmp_path / "run")
+    coverage = content["coverage"]
+    assert [coverage[model]["sets"] for model in ("whole", "lacking")] == [1, 3]
+    assert [coverage[model]["limit"] for model in ("whole", "lacking")] == [1, None]
+    assert [coverage[model]["planned"] for model in ("whole", "lacking")] == [len(lines), 9]
+    assert content["partial"] is True
+    (note,) = (note for note in outcome.notes if "partial" in note)
+    assert note == f"lacking: partial: {len(lines) - 1} of 9 responses stored"
+    assert {cohort.extent for cohort in outcome.cohorts} == {
+        "1–3 of 3 prompt-sets, not the same of every model"
+    }
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -197,10 +197,10 @@ def test_the_page_of_a_copy_says_what_its_commands_need(tmp_path: Path) -> None:
         EvaluateSettings(models="baseline/redirect", judges="baseline/judge", limit=2, out=run)
     )
     lines = ("which a copy of this page does not", "Neither is beside this page")
-    for settings in (ReportSettings(runs=(run,)), ReportSettings(runs=(run,), out=copy)):
-        write_report(settings)
-        page = ((settings.out or run) / "report.html").read_text("utf-8")
-        assert [line in page for line in lines] == [settings.out is not None] * 2
+    for report in (ReportSettings(runs=(run,)), ReportSettings(runs=(run,), out=copy)):
+        write_report(report)
+        page = ((report.out or run) / "report.html").read_text("utf-8")
+        assert [line in page for line in lines] == [report.out is not None] * 2
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import msgspec
 from opensafeintent.calls.recorded import WITHHELD
 from opensafeintent.calls.stop_reasons import stop_kind
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.promptsets import Dataset
+from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.responses import NOT_GRADED, GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, FOLLOW_UPS, METRIC_GRADES, intent_of
 
@@ -32,9 +32,9 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     """The share of a model's plan that was completed."""
 
     sets: int
-    """Prompt-sets planned."""
+    """Prompt-sets planned; of an import that has only complete ones, those."""
     limit: int | None
-    """How many were to be drawn; None for all of the dataset, and for imports."""
+    """How many were to be drawn, or imported complete; None for all of the dataset."""
     complete_triplets: int
     """(Set, epoch) pairs whose three core responses count."""
     planned: int
@@ -95,8 +95,10 @@ def coverage_of(
 ) -> Coverage:
     """Count one model's responses and grades."""
     entry = manifest.models[model]
-    sets = manifest.sets_of(model, dataset)
     epochs = len({row.epoch for row in rows}) if entry.imported else entry.epochs
+    sets = manifest.sets_of(model, dataset)
+    if entry.imported:
+        sets = _complete_sets(rows, epochs, dataset) or sets
     planned = sum(len(prompt_set.wordings()) for prompt_set in sets) * epochs
     reasons: dict[str, Counter[str]] = {"core": Counter(), "paraphrase": Counter()}
     requested: Counter[str] = Counter()
@@ -119,7 +121,7 @@ def coverage_of(
     cut = Counter(stop_kind(row.stop_reason) for row in graded if row.truncated)
     return Coverage(
         sets=len(sets),
-        limit=None if len(sets) == len(dataset) else entry.limit,
+        limit=None if len(sets) == len(dataset) else entry.limit or len(sets),
         complete_triplets=sum(count == len(CORE_VARIANTS) for count in triplets.values()),
         planned=planned,
         responses=len(rows),
@@ -140,6 +142,16 @@ def coverage_of(
         ),
         unknown_marks=_counted(row.mark for row in graded if row.mark),
     )
+
+
+def _complete_sets(
+    rows: Sequence[GradedResponse], epochs: int, dataset: Dataset
+) -> tuple[PromptSet, ...]:
+    """Return the prompt-sets of responses; none if one of the sets lacks a response of an epoch."""
+    responses = Counter(row.set_id for row in rows)
+    sets = tuple(item for item in dataset.prompt_sets if responses[item.id])
+    complete = all(responses[item.id] == len(item.wordings()) * epochs for item in sets)
+    return sets if complete else ()
 
 
 def planned_follow_ups(
