@@ -381,8 +381,10 @@ def _log(shop: Workshop, name: str) -> None:
 
 
 def _returned(shop: Workshop, name: str) -> None:
-    """Have the annotators of the study at hand answer."""
-    _fill_in(shop.folder / shop.key, (shop.folder / name).parent)
+    """Have the annotators of the study at hand answer, into a folder."""
+    back = shop.folder / name
+    back.mkdir(parents=True, exist_ok=True)
+    _fill_in(shop.folder / shop.key, back)
 
 
 def _fill_in(key_path: Path, back: Path) -> None:
@@ -448,7 +450,7 @@ _MAKERS: dict[str, Callable[[Workshop, str], None]] = {
     r"runs/(mine|first|demo|second|v\d|models-\d+)": _run,
     r"runs/imported": _imported,
     r"logs/.*\.eval": _log,
-    r"(back|study)/.*\.csv": _returned,
+    r"back(-sets)?": _returned,
     r"labels\.jsonl|\w+-labels\.jsonl": _labels,
     r"labels\.csv|judge-comparison\.csv|wildguard_test\.parquet": _labelled,
 }
