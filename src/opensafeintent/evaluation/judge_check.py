@@ -153,7 +153,7 @@ class FailedCase(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def explanation(self) -> str:
         """The judge's grade, and the acceptable ones."""
-        wrongs = " and ".join(
+        wrongs = ", and ".join(
             f"{_ROLES[wrong.grade]} {wrong.grade_text},"
             f" not {' or '.join(map(str, wrong.acceptable))}"
             for wrong in self.wrong
