@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 from msgspec.structs import replace
 
-from endtoend import running
+from endtoend import osi, running
 from opensafeintent import EvaluateSettings, evaluate
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError
@@ -199,6 +199,33 @@ def test_as_paper_takes_a_file_that_has_the_papers_prompt_sets(
         evaluate(paper)
     monkeypatch.setattr("opensafeintent.workflows.evaluate.PAPER_DATASET_HASH", dataset.hash)
     assert evaluate(paper).forecast is not None
+
+
+def test_as_paper_refuses_the_starter_set_if_it_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"dataset=starter: as_paper takes the paper's 115"):
+        evaluate(as_paper(tmp_path, dataset="starter"))
+    ran = osi("evaluate", "baseline/redirect", "--as-paper", "--dataset", "starter")
+    assert "--dataset starter: --as-paper takes the paper's 115 prompt-sets" in ran.refusal
+    assert as_paper(tmp_path).dataset == NAME
+    assert replace(as_paper(tmp_path), epochs=2).dataset == NAME
+
+
+@pytest.mark.parametrize(("limit", "planned"), [(None, 115), (20, 20), (60, 60), (200, 115)])
+def test_a_dry_run_without_the_dataset_estimates_it_from_the_starter_set(
+    mirror: type[Mirror], tmp_path: Path, limit: int | None, planned: int
+) -> None:
+    mirror.fault = "gone"
+    outcome = evaluate(as_paper(tmp_path, limit=limit))
+    assert outcome.forecast is not None
+    # seven responses for each prompt-set
+    calls = {(line.purpose, line.model): line.calls for line in outcome.forecast.lines}
+    assert calls["generate", "baseline/redirect"] == 7 * planned
+    (note,) = (note for note in outcome.notes if "starter" in note)
+    assert note.startswith(f"the calls are those of {planned} prompt-sets, and the tokens")
+    assert "404" in note
+    assert any(f"with {planned} prompt-sets" in note for note in outcome.notes)
+    with pytest.raises(InputError, match="answered 404"):
+        evaluate(replace(as_paper(tmp_path, limit=limit), dry_run=False))
 
 
 def as_paper(tmp_path: Path, **more: Any) -> EvaluateSettings:

@@ -148,10 +148,17 @@ def command(
         @wraps(function)
         def run(**options: object) -> int | None:
             record = _record(settings)
-            typed = {
+            source_of = click.get_current_context().get_parameter_source
+            of_record = {
                 name: options.pop(name) for name in record.__struct_fields__ if name in options
             }
-            return function(cast(Callable[..., S], record)(**typed), **options)
+            # the record tells its default from the same value given by the user
+            given = {
+                name: value
+                for name, value in of_record.items()
+                if source_of(name) is not click.core.ParameterSource.DEFAULT
+            }
+            return function(cast(Callable[..., S], record)(**given), **options)
 
         run.settings, run.examples = settings, examples
         group.add_command(run)

@@ -58,6 +58,21 @@ class Forecast(msgspec.Struct, frozen=True):
     tier.
     """
 
+    def scaled(self, factor: float) -> Forecast:
+        """Return the calls and tokens of another number of prompt-sets, which is greater by this
+        factor.
+        """
+        lines = (
+            msgspec.structs.replace(
+                line,
+                calls=round(line.calls * factor),
+                input_tokens=round(line.input_tokens * factor),
+                output_tokens=round(line.output_tokens * factor),
+            )
+            for line in self.lines
+        )
+        return msgspec.structs.replace(self, lines=tuple(lines))
+
 
 def expected_calls(work: Sequence[ModelWork]) -> int:
     """Return the number of calls that a plan makes or reuses at least: probes and re-asks come on

@@ -28,6 +28,8 @@ class Published(NamedTuple):
     revision: str
     path: str
     sha256: str
+    sets: int = 0
+    """Prompt-sets in it, if it is a dataset."""
 
     @property
     def address(self) -> str:
@@ -38,10 +40,16 @@ class Published(NamedTuple):
 
 PUBLISHED: dict[str, Published] = {
     "opensafeintent-115": Published(
-        _PAPER, "dataset.json", "041bc87e89bdfe0ce7174cbd59875d97293e844d2bdd8d3ace748becdbdd508e"
+        _PAPER,
+        "dataset.json",
+        "041bc87e89bdfe0ce7174cbd59875d97293e844d2bdd8d3ace748becdbdd508e",
+        sets=115,
     ),
     "opensafeintent-700": Published(
-        _LATER, "dataset.json", "ad9ed2e8f190638b03afd81b69a1350f866706db08bb837b84332c54d29fe7ff"
+        _LATER,
+        "dataset.json",
+        "ad9ed2e8f190638b03afd81b69a1350f866706db08bb837b84332c54d29fe7ff",
+        sets=700,
     ),
 }
 """The datasets by name: the paper's 115 prompt-sets, and the 700 of a later release."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -38,7 +38,7 @@ from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.interop import model_identity
 from opensafeintent.promptsets import Dataset, drawn, load_dataset
 from opensafeintent.promptsets.loading import dataset_name
-from opensafeintent.promptsets.published import PAPER_DATASET_HASH
+from opensafeintent.promptsets.published import PAPER_DATASET_HASH, PUBLISHED
 from opensafeintent.statistics.intervals import half_width
 from opensafeintent.templates import Templates, load_templates
 from opensafeintent.templates.layout import laid_out
@@ -84,42 +84,89 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
     out = settings.out or Path("runs").absolute() / name_safe(dataset_name(settings.dataset))
     with closing(display or Display()) as screen:
         screen.stage(f"reading {one_line(settings.dataset, 60)}")
+        folder = RunFolder(out)
+        data = _data_of(settings, folder)
         templates, stand_in = _templates_of(settings)
         evaluation = _Evaluation(
             settings=settings,
-            folder=RunFolder(out),
+            folder=folder,
             templates=templates,
-            dataset=load_dataset(settings.dataset, settings.taxonomy, settings.max_rows),
+            dataset=data.dataset,
             models=settings.targets,
         )
-        is_file = settings.dataset != PAPER_DATASET
-        if settings.as_paper and is_file and evaluation.dataset.hash != PAPER_DATASET_HASH:
-            raise InputError(
-                f"{option('dataset', one_line(settings.dataset, 100))}: {option('as_paper')} takes"
-                " the paper's 115 prompt-sets, and these are others (sha256"
-                f" {evaluation.dataset.hash[:8]}, not {PAPER_DATASET_HASH[:8]})"
-            )
         if settings.dry_run:
-            sets = len(drawn(evaluation.dataset.prompt_sets, settings.limit))
+            sets = data.planned
             gates = dict.fromkeys(gates_of(settings), sets)
             precision = (
                 f"with {counted(sets, 'prompt-set')}, the 95 % interval of Triplet"
                 f" Safety is at most {min(200 * half_width(sets), 100):.0f} points wide"
             )
             impossible = out_of_reach(gates, settings.confidence, settings.epochs)
-            outcome = dry_run(evaluation.plan())
+            outcome = dry_run(evaluation.plan(), factor=data.factor)
             planned = (gates, sets, settings.confidence)
             margins = margins_in_reach(*planned)
             if settings.follow_ups:
                 models = len(contenders(evaluation.models))
                 margins = (*margins, second_turn_in_reach(sets, settings.epochs, models))
-            outcome.notes[:0] = [precision, *stand_in, *impossible, *margins]
+            outcome.notes[:0] = [precision, *data.notes, *stand_in, *impossible, *margins]
             outcome.cautions = [*impossible, *map(_undecided, undecidable_margins(*planned))]
             # a model that has become better passes each margin: none is out of reach
             outcome.exit_code = 5 if impossible else 0
             return outcome
         with evaluation.folder.lock(wait_or_refuse(settings, screen)):
             return run_async(lambda: execute(evaluation.plan(), screen))
+
+
+class _Data(NamedTuple):
+    """The prompt-sets of an evaluation, or those that a dry run estimates it with."""
+
+    dataset: Dataset
+    limit: int | None
+    """Prompt-sets to take; None takes all."""
+    size: int
+    """Prompt-sets of the dataset that is named."""
+    notes: list[str]
+
+    @property
+    def planned(self) -> int:
+        """The number of prompt-sets that are evaluated."""
+        return min(self.size, self.size if self.limit is None else self.limit)
+
+    @property
+    def factor(self) -> float:
+        """That number, over the prompt-sets that are at hand for it."""
+        return self.planned / len(drawn(self.dataset.prompt_sets, self.limit))
+
+
+def _data_of(settings: EvaluateSettings, folder: RunFolder) -> _Data:
+    """Return the prompt-sets. A new dry run that cannot fetch a published dataset takes the starter
+    set in its place, and a note says so.
+
+    Raises:
+        InputError: the dataset cannot be used, or is not the paper's and has to be.
+    """
+    try:
+        dataset = load_dataset(settings.dataset, settings.taxonomy, settings.max_rows)
+    except InputError as error:
+        published = PUBLISHED.get(settings.dataset)
+        estimated = settings.dry_run and settings.stop_when is None and not folder.exists()
+        if published is None or not estimated:
+            raise
+        starter = load_dataset("starter")
+        data = _Data(starter, settings.limit, published.sets, [])
+        note = (
+            f"the calls are those of {counted(data.planned, 'prompt-set')}, and the tokens are"
+            f" estimated with the {len(starter)} of the starter set, for {error.marked}"
+        )
+        return data._replace(notes=[Note(note)])
+    is_file = settings.dataset != PAPER_DATASET
+    if settings.as_paper and is_file and dataset.hash != PAPER_DATASET_HASH:
+        raise InputError(
+            f"{option('dataset', one_line(settings.dataset, 100))}: {option('as_paper')} takes"
+            " the paper's 115 prompt-sets, and these are others (sha256"
+            f" {dataset.hash[:8]}, not {PAPER_DATASET_HASH[:8]})"
+        )
+    return _Data(dataset, settings.limit, len(dataset), [])
 
 
 def _templates_of(settings: EvaluateSettings) -> tuple[Templates, list[str]]:
@@ -252,7 +299,8 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     def _all_taken(self, sets: int) -> list[str]:
         """Say that a dataset has fewer prompt-sets than were asked for: a line, or none."""
         limit, name = self.settings.limit, self.dataset.name
-        if limit is None or limit <= sets:
+        is_here = name == dataset_name(self.settings.dataset)
+        if limit is None or limit <= sets or not is_here:
             return []
         line = f"{name} has {counted(sets, 'prompt-set')}; all are taken"
         return [Note(f"{option('limit', f'{limit:,}')}: {line}")]

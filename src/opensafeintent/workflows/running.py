@@ -164,12 +164,16 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
         }
 
 
-def dry_run(plan: EvaluationPlan, ledger_path: Path | None = None) -> Outcome:
+def dry_run(
+    plan: EvaluationPlan, ledger_path: Path | None = None, *, factor: float = 1.0
+) -> Outcome:
     """Count the calls of a plan that the ledger does not hold, and make none.
 
     Args:
         plan: of the command.
         ledger_path: a ledger to read in place of the run's.
+        factor: the prompt-sets of the command, over those of the plan: the plan may stand for a
+            dataset that is not here.
     """
     manifest, dataset = plan.manifest, plan.dataset
     flex_plan(plan.settings, plan.asked)
@@ -177,10 +181,16 @@ def dry_run(plan: EvaluationPlan, ledger_path: Path | None = None) -> Outcome:
     if ledger_path is None:
         ledger_path = plan.folder.ledger_to_write(manifest, plan.settings.ledger)
     with Ledger(ledger_path, readonly=True, missing_ok=True) as ledger:
-        first = forecast(ledger, manifest.identities(), [*checks, *plan.work])
-        again = forecast_regrades(ledger, manifest, dataset)
-    lines = [line for line in first.lines + again.lines if line.model not in plan.only_stored]
-    expected = Forecast(tuple(lines), first.assumed or again.assumed)
+        identities = manifest.identities()
+        if factor == 1.0:
+            parts = [forecast(ledger, identities, [*checks, *plan.work])]
+        else:
+            of_sets = forecast(ledger, identities, plan.work).scaled(factor)
+            parts = [forecast(ledger, identities, checks), of_sets]
+        parts.append(forecast_regrades(ledger, manifest, dataset))
+    lines = [line for part in parts for line in part.lines if line.model not in plan.only_stored]
+    assumed = next((part.assumed for part in parts if part.assumed), "")
+    expected = Forecast(tuple(lines), assumed)
     notes = [*plan.notes, *plan.new_panels.values(), *unset_lines(plan.asked)]
     return Outcome.forecasting(expected, plan.settings, notes)
 

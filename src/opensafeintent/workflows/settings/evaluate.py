@@ -39,6 +39,15 @@ if TYPE_CHECKING:
 PAPER_DATASET = "opensafeintent-115"
 
 
+class _NotGiven(str):
+    """A default that differs from the same text given by a user."""
+
+    __slots__ = ()
+
+
+_STARTER = _NotGiven("starter")
+
+
 class EvaluateSettings(Distributed, frozen=True, kw_only=True):
     """The models and prompt-sets of an evaluation, its parameters, and the run's folder."""
 
@@ -60,7 +69,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             is_file=True,
             group=Group.DATASET,
         ),
-    ] = "starter"
+    ] = _STARTER
     taxonomy: Annotated[Path | None, TAXONOMY.under(Group.DATASET)] = None
     limit: Annotated[
         Count | None,
@@ -224,6 +233,8 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.as_paper:
             self._set_as_paper()
+        if isinstance(self.dataset, _NotGiven):
+            msgspec.structs.force_setattr(self, "dataset", str(self.dataset))
         super().__post_init__()
         if self.report and self.dry_run:
             raise InputError(
@@ -281,7 +292,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
                 " out"
             )
         values = {
-            "dataset": PAPER_DATASET if self.dataset == "starter" else self.dataset,
+            "dataset": PAPER_DATASET if isinstance(self.dataset, _NotGiven) else self.dataset,
             "preset": "paper",
             "grade_parse": "paper",
             "judges": self.judges or (PAPER_JUDGE,),
