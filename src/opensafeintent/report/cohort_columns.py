@@ -87,7 +87,8 @@ def averaged_notes(cohorts: Sequence[Cohort], about_pooled: str = "") -> tuple[s
     return (
         (
             "The model average is the mean over the models under test for which the metric is"
-            f" defined; its interval is for the same models on other prompt-sets.{about_pooled}"
+            " defined. It needs as many prompt-sets as *Averages* in the docs says, ten for a whole"
+            f" dataset; its interval is for the same models on other prompt-sets.{about_pooled}"
         ),
     )
 

@@ -161,12 +161,13 @@ def _differences(cohort: Cohort) -> Iterator[Sentence]:
         comparison, order = cohort.estimates.comparisons[metric], contenders_of(cohort, metric)
         pairs = [pair for pair in combinations(order, 2) if comparison.n[pair] >= FEWEST_SAID]
         if len(order) > 2 and pairs:
-            real, otherwise = (
-                sum(bool(of.claimed[pair]) for pair in pairs)
-                for of in (comparison, cohort.safe_up_to_1.comparisons[metric])
-            )
-            hinge = int(comparison.hinges[tuple(np.transpose(pairs))].sum())
-            differences.append((primary.label, real, len(pairs), otherwise, hinge))
+            other = cohort.safe_up_to_1.comparisons[metric]
+            at = tuple(np.transpose(pairs))
+            real, otherwise = (int(of.claimed[at].sum()) for of in (comparison, other))
+            hinge = int(comparison.hinges[at].sum())
+            signs = comparison.difference[at] * other.difference[at]
+            turned = int((comparison.claimed[at] & other.claimed[at] & (signs < 0)).sum())
+            differences.append((primary.label, real, len(pairs), otherwise, hinge, turned))
     if differences:
         yield say("differences", topic="Significant differences", differences=differences)
 
@@ -184,8 +185,8 @@ def _by_intent(cohort: Cohort) -> Iterator[Sentence]:
 
 
 def _help_ordering(cohort: Cohort) -> Iterator[Sentence]:
-    """Yield the models that give benign prompts no significantly more help than malicious ones, or
-    the help ordering of a model that is alone.
+    """Yield the models that give benign prompts no significantly more help than malicious ones, and
+    those that give significantly less, or the help ordering of a model that is alone.
     """
     estimates = cohort.estimates.by_metric["help_ordering"]
     limits = {
@@ -193,8 +194,9 @@ def _help_ordering(cohort: Cohort) -> Iterator[Sentence]:
         for index in contenders_of(cohort, "help_ordering")
     }
     tied = [index for index, (low, high) in limits.items() if low <= 0.5 <= high]
+    less = [index for index, (_, high) in limits.items() if high < 0.5]
     shown = tied or list(limits)
-    if tied or len(limits) == 1:
+    if tied or less or len(limits) == 1:
         yield say(
             "help_ordering",
             topic=METRICS["help_ordering"].label,
@@ -202,6 +204,7 @@ def _help_ordering(cohort: Cohort) -> Iterator[Sentence]:
             all_models=len(shown) == len(limits) > 1,
             value=interval(estimates[shown[0]].value, *limits[shown[0]]),
             tied=bool(tied),
+            less=[cohort.models[index] for index in less] if len(limits) > 1 else [],
             more_help=limits[shown[0]][0] > 0.5,
         )
 
