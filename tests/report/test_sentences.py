@@ -75,7 +75,7 @@ def test_one_difference_is_told_with_its_interval(
 def test_a_difference_whose_interval_holds_0_has_no_direction() -> None:
     # 2 of 40 sets differ, in one direction
     text = sentences_by_topic(graded(good=36, bad=34))["Triplet Safety"]
-    assert "good and bad do not differ significantly (95 % CI −" in text
+    assert "good and bad do not differ significantly (first minus second: 95 % CI −" in text
     assert "above" not in text and "below" not in text
 
 
