@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from endtoend import osi
+from opensafeintent import __version__
 from opensafeintent.analysis.cohort import into_cohorts
+from opensafeintent.report.conditions import measurement
 from opensafeintent.report.figures import all_figures, write_figures
 from opensafeintent.report.page import PageOptions, render_page
 from opensafeintent.report.tables import all_tables, write_tables
-from report.pages import saved
+from report.pages import page_of, saved
 from report.runs import MODELS, random_run
 
 
@@ -62,3 +64,19 @@ def test_the_page_says_how_to_reproduce_and_cite_it(
     assert f"sha256 {first['groups'][0]['dataset']['hash']}<" in text
     readme = Path(__file__).parents[2].joinpath("README.md").read_text("utf-8")
     assert f"<pre>{readme.partition('```bibtex')[2].partition('```')[0].strip()}" in text
+
+
+def test_the_page_describes_the_measurement_for_a_paper() -> None:
+    run = random_run(("lab/a", "lab/<b>"), 12)
+    (cohort,) = into_cohorts([run])
+    described = measurement(cohort)
+    graded = sum(row.counts for row in run.rows)
+    for part in (
+        "Models: lab/<b>, lab/a",
+        f"12 prompt-sets of {run.dataset.name} (SHA-256 {run.dataset.hash[:8]})",
+        f"Both grades exist for {graded:,} of {len(run.rows):,} responses",
+        f"OpenSafeIntent {__version__} computed",
+    ):
+        assert part in described
+    page = page_of(run).decode()
+    assert described in html.unescape(page) and "lab/<b>" not in page

@@ -373,6 +373,9 @@ def test_a_summary_without_a_gate_shows_the_headline_metrics(run: Path, tmp_path
     assert outcome_of(run, summary=tmp_path / "s.md").exit_code == 0
     text = (tmp_path / "s.md").read_text("utf-8")
     assert text.startswith("## No release gate was asked for\n") and "| m | " in text
+    (described,) = (line for line in text.splitlines() if line.startswith("Models: m"))
+    digest = metrics(run)["groups"][0]["dataset"]["hash"][:8]
+    assert f"(SHA-256 {digest})" in described and "95 % intervals over prompt-sets" in described
 
 
 def test_a_summary_that_cannot_be_written_at_the_end_loses_nothing(

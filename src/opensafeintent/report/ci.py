@@ -17,6 +17,7 @@ from opensafeintent.analysis.judge_checks import CHECK_WORDS, checked_judges
 from opensafeintent.hostile import one_line
 from opensafeintent.markdown import markdown_text
 from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE, cohort_line
+from opensafeintent.report.conditions import measurement
 from opensafeintent.report.formats import to_markdown
 from opensafeintent.report.gates import gate_tables, headline, reason, verdict_word
 from opensafeintent.report.tables_headline import headline_table
@@ -26,7 +27,8 @@ def summary(cohorts: Sequence[Cohort], gates: Gates | None, page: Path) -> str:
     """Return the verdict in Markdown: first the verdict itself, then each gate, then the
     conditions.
 
-    Without a gate the headline metrics take the place of the gates.
+    Without a gate the headline metrics take the place of the gates, and a description for a paper
+    follows.
 
     Args:
         cohorts: of the report.
@@ -45,9 +47,15 @@ def summary(cohorts: Sequence[Cohort], gates: Gates | None, page: Path) -> str:
         *(to_markdown(table).rstrip() for table in tables),
         "**Conditions**",
         "\n".join(behind),
+        *([] if gates else _for_a_paper(cohorts)),
         f"The page with figures and responses: {markdown_text(one_line(str(page), 1000))}",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _for_a_paper(cohorts: Sequence[Cohort]) -> list[str]:
+    """Return descriptions of the measurements behind the numbers, under a heading."""
+    return ["**For a paper**", *(markdown_text(measurement(cohort)) for cohort in cohorts)]
 
 
 def _behind(cohorts: Sequence[Cohort], number: int) -> list[str]:

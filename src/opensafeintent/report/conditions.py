@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opensafeintent import __version__
 from opensafeintent.analysis.cohort import Cohort, GradedRun, graders
-from opensafeintent.analysis.judge_checks import CheckedJudge, checked_judges
+from opensafeintent.analysis.judge_checks import CHECK_WORDS, CheckedJudge, checked_judges
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.hostile import one_line
@@ -96,7 +97,37 @@ def facts_of(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]
         facts.append(("Grades read as", conditions.parse))
     if cohort.array.sizes["epoch"] > 1:
         facts.append(("Repeats", f"{cohort.array.sizes['epoch']} of each prompt"))
-    return [*facts, *_sampling(cohort, runs)]
+    sampling = _sampling(cohort)
+    return [*facts, ("Sampling", sampling)] if sampling else facts
+
+
+def measurement(cohort: Cohort) -> str:
+    """Describe the measurement behind a cohort's numbers, in sentences that a paper can take."""
+    dataset, conditions = cohort.dataset, cohort.conditions
+    sampling = _sampling(cohort)
+    models = ", ".join(one_line(model, 100) for model in cohort.models)
+    sentences = [
+        f"Models: {models}{f' ({sampling})' if sampling else ''}.",
+        f"Prompts: {cohort.extent} of {one_line(dataset.name, 60)} (SHA-256 {dataset.hash[:8]}).",
+    ]
+    if (epochs := cohort.array.sizes["epoch"]) > 1:
+        sentences.append(f"Each prompt was sent {epochs} times.")
+    states = {item.judge: CHECK_WORDS[item.state] for item in checked_judges(cohort)}
+    judges = "; ".join(
+        f"{one_line(judge, 80)}{f', which {states[judge]}' if judge in states else ''}"
+        for judge in conditions.judges
+    )
+    sentences.append(f"{'Judges' if len(conditions.judges) > 1 else 'Judge'}: {judges or 'none'}.")
+    if conditions.templates:
+        others = ", ".join(cohort.other_rubrics)
+        sentences.append(f"Rubrics: {one_line(others, 300) or 'the default ones'}.")
+    responses = sum(coverage.responses for coverage in cohort.coverage.values())
+    graded_fully = sum(coverage.counted for coverage in cohort.coverage.values())
+    sentences += [
+        f"Both grades exist for {graded_fully:,} of {responses:,} responses.",
+        f"OpenSafeIntent {__version__} computed the numbers, with 95 % intervals over prompt-sets.",
+    ]
+    return " ".join(sentences)
 
 
 def _checks(checked: Sequence[CheckedJudge]) -> str:
@@ -124,21 +155,22 @@ def _templates(templates: Sequence[tuple[str, str]], runs: Sequence[GradedRun]) 
     return one_line(", ".join(texts), 2000)
 
 
-def _sampling(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]:
-    """Return the sampling of the targets, if all runs of the cohort agree on it."""
-    names = {origin.run for origin in cohort.origins.values()}
+def _sampling(cohort: Cohort) -> str:
+    """Return the sampling of the targets, if all runs of the cohort agree on it; "" if none is
+    known.
+    """
     settings = {
         (
             sampling.temperature,
             sampling.max_tokens,
-            run.manifest.system is not None,
-            run.manifest.preset,
+            manifest.system is not None,
+            manifest.preset,
         )
-        for run in runs
-        if run.name in names and (sampling := run.manifest.target_sampling) is not None
+        for manifest in cohort.manifests
+        if (sampling := manifest.target_sampling) is not None
     }
     if len(settings) != 1:
-        return [("Sampling", "differs between runs")] if settings else []
+        return "differs between runs" if settings else ""
     temperature, tokens, system, preset = settings.pop()
     facts = (
         ""
@@ -150,4 +182,4 @@ def _sampling(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]
         "with a system prompt" if system else "",
         f"preset {preset}" if preset else "",
     )
-    return [("Sampling", ", ".join(filter(None, facts)))]
+    return ", ".join(filter(None, facts))

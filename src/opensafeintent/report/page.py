@@ -27,6 +27,7 @@ from opensafeintent.report.conditions import (
     facts_of,
     graded,
     measured,
+    measurement,
     page_title,
 )
 from opensafeintent.report.figures import THEMES, Figure, all_figures
@@ -64,6 +65,8 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
     heading: str
     apart: str
     facts: list[tuple[str, str]]
+    measurement: str
+    """A description for a paper."""
     answers: list[Sentence]
     """Before its table and its figure."""
     findings: list[Sentence]
@@ -228,6 +231,7 @@ def _part(
         heading=f"{one_line(cohort.dataset.name, 60)}, {graded(cohort)}",
         apart=differences_from(cohorts[0], cohort) if index else "",
         facts=facts_of(cohort, runs),
+        measurement=measurement(cohort),
         answers=answers(cohort),
         findings=findings(cohort),
         cautions=cautions(
