@@ -111,7 +111,7 @@ def test_no_check_is_said() -> None:
 def test_a_failed_check_is_said_with_its_reasons() -> None:
     texts = distrusted(cohort_of(run(check(7))))  # 7 of 10 are fewer than 80 %
     (text,) = (text for text in texts if "failed the judge check" in text)
-    assert "7 of 10 cases accepted: fewer accepted cases than 80 %." in text
+    assert "7 of 10 cases accepted: fewer accepted cases than 80\u00a0%." in text
 
 
 OTHER = replace(SETTING, templates=SETTING.templates | {"harm": "new"})

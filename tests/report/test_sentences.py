@@ -202,6 +202,12 @@ def test_of_one_model_the_headline_table_is_not_repeated(beside: dict[str, int])
     }
 
 
+def test_a_number_and_its_per_cent_sign_stay_on_one_line() -> None:
+    texts = [sentence.text for sentence in findings(graded(only=30))]
+    assert any("100\u00a0% [93, 100]" in text for text in texts)
+    assert not any(" %" in text for text in texts)
+
+
 def test_at_most_three_models_are_named_in_a_sentence() -> None:
     twelve = {f"good{n}": 36 for n in range(12)} | {f"bad{n}": 8 for n in range(8)}
     for metric in ("Triplet Safety", "Mean Utility"):

@@ -67,12 +67,14 @@ def say(
     """Return a sentence.
 
     Args:
-        macro: the one of `assets/sentences.jinja`. White space in its output is folded.
+        macro: the one of `assets/sentences.jinja`. White space in its output is folded, and a
+            number and its per cent sign stay on one line.
         strength, topic, loud: of the sentence.
         facts: the macro's arguments.
     """
     macros = environment().get_template("sentences.jinja").module
     text = re.sub(r"[ \n]+", " ", getattr(macros, macro)(**facts)).strip(" ")
+    text = text.replace(" %", PERCENT)
     parts = re.split(f"({_BEFORE}[^{_AFTER}]*{_AFTER})", text)
     named = (Name(part[1:-1]) if part.startswith(_BEFORE) else part for part in parts if part)
     return Sentence(tuple(named), strength, topic, loud)
