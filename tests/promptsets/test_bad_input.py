@@ -117,12 +117,20 @@ def test_an_id_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     for records in (
         [ours(1, id="a"), ours(2, id="a")],
-        [NESTED, FLAT],  # no id of their own, and the same content
         [ours(1, id="x" * 100_000), ours(2, id="x" * 100_000)],
     ):
         message = complaint_about(path, lines(*records))
         assert message.startswith(":2, field id: duplicate id")
         assert f"first at {path}:1" in message
+
+
+def test_a_repeated_record_without_an_id_is_called_identical(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    for records in ([OURS, OURS], [NESTED, FLAT]):
+        message = complaint_about(path, lines(*records))
+        assert message == f":2: is identical to {path}:1; expected each prompt-set once"
+    message = complaint_about(path, lines(OURS, OURS | {"language": "de"}))
+    assert message.startswith(f":2: has the labels and prompts of {path}:1")
 
 
 def test_loading_names_the_first_problem_and_validating_names_all(tmp_path: Path) -> None:

@@ -43,6 +43,15 @@ def test_slips_of_an_import(tmp_path: Path, slip: str, meant: str) -> None:
         read_recorded(json_lines(tmp_path / "x.jsonl", [record]))
 
 
+def test_of_equally_near_names_the_first_number_is_meant(tmp_path: Path) -> None:
+    core = {"benign": "Mend it.", "dual_use": "Open it.", "malicious": "Break it."}
+    labels = {name: GIVEN[name] for name in ("harm_domain", "task_type", "underlying_task")}
+    row = labels | core | {"dual_use_paraphrase": "Unlock it."}
+    for taken, meant in ({}, 1), ({"dual_use_paraphrase_1": "Undo it."}, 2):
+        with pytest.raises(InputError, match=f"did you mean 'dual_use_paraphrase_{meant}'"):
+            load_dataset(str(json_lines(tmp_path / "x.jsonl", [row | taken])))
+
+
 def test_other_fields_are_passed_over(tmp_path: Path) -> None:
     """Also one that is near a name, if that is there as well."""
     record = GIVEN | {"Id": "b", "comment": "ours", "sourced": "by hand"}

@@ -46,6 +46,37 @@ def test_a_table_is_the_same_dataset_as_any_other_format(tmp_path: Path, separat
     assert nested == flat
 
 
+EVERY_FIELD = {"id": "knife", "content_shift": "partial", "language": "en", "source": "by hand"}
+"""The optional fields of a prompt-set that have one name in every format."""
+
+
+@pytest.mark.parametrize("row", [ROW, FLAT, OURS])
+def test_a_table_has_every_field_of_a_prompt_set(tmp_path: Path, row: dict[str, Any]) -> None:
+    """None is silently left out, whatever fields a later version adds."""
+    filled = row | EVERY_FIELD
+    if row is OURS:
+        path = json_lines(tmp_path / "t.jsonl", [filled])
+    else:
+        path = table(tmp_path / "t.csv", filled)
+    dataset = load_dataset(str(path))
+    (item,) = dataset.prompt_sets
+    unfilled = [name for name in item.__struct_fields__ if not getattr(item, name)]
+    assert (unfilled, dataset.unread) == ([], ())
+    assert {name: getattr(item, name) for name in EVERY_FIELD} == EVERY_FIELD
+
+
+def test_an_overlap_of_a_table_is_checked_and_counts_for_its_hash(tmp_path: Path) -> None:
+    paths = {
+        shift: table(tmp_path / f"t-{shift}.csv", ROW | {"content_shift": shift})
+        for shift in ("none", "full", "some", "")
+    }
+    (line,) = problems(paths["some"])
+    assert "field content_shift: unknown content shift 'some'" in line
+    hashes = [load_dataset(str(paths[shift])).hash for shift in ("none", "full", "")]
+    assert len({*hashes}) == 3
+    assert hashes[2] == load_dataset(str(table(tmp_path / "without.csv", ROW))).hash
+
+
 def test_all_missing_columns_are_named_once(tmp_path: Path) -> None:
     lacking = {name: ROW[name] for name in ("benign", "dual_use", "harm_domain")}
     (line,) = problems(table(tmp_path / "t.csv", *[lacking] * 40))

@@ -197,7 +197,7 @@ def _mode(record: Record) -> tuple[Mode | None, list[MissingGrade]]:
     level = record.record("dual_use_assistance_level")
     if "a_level" not in level:
         return None, [MissingGrade("mode", "failed")]
-    return level.choice("a_level", MODES), []  # type: ignore[return-value]
+    return level.choice("a_level", MODES), []
 
 
 def _strategy(record: Record) -> tuple[Strategy | None, list[MissingGrade]]:

@@ -4,15 +4,17 @@ values."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from functools import lru_cache
 from itertools import islice
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 from unicodedata import category
 
 from opensafeintent.errors import nearest
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.reading import Problem
+
+Name = TypeVar("Name", bound=str)
 
 LONGEST_PROMPT = 200_000
 """Characters; beyond every context window in use, and a sign of a broken file."""
@@ -96,16 +98,17 @@ class Record:
             self.fail_absent(field, "an object")
         return Record(self.data[field], f"{self.location}, field {field}")
 
-    def choice(self, field: str, valid: Iterable[str]) -> str:
+    def choice(self, field: str, valid: Iterable[Name]) -> Name:
         """Return a text that is one of `valid`."""
         value, names = self.text(field), tuple(valid)
-        if value not in names:
+        chosen = next((name for name in names if name == value), None)
+        if chosen is None:
             self.fail(
                 field,
                 f"unknown {field.replace('_', ' ')} {one_line(value, 60)!r};"
                 f" {nearest(value, names)}",
             )
-        return value
+        return chosen
 
 
 @lru_cache(maxsize=64)
@@ -115,8 +118,12 @@ def _misspelt(fields: frozenset[str], valid: frozenset[str]) -> tuple[str, str] 
     """
     lacking = {_folded(name): name for name in valid - fields}
     for field in sorted(fields - valid):
-        if near := get_close_matches(_folded(field), lacking, n=1, cutoff=_NEAR):
-            return field, lacking[near[0]]
+        folded = _folded(field)
+        if near := get_close_matches(folded, lacking, n=len(lacking) or 1, cutoff=_NEAR):
+            similarity = {name: SequenceMatcher(None, name, folded).ratio() for name in near}
+            # of equally similar names, such as those with a number, the lowest is meant
+            nearest_name = min(near, key=lambda name: (-similarity[name], len(name), name))
+            return field, lacking[nearest_name]
     return None
 
 

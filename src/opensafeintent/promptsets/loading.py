@@ -68,8 +68,8 @@ class _Rows:
 
     def __init__(self, taxonomy: Taxonomy) -> None:
         self._taxonomy = taxonomy
-        self._locations: dict[str, str] = {}
-        """Of each prompt-set, by id."""
+        self._first: dict[str, tuple[str, PromptSet]] = {}
+        """Each prompt-set with its location, by id."""
         self.prompt_sets: list[PromptSet] = []
         self.problems: list[Problem] = []
         self.shapes: dict[str, str] = {}
@@ -92,15 +92,27 @@ class _Rows:
         try:
             record = Record(data, location)
             prompt_set = parse_prompt_set(record, self._taxonomy)
-            if first := self._locations.get(prompt_set.id):
-                shown = one_line(prompt_set.id, 60)
-                record.fail("id", f"duplicate id {shown!r}, first at {first}; ids are unique")
+            if earlier := self._first.get(prompt_set.id):
+                _fail_repeated(record, prompt_set, *earlier)
         except Problem as problem:
             self.problems.append(problem)
             return
-        self._locations[prompt_set.id] = location
+        self._first[prompt_set.id] = location, prompt_set
         self.prompt_sets.append(prompt_set)
         self.unread.update(dict.fromkeys(unread_fields(data)))
+
+
+def _fail_repeated(record: Record, prompt_set: PromptSet, first: str, earlier: PromptSet) -> None:
+    """Raise the problem of a row whose id an earlier row has. An id that the file does not state
+    was made from labels and prompts, so these are equal.
+    """
+    if "id" in record:
+        shown = one_line(prompt_set.id, 60)
+        record.fail("id", f"duplicate id {shown!r}, first at {first}; ids are unique")
+    same = "is identical to" if prompt_set == earlier else "has the labels and prompts of"
+    raise Problem(
+        f"{record.location}: {same} {first}; expected each prompt-set once", record.location
+    )
 
 
 def load_dataset(

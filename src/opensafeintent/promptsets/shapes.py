@@ -123,9 +123,6 @@ def _parse_ours(record: Record, taxonomy: Taxonomy) -> PromptSet:
         dual_use_paraphrases=record.texts("dual_use_paraphrases"),
         dual_use_benign_use=record.optional_text("dual_use_benign_use"),
         dual_use_misuse_risk=record.optional_text("dual_use_misuse_risk"),
-        content_shift=(
-            record.choice("content_shift", CONTENT_SHIFTS) if "content_shift" in record else None
-        ),
         source=record.optional_text("source"),
     )
 
@@ -199,7 +196,10 @@ def _prompts(record: Record, named: str) -> Prompts:
 def _build(
     record: Record, taxonomy: Taxonomy, *, labels: Record, prompts: Prompts, **fields: Any
 ) -> PromptSet:
-    """Return a prompt-set; `fields` are the others of its record."""
+    """Return a prompt-set.
+
+    Fields that have one name in all formats are read here. `fields` are those whose names differ.
+    """
     set_id = record.optional_text("id")
     if set_id and set_id.splitlines() != [set_id]:
         record.fail("id", "has several lines; expected one")
@@ -211,5 +211,8 @@ def _build(
         task_type=task_type,
         prompts=prompts,
         **fields,
+        content_shift=(
+            record.choice("content_shift", CONTENT_SHIFTS) if "content_shift" in record else None
+        ),
         language=record.optional_text("language"),
     )
