@@ -255,7 +255,7 @@ class Maker:
     def study(self, name: str, line: str) -> None:
         """Make pages, fill them in, and take the labels in."""
         self.run(f"{name}-pages", f"annotate {line} --out {name} --annotators ana,ben,cleo")
-        pages = sorted((self.folder / name).glob("*.html"))
+        pages = [self.folder / name / f"{person}.html" for person in ("ana", "ben", "cleo")]
         for page in pages:
             page.with_suffix(".json").write_text(filled_in(page))
         returned = " ".join(f"{name}/{page.stem}.json" for page in pages)

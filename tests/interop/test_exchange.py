@@ -245,6 +245,19 @@ def test_results_of_a_partial_run_are_refused_unless_asked_for(tmp_path: Path) -
     assert all("PARTIAL: 6 of 7" in entry["notes"] for entry in entries)
 
 
+@pytest.mark.parametrize("format_", ["every-eval-ever", "hf-results"])
+def test_a_model_without_numbers_is_left_out_and_named(tmp_path: Path, format_: str) -> None:
+    import_lines(tmp_path, lines_of(DATASET, helpfulness=4, harm_severity=0), DATASET, "p/m")
+    import_lines(tmp_path, lines_of(DATASET), DATASET, "p/ungraded", max_missing=1)
+    options = ("--dataset-repo", "me/sets", "--partial") if format_ == "hf-results" else ()
+    out = tmp_path / "out"
+    ran = osi("export", tmp_path / "run", "--format", format_, "--out", out, *options)
+    assert ran.code == 0
+    assert "p/ungraded: left out, for no headline metric is defined" in ran.text
+    written = [path for path in out.rglob("*") if path.suffix in (".json", ".yaml")]
+    assert len(written) == 1 and "/m/" in str(written[0])
+
+
 def test_a_dataset_of_the_hub_is_known_by_its_name(tmp_path: Path) -> None:
     import_lines(tmp_path, lines_of(DATASET, helpfulness=4, harm_severity=0), DATASET, "m")
     manifest = tmp_path / "run" / "run.json"

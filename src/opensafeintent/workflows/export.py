@@ -18,7 +18,7 @@ from opensafeintent.calls.recorded import WITHHELD
 from opensafeintent.errors import InputError, Note, counted, install_extra, option
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import written_beside
-from opensafeintent.hostile import cell_safe
+from opensafeintent.hostile import cell_safe, one_line
 from opensafeintent.interop import optional
 from opensafeintent.replacing import written_together
 from opensafeintent.responses import NOT_GRADED
@@ -76,21 +76,30 @@ def export_run(settings: ExportSettings) -> Exported:
                 ),
             )
     else:
-        files = _write_shared(settings, run, notes)
+        files, lacking = _write_shared(settings, run, notes)
+        notes += tuple(
+            Note(f"{one_line(model, 100)}: left out, for no headline metric is defined")
+            for model in lacking
+        )
     return Exported(files=tuple(files), notes=notes)
 
 
-def _write_shared(settings: ExportSettings, run: Run, notes: Sequence[str]) -> list[Path]:
-    """Write the headline metrics of each model into a folder."""
+def _write_shared(
+    settings: ExportSettings, run: Run, notes: Sequence[str]
+) -> tuple[list[Path], list[str]]:
+    """Write the headline metrics of each model into a folder; returned beside are the models that
+    have none.
+    """
     if optional("exchange") is None:
         raise InputError(f"{option('format', settings.format)}: is not part of this installation")
     from opensafeintent.interop.exchange.earlier import EarlierExports
     from opensafeintent.interop.exchange.every_eval_ever import write_every_eval_ever
     from opensafeintent.interop.exchange.hub_results import write_hf_results
-    from opensafeintent.interop.exchange.shared import RunOrigin
+    from opensafeintent.interop.exchange.shared import RunOrigin, models_without_results
 
     if notes and settings.format == "hf-results" and not settings.partial:
         raise InputError(f"{'; '.join(notes)}; {option('partial')} writes the existing part")
+    lacking = models_without_results(run.cohorts)
     manifest, _ = RunFolder(settings.run).load()
     with Ledger(RunFolder(settings.run).ledger_path(manifest), readonly=True) as ledger:
         latest = ledger.latest()
@@ -122,7 +131,7 @@ def _write_shared(settings: ExportSettings, run: Run, notes: Sequence[str]) -> l
             files = write_every_eval_ever(run.cohorts, origin, new, shown)
         names += [path.relative_to(new).as_posix() for path in files]
         earlier.write_list(names, new)
-    return [settings.out / name for name in names]
+    return [settings.out / name for name in names], lacking
 
 
 def _write_responses(settings: ExportSettings, run: Run) -> tuple[Path, int, int, int]:

@@ -35,6 +35,7 @@ from opensafeintent.interop.exchange.shared import (
     folder_numbers,
     folders_of,
     model_id,
+    models_with_results,
 )
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE
@@ -86,13 +87,13 @@ def write_every_eval_ever(
         texts: of a model's responses, which are then written as samples.
 
     Raises:
-        InputError: a model has no defined metric, or a file cannot be written.
+        InputError: a file cannot be written.
     """
     written = []
     cohorts = list(cohorts)
     numbers = folder_numbers(cohorts)
     for cohort in cohorts:
-        for model in cohort.models:
+        for model in models_with_results(cohort):
             number = numbers[cohort.origins[model].model]
             record = _record(cohort, model, origin, f"-{number}" if number > 1 else "")
             info = record["model_info"]

@@ -21,6 +21,7 @@ from opensafeintent.interop.exchange.shared import (
     folder_numbers,
     folders_of,
     model_id,
+    models_with_results,
 )
 from opensafeintent.promptsets.cards import yaml_text
 from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE, judges_of
@@ -36,8 +37,8 @@ def write_hf_results(cohorts: Iterable[Cohort], origin: RunOrigin, out: Path) ->
     format.
 
     Raises:
-        InputError: nothing names the dataset on the hub, a model has no defined metric, two models
-            would be one, or a file cannot be written.
+        InputError: nothing names the dataset on the hub, two models would be one, or a file cannot
+            be written.
     """
     written: list[Path] = []
     cohorts = list(cohorts)
@@ -51,7 +52,7 @@ def write_hf_results(cohorts: Iterable[Cohort], origin: RunOrigin, out: Path) ->
     for cohort in cohorts:
         repo, revision = _repo_of(cohort.dataset.name, origin)
         dataset: Json = {"id": repo} | ({"revision": revision} if revision else {})
-        for model in cohort.models:
+        for model in models_with_results(cohort):
             name = cohort.origins[model].model
             lines = [
                 line

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -39,16 +39,34 @@ class RunOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """The dataset's on the hub, as the user states it for a run that does not know."""
 
 
-def defined_headlines(cohort: Cohort, model: str) -> list[MetricEstimate]:
-    """Return the headline metrics of a model that are defined.
+def models_with_results(cohort: Cohort) -> list[str]:
+    """Return the models with a headline metric that is defined."""
+    return [model for model in cohort.models if defined_headlines(cohort, model)]
+
+
+def models_without_results(cohorts: Sequence[Cohort]) -> list[str]:
+    """Return the other models.
 
     Raises:
-        InputError: none is.
+        InputError: there are only such.
     """
+    lacking = [
+        model
+        for cohort in cohorts
+        for model in cohort.models
+        if not defined_headlines(cohort, model)
+    ]
+    if len(lacking) == sum(len(cohort.models) for cohort in cohorts):
+        raise InputError(
+            f"{', '.join(lacking)}: no headline metric is defined; expected graded prompt-sets"
+        )
+    return lacking
+
+
+def defined_headlines(cohort: Cohort, model: str) -> list[MetricEstimate]:
+    """Return the headline metrics of a model that are defined."""
     estimates = [cohort.estimates.overall[model, name] for name in HEADLINES]
-    if not any(estimate.n for estimate in estimates):
-        raise InputError(f"{model}: no headline metric is defined; expected graded prompt-sets")
-    return [estimate for estimate in estimates if estimate.value is not None]
+    return [estimate for estimate in estimates if estimate.n and estimate.value is not None]
 
 
 _RESERVED = re.compile(r"data\Z|(?i:con|prn|aux|nul|com\d|lpt\d)(?=\.|\Z)")
