@@ -25,6 +25,8 @@ _BY_JUDGE = re.compile(rf"(?:{'|'.join(SCALES)})\[.*\]")
 
 _OF_OUR_EXPORT = "quotes_hidden"
 """A column that `export` alone writes."""
+_EXPORTED_ONLY = ("ledger_row", "prompt_hidden", "partial")
+"""Further columns that `export` writes and nothing reads: they are no news to a reader."""
 
 
 def recognises(records: Sequence[Located]) -> bool:
@@ -51,7 +53,7 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
     if of_table := is_table(path):
         records = [(location, _of_table(row)) for location, row in records]
     contents = of_each_model(records, path, of_table=of_table)
-    known_fields = READ.union(COLUMNS, (GUARD,))
+    known_fields = READ.union(COLUMNS, (GUARD,), _EXPORTED_ONLY)
     contents[0].unread = tuple(
         field for field in fields if field not in known_fields and not _BY_JUDGE.fullmatch(field)
     )
