@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from endtoend import osi
-from opensafeintent import Dataset, OpenSafeIntentError, export_dataset, load_dataset, load_taxonomy
+from opensafeintent import (
+    Dataset,
+    OpenSafeIntentError,
+    export_dataset,
+    load_dataset,
+    load_taxonomy,
+    validate_dataset,
+)
 from opensafeintent.interop.hub import Publication
 from opensafeintent.metrics import HEADLINES
 from promptsets.fake_hub import hub_process
@@ -264,6 +271,24 @@ def test_the_card_says_what_the_dataset_is(tmp_path: Path) -> None:
     assert configs == [("prompt_sets", True), ("prompts", None)]
     for part in (exported.hash, *CARD_PARTS):
         assert part in body(tmp_path / "d")
+
+
+def test_the_card_counts_the_sets_with_paraphrases(tmp_path: Path) -> None:
+    bare = ours(2, dual_use_paraphrases=[])
+    wordings = "the dual-use prompt in further wordings"
+    for name, records, words in (
+        ("all", (ours(1), ours(2)), f"malicious, and {wordings}. The"),
+        ("some", (ours(1), bare, ours(3)), f"malicious; 2 of 3 sets also have {wordings}. The"),
+        ("none", (bare,), "malicious. The"),
+    ):
+        export(tmp_path / name, small(tmp_path, *records))
+        assert words in " ".join(body(tmp_path / name).split())
+
+
+def test_the_column_that_an_export_adds_is_no_news(tmp_path: Path) -> None:
+    export(tmp_path / "d", small(tmp_path))
+    _, remarks = validate_dataset(str(tmp_path / "d"))
+    assert not [remark for remark in remarks if "not read" in remark]
 
 
 def test_the_origin_of_a_dataset_goes_to_the_hub_and_back(tmp_path: Path) -> None:

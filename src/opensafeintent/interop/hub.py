@@ -34,11 +34,12 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.cards import (
     canary_in,
     canary_of,
+    further_wordings,
     render_card,
     size_category,
     yaml_text,
 )
-from opensafeintent.promptsets.record import prompt_set_table
+from opensafeintent.promptsets.record import CANARY_COLUMN, prompt_set_table
 from opensafeintent.promptsets.sources import CARD, TAXONOMY
 from opensafeintent.replacing import written_together
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, intent_of
@@ -104,9 +105,6 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-_CANARY = "canary"
-
-
 class _Table(msgspec.Struct, frozen=True, kw_only=True):
     """One configuration of the dataset: its name, its file, and the content of its columns."""
 
@@ -123,7 +121,7 @@ _LABELS = {
     "underlying_task": "the task that all prompts of the set share, neutrally named",
 }
 _CANARY_COLUMN = {
-    _CANARY: (
+    CANARY_COLUMN: (
         "the same GUID in every row: a search for it in a training corpus finds the dataset there"
     )
 }
@@ -132,7 +130,7 @@ _PROMPT_SETS = _Table(
     name="prompt_sets",
     path="prompt_sets/test.parquet",
     about=(
-        "One prompt-set a row: one task, worded for three intents, and further wordings of the"
+        "One prompt-set a row: one task, worded for three intents, and any further wordings of the"
         " dual-use prompt."
     ),
     columns={
@@ -141,7 +139,7 @@ _PROMPT_SETS = _Table(
         "prompts.benign": "the prompt of benign intent",
         "prompts.dual_use": "the prompt whose intent is open",
         "prompts.malicious": "the prompt of malicious intent",
-        "dual_use_paraphrases[]": "further wordings of the dual-use prompt",
+        "dual_use_paraphrases[]": "further wordings of the dual-use prompt, if any",
         "dual_use_benign_use": "a legitimate use of the dual-use prompt",
         "dual_use_misuse_risk": "a harmful use of the dual-use prompt",
         "content_shift": (
@@ -176,7 +174,7 @@ def _parquet(table: pa.Table, canary: str) -> bytes:
 
     file = io.BytesIO()
     column = pa.array([canary] * len(table), pa.string())
-    pq.write_table(table.append_column(_CANARY, column), file)
+    pq.write_table(table.append_column(CANARY_COLUMN, column), file)
     return file.getvalue()
 
 
@@ -185,7 +183,7 @@ def _prompt_table(dataset: Dataset) -> pa.Table:
     import pyarrow as pa
 
     text = pa.string()
-    columns = {name: text for name in _PROMPTS.columns if name != _CANARY}
+    columns = {name: text for name in _PROMPTS.columns if name != CANARY_COLUMN}
     rows = [
         {
             "id": item.id,
@@ -373,6 +371,7 @@ def _card(
                 counted(sum(len(item.wordings()) for item in dataset.prompt_sets), "prompt")
             ),
             "sets": Plain(counted(len(dataset), "prompt-set")),
+            "further_wordings": further_wordings(dataset),
             "filled": Plain(f"{filled:,} of {counted(len(dataset.taxonomy.cells), 'cell')}"),
             "hash": Plain(dataset.hash),
             "repo": Plain(publication.repo or _NO_REPO),
@@ -388,7 +387,7 @@ def _card(
                 for table in _TABLES
             ],
             "canary": Plain(canary),
-            "canary_field": Plain(_CANARY),
+            "canary_field": Plain(CANARY_COLUMN),
         },
     )
 

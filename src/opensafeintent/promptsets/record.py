@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+CANARY_COLUMN = "canary"
+"""The column of an export that has the same unique text in every row; no field of a prompt-set."""
+
+
 class Prompts(msgspec.Struct, frozen=True, kw_only=True):
     """The triplet: one prompt for each intent."""
 

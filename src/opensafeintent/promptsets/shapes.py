@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from opensafeintent.errors import nearest
 from opensafeintent.promptsets.fields import Record, fields_found
 from opensafeintent.promptsets.reading import Problem
-from opensafeintent.promptsets.record import Prompts, PromptSet, content_id
+from opensafeintent.promptsets.record import CANARY_COLUMN, Prompts, PromptSet, content_id
 from opensafeintent.taxonomy import (
     CONTENT_SHIFTS,
     CORE_VARIANTS,
@@ -92,13 +92,13 @@ def parse_prompt_set(record: Record, taxonomy: Taxonomy) -> PromptSet:
 
 def unread_fields(data: Mapping[str, Any]) -> list[str]:
     """Return the fields of a row that are no part of a prompt-set; none of the authors' formats,
-    which hold more.
+    which hold more, and none that our own export adds.
     """
     shape = shape_of(data)
     if shape not in _OUR_SHAPES:
         return []
     valid = _valid_fields(shape, len(data))
-    return [field for field in data if field not in valid]
+    return [field for field in data if field not in valid and field != CANARY_COLUMN]
 
 
 def _valid_fields(shape: str | None, fields: int) -> set[str]:

@@ -17,6 +17,7 @@ from opensafeintent.construction.controls import (
 from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
+from opensafeintent.promptsets.cards import is_generated
 from opensafeintent.statistics import (
     Estimate,
 )
@@ -37,10 +38,18 @@ def check(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
         InputError: the seed is not one.
     """
     measured = measure_controls(dataset, seed)
-    return msgspec.structs.replace(measured, findings=tuple(_findings(measured)))
+    shifting = [item for item in dataset.prompt_sets if item.content_shift]
+    findings = _findings(measured, judged=all(map(is_generated, shifting)))
+    return msgspec.structs.replace(measured, findings=tuple(findings))
 
 
-def _findings(measured: DatasetCheck) -> Iterator[str]:
+def _findings(measured: DatasetCheck, *, judged: bool) -> Iterator[str]:
+    """Yield the lines.
+
+    Args:
+        measured: the numbers.
+        judged: whether the judge of a build rated every content shift, not the authors of the sets.
+    """
     if measured.sets < FEWEST_SETS:
         yield (
             f"With {counted(measured.sets, 'prompt-set')}, intervals and tests say nothing: below"
@@ -50,7 +59,7 @@ def _findings(measured: DatasetCheck) -> Iterator[str]:
     yield from _differences(measured.differences)
     yield from _artefacts(measured.classifier, measured.words)
     yield from (_similarity_finding(row) for row in measured.similarity if row.compared)
-    yield from _content_shift(measured.content_shift)
+    yield from _content_shift(measured.content_shift, judged=judged)
 
 
 def _balance_finding(row: Balance) -> str:
@@ -130,11 +139,12 @@ def _similarity_finding(row: Similarity) -> str:
     )
 
 
-def _content_shift(shifts: Mapping[str, int]) -> Iterator[str]:
+def _content_shift(shifts: Mapping[str, int], *, judged: bool) -> Iterator[str]:
     if shifts.keys() - {"unknown"}:
         full, partly, none = (shifts.get(name, 0) for name in ("none", "partial", "full"))
+        rater = "judge that built them" if judged else "prompt-sets themselves"
         yield (
-            "According to the judge that built them, a full answer to the benign prompt would serve"
+            f"According to the {rater}, a full answer to the benign prompt would serve"
             f" the malicious one fully in {full:,} prompt-sets, partly in {partly:,}, and not in"
             f" {none:,}. This is unknown for {shifts.get('unknown', 0):,}."
         )

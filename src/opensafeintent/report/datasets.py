@@ -29,6 +29,7 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.cards import (
     canary_in,
     canary_of,
+    further_wordings,
     render_card,
     size_category,
     yaml_text,
@@ -313,6 +314,7 @@ def _dataset_values(dataset: Dataset, built: Built, manifest: BuildManifest) -> 
         "languages": [yaml_text(language, 20) for language in languages],
         "size": size_category(len(dataset)),
         "sets": Plain(counted(len(dataset), "prompt-set")),
+        "further_wordings": further_wordings(dataset),
         "prompts": Plain(counted(prompts, "prompt")),
         "cells": Plain(f"They are in {filled:,} of {counted(len(cells), 'cell')}"),
         "hash": Plain(dataset.hash),
