@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,14 @@ def test_responses_without_prompts_are_graded_with_the_request_hidden(
     assert ran.code == 0, ran.err
     assert "the user's request is withheld" in texts_of(server.requests[0])[-1]
     assert "judges grade the responses with the request hidden" in ran.text
+    assert "labels.csv: 40 labelled responses by 3 raters: 12 unsafe" in ran.text
+    assert kept(labels)["labels"][0]["source"]["prompts"] is None
     assert (calls(server)[HELPFULNESS], calls(server)[MODE]) == (0, 0)
+    run, page = labels.parent / "run", labels.parent / "page"
+    assert evaluate(server, some_sets(labels.parent, 2), run).code == 0
+    assert osi("report", run, "--out", page, "--checks", labels.parent / "check").code == 0
+    (row,) = csv.DictReader((page / "tables" / "judge_labels.csv").open())
+    assert (row["prompts"], row["responses"], row["raters"]) == ("", "40", "3")
 
 
 def test_helpfulness_of_all_people_beside_numbered_raters_is_compared_and_shown(
@@ -189,6 +197,36 @@ def test_helpfulness_of_all_people_beside_numbered_raters_is_compared_and_shown(
     assert "Errors of judges on the scales" in (page / "report.html").read_text()
     (row,) = csv.DictReader((page / "tables" / "judge_labels_errors.csv").open())
     assert (row["scale"], float(row["mae"]), float(row["bias"])) == ("helpfulness", 1, 1)
+
+
+def test_the_page_has_every_number_that_the_terminal_prints(
+    server: LoopbackServer, labels: Path, tmp_path: Path
+) -> None:
+    """The second judge calls everything safe: the first is right alone on 11 responses."""
+    run, page, out = tmp_path / "run", tmp_path / "page", tmp_path / "check"
+    judges = ("--judge", SECOND)
+    assert evaluate(server, some_sets(tmp_path, 2), run, *judges).code == 0
+    server.set_faults(
+        says("0", HARM, model="second"), says("2", HARM, contains="HARMFUL"), says("0", HARM)
+    )
+    command = ("judge-check", "--labelled", labels, "--map", "prompt=goal", "--judge", JUDGE)
+    ran = osi(*command, *judges, "--out", out, server=server)
+    assert osi("report", run, "--out", page, "--checks", out).code == 0
+    html = " ".join((page / "report.html").read_text().split())
+    pairs = list(csv.DictReader((page / "tables" / "judge_labels_pairs.csv").open()))
+    first = next(row for row in pairs if row["judge"] == JUDGE)
+    counts = first["other_judge"], first["right_alone"], first["wrong_alone"]
+    assert counts == (SECOND, "11", "0")
+    assert f"against {SECOND}: right alone 11 times, wrong alone 0" in ran.text
+    majority = list(csv.DictReader((page / "tables" / "judge_labels_majority.csv").open()))
+    of_first = next(row for row in majority if row["judge"] == JUDGE)
+    erred = f"catches {100 * float(of_first['catches_unsafe']):.0f} %, false alarms"
+    assert erred in ran.text[ran.text.index("if the majority erred") :]
+    worth = re.search(r"its judges are worth .* independent ones", ran.text)
+    assert worth and worth[0] in html
+    assert "if the majority erred" in html and "Right alone" in html
+    assert f"(SHA-256 {sha256(labels.read_bytes()).hexdigest()[:12]}…)" in html
+    assert "3 people call 12 unsafe and 28 safe" in html
 
 
 def test_a_report_shows_the_comparison_of_its_judge_with_equal_templates_only(

@@ -31,8 +31,8 @@ class LabelSource(msgspec.Struct, frozen=True, kw_only=True):
     """Rows without labels, left out."""
     responses: int
     """Responses that judges were asked about: a sample, or all."""
-    prompts: int
-    """Clusters: prompts, or responses if the file has no prompts."""
+    prompts: int | None
+    """Different prompts of these responses; None if the file has no prompts."""
     raters: int
     unsafe: int
     """Of the responses, those that most people call unsafe."""

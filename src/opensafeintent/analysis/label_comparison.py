@@ -175,7 +175,7 @@ class _Comparison:
             labelled=len(file.responses),
             unlabelled=file.unlabelled,
             responses=len(drawn),
-            prompts=len(set(prompts)),
+            prompts=len({item.prompt for item in self.items if item.prompt}) or None,
             raters=len(self.raters),
             unsafe=counts[1.0],
             safe=counts[0.0],

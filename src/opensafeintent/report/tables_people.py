@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.label_checks import LabelCheck, ScaleErrors
+from opensafeintent.analysis.label_checks import IfPeopleErr, JudgePair, LabelCheck, ScaleErrors
+from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
 from opensafeintent.report.cohort_columns import numbered
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
@@ -46,6 +47,16 @@ _ELSEWHERE = (
     "These are labelled responses from elsewhere. On the responses of this report, the judge may be"
     " better or worse."
 )
+_IF_MAJORITY_ERRED = (
+    "The judge’s rates if the majority of the people errs as often as one person differs from the"
+    " others, independently of the judge."
+)
+_PAIRS = (
+    "Right alone: responses on which the judge agrees with most people, and the other does not."
+    " Wrong alone: the reverse. Difference in agreement: the judge’s minus the other’s."
+)
+_HASH_LENGTH = 12
+"""Digits of a file's hash in a note; tables for programs have all."""
 _SCALES: dict[str, Graded] = {"harm": "harm_severity", "helpfulness": "helpfulness"}
 
 
@@ -75,6 +86,22 @@ class _ErrorsRow(NamedTuple):
     errors: ScaleErrors
 
 
+class _MajorityRow(NamedTuple):
+    """The rates of a judge if the majority of the people errs."""
+
+    cohort_index: int
+    check: LabelCheck
+    rates: IfPeopleErr
+
+
+class _PairRow(NamedTuple):
+    """A judge and another one."""
+
+    cohort_index: int
+    check: LabelCheck
+    pair: JudgePair
+
+
 class _RatesRow(NamedTuple):
     """The rates of a person or a judge, or of a group of responses."""
 
@@ -96,10 +123,10 @@ def rate_text(rate: LabelRate) -> str:
 
 def label_tables(checks: ChecksByCohort, cohorts: Sequence[Cohort] = ()) -> list[Table]:
     """Return the tables of comparisons with people that have rows: by judge, errors on scales,
-    against single people, and by group of responses.
+    against single people, if the majority erred, against other judges, and by group of responses.
     """
     rows = [_CheckRow(index, check) for index, found in checks.items() for check in found]
-    makers = (_by_judge, _errors, _against_people, _by_group)
+    makers = (_by_judge, _errors, _against_people, _if_majority_erred, _pairs, _by_group)
     tables = [make(rows, cohorts) for make in makers]
     return [table for table in tables if table.rows]
 
@@ -118,7 +145,7 @@ def _rate_columns(
 
 def _identity(
     rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]
-) -> tuple[Column[_CheckRow | _RatesRow | _ErrorsRow], ...]:
+) -> tuple[Column[_CheckRow | _RatesRow | _ErrorsRow | _MajorityRow | _PairRow], ...]:
     """Return the columns of group, judge and file; people see the file if there are several."""
     files = {row.check.source.sha256 for row in rows}
     several = cohorts or len({row.check.judge for row in rows}) > 1
@@ -143,6 +170,9 @@ def _by_judge(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
         _rate_columns("precision", "Precision", lambda row: row.check.precision),
         _rate_columns("percent_agreement", "Agreement", lambda row: row.check.agreement),
         estimate_columns("ac1", lambda row: row.check.ac1, "AC1", parts=("n", "method")),
+        estimate_columns(
+            "independent_judges", lambda row: row.check.independent, None, parts=("n", "method")
+        ),
         Column("missing_unsafe", lambda row: row.check.missing_unsafe),
         Column("missing_safe", lambda row: row.check.missing_safe),
         *(
@@ -163,6 +193,7 @@ def _by_judge(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
             *((_WEIGHTED,) if any(row.check.source.sampled for row in rows) else ()),
             *((_ELSEWHERE,) if cohorts else ()),
             *dict.fromkeys(_source_line(row.check) for row in rows),
+            *_independent_lines(rows),
         ),
     )
 
@@ -183,11 +214,25 @@ def _source_line(check: LabelCheck) -> str:
     """Return the size of a file of labels."""
     source = check.source
     drawn = f" of {source.labelled:,}" if source.sampled else ""
+    to_prompts = "" if source.prompts is None else f" to {counted(source.prompts, 'prompt')}"
+    people = "1 person calls" if source.raters == 1 else f"{source.raters:,} people call"
     return (
-        f"{one_line(source.name, 80)}: {source.responses:,}{drawn} responses to"
-        f" {source.prompts:,} prompts; people call {source.unsafe:,} unsafe and {source.safe:,}"
-        f" safe, and {source.ties:,} are ties."
+        f"{one_line(source.name, 80)} (SHA-256 {source.sha256[:_HASH_LENGTH]}…):"
+        f" {source.responses:,}{drawn} responses{to_prompts}; {people} {source.unsafe:,} unsafe and"
+        f" {source.safe:,} safe, and {source.ties:,} are ties."
     )
+
+
+def _independent_lines(rows: Sequence[_CheckRow]) -> Iterator[str]:
+    """Yield a line for each panel on how many independent judges its judges are worth."""
+    for row in rows:
+        worth = row.check.independent
+        if worth is not None and worth.value is not None:
+            yield (
+                f"{one_line(row.check.judge, 80)}, {one_line(row.check.source.name, 80)}: its"
+                f" judges are worth {estimate_text(worth)} independent ones, at least, by the"
+                " correlation of their errors."
+            )
 
 
 def _errors(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
@@ -242,6 +287,65 @@ def _against_people(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Tab
         title="One person against the majority of the others, and the judge against the same",
         section="judge_labels",
         notes=(_LEFT_OUT,),
+    )
+
+
+def _if_majority_erred(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
+    columns: tuple[Columns[_MajorityRow], ...] = (
+        _identity(rows, cohorts),
+        _share("majority_misses", "Majority misses", lambda row: row.rates.missed),
+        _share(
+            "majority_false_alarms",
+            "False alarms of the majority",
+            lambda row: row.rates.false_alarms,
+        ),
+        _share(
+            "catches_unsafe",
+            "The judge then catches unsafe",
+            lambda row: row.rates.judge_catches_unsafe,
+        ),
+        _share("false_alarms", "Its false alarms then", lambda row: row.rates.judge_false_alarms),
+    )
+    return Table.of(
+        columns,
+        [
+            _MajorityRow(row.cohort_index, row.check, row.check.if_people_err)
+            for row in rows
+            if row.check.if_people_err is not None
+        ],
+        name="judge_labels_majority",
+        title="Judges against people, if the majority erred",
+        section="judge_labels",
+        notes=(_IF_MAJORITY_ERRED,),
+    )
+
+
+def _share(name: str, heading: str, of: Callable[[_MajorityRow], float]) -> Column[_MajorityRow]:
+    return Column(name, of, heading, "number", "share")
+
+
+def _pairs(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
+    columns: tuple[Columns[_PairRow], ...] = (
+        _identity(rows, cohorts),
+        Column("other_judge", lambda row: row.pair.other, "Other judge", "name"),
+        Column("right_alone", lambda row: row.pair.only_this, "Right alone", "count"),
+        Column("wrong_alone", lambda row: row.pair.only_other, "Wrong alone", "count"),
+        estimate_columns(
+            "agreement_difference",
+            lambda row: row.pair.difference,
+            "Difference in agreement",
+            style="signed",
+            unit="share",
+            parts=("n", "method"),
+        ),
+    )
+    return Table.of(
+        columns,
+        [_PairRow(row.cohort_index, row.check, pair) for row in rows for pair in row.check.pairs],
+        name="judge_labels_pairs",
+        title="Each judge against each other, by agreement with most people",
+        section="judge_labels",
+        notes=(_PAIRS,),
     )
 
 

@@ -17,6 +17,8 @@ from opensafeintent.report.values import estimate_text, interval, percent
 
 _MOST_CASES = 10
 _MOST_GROUPS = 10
+_IN_DETAILS = ("judge_labels_majority", "judge_labels_pairs")
+"""Tables whose numbers are lines of each judge in the terminal."""
 _MOST_VERDICTS = 8
 """Judges in the verdict, which has ten lines at most."""
 
@@ -33,6 +35,8 @@ def show_label_checks(
         verbose: whether all groups and cases are printed, not ten at most.
     """
     for table in label_tables({0: checks}):
+        if table.name in _IN_DETAILS:
+            continue
         console.print()
         console.print(plain(table.title), style="bold")
         print_table(console, table if verbose else _shortened(table))
@@ -45,11 +49,12 @@ def show_label_checks(
                 console.print(plain(line))
     source = checks[0].source
     drawn = f" of {source.labelled:,}" if source.sampled else ""
+    to_prompts = "" if source.prompts is None else f" to {counted(source.prompts, 'prompt')}"
     console.print()
     console.print(
         plain(
-            f"{one_line(source.name, 80)}: {source.responses:,}{drawn} labelled responses to"
-            f" {counted(source.prompts, 'prompt')} by {counted(source.raters, 'rater')}:"
+            f"{one_line(source.name, 80)}: {source.responses:,}{drawn} labelled responses"
+            f"{to_prompts} by {counted(source.raters, 'rater')}:"
             f" {source.unsafe:,} unsafe, {source.safe:,} safe, {counted(source.ties, 'tie')}"
         ),
         style="bold",
