@@ -17,6 +17,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # It installs in seconds what takes pip a minute.
 UV := $(BIN)/uv
 
+# For a third of the time the tests' processes wait: for servers, for what they start, for a lock.
+export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+
 .PHONY: demo test test-all coverage fuzz engine test-engine test-exchange lint docs pictures bench size release lock clean
 
 demo: $(VENV)/.base
