@@ -30,6 +30,7 @@ from opensafeintent import (
     import_files,
     write_report,
 )
+from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.calls import ledger_imports
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import pack, unpack
@@ -38,6 +39,8 @@ from opensafeintent.errors import InputError, Stopped, for_command_line
 from opensafeintent.imports import matching
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
+from opensafeintent.report.ci import summary
+from opensafeintent.report.limitations import cautions
 from opensafeintent.workflows import imports
 from plain_metrics import Response, plain_metric
 from samples import (
@@ -342,6 +345,47 @@ def test_complete_prompt_sets_of_a_part_of_the_dataset_are_not_partial(tmp_path:
     assert {cohort.extent for cohort in outcome.cohorts} == {
         "1–3 of 3 prompt-sets, not the same of every model"
     }
+
+
+def test_prompt_sets_with_all_core_prompts_are_complete_without_paraphrases(
+    tmp_path: Path,
+) -> None:
+    dataset = made_dataset(*(prompt_set(name, 4) for name in ("boats", "trains", "carts")))
+    lines = lines_of(made_dataset(*dataset.prompt_sets[:2]), helpfulness=3, harm_severity=0)
+    core = [line for line in lines if "paraphrase" not in line["variant"]]
+    outcome = import_lines(tmp_path, core, dataset)
+    (cohort,) = outcome.cohorts
+    assert cohort.extent == "2 of 3 prompt-sets, without paraphrases"
+    content = metrics(tmp_path / "run")
+    coverage = content["coverage"]["m"]
+    assert content["partial"] is False
+    assert (coverage["sets"], coverage["limit"], coverage["planned"]) == (2, 2, 6)
+    assert coverage["without_paraphrases"] is True
+    (note,) = (note for note in outcome.notes if "paraphrases" in note)
+    assert note.startswith("m: no responses to paraphrases; only stability metrics need them")
+
+
+def test_prompt_sets_of_an_import_count_if_all_three_intents_are_answered(tmp_path: Path) -> None:
+    dataset = made_dataset(*(prompt_set(name) for name in ("boats", "trains", "carts")))
+    lines = lines_of(made_dataset(*dataset.prompt_sets[:2]), helpfulness=3, harm_severity=0)
+    outcome = import_lines(tmp_path, lines[:-1], dataset)
+    (cohort,) = outcome.cohorts
+    assert cohort.extent == "1 of 3 prompt-sets"
+    coverage = metrics(tmp_path / "run")["coverage"]["m"]
+    assert (coverage["sets"], coverage["limit"], coverage["planned"]) == (1, 2, 6)
+    (note,) = (note for note in outcome.notes if "partial" in note)
+    assert note == "m: partial: 5 of 6 responses stored"
+    # the same command again brings nothing
+    (partial,) = (text for text in told(cohort) if text.startswith("Partial: "))
+    assert "Run the same command again" not in partial
+    assert "opensafeintent import FILE --out RUN" in partial
+    text = summary([cohort], None, tmp_path / "report.html")
+    assert "Partial: 5 of 6 planned responses of m are stored." in text
+
+
+def told(cohort: Cohort) -> list[str]:
+    """Return the limitations of a cohort."""
+    return [caution.text for caution in cautions(cohort)]
 
 
 @pytest.mark.parametrize(

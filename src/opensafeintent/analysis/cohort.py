@@ -221,7 +221,9 @@ class Cohort:
 
     @property
     def extent(self) -> str:
-        """The number of prompt-sets, and the planned part of them, if that is smaller."""
+        """The number of prompt-sets, the planned part of them if that is smaller, and whether
+        an import has no paraphrases.
+        """
         whole = len(self.dataset)
         numbers = sorted({coverage.sets for coverage in self.coverage.values()})
         part = ""
@@ -230,7 +232,12 @@ class Cohort:
             part = f"{'–'.join(f'{number:,}' for number in least_and_most)} of "
         limits = {coverage.limit for coverage in self.coverage.values()}
         uneven = ", not the same of every model" if len(limits) > 1 else ""
-        return f"{part}{counted(whole, 'prompt-set')}{uneven}"
+        lacking = sum(coverage.without_paraphrases for coverage in self.coverage.values())
+        paraphrases = ""
+        if lacking:
+            of = "" if lacking == len(self.coverage) else f" of {counted(lacking, 'model')}"
+            paraphrases = f", without paraphrases{of}"
+        return f"{part}{counted(whole, 'prompt-set')}{uneven}{paraphrases}"
 
     @property
     def other_rubrics(self) -> list[str]:

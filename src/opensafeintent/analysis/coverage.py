@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -32,9 +33,13 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     """The share of a model's plan that was completed."""
 
     sets: int
-    """Prompt-sets planned; of an import that has only complete ones, those."""
+    """Prompt-sets planned; of an import, those with a response to each of the three intents."""
     limit: int | None
-    """How many were to be drawn, or imported complete; None for all of the dataset."""
+    """How many were to be drawn, or are in the import; None for all of the dataset."""
+    without_paraphrases: bool
+    """Whether an import has no response to the paraphrases of its prompt-sets. They are not
+    planned then.
+    """
     complete_triplets: int
     """(Set, epoch) pairs whose three core responses count."""
     planned: int
@@ -81,6 +86,13 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
         return self.responses < self.planned
 
     @property
+    def can_resume(self) -> bool:
+        """Whether the command that made the run brings responses that are not stored. An import
+        brings those of its files alone.
+        """
+        return self.absent > 0
+
+    @property
     def withheld(self) -> int:
         """Responses that an export left out because they are unsafe, without grades."""
         return sum(counts.get(WITHHELD.reason, 0) for counts in self.missing.values()) // 2
@@ -96,10 +108,9 @@ def coverage_of(
     """Count one model's responses and grades."""
     entry = manifest.models[model]
     epochs = len({row.epoch for row in rows}) if entry.imported else entry.epochs
-    sets = manifest.sets_of(model, dataset)
-    if entry.imported:
-        sets = _complete_sets(rows, epochs, dataset) or sets
-    planned = sum(len(prompt_set.wordings()) for prompt_set in sets) * epochs
+    plan = _plan_of_import(rows, epochs, dataset) if entry.imported else None
+    plan = plan or _Plan.all_of(manifest.sets_of(model, dataset), entry.limit)
+    planned = plan.prompts * epochs
     reasons: dict[str, Counter[str]] = {"core": Counter(), "paraphrase": Counter()}
     requested: Counter[str] = Counter()
     ungraded: Counter[str] = Counter()
@@ -120,8 +131,9 @@ def coverage_of(
     graded = [row for row in rows if row.counts and not row.refused]
     cut = Counter(stop_kind(row.stop_reason) for row in graded if row.truncated)
     return Coverage(
-        sets=len(sets),
-        limit=None if len(sets) == len(dataset) else entry.limit or len(sets),
+        sets=plan.complete,
+        limit=None if len(plan.sets) == len(dataset) else plan.limit,
+        without_paraphrases=plan.without_paraphrases,
         complete_triplets=sum(count == len(CORE_VARIANTS) for count in triplets.values()),
         planned=planned,
         responses=len(rows),
@@ -144,14 +156,40 @@ def coverage_of(
     )
 
 
-def _complete_sets(
-    rows: Sequence[GradedResponse], epochs: int, dataset: Dataset
-) -> tuple[PromptSet, ...]:
-    """Return the prompt-sets of responses; none if one of the sets lacks a response of an epoch."""
-    responses = Counter(row.set_id for row in rows)
-    sets = tuple(item for item in dataset.prompt_sets if responses[item.id])
-    complete = all(responses[item.id] == len(item.wordings()) * epochs for item in sets)
-    return sets if complete else ()
+class _Plan(NamedTuple):
+    """The prompts that a model was to answer."""
+
+    sets: tuple[PromptSet, ...]
+    complete: int
+    """Prompt-sets that count as evaluated: of an import, those with all three intents."""
+    limit: int
+    without_paraphrases: bool
+
+    @classmethod
+    def all_of(cls, sets: tuple[PromptSet, ...], limit: int | None) -> _Plan:
+        """Return the plan of every prompt of some prompt-sets."""
+        return cls(sets, len(sets), limit or len(sets), without_paraphrases=False)
+
+    @property
+    def prompts(self) -> int:
+        """The number of prompts in one epoch."""
+        if self.without_paraphrases:
+            return len(CORE_VARIANTS) * len(self.sets)
+        return sum(len(prompt_set.wordings()) for prompt_set in self.sets)
+
+
+def _plan_of_import(rows: Sequence[GradedResponse], epochs: int, dataset: Dataset) -> _Plan | None:
+    """Return the plan that imported responses suggest: the prompts of their prompt-sets, without
+    the paraphrases if the responses have none. None if no prompt-set has a response to each intent
+    in each epoch: then all of the dataset is planned.
+    """
+    core = Counter(row.set_id for row in rows if row.variant in CORE_VARIANTS)
+    answered = {row.set_id for row in rows}
+    sets = tuple(item for item in dataset.prompt_sets if item.id in answered)
+    complete = sum(core[item.id] == len(CORE_VARIANTS) * epochs for item in sets)
+    has_paraphrases = any(len(item.wordings()) > len(CORE_VARIANTS) for item in sets)
+    lacks_all = has_paraphrases and core.total() == len(rows)
+    return _Plan(sets, complete, len(sets), without_paraphrases=lacks_all) if complete else None
 
 
 def planned_follow_ups(

@@ -59,8 +59,8 @@ def _for_a_paper(cohorts: Sequence[Cohort]) -> list[str]:
 
 
 def _behind(cohorts: Sequence[Cohort], number: int) -> list[str]:
-    """Describe the conditions of a cohort's numbers: prompt-sets, judges and their checks, and
-    missing grades.
+    """Describe the conditions of a cohort's numbers: prompt-sets, judges and their checks,
+    missing responses and missing grades.
     """
     cohort = cohorts[number]
     checks = [
@@ -72,9 +72,16 @@ def _behind(cohorts: Sequence[Cohort], number: int) -> list[str]:
         for model, coverage in cohort.coverage.items()
         if coverage.missing_core or coverage.missing_paraphrase
     ]
+    partial = [
+        f"{coverage.responses:,} of {coverage.planned:,} planned responses of"
+        f" {one_line(model, 80)} are stored"
+        for model, coverage in cohort.coverage.items()
+        if coverage.partial
+    ]
     return [
         f"{cohort_line(cohorts, number)} Its hash is {cohort.dataset.hash[:16]}.",
         *([f"Judges: {'; '.join(checks)}."] if checks else []),
+        *([f"Partial: {'; '.join(partial)}."] if partial else []),
         f"Missing grades: {'; '.join(missing) or 'none'}.",
         *([DEMONSTRATION_NOTE] if cohort.demonstration else []),
     ]

@@ -172,6 +172,8 @@ def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
             models=partial,
             there=sum(of_model.responses for of_model in partial.values()),
             planned=sum(of_model.planned for of_model in partial.values()),
+            resumed=[model for model, of_model in partial.items() if of_model.can_resume],
+            imported=[model for model, of_model in partial.items() if not of_model.can_resume],
         )
     waiting = {
         model: of_model.not_graded for model, of_model in coverage.items() if of_model.not_graded

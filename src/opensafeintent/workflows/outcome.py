@@ -282,6 +282,11 @@ def partial_lines(model: str, coverage: Coverage, run: Path | None = None) -> It
     if coverage.partial:
         stored = f"{coverage.responses:,} of {counted(coverage.planned, 'response')} stored"
         yield f"{model}: partial: {stored}"
+    if coverage.without_paraphrases:
+        yield (
+            f"{model}: no responses to paraphrases; only stability metrics need them, and they are"
+            " undefined"
+        )
     if coverage.withheld:
         yield (
             f"{model}: {counted(coverage.withheld, 'response')} withheld as unsafe, with missing"
