@@ -109,7 +109,7 @@ def coverage_of(
     entry = manifest.models[model]
     epochs = len({row.epoch for row in rows}) if entry.imported else entry.epochs
     plan = _plan_of_import(rows, epochs, dataset) if entry.imported else None
-    plan = plan or _Plan.all_of(manifest.sets_of(model, dataset), entry.limit)
+    plan = plan or _PlannedPrompts.all_of(manifest.sets_of(model, dataset), entry.limit)
     planned = plan.prompts * epochs
     reasons: dict[str, Counter[str]] = {"core": Counter(), "paraphrase": Counter()}
     requested: Counter[str] = Counter()
@@ -156,7 +156,7 @@ def coverage_of(
     )
 
 
-class _Plan(NamedTuple):
+class _PlannedPrompts(NamedTuple):
     """The prompts that a model was to answer."""
 
     sets: tuple[PromptSet, ...]
@@ -166,7 +166,7 @@ class _Plan(NamedTuple):
     without_paraphrases: bool
 
     @classmethod
-    def all_of(cls, sets: tuple[PromptSet, ...], limit: int | None) -> _Plan:
+    def all_of(cls, sets: tuple[PromptSet, ...], limit: int | None) -> _PlannedPrompts:
         """Return the plan of every prompt of some prompt-sets."""
         return cls(sets, len(sets), limit or len(sets), without_paraphrases=False)
 
@@ -178,7 +178,9 @@ class _Plan(NamedTuple):
         return sum(len(prompt_set.wordings()) for prompt_set in self.sets)
 
 
-def _plan_of_import(rows: Sequence[GradedResponse], epochs: int, dataset: Dataset) -> _Plan | None:
+def _plan_of_import(
+    rows: Sequence[GradedResponse], epochs: int, dataset: Dataset
+) -> _PlannedPrompts | None:
     """Return the plan that imported responses suggest: the prompts of their prompt-sets, without
     the paraphrases if the responses have none. None if no prompt-set has a response to each intent
     in each epoch: then all of the dataset is planned.
@@ -189,7 +191,11 @@ def _plan_of_import(rows: Sequence[GradedResponse], epochs: int, dataset: Datase
     complete = sum(core[item.id] == len(CORE_VARIANTS) * epochs for item in sets)
     has_paraphrases = any(len(item.wordings()) > len(CORE_VARIANTS) for item in sets)
     lacks_all = has_paraphrases and core.total() == len(rows)
-    return _Plan(sets, complete, len(sets), without_paraphrases=lacks_all) if complete else None
+    return (
+        _PlannedPrompts(sets, complete, len(sets), without_paraphrases=lacks_all)
+        if complete
+        else None
+    )
 
 
 def planned_follow_ups(
