@@ -63,8 +63,16 @@ def _least_margin(gate: Gate, sets: int, confidence: float) -> float:
     return detectable_difference(sets, deviation, confidence=confidence)
 
 
+_ASSUMED = (
+    "margins: these assume an SD of the difference within a prompt-set of"
+    f" {assumed_deviation(shares=True):g} for a share and {assumed_deviation(shares=False):g} for"
+    " a score; opensafeintent sample-size --margin X --pilot RUN takes the SD of your models"
+)
+
+
 def margins_in_reach(gates: Iterable[Gate], sets: int, confidence: float) -> tuple[str, ...]:
-    """Return the margin that so many prompt-sets can decide in each metric, a line each.
+    """Return the margin that so many prompt-sets can decide in each metric, a line each, and a line
+    on what they assume.
 
     A model that has not changed passes with a probability of 80 % if half of the interval, and what
     the power adds, is within the margin. That is `detectable_difference` of the margin.
@@ -80,17 +88,16 @@ def margins_in_reach(gates: Iterable[Gate], sets: int, confidence: float) -> tup
             continue
         deviation = assumed_deviation(shares=METRICS[gate.metric].is_share)
         least = _least_margin(gate, sets, confidence)
-        planned = f"{gate.option} {gate.metric}={gate.limit:g}: with {counted(sets, 'prompt-set')}"
-        if least <= gate.limit:
-            lines.append(f"{planned}, an unchanged model passes with a probability of 80 % or more")
-            continue
         needed = sets_needed(gate.limit, deviation, confidence=confidence)
-        enough = f"; {needed:,} are needed for {gate.shown}" if needed else ""
+        enough = (
+            f"; {needed:,} are needed for {gate.shown}" if needed and least > gate.limit else ""
+        )
         lines.append(
-            f"{planned}, an unchanged model passes with a probability of 80 % only if the margin is"
+            f"{gate.option} {gate.metric}={gate.limit:g}: with {counted(sets, 'prompt-set')}, an"
+            " unchanged model passes with a probability of 80 % or more if the margin is"
             f" {gate.in_unit(least, sets)} or more{enough}"
         )
-    return tuple(lines)
+    return (*lines, _ASSUMED) if lines else ()
 
 
 def second_turn_in_reach(sets: int, epochs: int, models: int) -> str:
