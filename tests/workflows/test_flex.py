@@ -212,6 +212,13 @@ def test_a_dry_run_says_the_price_of_each_way_and_how_long_it_takes(tmp_path: Pa
     assert "as the provider documents it (2026-11): " in ran.text
 
 
+def test_models_that_all_have_the_flex_tier_need_one_option(tmp_path: Path) -> None:
+    cheap = {"input": 1.0, "output": 4.0}
+    prices = json_file(tmp_path / "prices.json", {TARGET: cheap, JUDGE: cheap})
+    ran = evaluate(None, some_sets(tmp_path, 2), tmp_path / "run", "--prices", prices, "--dry-run")
+    assert "flex: --service-tier flex; not every model" in " ".join(ran.out.split())
+
+
 def totals(ran: Ran) -> dict[str, list[str]]:
     """Return the sums of the table of ways, by way: share, dollars, with cached input."""
     found = re.findall(r"^All +(\D+?) +(\d+) % +([\d.]+) +([\d.–]+) ", ran.out, re.M)
@@ -242,6 +249,15 @@ def test_a_dry_run_has_the_sum_of_each_way_and_marks_the_chosen_one(tmp_path: Pa
         assert float(sums[way][1]) == pytest.approx(dollars, abs=0.02)
         assert float(sums[way][2]) == pytest.approx(cached, abs=0.02)
         assert int(sums[way][0]) == pytest.approx(100 * dollars / float(sums["standard"][1]), abs=3)
+
+    # "–" under cached input counts at the price without it, and a note says so
+    assert "– is a price without cached input" in " ".join(usual.out.split())
+    named = f"--service-tier {TARGET}:flex --service-tier {JUDGE}:flex"
+    assert f"flex: {named}; not every model" in " ".join(usual.out.split())
+    taken = evaluate(None, sets, tmp_path / "run", *options, *named.split())
+    assert totals(taken)["flex, else standard (chosen)"] == sums["flex, else standard"]
+    refused = evaluate(None, sets, tmp_path / "run", *options, "--service-tier", "flex")
+    assert refused.code == 2
 
     batch = evaluate(None, sets, tmp_path / "run", *options, "--batch")
     assert re.search(rf"^{CLAUDE} +batch \(chosen\)", batch.out, re.M)

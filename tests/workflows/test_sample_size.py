@@ -97,7 +97,7 @@ def test_calls_are_those_of_a_dry_run(tmp_path: Path) -> None:
     ran = osi("evaluate", *models, *judges, "--out", tmp_path / "run", "--dry-run")
     (of_42,) = (row for row in asked().precision if row.sets == 42)
     assert f"{of_42.calls:,} calls" in ran.out
-    assert f"± {100 * of_42.half_width:.0f} points" in ran.out
+    assert f"at most {200 * of_42.half_width:.0f} points wide" in ran.out
     assert sum(asked(judges=3).calls_per_set.values()) == 7 + 3 * 14 + 2
 
 
@@ -240,6 +240,23 @@ def test_a_dry_run_says_which_margin_its_prompt_sets_can_decide() -> None:
     assert tuple(line.removeprefix("caution: ").startswith(named) for line in cautions) == (1, 1)
     size = sample_size(SampleSizeSettings(margin=0.05))
     enough = needed(size)["triplet_safety", 0.8]
-    assert f"only if the margin is 24 points or more; {enough} are needed for 5 points" in text
-    assert "0.3: with 42 prompt-sets, an unchanged model passes" in text
-    assert "only if the margin is 0.18 or more" in text
+    passes = "with 42 prompt-sets, an unchanged model passes with a probability of 80 % or more if"
+    assert f"{passes} the margin is 24 points or more; {enough} are needed for 5 points" in text
+    # also of a margin that is wide enough
+    assert f"triplet_safety=0.3: {passes} the margin is 24 points or more note: " in text
+    assert f"{passes} the margin is 0.18 or more" in text
+    assert text.count("of 0.5 for a share and 0.35 for a score") == 1
+    assert "opensafeintent sample-size --margin X --pilot RUN" in text
+
+
+def test_a_dry_run_whose_threshold_is_out_of_reach_says_what_helps_in_place_of_its_command() -> (
+    None
+):
+    evaluate = ("evaluate", "baseline/redirect", "--judge", "baseline/judge", "--dry-run")
+    impossible = osi(*evaluate, "--fail-under", "triplet_safety=0.95")
+    assert impossible.code == 5
+    (following,) = [line for line in impossible.out.splitlines() if line.startswith("Next: ")]
+    assert "opensafeintent evaluate" not in following
+    assert "more prompt-sets (--limit, --dataset)" in following
+    possible = osi(*evaluate, "--fail-under", "triplet_safety=0.5")
+    assert possible.code == 0 and "Next: opensafeintent evaluate " in possible.out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -33,9 +34,12 @@ def show_forecast(
     prices_path: Path | None,
     notes: Iterable[str],
     lead: str = "",
+    *,
+    in_reach: bool = True,
 ) -> None:
     """Print the calls and tokens to expect, the dollars of each way to ask if there are prices, and
-    the time if the ledger has seconds; then the command that makes the calls.
+    the time if the ledger has seconds; then the command that makes the calls, or what helps before
+    it.
 
     Args:
         console: the output.
@@ -43,6 +47,7 @@ def show_forecast(
         prices_path: the user's file of prices.
         notes: for a reader, a line each.
         lead: the sentence on the number of calls, in place of the usual one.
+        in_reach: whether some outcome of the calls can meet every threshold.
     """
     prices, lines = Prices(prices_path), forecast.lines
     print_table(console, forecast_table(lines, prices, forecast.chosen))
@@ -65,7 +70,16 @@ def show_forecast(
         _show_ways(console, forecast, prices)
         _show_time(console, lines, forecast.connections or START)
     print_notes(console, notes)
-    say_next("opensafeintent", *_with_calls(sys.argv[1:]))
+    if in_reach:
+        say_next("opensafeintent", *_with_calls(sys.argv[1:]))
+    else:
+        say_next(_OUT_OF_REACH)
+
+
+_OUT_OF_REACH = (
+    "repeat the dry run with more prompt-sets (--limit, --dataset), another threshold or a lower"
+    " --confidence"
+)
 
 
 def _with_calls(words: Sequence[str]) -> list[str]:
@@ -97,10 +111,11 @@ def _notes_on(ways: Sequence[ExpectedWay]) -> Iterator[str]:
     if any(way.cached_dollars is not None for way in ways):
         yield (
             "cached input: an estimate by the documented rules of caching, if requests with the"
-            " same long beginning follow within minutes"
+            " same long beginning follow within minutes; – is a price without cached input, and"
+            " sums use the price of the column before it"
         )
     if any(way.tier == FLEX for way in ways):
-        yield "flex: --service-tier flex; not every model of these providers has the tier"
+        yield f"flex: {_flex_options(ways)}; not every model of these providers has the tier"
     if any(way.tier == BATCH for way in ways):
         yield "batch: --batch"
     unlisted = [way for way in ways if way.way and not (way.listed and way.dollars is not None)]
@@ -108,6 +123,17 @@ def _notes_on(ways: Sequence[ExpectedWay]) -> Iterator[str]:
         named = ", ".join(dict.fromkeys(f"{way.model} ({way.tier})" for way in unlisted))
         checked = max(way.way.checked for way in unlisted if way.way)
         yield f"share of the standard price as the provider documents it ({checked}): {named}"
+
+
+def _flex_options(ways: Sequence[ExpectedWay]) -> str:
+    """Return the options that ask at the flex tier each model whose provider has it. The option
+    without a model is refused if one of the paid models has no such tier.
+    """
+    models = {way.model for way in ways}
+    flex = [way.model for way in ways if way.tier == FLEX]
+    if models == set(flex):
+        return f"--service-tier {FLEX}"
+    return " ".join(f"--service-tier {shlex.quote(f'{model}:{FLEX}')}" for model in flex)
 
 
 def _show_time(console: Console, lines: Sequence[ForecastLine], connections: int) -> None:

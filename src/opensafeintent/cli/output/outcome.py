@@ -36,7 +36,13 @@ def show_outcome(outcome: Outcome, run: Path | None = None, *, verbose: bool = F
     """
     console = new_console()
     if outcome.forecast is not None:
-        show_forecast(console, outcome.forecast, outcome.prices, outcome.notes)
+        show_forecast(
+            console,
+            outcome.forecast,
+            outcome.prices,
+            outcome.notes,
+            in_reach=outcome.exit_code == 0,
+        )
         for line in outcome.cautions:
             print(terminal_safe(f"caution: {for_command_line(line)}"), file=sys.stderr)
         return outcome.exit_code
