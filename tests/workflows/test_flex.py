@@ -251,7 +251,9 @@ def test_a_dry_run_has_the_sum_of_each_way_and_marks_the_chosen_one(tmp_path: Pa
         assert int(sums[way][0]) == pytest.approx(100 * dollars / float(sums["standard"][1]), abs=3)
 
     # "–" under cached input counts at the price without it, and a note says so
-    assert "– is a price without cached input" in " ".join(usual.out.split())
+    assert "cached input, –: sums count such calls at the price without cache" in " ".join(
+        usual.out.split()
+    )
     named = f"--service-tier {TARGET}:flex --service-tier {JUDGE}:flex"
     assert f"flex: {named}; not every model" in " ".join(usual.out.split())
     taken = evaluate(None, sets, tmp_path / "run", *options, *named.split())

@@ -245,7 +245,7 @@ def test_a_dry_run_says_which_margin_its_prompt_sets_can_decide() -> None:
     # also of a margin that is wide enough
     assert f"triplet_safety=0.3: {passes} the margin is 24 points or more note: " in text
     assert f"{passes} the margin is 0.18 or more" in text
-    assert text.count("of 0.5 for a share and 0.35 for a score") == 1
+    assert text.count("0.5 for a share, 0.35 for a score") == 1
     assert "opensafeintent sample-size --margin X --pilot RUN" in text
 
 

@@ -64,9 +64,9 @@ def _least_margin(gate: Gate, sets: int, confidence: float) -> float:
 
 
 _ASSUMED = (
-    "margins: these assume an SD of the difference within a prompt-set of"
-    f" {assumed_deviation(shares=True):g} for a share and {assumed_deviation(shares=False):g} for"
-    " a score; opensafeintent sample-size --margin X --pilot RUN takes the SD of your models"
+    f"assumed SD of the difference within a prompt-set: {assumed_deviation(shares=True):g} for a"
+    f" share, {assumed_deviation(shares=False):g} for a score. opensafeintent sample-size"
+    " --margin X --pilot RUN takes the SD of your models"
 )
 
 

@@ -111,9 +111,10 @@ def _notes_on(ways: Sequence[ExpectedWay]) -> Iterator[str]:
     if any(way.cached_dollars is not None for way in ways):
         yield (
             "cached input: an estimate by the documented rules of caching, if requests with the"
-            " same long beginning follow within minutes; – is a price without cached input, and"
-            " sums use the price of the column before it"
+            " same long beginning follow within minutes"
         )
+        if any(way.cached_dollars is None for way in ways):
+            yield "cached input, –: sums count such calls at the price without cache"
     if any(way.tier == FLEX for way in ways):
         yield f"flex: {_flex_options(ways)}; not every model of these providers has the tier"
     if any(way.tier == BATCH for way in ways):
