@@ -185,6 +185,13 @@ def test_a_difference_that_cannot_be_is_refused(difference: str) -> None:
     assert "--difference" in osi("sample-size", "--difference", difference).refusal
 
 
+def test_a_pilot_is_said_to_hold_for_its_dataset(tmp_path: Path) -> None:
+    size = asked(pilot=pilot(tmp_path / "one", a=2))
+    (note,) = (note for note in size.tables[0].notes if "SDs differ between datasets" in note)
+    assert note.startswith(f"The SD is that of the dataset {size.pilot_dataset}, ")
+    assert not any("datasets" in note for note in asked().tables[0].notes)
+
+
 def test_several_pilots_are_pooled(tmp_path: Path) -> None:
     runs = (pilot(tmp_path / "one", a=2), pilot(tmp_path / "two", b=3))
     together = asked(pilot=pilot(tmp_path / "both", a=2, b=3))

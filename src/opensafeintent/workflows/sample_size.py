@@ -92,6 +92,8 @@ class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
     """By purpose, the calls of one model to a prompt-set of seven prompts, at most."""
     basis: str
     """The source of the standard deviations."""
+    pilot_dataset: str = ""
+    """Name of the pilot's dataset; empty without a pilot."""
     pilot_judges: tuple[str, ...] = ()
     """Those that graded the pilot."""
     needed: tuple[SetsNeeded, ...]
@@ -133,6 +135,7 @@ class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
                     f"SD of the difference within a prompt-set: {self.basis}.",
                     *([family] if self.pairs > 1 else []),
                     *([] if self.margin is None else [_OF_MARGIN]),
+                    *([self._dataset_note] if self.pilot_dataset else []),
                     f"Calls: {sum(self.calls_per_set.values())} a prompt-set and model at most"
                     f" ({calls}), re-asks aside.",
                 ),
@@ -148,6 +151,15 @@ class SampleSize(msgspec.Struct, frozen=True, kw_only=True):
                     "Differences and margins are those of a power of 80 %.",
                 ),
             ),
+        )
+
+    @property
+    def _dataset_note(self) -> str:
+        """A caution about a plan for another dataset than the pilot's."""
+        name = one_line(self.pilot_dataset, 60)
+        return (
+            f"The SD is that of the dataset {name}, and SDs differ between datasets. For another"
+            " dataset, run the pilot on it."
         )
 
     @property
@@ -184,12 +196,14 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
     deviations, basis = dict(_ASSUMED), "assumed, 0.5 for a share and 0.35 for a score"
     grading, epochs = Grading(), 1
     pilot_judges: tuple[str, ...] = ()
+    pilot_dataset = ""
     if settings.pilot:
         pilot = " and ".join(map(str, settings.pilot))
         cohort = _largest(settings.pilot, pilot)
         deviations, basis = _measured(cohort, pilot)
         entry = cohort.manifests[0].models[next(iter(cohort.origins.values())).model]
         grading, epochs, pilot_judges = entry, entry.epochs, entry.judges
+        pilot_dataset = cohort.dataset.name
     calls = _calls(grading, epochs, settings.judges)
     calls_per_set = sum(calls.values()) * models
     test = _Test(deviations, pairs, of_margin=settings.margin is not None)
@@ -201,6 +215,7 @@ def sample_size(settings: SampleSizeSettings) -> SampleSize:
         calls_per_set=calls,
         basis=basis,
         pilot_judges=pilot_judges,
+        pilot_dataset=pilot_dataset,
         needed=tuple(
             SetsNeeded(metric, deviation, power, sets, sets * calls_per_set)
             for metric, deviation in deviations.items()
