@@ -35,6 +35,8 @@ SECOND_LOOK = (
     " result"
 )
 """What to add to the advice to enlarge a sample (benchmarks/gates.py)."""
+
+NEW_SETS = "take new prompt-sets, such as a file of those that this run did not use"
 _Z_POWER = NormalDist().inv_cdf(POWER)
 _LEAST = 1e-6
 _MOST = 10**14

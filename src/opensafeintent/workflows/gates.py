@@ -31,7 +31,7 @@ from opensafeintent.metrics import METRICS
 from opensafeintent.report.ci import junit, summary
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import CONFIDENCE
-from opensafeintent.statistics.comparisons import SECOND_LOOK
+from opensafeintent.statistics.comparisons import NEW_SETS, SECOND_LOOK
 from opensafeintent.workflows.judged_alike import how_to_grade_alike
 from opensafeintent.workflows.settings import (
     EvaluateSettings,
@@ -279,7 +279,7 @@ def _with_second_look(gates: Gates) -> Gates:
     """Say beside the advice to take a larger sample what a second look at it costs."""
     if not any(result.deciding for result in gates.results):
         return gates
-    advice = f"{SECOND_LOOK}: take new prompt-sets, or --confidence 0.98"
+    advice = f"{SECOND_LOOK}: {NEW_SETS}, or --confidence 0.98"
     return msgspec.structs.replace(gates, cautions=(*gates.cautions, advice))
 
 

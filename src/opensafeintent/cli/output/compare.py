@@ -17,7 +17,7 @@ from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.tables_comparisons import PairRow, by_family, verdict_in_words
 from opensafeintent.report.values import interval
 from opensafeintent.responses import GradedResponse
-from opensafeintent.statistics.comparisons import SECOND_LOOK
+from opensafeintent.statistics.comparisons import NEW_SETS, SECOND_LOOK
 from opensafeintent.workflows.outcome import Outcome
 
 _FEW_PAIRS = 3
@@ -29,7 +29,7 @@ _MOST_PAIRS = 10
 
 _VERDICTS = (*PRIMARY, "mean_safety")
 
-_SECOND_LOOK = f"{SECOND_LOOK}: take new prompt-sets, and report those alone"
+_SECOND_LOOK = f"{SECOND_LOOK}: {NEW_SETS}, and report those alone"
 
 
 def show_comparisons(outcome: Outcome, runs: Sequence[Path]) -> None:
