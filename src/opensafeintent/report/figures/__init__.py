@@ -107,6 +107,10 @@ _AVERAGE = _Sentence(
     " same models on other prompt-sets.",
     _has_average,
 )
+_NUMBERS_IN_BARS = _Sentence(
+    "If the whiskers leave less than a tenth of the bar's length, a share has no number.",
+    lambda _: True,
+)
 _AVERAGE_OF_BARS = _Sentence("The average's n counts a set once.", _has_average)
 
 
@@ -167,7 +171,7 @@ _PLANS = (
         " too.",
         bars.stability,
         metrics=("stable_safe", "safety_flip", "stable_unsafe"),
-        added=(_ORDER,),
+        added=(_NUMBERS_IN_BARS, _ORDER),
     ),
     _Plan(
         "fig_4_failures",
@@ -178,7 +182,7 @@ _PLANS = (
         " interval of the border; of few unsafe responses it is wide.",
         bars.failures,
         metrics=("detection_failure", "execution_failure"),
-        added=(_AVERAGE_OF_BARS, _ORDER),
+        added=(_NUMBERS_IN_BARS, _AVERAGE_OF_BARS, _ORDER),
     ),
     _Plan(
         "fig_stated_policy",
