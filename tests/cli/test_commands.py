@@ -149,7 +149,10 @@ def test_evaluate_writes_the_page_where_it_is_asked_to(
     for again in (osi("report", run), evaluate(server, dataset, run, "--report")):
         assert again.code == 0 and "removed" not in again.out
         assert [path.read_bytes() for path in files] == written
-    assert "removed" in evaluate(server, dataset, run).out
+    assert "removed" not in evaluate(server, dataset, run).out
+    assert files[0].read_bytes() == written[0]
+    assert "removed" in evaluate(server, dataset, run, "--epochs", 2).out
+    assert not files[0].exists()
 
 
 def test_a_page_with_the_evaluation_ends_as_the_evaluation_does(
