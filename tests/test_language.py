@@ -287,6 +287,7 @@ def test_the_contents_leave_names_to_the_pages() -> None:
     assert [tree for tree in trees if re.search("[<>]", tree)] == []
 
 
+@pytest.mark.slow
 def test_links_lead_to_a_file_and_a_heading() -> None:
     wrong = []
     for page in PAGES:

@@ -98,6 +98,7 @@ def test_matching_by_occurrence(match: Match, expected: list[int]) -> None:
             server.reset()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [LoopbackServer, LoopbackProcess])
 def test_what_is_counted_recorded_and_answered(how: Any) -> None:
     limits = {"latency": 0.2, "api_key": "k", "models": ["m"], "rate_limit": 2, "record": True}

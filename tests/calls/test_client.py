@@ -171,6 +171,7 @@ def test_a_model_that_only_says_429_is_stopped(ledger: Ledger) -> None:
     assert "--retry-for" in client.stopped_models[MODEL]
 
 
+@pytest.mark.slow
 def test_a_rate_limit_of_one_call_does_not_stop_a_model_that_replies(ledger: Ledger) -> None:
     faults = [status(429, match=Match(contains="limited"))]
     with LoopbackServer(faults=faults) as server:
@@ -192,6 +193,7 @@ def test_a_failed_call_is_tried_as_often_as_was_asked(
         assert server.stats()["total"] == 1 + retries
 
 
+@pytest.mark.slow
 def test_rate_limits_do_not_use_up_the_attempts(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +204,7 @@ def test_rate_limits_do_not_use_up_the_attempts(
         assert isinstance(ask(ledger, server.base_url), Answered)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [429, 503])
 def test_retry_after_is_kept_to(ledger: Ledger, number: int) -> None:
     # without it, the first wait is 0.75 s at the most

@@ -438,6 +438,7 @@ def test_rows_that_the_database_cannot_take_are_not_lost_in_silence(path: Path) 
 GRADE = b'{"choices": [{"message": {"content": "3"}, "finish_reason": "stop"}]}'
 
 
+@pytest.mark.slow
 @given(raw=st.sampled_from((b"", b"3", GRADE, GRADE * 20)), draw=st.data())
 def test_a_flipped_bit_is_never_another_reply(raw: bytes, draw: st.DataObject) -> None:
     packed = bytearray(pack(raw))

@@ -125,6 +125,7 @@ def evaluated(
     return evaluate(server, dataset, run, *options, **({"judges": ["baseline/judge"]} | who)), run
 
 
+@pytest.mark.slow
 def test_no_failure_is_a_grade(tmp_path: Path) -> None:
     # a model that ends thoughts that no mark opened is another one: see test_reasoning
     names = [

@@ -83,6 +83,7 @@ def untrusted() -> tuple[http.server.ThreadingHTTPServer, str]:
     return server, f"https://127.0.0.1:{server.server_address[1]}/v1"
 
 
+@pytest.mark.slow
 def test_a_certificate_that_is_not_trusted_is_not_tried_again(
     tmp_path: Path, untrusted: tuple[http.server.ThreadingHTTPServer, str]
 ) -> None:

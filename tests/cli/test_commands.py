@@ -57,6 +57,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 # ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_demo_shows_why_each_number_is_needed(demo: tuple[Path, str]) -> None:
     folder, screen = demo
     shown = [line.split()[0] for line in screen.splitlines() if line.startswith("baseline/")]
@@ -96,12 +97,14 @@ def evaluate_on_terminal(server: LoopbackServer, folder: Path) -> tuple[int, str
     return on_terminal("evaluate", TARGET, "--judge", JUDGE, *options, server=server)
 
 
+@pytest.mark.slow
 def test_live_display_counts_calls(server: LoopbackServer, tmp_path: Path) -> None:
     code, screen = evaluate_on_terminal(server, tmp_path)
     made_calls = total(server)
     assert code == 0 and f"{made_calls} of {made_calls} calls" in screen
 
 
+@pytest.mark.slow
 def test_what_a_server_says_cannot_steer_the_terminal(
     server: LoopbackServer, tmp_path: Path
 ) -> None:

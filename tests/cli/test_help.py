@@ -201,6 +201,7 @@ def test_labels_are_shown_in_place_of_names(tmp_path: Path) -> None:
     assert "identical data, nothing tested" in ran.text
 
 
+@pytest.mark.slow
 def test_a_verdict_that_hangs_on_mild_harm_says_so(tmp_path: Path) -> None:
     sets = made_dataset(*(prompt_set(f"s{number}", 0) for number in range(20)))
 

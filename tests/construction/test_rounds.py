@@ -211,6 +211,7 @@ def test_rounds_that_are_not_asked_are_not_kept() -> None:
 WIDE = taxonomy(("Money", "People", "Machines"), ("Explanation", "Troubleshooting", "Optimization"))
 
 
+@pytest.mark.slow
 def test_the_next_round_is_told_of_the_last_one(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     built = bench.build(over=WIDE, per_cell=6)

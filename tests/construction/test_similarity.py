@@ -271,6 +271,7 @@ def test_many_prompts_are_compared_in_blocks_without_losing_any() -> None:
     assert sorted(pairs) == sorted((f"late{n}", f"set{n}") for n in tenth)
 
 
+@pytest.mark.slow
 def test_ten_thousand_equal_prompts_are_no_burden() -> None:
     texts = ("the same few words over and over", "and a second prompt")
     sets = [item(f"set{n}", *texts) for n in range(10_000)]

@@ -65,6 +65,7 @@ def test_a_guard_whose_replies_have_another_form_is_said_to_have_no_verdict(lab:
     assert "guard no verdict (unparsed)" in traced.text
 
 
+@pytest.mark.slow
 def test_a_run_without_a_guard_says_nothing_of_one(lab: Lab) -> None:
     assert lab.evaluate().code == 0
     assert "guard" not in json.loads((lab.run / "run.json").read_text())
@@ -114,6 +115,7 @@ def test_a_reply_in_another_form_is_missing_and_is_not_asked_for_again(lab: Lab)
     assert total(lab.server) == made
 
 
+@pytest.mark.slow
 def test_a_guard_that_is_down_holds_nothing_up_and_is_asked_in_the_next_run(lab: Lab) -> None:
     lab.server.set_faults(fails(401, model=NAME))
     ran = lab.evaluate("--guard", GUARD, "--max-connections", 4)
@@ -127,6 +129,7 @@ def test_a_guard_that_is_down_holds_nothing_up_and_is_asked_in_the_next_run(lab:
     assert verdicts(lab.run) == {"no": RESPONSES}
 
 
+@pytest.mark.slow
 def test_no_guard_is_asked_about_a_response_without_text(lab: Lab) -> None:
     prompt = prompts_of(lab.dataset)["malicious"][0]
     lab.server.set_faults(says("", "generate", model="target", about=prompt), safe())
@@ -224,6 +227,7 @@ def test_a_guard_of_another_name_needs_a_form(lab: Lab) -> None:
     assert sent == 1
 
 
+@pytest.mark.slow
 def test_the_printed_command_names_the_guard(guarded: Lab) -> None:
     osi("report", guarded.run)
     page = (guarded.run / "report.html").read_text()

@@ -97,6 +97,7 @@ def test_a_run_without_such_replies_says_nothing_of_them(lab: Lab) -> None:
     assert coverage(lab.run)["reasoning_only"] == {}
 
 
+@pytest.mark.slow
 def test_empty_replies_without_a_sign_of_reasoning_are_counted_apart(lab: Lab) -> None:
     lab.server.set_faults(says("", GENERATE, about=prompts_of(lab.dataset)["malicious"][0]))
     ran = lab.evaluate()
@@ -264,6 +265,7 @@ def test_a_stored_reply_that_reasons_alone_is_asked_again_and_nothing_else(lab: 
     assert total(lab.server) == made_calls + 1
 
 
+@pytest.mark.slow
 def test_a_stored_filters_text_is_graded_and_one_that_was_not_kept_is_counted(lab: Lab) -> None:
     assert lab.evaluate().code == 0
     calls_before = lab.calls

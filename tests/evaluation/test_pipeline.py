@@ -131,6 +131,7 @@ def test_the_probe_shows_the_prompt_alone_and_turns_the_options(
     assert len(set.union(*by_set)) == 3
 
 
+@pytest.mark.slow
 def test_nothing_waits_for_another_prompt(lab: Lab) -> None:
     slow = Match(purpose=GENERATE, first=1)
     lab.server.set_faults(Fault(action="delay", seconds=1.0, match=slow))

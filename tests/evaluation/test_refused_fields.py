@@ -151,6 +151,7 @@ def test_a_token_limit_keeps_its_value_under_its_other_name(lab: Lab) -> None:
     assert "max_tokens" not in lab.server.requests[-1].body
 
 
+@pytest.mark.slow
 def test_an_error_about_one_prompt_takes_no_field_from_the_others(lab: Lab) -> None:
     long = (
         "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (904"
@@ -205,6 +206,7 @@ def test_the_check_of_a_judge_and_a_build_go_on_without_it(
 # ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_arguments_reach_all_judges_or_one(server: LoopbackServer, tmp_path: Path) -> None:
     dataset, run = some_sets(tmp_path, 1), tmp_path / "run"
     judges = [JUDGE, "openai-api/loop/other:v1"]
@@ -236,6 +238,7 @@ def test_arguments_reach_all_judges_or_one(server: LoopbackServer, tmp_path: Pat
     assert manifest["judge_samplings"][third]["extra"]["seed"] == 5
 
 
+@pytest.mark.slow
 def test_runs_with_other_arguments_of_a_judge_are_not_mixed(
     server: LoopbackServer, tmp_path: Path
 ) -> None:

@@ -175,6 +175,7 @@ def test_a_run_grows_by_what_is_new_alone(lab: Lab, option: str, calls_each: int
     assert lab.server.stats()["by_model"] == by_model | joined
 
 
+@pytest.mark.slow
 @both_options
 def test_dry_run_counts_what_is_still_to_be_asked(lab: Lab, option: str, calls_each: int) -> None:
 
@@ -189,6 +190,7 @@ def test_dry_run_counts_what_is_still_to_be_asked(lab: Lab, option: str, calls_e
     assert foretold(6) == [str(calls_each)] * len(QUESTIONS)
 
 
+@pytest.mark.slow
 @both_options
 def test_what_a_judge_that_stops_said_is_kept(lab: Lab, option: str, calls_each: int) -> None:
     lab.server.set_faults(fails(401, HARM, skip=60))
@@ -252,6 +254,7 @@ def test_refusals_without_words_are_not_shown_to_a_judge_again(lab: Lab, tmp_pat
     )
 
 
+@pytest.mark.slow
 def test_no_more_sets_than_the_model_was_asked_are_swapped(lab: Lab, tmp_path: Path) -> None:
     lab.evaluate("--limit", 3, "--request-swap", 5)
     assert swap(lab.run)["responses"] == 9

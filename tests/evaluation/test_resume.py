@@ -56,6 +56,7 @@ def done(lab: Lab) -> Lab:
 # ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_same_command_again_makes_no_call_and_changes_nothing(done: Lab) -> None:
     before, first = done.calls, results(done.run)
     written = {path: path.stat().st_mtime_ns for path in done.run.rglob("*") if path.is_file()}
@@ -71,6 +72,7 @@ def test_the_same_command_again_makes_no_call_and_changes_nothing(done: Lab) -> 
     assert len(asked_of(done.server, PROBE)) == len(unsafe_dual_use(done.server, done.dataset)) > 0
 
 
+@pytest.mark.slow
 def test_more_epochs_call_for_the_new_epoch_only(done: Lab) -> None:
     before = done.calls
     assert done.evaluate("--epochs", 2).code == 0
@@ -105,6 +107,7 @@ def test_edited_template_calls_for_what_uses_it_only(
     assert made_calls == ({purpose: count} if count else {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("judges", [[SECOND], [JUDGE, SECOND]], ids=["alone", "beside the first"])
 def test_added_judge_is_the_only_one_asked(done: Lab, judges: list[str]) -> None:
     before, probed_before = done.server.stats()["by_model"], set(probed(done.server, done.dataset))
@@ -136,6 +139,7 @@ def test_added_model_leaves_the_first_as_it_is(done: Lab) -> None:
         assert (entry["value"], entry["n"]) == (numbers[name]["value"], numbers[name]["n"])
 
 
+@pytest.mark.slow
 def test_failed_call_is_tried_again_by_the_next_run(lab: Lab) -> None:
     lab.server.set_faults(fails(400, HARM, every=4))
     assert lab.evaluate().code == 1
@@ -147,6 +151,7 @@ def test_failed_call_is_tried_again_by_the_next_run(lab: Lab) -> None:
     assert made_calls[HARM] == 56 // 4
 
 
+@pytest.mark.slow
 def test_responses_on_record_are_graded_though_their_target_answers_no_more(lab: Lab) -> None:
     lab.server.set_faults(fails(400, GENERATE, model="target", first=1))
     assert lab.evaluate("--max-connections", 1).code == 0
@@ -181,6 +186,7 @@ def test_absurd_token_counts_lose_no_answer(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "budget", [["--budget-calls", 60], ["--budget-tokens", 4000]], ids=["calls", "tokens"]
 )

@@ -97,6 +97,7 @@ def test_each_first_reply_is_followed_by_three_messages_and_is_asked_for_once(la
     assert all(row["helpfulness"] and row["harm_severity"] and not row["mode"] for row in rows)
 
 
+@pytest.mark.slow
 def test_the_same_command_again_makes_no_call_and_a_run_without_follow_ups_grows_by_them(
     lab: Lab,
 ) -> None:
@@ -145,6 +146,7 @@ def test_each_epoch_has_its_own_first_reply(tmp_path: Path) -> None:
     assert sorted(first_replies.values()) == [3, 3, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_the_dry_run_foretells_the_calls(lab: Lab, epochs: int) -> None:
     options = (*TURN, "--follow-up-audit", 5, "--epochs", epochs)
@@ -187,6 +189,7 @@ def test_without_a_first_reply_no_second_message_is_sent(lab: Lab, fault: Fault)
     assert Counter(row["variant"] for row in rows) == dict.fromkeys(FOLLOW_UPS, 1)
 
 
+@pytest.mark.slow
 def test_a_first_reply_that_comes_later_brings_its_second_turns(lab: Lab) -> None:
     dual_use = load_dataset(str(lab.dataset)).prompt_sets[0].prompts.dual_use
     lab.server.set_faults(fails(400, GENERATE, about=dual_use))
@@ -406,6 +409,7 @@ def test_a_first_reply_of_a_direct_response_is_refused(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [("--follow-up-audit", 4), ("--judge-retest", 3)])
 def test_trace_shows_the_whole_conversation(lab: Lab, more: tuple[object, ...]) -> None:
     assert lab.evaluate(*TURN, *more).code == 0
@@ -417,6 +421,7 @@ def test_trace_shows_the_whole_conversation(lab: Lab, more: tuple[object, ...]) 
     assert " ".join(second_turn().insist.split()) in shown.text
 
 
+@pytest.mark.slow
 def test_the_audit_shows_direct_replies_with_the_first_turn(lab: Lab) -> None:
     assert lab.evaluate(*TURN, "--follow-up-audit", 6).code == 0
     assert lab.calls[HARM] == PROMPTS + SECOND_TURNS + 6
@@ -431,6 +436,7 @@ def test_the_audit_shows_direct_replies_with_the_first_turn(lab: Lab) -> None:
     assert results(lab.run) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "lengths"),
     [("llama-guard", {2: PROMPTS, 4: SECOND_TURNS}), ("yes-no", {1: PROMPTS})],

@@ -140,6 +140,7 @@ def test_a_run_that_is_older_is_read_with_the_questions_that_it_has(
     assert "template" not in ran.text
 
 
+@pytest.mark.slow
 def test_a_run_that_is_older_grows_by_the_third_question_alone(
     longer: Path, dataset: Path, before: Path
 ) -> None:

@@ -139,6 +139,7 @@ def test_samples_are_no_markup(tmp_path: Path) -> None:
     assert "its responses were imported" in text
 
 
+@pytest.mark.slow
 def test_versions_are_compared_if_there_is_an_earlier_one(tmp_path: Path) -> None:
     for name in ("old", "new"):
         import_lines(tmp_path / name, graded(), DATASET, "m")

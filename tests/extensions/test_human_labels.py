@@ -50,6 +50,7 @@ def report(run: Path, out: Path, *files: Path, **settings: Any) -> Outcome:
     return write_report(ReportSettings(runs=(run,), out=out, human_labels=files, **settings))
 
 
+@pytest.mark.slow
 def test_raw_numbers_stay_as_they_are_and_leave_with_the_labels(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "report"
     outcome = report(run, out, *labels(tmp_path))
@@ -66,6 +67,7 @@ def test_raw_numbers_stay_as_they_are_and_leave_with_the_labels(run: Path, tmp_p
     assert heading not in (out / "report.html").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_a_gate_is_held_against_the_raw_number(run: Path, tmp_path: Path) -> None:
     complete = metrics(run)["models"][MODEL]["triplet_safety"]
     low, high = exact_share_interval(round(complete["value"] * complete["n"]), complete["n"])

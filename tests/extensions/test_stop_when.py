@@ -66,6 +66,7 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+@pytest.mark.slow
 def test_each_model_has_its_answer_and_the_prompt_sets_that_gave_it(answered: Path) -> None:
     answers = answers_of(answered)
     # of two models each may err at 1.25 %: 28 ones show more than .8, 4 zeros show less
@@ -91,6 +92,7 @@ def test_gates_refuse_what_stopped_early_and_the_page_says_so(
     assert "stopped early" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_without_the_question_the_run_is_completed(tmp_path: Path) -> None:
     run = tmp_path / "run"
     ask(run, ASKED, models=(BAD,))
@@ -100,6 +102,7 @@ def test_without_the_question_the_run_is_completed(tmp_path: Path) -> None:
     assert answers_of(run)[BAD]["verdict"] == "no"  # it stands
 
 
+@pytest.mark.slow
 def test_one_model_against_the_others(tmp_path: Path) -> None:
     ran = ask(tmp_path, f"{GOOD} better mean_utility", "--epochs", 2)
     assert ran.code == 0, ran.err
@@ -109,6 +112,7 @@ def test_one_model_against_the_others(tmp_path: Path) -> None:
     assert limits == {answer["sets"]}
 
 
+@pytest.mark.slow
 def test_calls_under_way_are_kept_and_do_not_count(tmp_path: Path) -> None:
     sets = made_dataset(*(prompt_set(f"s{n:02}") for n in range(60)))
     dataset, run = Path(dataset_file(tmp_path, sets)), tmp_path / "run"
@@ -275,6 +279,7 @@ def test_the_answer_of_a_run_is_the_one_of_the_definition(step: int, tmp_path: P
     assert group["stopped_early"] == ([] if verdict == "undecided" else ["python/t@1"])
 
 
+@pytest.mark.slow
 def test_slow_answers_cannot_select(tmp_path: Path) -> None:
     # unsafe answers come late: whoever counted answers as they come would say yes
     unsafe = set(SETS[:12])
@@ -288,6 +293,7 @@ GONE = set(SETS[2::10])
 LACKING = target(lambda name: None if name in GONE else True)
 
 
+@pytest.mark.slow
 def test_sets_that_are_missing_for_good_speak_for_neither_answer(tmp_path: Path) -> None:
     _, answer = asked(tmp_path, LACKING, max_missing=0.2, stop_when="triplet_safety >= 0.7")
     # for a yes, every set without a value counts as unsafe
@@ -307,6 +313,7 @@ def test_sets_that_are_missing_for_good_speak_for_neither_answer(tmp_path: Path)
     )
 
 
+@pytest.mark.slow
 def test_what_is_missing_cannot_make_a_model_safe(tmp_path: Path) -> None:
     """4 % of the sets have no value, and a rate of 0.8 among the others cannot say yes."""
     unsafe = set(SETS[1::6])
@@ -317,6 +324,7 @@ def test_what_is_missing_cannot_make_a_model_safe(tmp_path: Path) -> None:
     assert answer["verdict"] == "undecided" and low < share and high > share + 0.1
 
 
+@pytest.mark.slow
 def test_nothing_is_decided_while_too_much_of_the_prefix_is_missing(tmp_path: Path) -> None:
     outcome, answer = asked(tmp_path, LACKING, max_missing=0.05, stop_when="triplet_safety >= 0.7")
     assert (answer["verdict"], answer["sets"], answer["missing"]) == ("undecided", 120, 12)
@@ -324,6 +332,7 @@ def test_nothing_is_decided_while_too_much_of_the_prefix_is_missing(tmp_path: Pa
     assert outcome.exit_code == 5
 
 
+@pytest.mark.slow
 def test_large_cells_do_not_come_first(tmp_path: Path) -> None:
     """Six cells of ten sets, all safe, and 36 of one, of which 16 are: 0.79 of all. In the earlier
     order the first 30 sets were of large cells, and the answer was yes after 25.
@@ -363,6 +372,7 @@ def test_a_run_has_one_question_of_the_same_models_and_judges(
         asked(tmp_path, *options.pop("models", (single,)), **options)
 
 
+@pytest.mark.slow
 def test_what_a_run_held_before_stays_and_what_completed_it_stays_too(tmp_path: Path) -> None:
     model = target(lambda _: True)
     run_evaluate(settings(tmp_path, model, stop_when=None, limit=50))

@@ -239,6 +239,7 @@ def test_parquet(tmp_path: Path, record: dict[str, Any], draw: st.DataObject) ->
     attempt("prompt-sets (Parquet)", dataset, write(tmp_path / "sets.parquet", content))
 
 
+@pytest.mark.slow
 @FUZZ
 @given(
     name=st.one_of(st.sampled_from(TEXTS), st.text(max_size=50)),

@@ -31,6 +31,7 @@ def evaluate(out: Path, reply: Reply, *options: object) -> tuple[Ran, MessagesSe
     return ran, server
 
 
+@pytest.mark.slow
 def test_a_run_over_the_messages_protocol(tmp_path: Path) -> None:
     reply = (200, message("I can't help with that.", thinking="let me think"))
     sampling = ("--max-tokens", 77, "--temperature", 0.25, "--system", "Be brief.")
@@ -77,6 +78,7 @@ def test_a_wrong_key_or_model_ends_at_once(tmp_path: Path, status: int, message:
     assert len(server.requests) <= 2  # what was in flight, each tried once
 
 
+@pytest.mark.slow
 def test_too_many_requests_are_waited_out_by_our_client_alone(tmp_path: Path) -> None:
     busy = iter([(429, problem("rate_limit_error", "slow down"))] * 3)
     answer = (200, message("Text."))

@@ -21,6 +21,7 @@ SETTINGS = ("--judge", NAME, "--limit", 2, "--probe", "none", "--temperature", 0
 ARGUMENTS = ("-M", "top_p=0.9", "--system", "Be brief.", "--max-tokens", 500)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["inspect", "native"])
 def test_a_run_begun_by_one_and_ended_by_the_other_asks_nothing_twice(
     tmp_path: Path, first: str

@@ -291,6 +291,7 @@ def test_the_column_that_an_export_adds_is_no_news(tmp_path: Path) -> None:
     assert not [remark for remark in remarks if "not read" in remark]
 
 
+@pytest.mark.slow
 def test_the_origin_of_a_dataset_goes_to_the_hub_and_back(tmp_path: Path) -> None:
     models = ("--generator", "baseline/generator", "--judge", "baseline/construction-judge")
     built = tmp_path / "built"

@@ -109,6 +109,7 @@ def test_a_long_response_arrives_whole(tmp_path: Path) -> None:
         assert {row.response for row in ledger.imports.rows()} == {long}
 
 
+@pytest.mark.slow
 def test_a_log_without_grades_gives_responses_to_grade(tmp_path: Path) -> None:
     outcome = brought(tmp_path / "in", log_of(tmp_path, score=False))
     (note,) = (note for note in outcome.notes if "14 responses without grades" in note)
@@ -178,6 +179,7 @@ def test_a_log_that_lacks_prompts_says_so_and_its_sets_do_not_count(tmp_path: Pa
     assert metrics["triplet_safety"]["n"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("go_on", "stored", "messages"),
     # the tenth response of 14 is the one in error, and the end of it all unless the evaluation is
@@ -396,6 +398,7 @@ def test_a_log_of_more_samples_than_may_be_read_is_refused(tmp_path: Path, forma
     assert brought(tmp_path / "in", log, max_rows=7).exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("judges", "message"),
     [

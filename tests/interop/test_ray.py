@@ -496,6 +496,7 @@ def test_a_shard_has_its_own_ledger_and_knows_what_the_run_has(run: Path, tmp_pa
     )
 
 
+@pytest.mark.slow
 def test_a_node_that_is_amiss_says_so(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,7 @@ def test_epochs_are_averaged_within_a_set(tmp_path: Path) -> None:
     assert (log_metrics["safety_flip"], log_metrics["responses"]) == (0.0, 3 * 7 * 2)
 
 
+@pytest.mark.slow
 def test_a_second_turn_goes_on_from_a_first_reply_and_is_in_no_metric(tmp_path: Path) -> None:
     def answer(messages: list[ChatMessage], config: GenerateConfig) -> ModelOutput:
         if asked_for(messages):
@@ -144,6 +145,7 @@ def test_a_second_turn_goes_on_from_a_first_reply_and_is_in_no_metric(tmp_path: 
     assert rows["benign"]["harm_severity"] == "3"
 
 
+@pytest.mark.slow
 def test_a_first_reply_without_text_ends_the_conversation(tmp_path: Path) -> None:
     def answer(messages: list[ChatMessage], config: GenerateConfig) -> ModelOutput:
         return judge_says(harm=0)(messages, config) if asked_for(messages) else output_of("")
@@ -182,6 +184,7 @@ def test_a_grade_that_cannot_be_had_is_unscored_with_its_reason(tmp_path: Path) 
     assert [log_metrics[name] for name in COVERAGE] == [1, 0, 0, 7, 7]
 
 
+@pytest.mark.slow
 def test_the_headline_metrics_come_first_and_the_others_on_request(tmp_path: Path) -> None:
     shown = {}
     for metrics in ("headline", "all"):

@@ -55,6 +55,7 @@ def served(files: Mapping[str, bytes], name: str, folder: Path) -> str:
     return load_dataset(str(folder / "o.jsonl")).hash
 
 
+@pytest.mark.slow
 def test_all_data_files_of_a_revision_are_one_dataset(tmp_path: Path) -> None:
     expected = hash_of(tmp_path, ours(1), ours(2))
     assert served(TWO_FILES, f"hf:{REPO}", tmp_path) == expected
@@ -69,6 +70,7 @@ def test_parquet_stands_for_the_same_rows_as_json_beside_it(tmp_path: Path) -> N
     assert served(files, f"hf:{REPO}", tmp_path) == load_dataset("starter").hash
 
 
+@pytest.mark.slow
 def test_what_was_fetched_once_is_there_without_a_network(tmp_path: Path) -> None:
     served(TWO_FILES, f"hf:{REPO}", tmp_path)
     (tmp_path / "o.jsonl").unlink()

@@ -223,6 +223,7 @@ def test_a_long_name_loses_its_beginning_and_not_its_middle() -> None:
     assert [label[:3] for label in alike.values()] == ["one", "two"]
 
 
+@pytest.mark.slow
 def test_names_reach_no_expression_and_no_markup(figures: list[Figure]) -> None:
     def expressions(figure: Figure) -> set[str]:
         keys = ("filter", "labelExpr", "expr", "calculate", "signal")

@@ -44,6 +44,7 @@ def test_a_figure_fits_one_column_or_two_in_text_that_can_be_read(models: tuple[
     assert models != FEW or widths["fig_frontier"] == min(COLUMN_WIDTHS)
 
 
+@pytest.mark.slow
 def test_files_are_in_a_folder_of_their_own_and_as_wide_as_they_say(tmp_path: Path) -> None:
     figures = [of for of in figures_of(FEW) if of.name in ("fig_frontier", "fig_3_strata")]
     write_for_print(figures, tmp_path / PRINT)

@@ -37,6 +37,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_the_page_reads_without_scripts(out: Path) -> None:
     text = (out / "report.html").read_text("utf-8")
     for part in text.split("<figure ")[1:]:

@@ -229,6 +229,7 @@ def test_second_replies_come_behind_the_others_in_grades_csv(
     assert len(variants) - first == 4 * 42 * 3
 
 
+@pytest.mark.slow
 def test_two_groups_keep_their_second_turns_apart(run: GradedRun) -> None:
     other = turn_run({"lab/else": calibrated}, dataset=many_sets(30, 0), name="other")
     cohorts = into_cohorts([run._replace(follow_ups=()), other])

@@ -205,6 +205,7 @@ def baselines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_four_people_grade_120_responses(baselines: Path, tmp_path: Path) -> None:
     study = tmp_path / "study"
     options = ("--out", study, "--annotators", NAMES, "--sample", 120)
@@ -233,6 +234,7 @@ def test_four_people_grade_120_responses(baselines: Path, tmp_path: Path) -> Non
     assert sum(item.weight for item in key.items) == pytest.approx(responses)
 
 
+@pytest.mark.slow
 def test_whole_sets_are_graded_whole(baselines: Path, tmp_path: Path) -> None:
     out, labels = tmp_path / "study", tmp_path / "labels.jsonl"
     sample = {"annotators": "ana", "sample": 7, "unit": "set", "models": "baseline/comply-all"}

@@ -311,6 +311,7 @@ def test_a_rejected_seed_is_hidden_and_a_folder_without_a_build_refused(
     assert "0-seeds.rejected.jsonl: is damaged" in osi("trace", out, "--rejected").refusal
 
 
+@pytest.mark.slow
 def test_texts_that_a_fault_made_clumsy_or_leaning_are_repaired(out: Path, seeds: Path) -> None:
     models = with_faults("clumsy=0.5,leaning=0.5,leaning-task=0.5", "doubted-label=0.5")
     assert osi("build", seeds, *models, "--out", out, "--per-cell", 1).code == 0

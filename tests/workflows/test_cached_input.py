@@ -44,6 +44,7 @@ def test_every_form_of_usage(usage: dict[str, Any], expected: tuple[int, int]) -
     assert usage_in(json.dumps(body).encode()) == Usage(100, 7, *expected)
 
 
+@pytest.mark.slow
 def test_from_a_reply_to_the_costs(tmp_path: Path) -> None:
     """Each call of the judge sends 10 + 1,200 + 30 tokens; 1,200 are read from a cache and 30
     written, and 5 come back: (10 × 3 + 1,200 × 0.3 + 30 × 3.75 + 5 × 15) / 10⁶ dollars.

@@ -160,6 +160,7 @@ def test_two_models_end_in_a_sentence_for_each_question(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_of_many_pairs_each_decided_one_has_a_sentence_in_every_main_metric(tmp_path: Path) -> None:
     models = {"worst": MODELS["worst"], **{f"best{n}": MODELS["best"] for n in range(3)}}
     words = osi("compare", run_of(tmp_path, models)).text
@@ -197,6 +198,7 @@ def test_the_table_is_written_in_every_format_where_out_says_and_nowhere_else(
 # ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_runs_on_one_dataset(tmp_path: Path) -> None:
     first = run_of(tmp_path / "a", {"first": MODELS["worst"]})
     second = run_of(tmp_path / "b", {"second": MODELS["best"]})
@@ -206,6 +208,7 @@ def test_two_runs_on_one_dataset(tmp_path: Path) -> None:
     assert pairs_in(apart) == [("first", "second")]
 
 
+@pytest.mark.slow
 def test_sets_that_newly_fail_and_newly_pass_between_two_runs(tmp_path: Path) -> None:
     old, new = (run_of(tmp_path / name, {"m": MODELS[name]}) for name in ("middle", "worst"))
     (transition,) = compare(CompareSettings(runs=(old, new), out=tmp_path / "out")).transitions

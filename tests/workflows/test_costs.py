@@ -245,6 +245,7 @@ def test_a_provider_that_answers_429_for_ever_ends_the_run_as_was_said(tmp_path:
     assert "--retry-for" in ended.err + ended.out
 
 
+@pytest.mark.slow
 def test_tokens_are_the_mean_of_calls_on_record_and_time_their_median(
     prices: Path, tmp_path: Path
 ) -> None:

@@ -119,6 +119,7 @@ def test_a_process_that_is_killed_leaves_one_set_or_the_other(out: Path, moves: 
     assert hidden <= {".lock", ".ledger.sqlite.lock"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failing", ["metrics.json", "report.html", ".ready"])
 def test_a_full_disk_leaves_the_earlier_set(
     out: Path, monkeypatch: pytest.MonkeyPatch, failing: str

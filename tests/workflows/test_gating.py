@@ -166,6 +166,7 @@ def test_a_verdict_stands_only_whatever_the_missing_grades_are(
     assert only_result(run)["worst_case"][0] == pytest.approx(least, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_cautions_tell_what_a_gate_lets_through_and_what_nobody_passes(run: Path) -> None:
     refusing = "refuses everything passes (triplet_safety 1)"
     assert refusing in str(outcome_of(run, fail_under="triplet_safety=0.5").notes)
@@ -246,6 +247,7 @@ def test_identical_data_pass_at_any_margin_and_nothing_was_tested(
     assert outcome_of(tmp_path / "other" / "run", baseline=run, **none).exit_code == 5
 
 
+@pytest.mark.slow
 def test_pairs_of_models_are_one_family(run: Path, tmp_path: Path) -> None:
     old = make_run(tmp_path / "old", one=safe(36), two=safe(30))
     new = make_run(tmp_path / "new", one=safe(34), two=safe(31))

@@ -110,12 +110,14 @@ def test_a_planted_shift_is_recovered_and_the_same_judge_has_no_excess(
     assert page.count('id="table-judge_shift"') == 1
 
 
+@pytest.mark.slow
 def test_a_judge_that_no_longer_exists_is_not_asked(lab: Lab, tmp_path: Path) -> None:
     lab.server.set_faults(fails(404, model="judge"))
     ran = osi("grade", lab.run, *BOTH, "--out", tmp_path / "bridge", server=lab.server)
     assert ran.code == 0, ran.err
 
 
+@pytest.mark.slow
 def test_dry_run_counts_the_new_judge_and_writes_nothing(lab: Lab, tmp_path: Path) -> None:
     out, before = tmp_path / "bridge", asked(lab)
 
@@ -137,6 +139,7 @@ def test_dry_run_counts_the_new_judge_and_writes_nothing(lab: Lab, tmp_path: Pat
     assert not out.exists() and asked(lab) == before
 
 
+@pytest.mark.slow
 def test_the_old_judge_is_asked_again_now_and_not_read_from_the_run(
     server: LoopbackServer, tmp_path: Path
 ) -> None:
@@ -151,6 +154,7 @@ def test_the_old_judge_is_asked_again_now_and_not_read_from_the_run(
     assert noise[JUDGE]["responses"] == 12 and noise[JUDGE]["safe_flips"]["value"] == 0
 
 
+@pytest.mark.slow
 def test_a_budget_ends_the_work_and_the_same_command_goes_on(lab: Lab, tmp_path: Path) -> None:
     out, before = tmp_path / "bridge", asked(lab)
     command = ("grade", lab.run, *BOTH, "--out", out)
@@ -162,6 +166,7 @@ def test_a_budget_ends_the_work_and_the_same_command_goes_on(lab: Lab, tmp_path:
     assert asked(lab) - before == {"judge~lenient": 2 * RESPONSES}
 
 
+@pytest.mark.slow
 def test_grades_that_the_run_lacks_stay_missing_and_are_not_asked_for(
     server: LoopbackServer, tmp_path: Path
 ) -> None:
@@ -195,6 +200,7 @@ def test_a_run_grows_by_models_and_by_a_third_judge(lab: Lab, tmp_path: Path) ->
     assert (asked(lab) - before)["third"] == 4 * RESPONSES
 
 
+@pytest.mark.slow
 def test_a_misspelt_judge_does_not_stay(lab: Lab, tmp_path: Path) -> None:
     out, wrong = tmp_path / "bridge", "openai-api/loop/wrong"
     lab.server.set_faults(fails(404, model="wrong"))
@@ -204,6 +210,7 @@ def test_a_misspelt_judge_does_not_stay(lab: Lab, tmp_path: Path) -> None:
     assert metrics(out)["groups"][0]["judges"] == sorted([JUDGE, NEW])
 
 
+@pytest.mark.slow
 def test_refusals(lab: Lab, tmp_path: Path) -> None:
     def refused(*options: object) -> str:
         return osi("grade", lab.run, *BOTH, *options, server=lab.server).refusal
@@ -238,6 +245,7 @@ def says_by(name: str, harm: dict[str, str]) -> FunctionModel:
     return FunctionModel(ask, name=name, version="1")
 
 
+@pytest.mark.slow
 def test_verdicts_of_the_run_s_guard_are_copied(server: LoopbackServer, tmp_path: Path) -> None:
     lab, out = Lab(server, some_sets(tmp_path, 8), tmp_path / "run"), tmp_path / "bridge"
     guard = "openai-api/loop/llama-guard-3"
@@ -251,6 +259,7 @@ def test_verdicts_of_the_run_s_guard_are_copied(server: LoopbackServer, tmp_path
     assert harms(out, "guard") == harms(lab.run, "guard") == ["no"] * RESPONSES
 
 
+@pytest.mark.slow
 def test_imported_responses_and_judges_that_are_python(tmp_path: Path) -> None:
     dataset = made_dataset(*map(prompt_set, "abcd"))
     lines: list[dict[str, Any]] = [

@@ -532,6 +532,7 @@ def test_responses_wait_for_a_judge(tmp_path: Path) -> None:
     assert {line["missing"] for line in grades(run)} == {"grades:not_graded"}
 
 
+@pytest.mark.slow
 def test_grade_judges_what_has_no_grades_and_does_so_once(tmp_path: Path) -> None:
     run, lines = tmp_path / "run", bare_lines("I can't help with that.")
     lines[0]["response"] = "Here is how."  # boats, benign
@@ -584,6 +585,7 @@ def test_grade_of_a_run_with_all_grades_is_refused(tmp_path: Path) -> None:
         judged(tmp_path)
 
 
+@pytest.mark.slow
 def test_grade_in_a_shared_ledger_sees_its_own_run_only(tmp_path: Path) -> None:
     shared = tmp_path / "shared.sqlite"
     for name, dataset in (("one", DATASET), ("two", PLANES)):

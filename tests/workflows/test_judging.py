@@ -68,6 +68,7 @@ def check_result(folder: Path) -> dict[str, Any]:
 # ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_judge_that_is_right_passes_and_is_asked_once(
     server: LoopbackServer, tmp_path: Path
 ) -> None:
@@ -177,6 +178,7 @@ def state(run: Path, name: str = JUDGE) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_judges_that_pass_let_the_evaluation_begin(
     server: LoopbackServer, two_sets: Path, tmp_path: Path
 ) -> None:
@@ -201,6 +203,7 @@ def test_judges_that_pass_let_the_evaluation_begin(
     assert total(server) == 0
 
 
+@pytest.mark.slow
 def test_a_judge_that_fails_stops_the_evaluation_before_it_begins(
     server: LoopbackServer, two_sets: Path, tmp_path: Path
 ) -> None:
@@ -323,6 +326,7 @@ def test_a_failed_check_with_missing_grades_or_of_other_grades_is_made_again(
     assert plan.code == 0, plan.err
 
 
+@pytest.mark.slow
 def test_a_run_that_is_there_keeps_its_grades_and_learns_that_its_judge_failed(
     server: LoopbackServer, two_sets: Path, tmp_path: Path
 ) -> None:
@@ -365,6 +369,7 @@ def test_a_check_does_not_hold_for_other_templates(
     assert state(run) == "passed"
 
 
+@pytest.mark.slow
 def test_every_judge_of_the_panel_is_checked_for_what_it_does(
     server: LoopbackServer, two_sets: Path, tmp_path: Path
 ) -> None:

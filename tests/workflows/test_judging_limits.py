@@ -62,6 +62,7 @@ def test_grading_is_foretold_and_nobody_is_asked(
     assert foretold(osi(*command, "--dry-run", server=server)) == {}
 
 
+@pytest.mark.slow
 def test_a_check_is_foretold_and_nobody_is_asked(
     server: LoopbackServer, tmp_path: Path, prices: Path
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_check_is_foretold_and_nobody_is_asked(
     assert foretold(osi(*command, "--dry-run", server=server)) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["grade", "judge-check"])
 def test_what_is_not_set_or_has_no_price_is_said(
     server: LoopbackServer, imported: Path, tmp_path: Path, command: str

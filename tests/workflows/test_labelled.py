@@ -229,6 +229,7 @@ def test_the_page_has_every_number_that_the_terminal_prints(
     assert "3 people call 12 unsafe and 28 safe" in html
 
 
+@pytest.mark.slow
 def test_a_report_shows_the_comparison_of_its_judge_with_equal_templates_only(
     server: LoopbackServer, labels: Path, tmp_path: Path
 ) -> None:

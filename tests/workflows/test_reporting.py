@@ -98,6 +98,7 @@ def test_same_input_gives_the_same_bytes(
     assert numbers(make_run(tmp_path / "there")) == before
 
 
+@pytest.mark.slow
 def test_an_evaluated_run_is_rebuilt_byte_for_byte(tmp_path: Path) -> None:
     run, models = tmp_path / "run", ("baseline/keyword-filter", "baseline/comply-all")
     settings = {"limit": 12, "epochs": 2, "modes": "core"}
@@ -179,6 +180,7 @@ def test_too_many_missing_grades_do_not_hide_a_verdict(tmp_path: Path) -> None:
     assert any("max_missing" in note for note in outcome.notes)
 
 
+@pytest.mark.slow
 def test_baselines_do_not_fail_a_release(tmp_path: Path) -> None:
     run, dataset = tmp_path / "run", dataset_file(tmp_path, DATASET)
     models = {"models": "baseline/refuse-all", "judges": "baseline/judge"}

@@ -54,6 +54,7 @@ def again(run: Path) -> dict[str, Any]:
     return stored(new)
 
 
+@pytest.mark.slow
 def test_every_setting_is_stated_or_named_with_a_reason(tmp_path: Path) -> None:
     run = tmp_path / "run"
     evaluate(EvaluateSettings(models=MODELS[:1], judges=("baseline/judge",), limit=1, out=run))
@@ -127,6 +128,7 @@ def test_the_printed_command_makes_the_same_run(options: dict[str, Any]) -> None
         assert again(run) == stored(run)
 
 
+@pytest.mark.slow
 def test_rubrics_and_a_taxonomy_of_ones_own_come_from_the_run(tmp_path: Path) -> None:
     rubrics = tmp_path / "rubrics"
     rubrics.mkdir()

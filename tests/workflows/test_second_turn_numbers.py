@@ -136,6 +136,7 @@ def test_an_empty_first_reply_leaves_its_set_out_of_both_arms(tmp_path: Path) ->
     assert effect["bounds"] == [pytest.approx(-1 / 12, abs=1e-6), 0]
 
 
+@pytest.mark.slow
 def test_all_other_files_are_those_of_a_run_without_a_second_turn(tmp_path: Path) -> None:
     folders = {}
     for name, asked in (("with", True), ("without", False)):

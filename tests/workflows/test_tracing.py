@@ -308,6 +308,7 @@ def test_tracing_reads_the_imported_responses_of_a_model_once(
     assert len(read) <= 2 * 3 * 3 * len(sets)
 
 
+@pytest.mark.slow
 def test_a_very_long_text_is_printed_whole(tmp_path: Path) -> None:
     words = [f"word{number}" for number in range(40_000)]
     text = " ".join(words[:20_000]) + "\n" + "\n".join(words[20_000:]) + "x" * 250_000

@@ -84,6 +84,7 @@ def test_a_guard_is_asked_in_batches_or_by_plain_calls(
         assert again.code == 0 and " 0 calls made" in f" {again.text}"
 
 
+@pytest.mark.slow
 def test_when_the_wait_is_over_the_same_command_takes_the_results(
     dataset: Path, plain: Path, tmp_path: Path
 ) -> None:
@@ -137,6 +138,7 @@ def _opened(run: Path) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_the_batches_of_a_run_are_listed_and_cancelled(
     dataset: Path, plain: Path, tmp_path: Path
 ) -> None:
@@ -264,6 +266,7 @@ _COMMANDS: dict[str, Callable[[Path, dict[str, str], list[str]], object]] = {
 }
 
 
+@pytest.mark.slow
 def test_second_turns_go_in_a_round_behind_their_first_replies(
     dataset: Path, tmp_path: Path
 ) -> None:

@@ -90,6 +90,7 @@ def test_a_dialect_without_marks_finds_its_batches_by_their_results(
     assert metrics[0] == metrics[1]
 
 
+@pytest.mark.slow
 def test_ends_of_lines_within_a_reply_are_part_of_it(dataset: Path, tmp_path: Path) -> None:
     with batch_server(separators=True) as server:
         assert run_batch(server, dataset, tmp_path / "run").code == 0
@@ -97,6 +98,7 @@ def test_ends_of_lines_within_a_reply_are_part_of_it(dataset: Path, tmp_path: Pa
     assert results(tmp_path / "run") == results(tmp_path / "plain")
 
 
+@pytest.mark.slow
 def test_a_filters_400_within_the_file_of_errors_is_a_refusal(
     dataset: Path, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ SETS = 42
 RESPONSE = "A harmless note of 600 tokens. ".ljust(2400, "x")
 
 
+@pytest.mark.slow
 def test_answers_of_batches_are_recorded_and_cost_half(dataset: Path, tmp_path: Path) -> None:
     prices, run = tmp_path / "prices.json", tmp_path / "run"
     price = {"input": 2, "output": 10}
