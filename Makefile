@@ -20,6 +20,9 @@ UV := $(BIN)/uv
 # For a third of the time the tests' processes wait: for servers, for what they start, for a lock.
 export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
+# Images for containers often set it. Without bytecode each Python that a test starts compiles everything that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all coverage fuzz engine test-engine test-exchange lint docs pictures bench size release lock clean
 
 demo: $(VENV)/.base
