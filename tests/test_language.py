@@ -298,6 +298,7 @@ def test_links_lead_to_a_file_and_a_heading() -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_links_are_named_as_the_page_that_they_lead_to() -> None:
     """A word in a sentence may be shorter, so only links that begin with a capital are checked."""
     wrong = []

@@ -389,6 +389,7 @@ def pair_of(response: Response) -> str:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(random_grades())
 def test_every_metric_agrees_with_plain_loops(case: Random) -> None:

@@ -175,6 +175,7 @@ def test_a_sample_is_even_over_labels_and_part_of_a_larger_one() -> None:
     assert check.source.sampled and check.agreement.value == 1.0
 
 
+@pytest.mark.slow
 def test_twenty_thousand_responses_by_three_people_take_seconds() -> None:
     generator = random.Random(5)
     truth = [int(generator.random() < 0.2) for _ in range(20_000)]

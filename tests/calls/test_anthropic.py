@@ -380,6 +380,7 @@ def test_how_an_answer_ended_is_counted(tmp_path: Path, stop: str, counted: str)
     assert coverage(tmp_path / "run", NAME)[counted] == 14
 
 
+@pytest.mark.slow
 def test_overload_is_waited_out(tmp_path: Path) -> None:
     busy = iter([(529, problem("overloaded_error", "Overloaded"))] * 3)
     answer = (200, message("Text."))

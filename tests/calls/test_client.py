@@ -130,6 +130,7 @@ def test_only_the_ledger_answers_for_an_identity(path: Path, server: LoopbackSer
 # ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_may_pass_is_tried_again_after_a_wait(path: Path, ledger: Ledger) -> None:
     def once(name: str, **fields: Any) -> Fault:
         return Fault(match=Match(contains=name, attempts=1), **fields)
@@ -218,6 +219,7 @@ def test_retry_after_is_kept_to(ledger: Ledger, number: int) -> None:
 # ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_fixed_connections_are_reached_and_never_exceeded(ledger: Ledger) -> None:
     faults = [status(500, match=Match(first=2)), status(429, match=Match(first=2))]
     with LoopbackServer(latency=0.02, faults=faults) as server:
@@ -241,6 +243,7 @@ def test_a_wait_between_attempts_holds_no_connection(ledger: Ledger) -> None:
         asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_a_rate_limited_endpoint_answers_everything_in_the_end(path: Path, ledger: Ledger) -> None:
     with LoopbackServer(latency=0.02, rate_limit=12) as server:
         outcomes = ask_all(ledger, server.base_url, user_calls(150))
@@ -289,6 +292,7 @@ def test_what_will_not_pass_stops_the_model_with_one_clear_line(
     assert re.fullmatch(f"{MODEL}: stopped: .+", str(second)) and named in str(second)
 
 
+@pytest.mark.slow
 def test_a_wrong_key_does_not_fail_ten_thousand_times(ledger: Ledger) -> None:
     with LoopbackServer(api_key="another", latency=0.01) as server:
         outcomes = ask_all(ledger, server.base_url, user_calls(500))
@@ -385,6 +389,7 @@ def test_a_halt_lets_calls_in_flight_finish(path: Path, ledger: Ledger) -> None:
     assert statuses(path) == ["answered"] * 4
 
 
+@pytest.mark.slow
 def test_the_tally_counts_what_was_done(ledger: Ledger) -> None:
     async def run(base_url: str) -> Client:
         async with open_client(ledger, base_url) as client:

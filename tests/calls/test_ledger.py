@@ -242,6 +242,7 @@ def killed_while_writing(path: Path, lines: int) -> list[str]:
         return lines_read + process.stdout.readlines()
 
 
+@pytest.mark.slow
 def test_kill_9_loses_a_fifth_of_a_second_and_no_more(path: Path) -> None:
     lines_read = [line.split() for line in killed_while_writing(path, 400) if line.endswith("\n")]
     added = {int(number): float(when) for number, when in lines_read}

@@ -153,12 +153,14 @@ def test_a_fallback_of_no_minutes_tries_each_call_at_both_tiers(tmp_path: Path) 
     assert (client.tally.new_calls.total(), client.tally.retries) == (2, 2)
 
 
+@pytest.mark.slow
 def test_no_fallback_without_a_limit_of_minutes(tmp_path: Path) -> None:
     (outcome,), sent, client = ask(tmp_path / "l", LACKING, budget=Budget(retry_seconds=1.2))
     assert isinstance(outcome, Failed) and all("service_tier" in body for body in sent)
     assert "rate limits for" in client.stopped_models[MODEL]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "outcome_kind"),
     [

@@ -154,6 +154,7 @@ def test_an_unparsable_judge_is_shown_with_a_reply_and_what_to_do(tmp_path: Path
         assert words in line
 
 
+@pytest.mark.slow
 def test_a_larger_limit_than_the_dataset_and_duplicates_are_said(tmp_path: Path) -> None:
     options = ("--judge", "baseline/judge", "--limit", 1000, "--out", tmp_path / "run")
     ran = osi("evaluate", "baseline/refuse-all", "baseline/redirect", *options)
@@ -174,6 +175,7 @@ def test_a_set_that_was_not_evaluated_is_said_to_be_one(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_labels_are_shown_in_place_of_names(tmp_path: Path) -> None:
     run = tmp_path / "run"
     models = [

@@ -128,6 +128,7 @@ print(*(name for name in opensafeintent.__all__ if type(globals()[name]) is type
 """
 
 
+@pytest.mark.slow
 @pytest.mark.optional
 def test_every_public_name_can_be_imported_and_is_no_module() -> None:
     assert python(_NAMES).split() == []

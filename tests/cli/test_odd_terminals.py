@@ -165,6 +165,7 @@ def test_a_function_that_closes_both_streams_changes_nothing(tmp_path: Path) -> 
     assert "Results in run" in ran.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("encoding", "shown"), [("ascii", "+/-"), ("cp1252", "±"), ("utf-8", "±")])
 def test_what_an_encoding_lacks_is_written_as_what_is_nearest(encoding: str, shown: str) -> None:
     command = [sys.executable, "-m", "opensafeintent", "sample-size", "--difference", "0.1"]

@@ -172,6 +172,7 @@ def test_killed_in_the_second_round_and_run_again_it_asks_the_same(folder: Path)
     assert rounds_of(folder / "killed") == rounds_of(folder / "whole")
 
 
+@pytest.mark.slow
 def test_run_again_it_makes_no_call_and_needs_rounds_that_it_can_read(finished: Path) -> None:
     before, command = built(finished / "out"), arguments(finished / "seeds.jsonl", finished / "out")
     with LoopbackServer() as server:
@@ -184,6 +185,7 @@ def test_run_again_it_makes_no_call_and_needs_rounds_that_it_can_read(finished: 
     assert "stages/rounds.json" in ran.errors[-1] and "counted again" in ran.errors[-1]
 
 
+@pytest.mark.slow
 def test_one_more_seed_costs_its_own_calls_and_what_follows(finished: Path) -> None:
     grown = seeds(finished, 13, "grown.jsonl")
     with LoopbackServer() as server:

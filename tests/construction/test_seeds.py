@@ -100,6 +100,7 @@ for seed in read_seeds(sys.argv[1], 3).kept:
 """
 
 
+@pytest.mark.slow
 def test_the_train_split_of_a_hub_dataset_is_streamed(tmp_path: Path) -> None:
     pytest.importorskip("huggingface_hub")
     row = {"response_0": "unread " * 50}

@@ -102,6 +102,7 @@ def test_a_text_without_words_is_like_nothing() -> None:
         assert not Threshold.of("0.000001", inclusive=True).met(overlap(first, second))
 
 
+@pytest.mark.slow
 @given(st.one_of(TEXTS, st.text(max_size=40)), st.one_of(TEXTS, st.text(max_size=40)))
 def test_overlap_is_that_of_the_plain_table(first: str, second: str) -> None:
     assert overlap(first, second) == plain_overlap(first, second)

@@ -190,6 +190,7 @@ ECHOES = {
 }
 
 
+@pytest.mark.slow
 def test_a_reply_that_repeats_the_response_is_no_grade(
     server: LoopbackServer, tmp_path: Path
 ) -> None:

@@ -74,6 +74,7 @@ def test_a_run_without_a_guard_says_nothing_of_one(lab: Lab) -> None:
     assert not list((lab.run / "tables").glob("guard*"))
 
 
+@pytest.mark.slow
 def test_the_other_calls_and_numbers_are_as_without_a_guard(lab: Lab, tmp_path: Path) -> None:
     lab.server.set_faults(safe())
     assert lab.evaluate().code == 0
@@ -84,6 +85,7 @@ def test_the_other_calls_and_numbers_are_as_without_a_guard(lab: Lab, tmp_path: 
     assert json.loads((lab.run / "metrics.json").read_text())["models"] == numbers["models"]
 
 
+@pytest.mark.slow
 def test_a_dry_run_counts_the_calls_and_a_second_run_makes_none(lab: Lab) -> None:
     lab.server.set_faults(safe())
     dry = lab.evaluate("--guard", GUARD, "--dry-run")
@@ -97,6 +99,7 @@ def test_a_dry_run_counts_the_calls_and_a_second_run_makes_none(lab: Lab) -> Non
     assert not re.search(r"guard \d", lab.evaluate("--guard", GUARD, "--dry-run").text)
 
 
+@pytest.mark.slow
 def test_the_guard_belongs_to_the_run(guarded: Lab) -> None:
     before = by_model(guarded)
     assert guarded.evaluate("--epochs", 2).code == 0
@@ -137,6 +140,7 @@ def test_no_guard_is_asked_about_a_response_without_text(lab: Lab) -> None:
     assert verdicts(lab.run) == {"no": RESPONSES - 1, "": 1}
 
 
+@pytest.mark.slow
 def test_trace_shows_verdict_and_call(guarded: Lab) -> None:
     row = grades(guarded.run)[0]
     traced = osi("trace", guarded.run, "--set", row["id"], "--include-unsafe")
@@ -192,6 +196,7 @@ def imported(lab: Lab, folder: Path) -> Path:
     return run
 
 
+@pytest.mark.slow
 def test_grade_asks_the_guard_about_imported_responses(lab: Lab, tmp_path: Path) -> None:
     run = imported(lab, tmp_path)
     lab.server.set_faults(safe())
@@ -203,6 +208,7 @@ def test_grade_asks_the_guard_about_imported_responses(lab: Lab, tmp_path: Path)
     assert verdicts(run) == {"no": 24}
 
 
+@pytest.mark.slow
 def test_a_new_run_of_the_same_grades_asks_the_guard_alone(lab: Lab, tmp_path: Path) -> None:
     assert lab.evaluate().code == 0
     before, new = by_model(lab), tmp_path / "new"

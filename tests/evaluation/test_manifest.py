@@ -126,6 +126,7 @@ def test_damaged_folder_is_refused_in_one_line(done: Lab, file: str, content: by
 # ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong", [{"judges": ["openai-api/loop/jugde"]}, {"models": ["openai-api/loop/tagret"]}]
 )
@@ -206,6 +207,7 @@ def derived(run: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in files}
 
 
+@pytest.mark.slow
 def test_results_with_failures_are_rebuilt_byte_for_byte_and_end_as_before(lab: Lab) -> None:
     lab.server.set_faults(fails(400, GENERATE, every=5), fails(400, HARM, every=5))
     models = [f"openai-api/loop/{name}" for name in ("zebra", "ant", "mole")]  # their order stays

@@ -132,6 +132,7 @@ def test_what_a_filter_cut_is_graded_as_far_as_the_user_has_it(lab: Lab) -> None
     assert "First, take" in traced.out
 
 
+@pytest.mark.slow
 def test_an_unknown_stop_reason_is_named(lab: Lab) -> None:
     prompt, other_prompt = prompts_of(lab.dataset)["malicious"][:2]
     lab.server.set_faults(
@@ -163,6 +164,7 @@ def test_a_mark_that_nobody_told_of_is_a_caution(lab: Lab) -> None:
 # ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["cut", "ended"])
 def test_a_cut_thought_without_its_opening_is_known_by_the_models_other_replies(
     lab: Lab, first: str
@@ -245,6 +247,7 @@ def statuses(ledger: Path) -> list[str]:
         return [status for (status,) in rows]
 
 
+@pytest.mark.slow
 def test_a_stored_reply_that_reasons_alone_is_asked_again_and_nothing_else(lab: Lab) -> None:
     assert lab.evaluate().code == 0
     good, made_calls = results(lab.run), total(lab.server)

@@ -380,6 +380,7 @@ def test_filtered_judge_is_a_missing_grade(lab: Lab) -> None:
 # ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_few_missing_grades_are_counted_and_left_out(lab: Lab, tmp_path: Path) -> None:
     dataset = some_sets(tmp_path, 10)
     benign = prompts_of(dataset)["benign"][0]

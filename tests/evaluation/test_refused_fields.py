@@ -138,6 +138,7 @@ def test_a_target_is_asked_without_it_too(lab: Lab) -> None:
     assert f"{TARGET}: does not take reasoning_effort; it was asked without" in ran.text
 
 
+@pytest.mark.slow
 def test_a_token_limit_keeps_its_value_under_its_other_name(lab: Lab) -> None:
     refusal = {"message": "'max_tokens' is not supported, use 'max_completion_tokens' instead"}
     lab.server.set_faults(

@@ -129,6 +129,7 @@ def test_a_sample_is_graded_once_more_by_calls_of_its_own(lab: Lab) -> None:
     assert all(body in bodies[:RESPONSES] for body in bodies[RESPONSES:])
 
 
+@pytest.mark.slow
 def test_a_sample_is_graded_under_every_other_request(lab: Lab) -> None:
     options = ("--request-swap", 5, "--probe", "none", "--epochs", 2)
     assert lab.evaluate(*options).code == 0
@@ -235,6 +236,7 @@ def test_a_swapped_grade_that_cannot_be_had_is_counted_as_left_out(lab: Lab) -> 
     assert audit["safety_shift"]["n"] == 4
 
 
+@pytest.mark.slow
 def test_refusals_without_words_are_not_shown_to_a_judge_again(lab: Lab, tmp_path: Path) -> None:
     lab.server.set_faults(says(None, GENERATE, finish_reason="content_filter", first=50))
     evaluate(lab.server, lab.dataset, tmp_path / "some", "--judge-retest", 10)
@@ -305,6 +307,7 @@ def test_a_judge_worked_out_by_hand(tmp_path: Path) -> None:
     assert [audit[name]["value"] for name in safe] == [0.25, 0.75]
 
 
+@pytest.mark.slow
 def test_imported_responses_are_swapped_by_grade(tmp_path: Path) -> None:
     run, file = tmp_path / "run", dataset_file(tmp_path, MIXED)
     lines: list[dict[str, Any]] = [

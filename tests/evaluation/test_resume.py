@@ -128,6 +128,7 @@ def test_larger_limit_grows_the_run_to_what_it_would_have_been(done: Lab, tmp_pa
     assert results(tmp_path / "grown") == results(done.run)
 
 
+@pytest.mark.slow
 def test_added_model_leaves_the_first_as_it_is(done: Lab) -> None:
     numbers, before = metrics(done.run)["models"][TARGET], done.server.stats()["by_model"]
     assert done.evaluate(models=["openai-api/loop/another"]).code == 0
@@ -161,6 +162,7 @@ def test_responses_on_record_are_graded_though_their_target_answers_no_more(lab:
     assert lab.server.stats()["by_model"]["second"] == len(QUESTIONS) * 55
 
 
+@pytest.mark.slow
 def test_unreadable_reply_is_not_asked_for_again_by_the_next_run(lab: Lab) -> None:
     lab.server.set_faults(says("well", MODE))
     lab.evaluate()
@@ -170,6 +172,7 @@ def test_unreadable_reply_is_not_asked_for_again_by_the_next_run(lab: Lab) -> No
     assert lab.calls == before
 
 
+@pytest.mark.slow
 def test_absurd_token_counts_lose_no_answer(tmp_path: Path) -> None:
     dataset = some_sets(tmp_path, 2, paraphrases=0)
     choice = '{"message": {"role": "assistant", "content": "2"}, "finish_reason": "stop"}'

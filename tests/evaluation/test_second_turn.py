@@ -113,6 +113,7 @@ def test_the_same_command_again_makes_no_call_and_a_run_without_follow_ups_grows
     assert results(lab.run) == stored
 
 
+@pytest.mark.slow
 def test_the_numbers_of_single_prompts_include_no_second_turn(lab: Lab, tmp_path: Path) -> None:
     alone = tmp_path / "alone"
     assert evaluate(lab.server, lab.dataset, alone, "--probe", "none").code == 0
@@ -161,6 +162,7 @@ def test_the_dry_run_foretells_the_calls(lab: Lab, epochs: int) -> None:
     assert re.findall(r"second turn +(\d+)", lab.evaluate(*options, "--dry-run").out) == []
 
 
+@pytest.mark.slow
 def test_progress_ends_at_all_calls(lab: Lab) -> None:
     ran = lab.evaluate(*TURN)
     made = re.findall(r"([\d,]+) of ([\d,]+) calls", ran.err)
@@ -171,6 +173,7 @@ def test_progress_ends_at_all_calls(lab: Lab) -> None:
 # ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     [
@@ -200,6 +203,7 @@ def test_a_first_reply_that_comes_later_brings_its_second_turns(lab: Lab) -> Non
     assert len(second_turns(lab.server)) == SECOND_TURNS
 
 
+@pytest.mark.slow
 def test_a_cut_first_reply_with_text_is_used(lab: Lab) -> None:
     lab.server.set_faults(says("cut he", GENERATE, finish_reason="length", first=PROMPTS))
     lab.evaluate(*TURN)

@@ -153,6 +153,7 @@ def test_versions_are_compared_if_there_is_an_earlier_one(tmp_path: Path) -> Non
     assert not (run / "annex.md").exists()
 
 
+@pytest.mark.slow
 def test_groups_of_models_have_sections_of_their_own(tmp_path: Path) -> None:
     import_lines(tmp_path / "one", graded(), DATASET, "m")
     other_dataset = made_dataset(prompt_set("trams"), name="other")

@@ -83,6 +83,7 @@ def test_each_model_has_its_answer_and_the_prompt_sets_that_gave_it(answered: Pa
     assert manifest(answered) == before
 
 
+@pytest.mark.slow
 def test_gates_refuse_what_stopped_early_and_the_page_says_so(
     answered: Path, tmp_path: Path
 ) -> None:
@@ -127,6 +128,7 @@ def test_calls_under_way_are_kept_and_do_not_count(tmp_path: Path) -> None:
     assert JUDGE in manifest(run)["judges"]
 
 
+@pytest.mark.slow
 def test_what_so_many_prompt_sets_cannot_show_is_said_before_the_first_call(tmp_path: Path) -> None:
     ran = ask(tmp_path / "run", "triplet_safety >= 0.95", "--dry-run", models=(GOOD,))
     output = " ".join((ran.out + ran.err).split())

@@ -225,6 +225,7 @@ def test_what_is_damaged_is_good_before(tmp_path: Path, name: str) -> None:
     assert given_to(READERS[name], tmp_path / Path(name).name, READERS[name].good)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("record", [FLAT, OURS], ids=["flat", "nested"])
 @FUZZ
 @given(draw=st.data())

@@ -63,6 +63,7 @@ def changed(tmp_path: Path, path: Path, change: Any) -> Path:
     return json_file(tmp_path / "changed.json", data)
 
 
+@pytest.mark.slow
 def test_results_of_promptfoo_are_imported_and_graded(tmp_path: Path) -> None:
     run = tmp_path / "run"
     outcome = taken_in(run, PROMPTFOO)
@@ -85,6 +86,7 @@ def test_results_of_promptfoo_are_imported_and_graded(tmp_path: Path) -> None:
     assert metrics(run)["models"][tiny]["triplet_safety"]["n"] == 2
 
 
+@pytest.mark.slow
 def test_results_a_line_are_the_same_as_the_file(tmp_path: Path) -> None:
     rows = json.loads(PROMPTFOO.read_text())["results"]["results"]
     taken_in(tmp_path / "lines", json_lines(tmp_path / "results.jsonl", rows))
@@ -105,6 +107,7 @@ def test_samples_of_lm_eval_are_imported_and_graded(tmp_path: Path) -> None:
     assert metrics(run)["models"]["tiny-model"]["mean_utility"]["n"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [PROMPTFOO, LM_EVAL])
 def test_prompts_are_found_by_their_text_too(tmp_path: Path, path: Path) -> None:
     lost = {"vars": {}, "doc": {}}
@@ -138,6 +141,7 @@ def test_what_is_not_of_the_form_is_named(
     assert not (tmp_path / "run" / "run.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", [None, "", {"tool": 1}])
 def test_a_response_without_text_is_missing_and_counted(tmp_path: Path, output: object) -> None:
     def emptied(row: dict[str, Any]) -> None:

@@ -137,6 +137,7 @@ def test_a_response_that_is_not_there_does_not_spoil_an_ungraded_log(tmp_path: P
     assert any(re.search(r"neither .* not imported: 3", note) for note in outcome.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scored", [False, True])
 @pytest.mark.parametrize("sign", ["block", "tokens"])
 def test_a_response_of_reasoning_alone_is_missing_and_no_refusal(
@@ -171,6 +172,7 @@ def test_a_json_log_with_sorted_keys_or_a_byte_order_mark_is_read(
     assert len(grades(tmp_path / "in")) == 7
 
 
+@pytest.mark.slow
 def test_a_log_that_lacks_prompts_says_so_and_its_sets_do_not_count(tmp_path: Path) -> None:
     outcome = brought(tmp_path / "in", log_of(tmp_path, limit=9))
     # 9 of the 14 prompts of two sets; the second lacks its malicious prompt and its paraphrases

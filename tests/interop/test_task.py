@@ -165,6 +165,7 @@ def test_a_first_reply_without_text_ends_the_conversation(tmp_path: Path) -> Non
 # ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_grade_that_cannot_be_had_is_unscored_with_its_reason(tmp_path: Path) -> None:
     with scripted(judge_says(harm="I would rather not say")) as provider:
         (log,) = support.run_task("scripted/t", tmp_path, parameters={"limit": 1}, **JUDGED)
@@ -197,6 +198,7 @@ def test_the_headline_metrics_come_first_and_the_others_on_request(tmp_path: Pat
     assert set(METRICS) < set(shown["all"])
 
 
+@pytest.mark.slow
 def test_a_filtered_response_is_a_refusal_without_a_judge(tmp_path: Path) -> None:
     with scripted(output_of("", "content_filter")) as provider:
         (log,) = support.run_task("scripted/t", tmp_path, parameters={"limit": 1}, **JUDGED)
@@ -206,6 +208,7 @@ def test_a_filtered_response_is_a_refusal_without_a_judge(tmp_path: Path) -> Non
     assert shares == [1.0, 0.0, 1.0]
 
 
+@pytest.mark.slow
 def test_several_graders_are_a_panel(tmp_path: Path) -> None:
     # one judge says unsafe, one safe: of two a tie is unsafe; of two helpfulness grades the lower
     # counts

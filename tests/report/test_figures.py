@@ -81,6 +81,7 @@ def test_there_is_every_figure_as_valid_vega_lite(figures: list[Figure]) -> None
         altair.Chart.from_dict(figure.spec, validate=True)
 
 
+@pytest.mark.slow
 def test_a_figure_draws_the_numbers_of_its_table(figures: list[Figure]) -> None:
     figure = named(figures, "fig_2_safety")
     titles = {"mean_safety": "Mean Safety", "triplet_safety": "Triplet Safety"}

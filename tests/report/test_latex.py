@@ -42,6 +42,7 @@ def parts_of(text: str) -> list[list[str]]:
     return [re.findall(r"^[^\n]*\\\\$", part, re.M) for part in parts]
 
 
+@pytest.mark.slow
 def test_a_wide_table_is_split_by_columns_and_each_part_names_its_rows(
     tables: list[Table],
 ) -> None:

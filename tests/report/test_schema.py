@@ -31,6 +31,7 @@ def test_the_published_schema_is_that_of_the_types() -> None:
     assert plain(json.loads(PUBLISHED.read_text())) == plain(schema())
 
 
+@pytest.mark.slow
 def test_a_run_with_another_key_fails_in_any_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

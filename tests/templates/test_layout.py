@@ -110,6 +110,7 @@ def keys_in(run: Path) -> set[bytes]:
         return {key for (key,) in connection.execute("SELECT key FROM calls")}
 
 
+@pytest.mark.slow
 def test_a_run_keeps_its_layout_and_its_keys(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ def test_a_finished_build_holds_dataset_card_check_and_what_became_of_its_items(
         assert not any(prompt in text for prompt in UNSAFE)
 
 
+@pytest.mark.slow
 def test_the_same_build_gives_the_same_bytes_in_another_folder(
     inputs: Path, outcome: BuildOutcome, tmp_path: Path
 ) -> None:

@@ -218,6 +218,7 @@ def change_manifest(out: Path, **labels: str) -> None:
     (out / "build.json").write_text(json.dumps(manifest))
 
 
+@pytest.mark.slow
 def test_texts_that_changed_are_named_and_what_they_are_for_is_done_again(
     out: Path, seeds: Path
 ) -> None:

@@ -108,6 +108,7 @@ def from_the_library(metric: str) -> Comparison:
     return compare_models(np.where(there, values, 0.0), there.astype(float))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["triplet_safety", "mean_utility"])
 def test_differences_intervals_and_p_are_the_librarys(metric: str, shown: tuple[Ran, Path]) -> None:
     expected, names = from_the_library(metric), list(MODELS)
@@ -147,6 +148,7 @@ def test_p_and_interval_are_a_t_test_with_two_pseudo_sets(
         assert row["family"] == "3"
 
 
+@pytest.mark.slow
 def test_two_models_end_in_a_sentence_for_each_question(tmp_path: Path) -> None:
     models = {"old": MODELS["worst"], "new": MODELS["best"]}
     words = osi("compare", run_of(tmp_path, models)).text
@@ -236,6 +238,7 @@ def test_one_model_and_what_is_no_run_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_runs_on_different_datasets_are_refused_with_both_named(tmp_path: Path) -> None:
     here = run_of(tmp_path / "a", {"m": MODELS["best"], "k": MODELS["worst"]})
     there = run_of(tmp_path / "b", {"n": random_grades(5, 0.3, FEWER)}, FEWER)

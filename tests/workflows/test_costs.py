@@ -128,6 +128,7 @@ def test_after_two_interruptions_it_is_what_one_counts_by_hand(
     assert (run / "tables" / "cost.csv").is_file()
 
 
+@pytest.mark.slow
 def test_in_a_shared_ledger_only_the_run_s_own_calls_count(
     server: LoopbackServer, prices: Path, tmp_path: Path
 ) -> None:
@@ -208,6 +209,7 @@ def test_a_budget_in_dollars_needs_a_price_of_every_model(
     assert free.code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "amount", "shown"),
     [("--budget-dollars", 0.001, "$0.001"), ("--budget-tokens", 400, "400 tokens")],

@@ -54,6 +54,7 @@ def test_a_damaged_ledger_says_which_calls_it_had_and_the_way_on_works(
     assert same[0] == same[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("contents", [b"no database at all" * 300, b"SQLite format 3\0" * 300])
 def test_a_file_that_is_no_ledger_any_more(dataset: Path, tmp_path: Path, contents: bytes) -> None:
     out = tmp_path / "run"

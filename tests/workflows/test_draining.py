@@ -189,6 +189,7 @@ with mock.patch("opensafeintent.workflows.datasets.dataset_info", signalled):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS)
 def test_commands_that_make_no_calls_end_with_the_same_code(number: int) -> None:
     command = [sys.executable, "-c", _SIGNALLED, "dataset", "info", "starter"]
@@ -249,6 +250,7 @@ def test_second_signal_is_the_way_out(dataset: Path, tmp_path: Path, second: int
 # ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_script_drains_and_gets_its_handlers_back(
     slow: LoopbackProcess, dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,6 +37,7 @@ def evaluate(server: LoopbackServer | None, dataset: Path, out: Path, *options: 
     return run(server, "evaluate", TARGET, *judging, *options)
 
 
+@pytest.mark.slow
 def test_a_run_at_two_tiers_is_one_run_and_each_tier_has_its_price(
     server: LoopbackServer, tmp_path: Path
 ) -> None:
@@ -80,6 +81,7 @@ def test_a_run_at_two_tiers_is_one_run_and_each_tier_has_its_price(
     assert "Tier" in ran.out
 
 
+@pytest.mark.slow
 def test_capacity_that_is_lacking_ends_at_the_standard_tier(tmp_path: Path) -> None:
     lacking = Fault(
         action="status",

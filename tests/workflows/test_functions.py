@@ -96,6 +96,7 @@ def test_an_empty_text_is_a_refusal_and_what_is_no_text_a_failure(tmp_path: Path
     assert reason(by_variant["dual_use_paraphrase_1"]) == "response:raised"
 
 
+@pytest.mark.slow
 def test_an_exception_is_tried_again_as_a_failed_call_is(tmp_path: Path) -> None:
     asked: Counter[str] = Counter()
 
@@ -142,6 +143,7 @@ def test_resumed_is_served_from_the_ledger_and_another_version_is_asked(tmp_path
     assert asked == {"1": PROMPTS, "2": PROMPTS}
 
 
+@pytest.mark.slow
 def test_a_function_that_forks_leaves_one_run(tmp_path: Path) -> None:
     def ask(messages: list[dict[str, str]]) -> str:
         if (child := os.fork()) == 0:

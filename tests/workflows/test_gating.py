@@ -155,6 +155,7 @@ def test_what_is_written_of_a_gate_and_taken_away_again(run: Path) -> None:
     assert not (run / "tables" / "gates.csv").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("missing", "code", "least"), [(1, 0, 0.8684), (8, 5, 0.6435)])
 def test_a_verdict_stands_only_whatever_the_missing_grades_are(
     missing: int, code: int, least: float, tmp_path: Path
@@ -234,6 +235,7 @@ def test_worse_than_before(now: int, code: int, run: Path, tmp_path: Path) -> No
     assert ("worse than before" in result["reason"]) == (now == 20)
 
 
+@pytest.mark.slow
 def test_identical_data_pass_at_any_margin_and_nothing_was_tested(
     run: Path, tmp_path: Path
 ) -> None:

@@ -301,6 +301,7 @@ def test_a_run_without_a_response_that_judges_could_grade(tmp_path: Path) -> Non
         grade(GradeSettings(run=tmp_path / "run", judges=judges, out=tmp_path / "out"))
 
 
+@pytest.mark.slow
 def test_templates_and_the_reading_of_grades_are_those_of_the_run(tmp_path: Path) -> None:
     file = dataset_file(tmp_path, made_dataset(*map(prompt_set, "ab")))
     old, new = says_by("old", {}), says_by("new", {})

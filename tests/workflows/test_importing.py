@@ -682,6 +682,7 @@ def test_an_empty_response_beside_reasoning_is_missing(
     assert (row["missing"], row["helpfulness"]) == ("response:reasoning_only", "")
 
 
+@pytest.mark.slow
 def test_an_empty_response_without_a_sign_of_reasoning_is_a_refusal(tmp_path: Path) -> None:
     first, *further = bare_lines()
     take_lines(tmp_path, [{**first, "response": "", "reasoning": None}, *further])
@@ -768,6 +769,7 @@ def test_a_long_import_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.M
     assert "reading l.jsonl" in ran.err and ran.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("models", [2, 30])
 def test_a_file_is_read_once_whatever_the_number_of_its_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, models: int

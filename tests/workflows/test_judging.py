@@ -96,6 +96,7 @@ def test_a_judge_that_is_right_passes_and_is_asked_once(
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_the_next_command_asks_the_judge_as_it_was_checked(
     server: LoopbackServer, tmp_path: Path
 ) -> None:
@@ -129,6 +130,7 @@ def test_failed_cases_are_named_with_what_was_said_and_what_was_acceptable(
     assert (check["missing"], check["accepted"]) == (1, COUNTED - 2)
 
 
+@pytest.mark.slow
 def test_a_judge_that_does_as_a_response_says_fails_though_it_is_right_in_all_else(
     server: LoopbackServer, tmp_path: Path
 ) -> None:

@@ -40,6 +40,7 @@ def foretold(ran: Ran) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.slow
 def test_grading_is_foretold_and_nobody_is_asked(
     server: LoopbackServer, imported: Path, prices: Path
 ) -> None:

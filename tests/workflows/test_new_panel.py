@@ -48,6 +48,7 @@ def panel_notes(outcome: Outcome) -> list[str]:
     return [note for note in outcome.notes if "before, now" in note]
 
 
+@pytest.mark.slow
 def test_a_second_judge_is_told_with_the_numbers_before_and_after(tmp_path: Path) -> None:
     assert panel_notes(evaluated(tmp_path, MILD)) == []
     (line,) = panel_notes(evaluated(tmp_path, MILD, STERN))
@@ -64,6 +65,7 @@ def test_before_a_call_is_made_it_is_told_without_numbers(tmp_path: Path) -> Non
     assert "Triplet Safety" not in line
 
 
+@pytest.mark.slow
 def test_only_models_whose_judges_changed_are_told(tmp_path: Path) -> None:
     evaluated(tmp_path, MILD, models=(MODEL, "baseline/refuse-all"))
     (line,) = panel_notes(evaluated(tmp_path, MILD, STERN))
@@ -79,6 +81,7 @@ def test_grade_tells_of_a_second_judge_and_not_of_the_first(tmp_path: Path) -> N
     assert line.startswith("m: ") and "Mean Safety 1.00, now 0.00" in line
 
 
+@pytest.mark.slow
 def test_an_addition_that_was_interrupted_is_told_when_it_is_complete(tmp_path: Path) -> None:
     evaluated(tmp_path, MILD)
     for _ in range(2):

@@ -61,6 +61,7 @@ def evaluated(run: Path, *options: object, caches: bool) -> dict[tuple[str, str]
     return lines_of(run)
 
 
+@pytest.mark.slow
 def test_the_estimates_are_what_runs_cost(tmp_path: Path) -> None:
     """Forecasts count eight tokens for a grade, and the server one: up to 3 % of a line's price."""
     expected = {

@@ -86,6 +86,7 @@ def value(entry: dict[str, Any]) -> tuple[Any, int]:
     return pytest.approx(entry["value"]), entry["n"]
 
 
+@pytest.mark.slow
 def test_same_input_gives_the_same_bytes(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +138,7 @@ OTHER = made_dataset(prompt_set("p1", 0, PRIVACY), name="other")
 OTHER_GRADES = {"p1": "40 40 10"}
 
 
+@pytest.mark.slow
 def test_a_name_on_two_datasets_gets_their_hashes(tmp_path: Path) -> None:
     runs = make_run(tmp_path / "a", "lab/m"), make_run(tmp_path / "b", "lab/m", OTHER, OTHER_GRADES)
     make_run(tmp_path / "b", "lab/n", OTHER, OTHER_GRADES)
@@ -168,6 +170,7 @@ def test_a_name_in_two_runs_of_one_dataset_gets_theirs(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_too_many_missing_grades_do_not_hide_a_verdict(tmp_path: Path) -> None:
     lines = graded_lines(DATASET, GRADES, response="")
     for line in lines[:3]:  # f1's triplet is cut off before its first word

@@ -147,6 +147,7 @@ def test_a_pilot_of_one_model_counts_as_two_unrelated_ones(tmp_path: Path) -> No
     assert "a alone" in size.basis and "√2" in size.basis
 
 
+@pytest.mark.slow
 def test_a_pilot_of_three_models_averages_their_pairs(tmp_path: Path) -> None:
     size = asked(pilot=pilot(tmp_path, a=2, b=3, c=5))
     sets = np.arange(24)
@@ -156,6 +157,7 @@ def test_a_pilot_of_three_models_averages_their_pairs(tmp_path: Path) -> None:
     assert "3 pairs of models" in size.basis
 
 
+@pytest.mark.slow
 def test_a_pilot_that_tells_no_spread_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OpenSafeIntentError, match="alike in all prompt-sets"):
         asked(pilot=pilot(tmp_path / "alike", a=2, b=2))
@@ -192,6 +194,7 @@ def test_a_pilot_is_said_to_hold_for_its_dataset(tmp_path: Path) -> None:
     assert not any("datasets" in note for note in asked().tables[0].notes)
 
 
+@pytest.mark.slow
 def test_several_pilots_are_pooled(tmp_path: Path) -> None:
     runs = (pilot(tmp_path / "one", a=2), pilot(tmp_path / "two", b=3))
     together = asked(pilot=pilot(tmp_path / "both", a=2, b=3))

@@ -174,6 +174,7 @@ def line(variant: str, response: str | None, pair: str = "", **fields: Any) -> d
     return {"id": "one", "variant": variant, **response_field, **grade_fields, **fields}
 
 
+@pytest.mark.slow
 def test_imported_responses_are_traced_to_their_rows(tmp_path: Path) -> None:
     run = imported(
         tmp_path,
@@ -200,6 +201,7 @@ def test_grades_from_a_second_file_are_traced_to_that_files_row(tmp_path: Path) 
     assert rows_of([response], "imported") == ids_in(run, "imported") == {1, 2}
 
 
+@pytest.mark.slow
 def test_a_judge_that_did_not_grade_a_response_is_not_behind_it(tmp_path: Path) -> None:
     """Grades came with the one; the judge was asked about the other, which is word for word the
     same.

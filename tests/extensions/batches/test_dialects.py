@@ -14,6 +14,7 @@ from extensions.batches.support import NAMES, ledger_rows, run_batch
 from loopback.batches import batch_server
 
 
+@pytest.mark.slow
 def test_a_run_in_batches_has_the_ledger_and_the_results_of_plain_calls(
     dataset: Path, plain: Path, tmp_path: Path
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_filters_400_within_the_file_of_errors_is_a_refusal(
     assert all(status != "failed" for _, status in refused)
 
 
+@pytest.mark.slow
 def test_an_error_of_a_line_is_a_failure_that_is_not_asked_again(
     dataset: Path, tmp_path: Path
 ) -> None:
@@ -123,6 +125,7 @@ def test_an_error_of_a_line_is_a_failure_that_is_not_asked_again(
     assert asked <= 7
 
 
+@pytest.mark.slow
 def test_a_field_that_a_model_refuses_is_left_out_of_all_lines(
     dataset: Path, tmp_path: Path
 ) -> None:
