@@ -227,6 +227,7 @@ def totals(ran: Ran) -> dict[str, list[str]]:
     return {way: numbers for way, *numbers in found}
 
 
+@pytest.mark.optional
 def test_a_dry_run_has_the_sum_of_each_way_and_marks_the_chosen_one(tmp_path: Path) -> None:
     cheap = {"input": 1.0, "output": 4.0, "cache_read": 0.1}
     prices = json_file(tmp_path / "prices.json", {TARGET: cheap, JUDGE: cheap, CLAUDE: cheap})
