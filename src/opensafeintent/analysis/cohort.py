@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from opensafeintent.analysis.coverage import coverage_of, planned_follow_ups
-from opensafeintent.analysis.estimates import MetricEstimates
+from opensafeintent.analysis.estimates import AVERAGE, MetricEstimates
 from opensafeintent.analysis.judges import JudgeResults, Ranking, ranking_of, shown_ratios
 from opensafeintent.analysis.request_swap import Audit, audits_of
 from opensafeintent.analysis.second_turn import SecondTurn, second_turn_of
@@ -370,8 +370,8 @@ def _shown_names(members: Sequence[tuple[GradedRun, str]]) -> dict[tuple[str, st
         if by_dataset[label, digest] > 1:
             name += f" [{run.name}]"
         number, unlike = 2, name
-        # a model may be named as another is shown
-        while unlike in names.values():
+        # a model may be named as another is shown, or as their average
+        while unlike in (AVERAGE, *names.values()):
             unlike, number = f"{name} #{number}", number + 1
         names[run.name, model] = unlike
     return names

@@ -5,9 +5,10 @@ model and averaged.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from math import isnan, nan
+from math import isnan
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +28,12 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import (
     Comparison,
     Estimate,
+    Estimates,
     compare_models,
     estimate,
 )
-from opensafeintent.statistics.averages import Averaged, mean_over, over_models
-from opensafeintent.statistics.intervals import Parts, rounded
+from opensafeintent.statistics.averages import mean_over, over_models
+from opensafeintent.statistics.intervals import Parts, limits_of, rounded
 from opensafeintent.statistics.missing import extreme_ratios, missing_bounds
 
 AVERAGE = "model average"
@@ -75,6 +77,7 @@ STRATUM_METRICS = (
 )
 """Metrics that are averaged over models, and shown, by harm domain and by task type."""
 
+_Record = TypeVar("_Record", bound=Estimate)
 Floats = NDArray[np.float64]
 Stratum = tuple[str | None, str | None]
 """Harm domain and task type; None is all of them."""
@@ -104,20 +107,8 @@ class MetricEstimate(Estimate, frozen=True, kw_only=True):
     """Of two epochs or more: the standard error for the same prompts run again."""
 
     @classmethod
-    def of(
-        cls,
-        estimate: Estimate,
-        model: str,
-        metric: str,
-        *,
-        stratum: Stratum = EVERYWHERE,
-        models: int | None = None,
-        pooled: float | None = None,
-        bounds: tuple[float, float] | None = None,
-        worst_case: tuple[float, float] | None = None,
-        rerun_se: float | None = None,
-    ) -> MetricEstimate:
-        """Return an estimate as the number of a model in a metric."""
+    def of(cls, estimate: Estimate, model: str, metric: str) -> MetricEstimate:
+        """Return an estimate that no ratio over prompt-sets gave as the number of a model."""
         return cls(
             value=estimate.value,
             n=estimate.n,
@@ -125,12 +116,6 @@ class MetricEstimate(Estimate, frozen=True, kw_only=True):
             method=estimate.method,
             model=model,
             metric=metric,
-            stratum=stratum,
-            models=models,
-            pooled=pooled,
-            bounds=bounds,
-            worst_case=worst_case,
-            rerun_se=rerun_se,
         )
 
 
@@ -187,9 +172,28 @@ class MetricEstimates:
             return by_epoch(METRICS[metric], self._each_epoch, self.epochs)
 
     @cached_property
-    def by_metric(self) -> dict[str, list[Estimate]]:
+    def by_metric(self) -> dict[str, list[MetricEstimate]]:
         """Every metric of every model, in the order of the array."""
-        return estimates_of(self.ratios)
+        estimates = _estimates(self.ratios)
+        bounds, rerun = missing_bounds(self.extremes), self._rerun_errors()
+        worst = self._worst_cases(estimates)
+        fields = [
+            {
+                "model": model,
+                "metric": metric,
+                "bounds": limits_of(*(end[index] for end in bounds[metric])),
+                "worst_case": worst.get((index, metric)),
+                "rerun_se": rerun.get((index, metric)),
+            }
+            for metric in METRICS
+            for index, model in enumerate(self._names)
+        ]
+        fewest = np.repeat(
+            [FEWEST_IN_STRATUM if METRICS[metric].conditional else 0 for metric in METRICS],
+            len(self._names),
+        )
+        known = estimates.without_intervals(estimates.n < fewest)
+        return _by_metric(known.records_of(MetricEstimate, fields), METRICS)
 
     @cached_property
     def extremes(self) -> dict[str, tuple[Parts, Parts]]:
@@ -208,45 +212,33 @@ class MetricEstimates:
     @cached_property
     def overall(self) -> dict[tuple[str, str], MetricEstimate]:
         """Every metric of every model, by (model, metric)."""
-        bounds, rerun = missing_bounds(self.extremes), self._rerun_errors()
-        worst = self._worst_cases()
-        numbers = {}
-        for index in self.order:
-            model = self._names[index]
-            for metric, estimates in self.by_metric.items():
-                least, greatest = bounds[metric]
-                rerun_se = rerun[metric][index] if metric in rerun else nan
-                numbers[model, metric] = MetricEstimate.of(
-                    _from(
-                        FEWEST_IN_STRATUM if METRICS[metric].conditional else 0, estimates[index]
-                    ),
-                    model,
-                    metric,
-                    bounds=(
-                        None
-                        if isnan(least[index])
-                        else (rounded(least[index]), rounded(greatest[index]))
-                    ),
-                    worst_case=worst.get((index, metric)),
-                    rerun_se=None if isnan(rerun_se) else rounded(rerun_se),
-                )
-        return numbers
+        return {
+            (self._names[index], metric): numbers[index]
+            for index in self.order
+            for metric, numbers in self.by_metric.items()
+        }
 
     @cached_property
     def strata(self) -> dict[tuple[str, str, Stratum], MetricEstimate]:
         """Every metric by domain and by type, and the main ones by cell, by (model, metric,
         stratum).
         """
-        numbers = {}
+        numbers: dict[tuple[str, str, Stratum], MetricEstimate] = {}
         for stratum, members in self._members.items():
-            metrics = CELL_METRICS if all(stratum) else METRICS
-            by_metric = estimates_of({name: self.ratios[name] for name in metrics}, members)
-            for metric, estimates in by_metric.items():
-                for index in self.order:
-                    model = self._names[index]
-                    numbers[model, metric, stratum] = MetricEstimate.of(
-                        _from(FEWEST_IN_STRATUM, estimates[index]), model, metric, stratum=stratum
-                    )
+            metrics = CELL_METRICS if all(stratum) else tuple(METRICS)
+            estimates = _estimates({name: self.ratios[name] for name in metrics}, members)
+            fields = (
+                {"model": model, "metric": metric, "stratum": stratum}
+                for metric in metrics
+                for model in self._names
+            )
+            known = estimates.without_intervals(estimates.n < FEWEST_IN_STRATUM)
+            by_metric = _by_metric(known.records_of(MetricEstimate, fields), metrics)
+            numbers |= {
+                (self._names[index], metric, stratum): of_models[index]
+                for metric, of_models in by_metric.items()
+                for index in self.order
+            }
         return numbers
 
     @cached_property
@@ -279,7 +271,7 @@ class MetricEstimates:
             for metric in METRICS:
                 by_domain = [self.strata[model, metric, domain] for domain in domains]
                 parts = [part for part in by_domain if part.n]
-                mean = mean_over([_from(FEWEST_IN_DOMAIN, part) for part in parts])
+                mean = mean_over(parts, FEWEST_IN_DOMAIN)
                 macros[model, metric] = MetricEstimate.of(mean, model, metric)
         return macros
 
@@ -306,11 +298,20 @@ class MetricEstimates:
                 if (metric, stratum) in self._shown:
                     yield self._shown[metric, stratum]
 
-    def lines(self, metric: str) -> list[MetricEstimate]:
-        """Return a metric of every model in order, and its average if there is one."""
-        estimates = [self.overall[model, metric] for model in self.models]
-        average = self._shown.get((metric, EVERYWHERE))
-        return [*estimates, average] if average else estimates
+    def of(self, model: str, metric: str) -> MetricEstimate:
+        """Return a metric of a model, or of `AVERAGE`."""
+        if model == AVERAGE:
+            return self.averages[metric, EVERYWHERE]
+        return self.overall[model, metric]
+
+    @property
+    def lines(self) -> list[str]:
+        """The models in order, and `AVERAGE` if tables show one: the lines of a table."""
+        return [*self.models, AVERAGE] if self._shown else self.models
+
+    def in_lines(self, metric: str) -> list[MetricEstimate]:
+        """Return a metric of every line."""
+        return [self.of(model, metric) for model in self.lines]
 
     @cached_property
     def _members(self) -> dict[Stratum, NDArray[np.bool_]]:
@@ -333,8 +334,8 @@ class MetricEstimates:
         }
         return {stratum: within for stratum, within in members.items() if within.any()}
 
-    def _averaged(self, stratum: Stratum, members: NDArray[np.bool_]) -> Iterator[MetricEstimate]:
-        """Yield the mean over models of every metric that is shown of a stratum."""
+    def _averaged(self, stratum: Stratum, members: NDArray[np.bool_]) -> list[MetricEstimate]:
+        """Return the mean over models of every metric that is shown of a stratum."""
         metrics = _shown_metrics(stratum)
         parts = [
             (
@@ -344,24 +345,35 @@ class MetricEstimates:
             for name in metrics
         ]
         means = [over_models(top, bottom) for top, bottom in parts]
-        records = _estimates_of_means(means, metrics)
-        for metric, (top, bottom), mean, numbers in zip(
-            metrics, parts, means, records, strict=True
-        ):
-            alike = stratum != EVERYWHERE and not METRICS[metric].conditional
-            enough = numbers.n >= (FEWEST_IN_STRATUM if alike else FEWEST_AVERAGED)
-            yield MetricEstimate.of(
-                numbers if enough else Estimate(value=None, n=numbers.n),
-                AVERAGE,
-                metric,
-                stratum=stratum,
-                models=mean.parts,
-                pooled=float(top.sum()) / float(bottom.sum()) if enough else None,
-            )
+        estimates = estimate(
+            np.array([mean.numerator for mean in means]),
+            np.array([mean.denominator for mean in means]),
+            span=np.array([METRICS[metric].span for metric in metrics]),
+        )
+        few = estimates.n < [
+            FEWEST_AVERAGED
+            if stratum == EVERYWHERE or METRICS[metric].conditional
+            else FEWEST_IN_STRATUM
+            for metric in metrics
+        ]
+        fields = [
+            {
+                "model": AVERAGE,
+                "metric": metric,
+                "stratum": stratum,
+                "models": mean.parts,
+                "pooled": None if too_few else float(top.sum()) / float(bottom.sum()),
+            }
+            for metric, mean, (top, bottom), too_few in zip(metrics, means, parts, few, strict=True)
+        ]
+        return estimates.without_values(few).records_of(MetricEstimate, fields)
 
-    def _worst_cases(self) -> dict[tuple[int, str], tuple[float, float]]:
+    def _worst_cases(self, estimates: Estimates) -> dict[tuple[int, str], tuple[float, float]]:
         """Return the ends of the intervals over all missing grades, and without them, by (model,
         metric), of those that missing grades can move.
+
+        Args:
+            estimates: as graded, of every metric and, within a metric, of every model.
         """
         spans = np.repeat([METRICS[metric].span for metric in METRICS], len(self._names), axis=0)
         least, greatest = (
@@ -373,15 +385,13 @@ class MetricEstimates:
             for end in (0, 1)
         )
         keys = ((index, metric) for metric in METRICS for index in range(len(self._names)))
-        worst = {}
-        for (index, metric), low, high in zip(
-            keys, least.low.tolist(), greatest.high.tolist(), strict=True
-        ):
-            if isnan(low + high) or not self.moves(metric, index):
-                continue
-            limits = self.by_metric[metric][index].interval or (low, high)
-            worst[index, metric] = rounded(min(low, limits[0])), rounded(max(high, limits[1]))
-        return worst
+        lows = np.fmin(least.low, estimates.low).tolist()  # of those that are defined
+        highs = np.fmax(greatest.high, estimates.high).tolist()
+        return {
+            (index, metric): limits
+            for (index, metric), low, high in zip(keys, lows, highs, strict=True)
+            if (limits := limits_of(low, high)) and self.moves(metric, index)
+        }
 
     def moves(self, metric: str, index: int) -> bool:
         """Tell whether missing grades can move a number."""
@@ -391,9 +401,9 @@ class MetricEstimates:
             for part, low, high in zip(as_graded, *self.extremes[metric], strict=True)
         )
 
-    def _rerun_errors(self) -> dict[str, Floats]:
+    def _rerun_errors(self) -> dict[tuple[int, str], float]:
         """Return the standard error for "the same prompts run again", from the variance over a
-        set's epochs; none with one epoch.
+        set's epochs, by (model, metric); none with one epoch.
 
         For the metrics that are a plain mean over sets, which no response decides: √(Σ s² / E) / n
         over the n sets that count, each with its E complete epochs. A set with one has the mean s²
@@ -401,7 +411,7 @@ class MetricEstimates:
         """
         if self.epochs < 2:
             return {}
-        errors: dict[str, Floats] = {}
+        errors: dict[tuple[int, str], float] = {}
         for name, metric in METRICS.items():
             if metric.conditional or metric.over_epochs:
                 continue
@@ -414,41 +424,44 @@ class MetricEstimates:
                 mean = np.nansum(spread, axis=1) / (complete > 1).sum(axis=1)
                 spread = np.where(complete == 1, mean[:, None], spread) / complete
                 counted = complete > 0
-                errors[name] = np.sqrt(spread.sum(axis=1, where=counted)) / counted.sum(axis=1)
+                of_models = np.sqrt(spread.sum(axis=1, where=counted)) / counted.sum(axis=1)
+            errors |= {
+                (index, name): rounded(error)
+                for index, error in enumerate(of_models.tolist())
+                if not isnan(error)
+            }
         return errors
 
 
-def estimates_of(
-    ratios: Mapping[str, Ratio],
-    members: NDArray[np.bool_] | slice = slice(None),
-) -> dict[str, list[Estimate]]:
+def estimates_of(ratios: Mapping[str, Ratio]) -> dict[str, list[Estimate]]:
     """Estimate metrics of several models.
 
     Args:
         ratios: by metric, each of shape (model, prompt_set).
-        members: those that count.
+    """
+    return _by_metric(_estimates(ratios).records(), ratios)
+
+
+def _estimates(
+    ratios: Mapping[str, Ratio], members: NDArray[np.bool_] | slice = slice(None)
+) -> Estimates:
+    """Return the estimates of every metric and, within a metric, of every model.
+
+    Args:
+        ratios: by metric, each of shape (model, prompt_set).
+        members: the prompt-sets that count.
     """
     models = len(next(iter(ratios.values())).numerator.values)
     tops = np.concatenate([ratio.numerator.values[:, members] for ratio in ratios.values()])
     bottoms = np.concatenate([ratio.denominator.values[:, members] for ratio in ratios.values()])
     spans = np.repeat([METRICS[metric].span for metric in ratios], models, axis=0)
-    records = estimate(tops, bottoms, span=spans).records()
-    return {metric: records[at * models : (at + 1) * models] for at, metric in enumerate(ratios)}
+    return estimate(tops, bottoms, span=spans)
 
 
-def _from(fewest: int, estimate: Estimate) -> Estimate:
-    """Return an estimate without its interval if it has fewer prompt-sets."""
-    if estimate.n >= fewest:
-        return estimate
-    return Estimate(value=estimate.value, n=estimate.n)
-
-
-def _estimates_of_means(means: Sequence[Averaged], metrics: Sequence[str]) -> list[Estimate]:
-    return estimate(
-        np.array([mean.numerator for mean in means]),
-        np.array([mean.denominator for mean in means]),
-        span=np.array([METRICS[metric].span for metric in metrics]),
-    ).records()
+def _by_metric(records: list[_Record], metrics: Collection[str]) -> dict[str, list[_Record]]:
+    """Return the records of every metric and, within a metric, of every model by metric."""
+    models = len(records) // len(metrics)
+    return {metric: records[at * models : (at + 1) * models] for at, metric in enumerate(metrics)}
 
 
 def comparisons_of(

@@ -9,9 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
-from typing import Literal
 
-import msgspec
 from markupsafe import Markup
 
 from opensafeintent import __version__
@@ -59,31 +57,22 @@ def packed(texts: Mapping[str, str]) -> bytes:
     return json_for_html({key: base64.b64encode(data).decode() for key, data in files.items()})
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure or a table in its place."""
-
-    kind: Literal["figure", "table"]
-    key: str
-    """Its anchor."""
-    name: str
-    """Of its files."""
-    title: str
-    notes: tuple[str, ...]
-    table: Markup
-    """Of a figure, the one of its numbers."""
-    drawing: Markup | None = None
-    """Of a figure: its SVG."""
-
-
 class Page:
-    """A page in the making."""
+    """A page in the making.
+
+    Attributes:
+        tables: what was put in so far as HTML, by anchor: tables, and the numbers of figures.
+        drawings: of figures as SVG, by anchor.
+        size: bytes of everything finished so far.
+    """
 
     def __init__(self, common: str = "") -> None:
-        self._common = common  # the common beginning of models' names
-        self._tables: dict[str, Table] = {}  # by the anchor that they are below
-        self._further: dict[str, str] = {}
+        self.tables: dict[str, Markup] = {}
+        self.drawings: dict[str, Markup] = {}
         self.size = 0
-        """Bytes of everything finished so far."""
+        self._common = common  # the common beginning of models' names
+        self._of_csv: dict[str, Table] = {}
+        self._further: dict[str, str] = {}
 
     def finished(self, data: bytes | str) -> Markup:
         """Return markup that a template takes as it is."""
@@ -91,63 +80,41 @@ class Page:
         self.size += len(raw)
         return Markup(raw.decode())
 
-    def sections(
+    def put(
         self,
         tables: Iterable[Table],
         figures: Iterable[Figure],
         *,
-        prefix: str,
-        shown_notes: Iterable[str],
-        drawings: Mapping[str, str],
-    ) -> dict[Section, list[Shown]]:
-        """Put figures and tables into their sections; a table without a section is not on the page.
+        prefix: str = "",
+        drawings: Mapping[str, str] | None = None,
+    ) -> dict[Section, list[Figure | Table]]:
+        """Put in figures and tables, and return them by section; a table without a section is not
+        on the page.
 
         Args:
             tables, figures: those that are not empty.
             prefix: of their anchors.
-            shown_notes: those that need not be repeated under each of them; a note comes after
-                those that it contains.
             drawings: of the figures, by name.
         """
-        parts: dict[Section, list[Shown]] = {}
+        by_section: dict[Section, list[Figure | Table]] = {}
         for figure in figures:
-            caption = figure.caption
-            for note in shown_notes:
-                caption = caption.replace(note, "")
-            drawn = drawings.get(figure.name)
-            parts.setdefault(figure.section, []).append(
-                Shown(
-                    kind="figure",
-                    key=f"{prefix}figure-{figure.name}",
-                    name=figure.name,
-                    title=figure.title,
-                    notes=(caption.strip(),),
-                    table=self._put_table(f"{prefix}numbers-{figure.name}", figure.table),
-                    drawing=self.finished(drawn) if drawn else None,
-                )
-            )
+            self._put_table(f"{prefix}numbers-{figure.name}", figure.table)
+            if drawings and figure.name in drawings:
+                drawn = self.finished(drawings[figure.name])
+                self.drawings[f"{prefix}figure-{figure.name}"] = drawn
+            by_section.setdefault(figure.section, []).append(figure)
         for table in tables:
             if table.section:
-                key = f"{prefix}table-{table.name}"
-                parts.setdefault(table.section, []).append(
-                    Shown(
-                        kind="table",
-                        key=key,
-                        name=table.name,
-                        title=table.title,
-                        notes=tuple(note for note in table.notes if note not in shown_notes),
-                        table=self._put_table(key, table),
-                    )
-                )
-        return parts
+                self._put_table(f"{prefix}table-{table.name}", table)
+                by_section.setdefault(table.section, []).append(table)
+        return by_section
 
-    def _put_table(self, key: str, table: Table) -> Markup:
-        """Put in a table whose rows lie below an anchor."""
-        self._tables[key] = table
+    def _put_table(self, anchor: str, table: Table) -> None:
+        self._of_csv[anchor] = table
         first, further = data_table(table, self._common)
         if further:
-            self._further[key] = further
-        return self.finished(first)
+            self._further[anchor] = further
+        self.tables[anchor] = self.finished(first)
 
     def render(
         self,
@@ -168,13 +135,14 @@ class Page:
         """
         style = "".join(map(asset, styles))
         script = page_script(map(asset, scripts))
-        csv_files = {key: to_csv(table) for key, table in self._tables.items()}
+        csv_files = {anchor: to_csv(table) for anchor, table in self._of_csv.items()}
         # piece by piece: the page as one text would be in memory beside its bytes
         pieces = (
             environment()
             .get_template(template)
             .generate(
                 **context,
+                page=self,
                 common=self._common,
                 version=__version__,
                 policy=security_policy(scripts=(library, script), styles=(style,)),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from opensafeintent.analysis.cohort import Cohort
+from opensafeintent.analysis.estimates import MetricEstimate
 from opensafeintent.hostile import one_line
 from opensafeintent.report.columns import Column
 
@@ -31,6 +32,10 @@ class OfModel(OfCohort, frozen=True, kw_only=True):
     """A row that is about one model of a cohort, or about their average."""
 
     model: str
+
+    def estimate(self, metric: str) -> MetricEstimate:
+        """Return a metric of it."""
+        return self.cohort.estimates.of(self.model, metric)
 
 
 def judges_of(cohort: Cohort) -> str:

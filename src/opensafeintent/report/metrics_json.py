@@ -37,7 +37,7 @@ from opensafeintent.report.schema import (
     Strata,
     SwapAudit,
 )
-from opensafeintent.statistics import rank_intervals, share_estimate
+from opensafeintent.statistics import Estimate, rank_intervals, share_estimate
 from opensafeintent.statistics.comparisons import Comparison
 
 
@@ -233,7 +233,7 @@ def judges_of_group(cohort: Cohort) -> JudgesOfGroup:
     return JudgesOfGroup(
         models={
             model: {
-                grader.name: {metric: grader.estimates[metric][index] for metric in SHOWN}
+                grader.name: {metric: _plain(grader.estimates[metric][index]) for metric in SHOWN}
                 for grader in graders
             }
             for index, model in enumerate(cohort.models)
@@ -247,6 +247,11 @@ def judges_of_group(cohort: Cohort) -> JudgesOfGroup:
         noise=noise or UNSET,
         shift=list(cohort.judges.shifts),
     )
+
+
+def _plain(number: Estimate) -> Estimate:
+    """Return an estimate without the fields that a kind of estimate has besides."""
+    return Estimate(value=number.value, n=number.n, interval=number.interval, method=number.method)
 
 
 def _ranks(cohort: Cohort, grader: Ranking, metric: str) -> dict[str, JudgeRank]:

@@ -19,7 +19,7 @@ from opensafeintent.errors import counted
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.hostile import json_for_html, one_line
 from opensafeintent.report.answers import answers
-from opensafeintent.report.bundle import Page, Shown, vega_script
+from opensafeintent.report.bundle import Page, vega_script
 from opensafeintent.report.cohort_columns import cohort_notes
 from opensafeintent.report.columns import Section, Table
 from opensafeintent.report.conditions import (
@@ -71,7 +71,9 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
     """Before its table and its figure."""
     findings: list[Sentence]
     cautions: list[Sentence]
-    content: dict[Section, list[Shown]]
+    content: dict[Section, list[Figure | Table]]
+    stated: list[str]
+    """Notes that are not repeated below each of them."""
     folded: frozenset[str]
     """The sections that wait to be opened."""
 
@@ -128,7 +130,7 @@ def render_page(
         for index, own in enumerate(by_cohort)
     ]
     alike = [table for table in tables if _GROUP not in table.fields]
-    shared = page.sections(alike, (), prefix="", shown_notes=(), drawings={})
+    shared = page.put(alike, ())
     data_figures = page.finished(json_for_html(_figure_data(parts, by_cohort)))
     bundling.join()
     browser = _browser(page, cohorts, texts, options)
@@ -146,7 +148,7 @@ def render_page(
 def _values(
     cohorts: Sequence[Cohort],
     parts: Sequence[_Part],
-    shared: Mapping[Section, Sequence[Shown]],
+    shared: Mapping[Section, Sequence[Figure | Table]],
     browser: Browser,
     options: PageOptions,
 ) -> dict[str, object]:
@@ -221,11 +223,10 @@ def _part(
         for table in (headline_table(cohort), *own, with_and_without(cohort.changes))
         if table.rows and table.name not in drawn
     ]
-    notes = sorted({*cohort_notes(cohorts), *cohort_notes([cohort])})
     prefix = "" if alone else f"part-{index + 1}-"
     # of several groups, only the first has drawings for people without a script
     drawings = {} if index else _drawings(figures, options.drawings)
-    content = page.sections(shown, figures, prefix=prefix, shown_notes=notes, drawings=drawings)
+    content = page.put(shown, figures, prefix=prefix, drawings=drawings)
     return _Part(
         prefix=prefix,
         heading=f"{one_line(cohort.dataset.name, 60)}, {graded(cohort)}",
@@ -241,6 +242,7 @@ def _part(
             max_missing=options.max_missing,
         ),
         content=content,
+        stated=sorted({*cohort_notes(cohorts), *cohort_notes([cohort])}),
         folded=frozenset(content) - set(_OPEN),
     )
 

@@ -92,6 +92,7 @@ def environment() -> Environment:
         "percent": percent,
         "thousands": "{:,}".format,
         "counted": counted,
+        "without": _without,
         "quoted": lambda text: shlex.quote(one_line(text, 1000)),
         "options": lambda text: Markup(
             re.sub(r"(--[\w-]+)", r"<code>\1</code>", str(escape(text)))
@@ -99,6 +100,13 @@ def environment() -> Environment:
     }
     environment.tests["name"] = lambda part: isinstance(part, Name)
     return environment
+
+
+def _without(text: str, parts: Iterable[str]) -> str:
+    """Return a text without some parts of it; a part comes after those that it contains."""
+    for part in parts:
+        text = text.replace(part, "")
+    return text.strip()
 
 
 def _names(models: Iterable[str], most: int = _NAMED) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import msgspec
 
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.estimates import MetricEstimate
 from opensafeintent.metrics import HEADLINES, METRICS
 from opensafeintent.report.cohort_columns import (
     ANY_GRADES,
@@ -26,10 +25,6 @@ _LABELS = dict(zip(HEADLINES, ("Triplet Safety", "Mean Utility", "Over-refusal")
 
 class _HeadlineRow(OfModel, frozen=True, kw_only=True):
     """A model with its headline numbers."""
-
-    def estimate(self, metric: str) -> MetricEstimate:
-        """Return the model's estimate of a metric."""
-        return self.cohort.estimates.overall[self.model, metric]
 
     @property
     def missing(self) -> int | None:

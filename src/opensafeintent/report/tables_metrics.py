@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate
@@ -25,13 +25,7 @@ _POOLED: tuple[Part, ...] = (*_PARTS, "pooled")
 _SHOWN_MODES = (*MODES, "refusal")
 
 
-class _MetricsRow(OfModel, frozen=True, kw_only=True):
-    """Some metrics of a model, by name."""
-
-    estimates: Mapping[str, MetricEstimate]
-
-
-class _RankedRow(_MetricsRow, frozen=True, kw_only=True):
+class _RankedRow(OfModel, frozen=True, kw_only=True):
     """With the ranks that tests leave open, by metric; none of an average."""
 
     ranks: Mapping[str, tuple[int, int] | None]
@@ -95,14 +89,8 @@ def _rank_column(metric: str, *, shown: bool) -> Column[_RankedRow]:
 def _ranked_rows(cohorts: Sequence[Cohort]) -> Iterator[_RankedRow]:
     for index, cohort in enumerate(cohorts):
         ranks = _open_ranks(cohort)
-        for model, estimates in _lines(cohort, _UTILITY):
-            yield _RankedRow(
-                index=index,
-                cohort=cohort,
-                model=model,
-                estimates=estimates,
-                ranks=ranks.get(model, {}),
-            )
+        for model in cohort.estimates.lines:
+            yield _RankedRow(index=index, cohort=cohort, model=model, ranks=ranks.get(model, {}))
 
 
 def utility_range(cohorts: Sequence[Cohort]) -> Table:
@@ -112,7 +100,7 @@ def utility_range(cohorts: Sequence[Cohort]) -> Table:
     counts = {"utility_range": "Sets", "utility_range_safe_only": "Sets with a safe wording"}
     return Table.of(
         (model_columns(cohorts), _columns(_RANGE, counts)),
-        _rows(cohorts, _RANGE),
+        _rows(cohorts),
         name="table_6_utility_range",
         title="Utility range over the dual-use wordings, and their stability (paper: Table 6)",
         section="stability",
@@ -132,7 +120,7 @@ def probe(cohorts: Sequence[Cohort]) -> Table:
     counts = {"detection_failure": "Sets with an unsafe dual-use response"}
     return Table.of(
         (model_columns(cohorts), _columns(_PROBE, counts, _POOLED)),
-        _rows(cohorts, _PROBE),
+        _rows(cohorts),
         name="probe",
         title="Unsafe dual-use responses: failures of detection and of execution",
         section="probe",
@@ -154,7 +142,7 @@ def stated_policy(cohorts: Sequence[Cohort]) -> Table:
             model_columns(cohorts),
             *_columns(_STATED_POLICY, {STATED_POLICY.stated: "Sets"}),
         ),
-        (row for row in _rows(cohorts, _STATED_POLICY) if row.cohort.probed),
+        (row for row in _rows(cohorts) if row.cohort.probed),
         name="stated_policy",
         title=(
             "Stated policy and behaviour: malicious against dual-use prompts, by the strategy"
@@ -173,7 +161,7 @@ def stated_policy(cohorts: Sequence[Cohort]) -> Table:
 
 def _columns(
     metrics: Mapping[str, str], counts: Mapping[str, str], parts: Sequence[Part] = _PARTS
-) -> list[Column[_MetricsRow]]:
+) -> list[Column[OfModel]]:
     """Return the columns of some metrics.
 
     Args:
@@ -181,7 +169,7 @@ def _columns(
         counts: heading by metric whose n people see.
         parts: fields of each in files.
     """
-    columns: list[Column[_MetricsRow]] = []
+    columns: list[Column[OfModel]] = []
     for metric, heading in metrics.items():
         columns += estimate_columns(
             metric,
@@ -196,23 +184,17 @@ def _columns(
     return columns
 
 
-def _estimate_of(metric: str) -> Callable[[_MetricsRow], MetricEstimate]:
-    return lambda row: row.estimates[metric]
+def _estimate_of(metric: str) -> Callable[[OfModel], MetricEstimate]:
+    return lambda row: row.estimate(metric)
 
 
-def _lines(
-    cohort: Cohort, metrics: Iterable[str]
-) -> Iterator[tuple[str, dict[str, MetricEstimate]]]:
-    """Yield each model with some metrics of it, and their average last."""
-    for estimates in zip(*map(cohort.estimates.lines, metrics), strict=True):
-        yield estimates[0].model, dict(zip(metrics, estimates, strict=True))
-
-
-def _rows(cohorts: Sequence[Cohort], metrics: Iterable[str]) -> Iterator[_MetricsRow]:
-    """Yield a row for each model of the groups."""
-    for index, cohort in enumerate(cohorts):
-        for model, estimates in _lines(cohort, metrics):
-            yield _MetricsRow(index=index, cohort=cohort, model=model, estimates=estimates)
+def _rows(cohorts: Sequence[Cohort]) -> list[OfModel]:
+    """Return a row for each model of the groups, and for each average."""
+    return [
+        OfModel(index=index, cohort=cohort, model=model)
+        for index, cohort in enumerate(cohorts)
+        for model in cohort.estimates.lines
+    ]
 
 
 def _open_ranks(cohort: Cohort) -> dict[str, dict[str, tuple[int, int] | None]]:
@@ -287,11 +269,9 @@ def _ranking_columns(metric: str, *, up_to_1: bool, several: bool) -> tuple[Colu
 
 
 class _ModeRow(OfModel, frozen=True, kw_only=True):
-    """A mode of a model: its share and its unsafe rate."""
+    """A mode of a model."""
 
     mode: str
-    share: MetricEstimate
-    unsafe_rate: MetricEstimate
 
 
 def modes(cohorts: Sequence[Cohort]) -> Table:
@@ -308,7 +288,7 @@ def modes(cohorts: Sequence[Cohort]) -> Table:
         Column("mode", lambda row: row.mode, "Mode"),
         estimate_columns(
             "share",
-            lambda row: row.share,
+            lambda row: row.estimate(f"mode_share_{row.mode}"),
             "Share",
             unit="share",
             parts=_POOLED,
@@ -316,7 +296,7 @@ def modes(cohorts: Sequence[Cohort]) -> Table:
         ),
         estimate_columns(
             "unsafe_rate",
-            lambda row: row.unsafe_rate,
+            lambda row: row.estimate(f"unsafe_rate_{row.mode}"),
             "Unsafe rate",
             unit="share",
             parts=_POOLED,
@@ -342,30 +322,9 @@ def modes(cohorts: Sequence[Cohort]) -> Table:
 def _mode_rows(cohorts: Sequence[Cohort]) -> Iterator[_ModeRow]:
     """Yield each mode of the average, if there is one, and of each model."""
     for index, cohort in enumerate(cohorts):
-        by_mode = {mode: _by_model(cohort, mode) for mode in _SHOWN_MODES}
-        for model in (AVERAGE, *cohort.estimates.models):
-            for mode, of_models in by_mode.items():
-                if model in of_models:
-                    share, unsafe_rate = of_models[model]
-                    yield _ModeRow(
-                        index=index,
-                        cohort=cohort,
-                        model=model,
-                        mode=mode,
-                        share=share,
-                        unsafe_rate=unsafe_rate,
-                    )
-
-
-def _by_model(cohort: Cohort, mode: str) -> dict[str, tuple[MetricEstimate, MetricEstimate]]:
-    """Return the share and the unsafe rate of a mode, by model."""
-    unsafe_rates = {
-        number.model: number for number in cohort.estimates.lines(f"unsafe_rate_{mode}")
-    }
-    return {
-        number.model: (number, unsafe_rates[number.model])
-        for number in cohort.estimates.lines(f"mode_share_{mode}")
-    }
+        for model in sorted(cohort.estimates.lines, key=lambda model: model != AVERAGE):
+            for mode in _SHOWN_MODES:
+                yield _ModeRow(index=index, cohort=cohort, model=model, mode=mode)
 
 
 class _WordingRow(OfModel, frozen=True, kw_only=True):

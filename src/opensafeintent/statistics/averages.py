@@ -55,18 +55,19 @@ def over_models(numerator: Floats, denominator: Floats) -> Averaged:
     )
 
 
-def mean_over(parts: Sequence[Estimate]) -> Estimate:
+def mean_over(parts: Sequence[Estimate], fewest: int = 0) -> Estimate:
     """Return the mean of independent estimates, each weighing the same; `n` is their number.
 
     Its interval combines the distances of their limits, √Σ distance² / number (MOVER: Zou and
-    Donner, Statistics in Medicine 27, 2008). There is none if a part has none.
+    Donner, Statistics in Medicine 27, 2008). There is none if a part has none, or an `n` below
+    `fewest`.
     """
     if not parts:
         return Estimate(value=None, n=0)
     values = [part.value or 0.0 for part in parts]
     mean = fmean(values)
     estimate = Estimate(value=mean, n=len(parts))
-    intervals = [part.interval for part in parts if part.interval]
+    intervals = [part.interval for part in parts if part.interval and part.n >= fewest]
     if len(intervals) < len(parts):
         return estimate
     down, up = (

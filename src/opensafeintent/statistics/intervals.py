@@ -4,9 +4,10 @@ pseudo-observations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import isfinite, log, log1p, sqrt
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+from math import isfinite, isnan, log, log1p, sqrt
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -38,6 +39,11 @@ def parts_of(values: Floats) -> Parts:
 def rounded(number: float) -> float:
     """Return a number with six decimals: beyond them, the order in which a machine adds decides."""
     return round(float(number), 6) + 0.0
+
+
+def limits_of(low: float, high: float) -> tuple[float, float] | None:
+    """Return the ends of an interval, rounded; None if it is undefined."""
+    return None if isnan(low + high) else (rounded(low), rounded(high))
 
 
 class Estimate(
@@ -72,6 +78,9 @@ class Estimate(
     def leaves_out_zero(self) -> bool:
         """Whether there is an interval without 0 in it."""
         return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+
+
+_Kind = TypeVar("_Kind", bound=Estimate)
 
 
 class Spread(NamedTuple):
@@ -195,13 +204,36 @@ class Estimates(NamedTuple):
 
     def records(self) -> list[Estimate]:
         """Return the estimate of each row."""
-        rows = zip(*(part.tolist() for part in self), strict=True)
+        return self.records_of(Estimate, repeat({}, len(self.n)))
+
+    def records_of(self, kind: type[_Kind], fields: Iterable[Mapping[str, object]]) -> list[_Kind]:
+        """Return the estimate of each row as a kind of estimate with further fields.
+
+        Args:
+            kind: the record's type.
+            fields: of each row, those that every estimate has aside.
+        """
+        rows = zip(*(part.tolist() for part in self), fields, strict=True)
         return [
-            Estimate(value=value, n=n, interval=(rounded(low), rounded(high)), method=METHOD)
-            if n
-            else Estimate(value=None, n=0)
-            for value, n, low, high in rows
+            kind(
+                value=None if isnan(value) else value,
+                n=n,
+                interval=limits_of(low, high),
+                method=None if isnan(low) else METHOD,
+                **more,
+            )
+            for value, n, low, high, more in rows
         ]
+
+    def without_intervals(self, rows: NDArray[np.bool_]) -> Estimates:
+        """Return the same without the intervals of some rows."""
+        low, high = (np.where(rows, np.nan, end) for end in (self.low, self.high))
+        return self._replace(low=low, high=high)
+
+    def without_values(self, rows: NDArray[np.bool_]) -> Estimates:
+        """Return the same without the values and intervals of some rows."""
+        value = np.where(rows, np.nan, self.value)
+        return self._replace(value=value).without_intervals(rows)
 
 
 def estimate(

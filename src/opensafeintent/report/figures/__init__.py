@@ -326,7 +326,7 @@ def _table(plan: _Plan, cohorts: Sequence[Cohort]) -> Table:
 
 def _numbers(plan: _Plan, estimates: MetricEstimates) -> list[MetricEstimate]:
     if not plan.by_stratum:
-        return [number for metric in plan.metrics for number in estimates.lines(metric)]
+        return [number for metric in plan.metrics for number in estimates.in_lines(metric)]
     return [
         number
         for number in estimates.in_strata()

@@ -78,7 +78,7 @@ def lines_of(estimates: MetricEstimates, metric: str) -> list[MetricEstimate]:
     """Return a metric of every model in order, then its average if there are two models or more to
     average.
     """
-    lines = estimates.lines(metric)
+    lines = estimates.in_lines(metric)
     return (
         lines
         if len(estimates.averaged) > 1
