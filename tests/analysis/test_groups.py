@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from opensafeintent.analysis.cohort import GradedRun, ModelOrigin, into_cohorts
+from opensafeintent.analysis.estimates import AVERAGE
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.responses import GradedResponse
 from report.runs import changed, cohort_with, run_with
@@ -49,6 +50,11 @@ def test_a_name_that_another_model_is_shown_by_gets_a_number_and_leads_to_its_ow
         for shown, (origin, model) in cohort.origins.items():
             (row,) = cohort.rows[shown]
             assert row.stop_reason == f"{origin} {model}" and row.model == shown
+
+
+def test_a_model_that_is_named_as_their_average_gets_a_number() -> None:
+    (cohort,) = into_cohorts([run("first", {AVERAGE: "judge/x", "m": "judge/x"})])
+    assert cohort.models == ["m", f"{AVERAGE} #2"]
 
 
 def test_intervals_do_not_hang_on_the_order_in_which_a_file_has_its_prompt_sets() -> None:
