@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,24 @@ def test_provenance_leads_to_seed_calls_and_every_revision(outcome: BuildOutcome
             texts = [revision for revision in line["revisions"] if revision["variant"] == variant]
             chain = [*(revision["before"] for revision in texts), line["prompts"][variant]]
             assert [revision["after"] for revision in texts] == chain[1:]
+
+
+@pytest.mark.parametrize("last", [7, 4])
+def test_a_card_that_somebody_edited_stays(
+    inputs: Path, outcome: BuildOutcome, tmp_path: Path, last: int
+) -> None:
+    out = tmp_path / "build"
+    shutil.copytree(outcome.out, out)
+    card = out / "README.md"
+    edited = card.read_text().replace("none-chosen-yet", "ours")
+    card.write_text(edited)
+    again = built(inputs, out, stages=(1, last))
+    assert card.read_text() == edited
+    assert f"{card}: was edited" in " ".join(again.notes)
+    card.unlink()
+    again = built(inputs, out)
+    assert not any("was edited" in note for note in again.notes)
+    assert contents(out)["README.md"] == contents(outcome.out)["README.md"]
 
 
 def test_a_build_that_goes_back_to_stage_four_drops_what_was_said_of_the_dataset(

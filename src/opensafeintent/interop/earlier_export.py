@@ -1,6 +1,6 @@
 """The files of an earlier export that people edit: whether somebody did, and the answers in them.
 
-Each carries a checksum of its text. A text with another checksum was edited, and is not replaced.
+Each is sealed (`promptsets.sealing`). One that was edited since is not replaced.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from opensafeintent.files import read_text, sha256_hex
+from opensafeintent.files import read_text
+from opensafeintent.promptsets.sealing import is_sealed
 from opensafeintent.promptsets.sources import CARD
 
 MARK = "Written by `opensafeintent dataset export`."
@@ -21,11 +22,7 @@ EDITABLE = (CARD, TASKS)
 """The files that people edit; the others hold data."""
 NO_LICENCE = "none-chosen-yet"
 """The name of the licence in a card, as long as the publisher named none."""
-CHECKSUM = "Checksum of the rest:"
-"""A line of every such file, in YAML behind `# `; `sealed` completes it."""
 
-_LENGTH = 16
-_SEAL = re.compile(rf"^((?:# )?{CHECKSUM})(?: ([0-9a-f]{{{_LENGTH}}}))?$", re.MULTILINE)
 _LICENSE = re.compile(r"^license: ([\w.-]+)$", re.MULTILINE)
 _TITLE = re.compile(r'^pretty_name: (".*")$', re.MULTILINE)
 _REPO = re.compile(r"^opensafeintent evaluate .*\bhf:(\S+/\S+)$", re.MULTILINE)
@@ -69,22 +66,6 @@ class EarlierExport(msgspec.Struct, frozen=True, kw_only=True):
             return None if quoted is None else str(json.loads(quoted))
         except ValueError:  # somebody's own quotation marks
             return None
-
-
-def sealed(text: str) -> str:
-    """Return a text with its checksum in the line for it (`CHECKSUM`)."""
-    return _SEAL.sub(lambda line: f"{line[1]} {_checksum(text)}", text, count=1)
-
-
-def is_sealed(text: str) -> bool:
-    """Tell whether a text is as it was sealed; the ends of its lines and of the text may differ."""
-    text = text.replace("\r\n", "\n")
-    line = _SEAL.search(text)
-    return line is not None and line[2] == _checksum(_SEAL.sub(r"\1", text, count=1))
-
-
-def _checksum(text: str) -> str:
-    return sha256_hex(text.rstrip())[:_LENGTH]
 
 
 def _text(path: Path) -> str:

@@ -19,14 +19,7 @@ from opensafeintent import __version__
 from opensafeintent.errors import InputError, Note, counted, nearest, option
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.hostile import one_line
-from opensafeintent.interop.earlier_export import (
-    CHECKSUM,
-    MARK,
-    NO_LICENCE,
-    TASKS,
-    EarlierExport,
-    sealed,
-)
+from opensafeintent.interop.earlier_export import MARK, NO_LICENCE, TASKS, EarlierExport
 from opensafeintent.interop.provenance import Provenance
 from opensafeintent.markdown import Plain, card_text
 from opensafeintent.metrics import HEADLINES
@@ -40,6 +33,7 @@ from opensafeintent.promptsets.cards import (
     yaml_text,
 )
 from opensafeintent.promptsets.record import CANARY_COLUMN, prompt_set_table
+from opensafeintent.promptsets.sealing import CHECKSUM, sealed
 from opensafeintent.promptsets.sources import CARD, TAXONOMY
 from opensafeintent.replacing import written_together
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, intent_of

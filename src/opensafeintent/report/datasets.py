@@ -34,6 +34,7 @@ from opensafeintent.promptsets.cards import (
     size_category,
     yaml_text,
 )
+from opensafeintent.promptsets.sealing import CHECKSUM, sealed
 from opensafeintent.report.bundle import asset
 from opensafeintent.report.columns import Column, Columns, Table
 from opensafeintent.report.costs import Costs, cost_tables
@@ -298,8 +299,9 @@ def build_card(
         "findings": check.findings,
         "left_out": check.left_out,
         "people": Plain(_people(built, judged)),
+        "checksum": Plain(CHECKSUM),
     }
-    return render_card(asset("card.md"), values)
+    return sealed(render_card(asset("card.md"), values))
 
 
 def _dataset_values(dataset: Dataset, built: Built, manifest: BuildManifest) -> dict[str, object]:

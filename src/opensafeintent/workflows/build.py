@@ -121,7 +121,7 @@ class _BuildRun:
         with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
             costs = Costs({"build": spent_of_build(manifest, built, ledger)}, settings.prices)
         remarks = self._remarks(built)
-        dataset, checked = write_build_results(
+        results = write_build_results(
             folder,
             manifest,
             built,
@@ -133,10 +133,10 @@ class _BuildRun:
             exit_code=int(bool(built.rejected_for("call_failed")) or not built.stages[-1].kept),
             out=folder.path,
             built=built,
-            dataset=dataset,
-            check=checked,
+            dataset=results.dataset,
+            check=results.check,
             costs=costs,
-            notes=[*renewed, *remarks, *map(Note, client.notices)],
+            notes=[*renewed, *remarks, *results.notes, *map(Note, client.notices)],
             tally=client.tally,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,9 +18,11 @@ from opensafeintent.construction.folder import (
 from opensafeintent.construction.pipeline import (
     Built,
 )
-from opensafeintent.files import to_json, write_private
+from opensafeintent.files import read_text, to_json, write_private
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.cards import generated_source
+from opensafeintent.promptsets.sealing import is_sealed
+from opensafeintent.promptsets.sources import CARD
 from opensafeintent.replacing import replaced_together
 from opensafeintent.report.costs import Costs, cost_json
 from opensafeintent.report.dataset_findings import check
@@ -33,6 +36,16 @@ FINISHED = 6
 """The stage from which on there is a dataset."""
 
 
+class BuildResults(NamedTuple):
+    """The dataset of a build."""
+
+    dataset: Dataset | None
+    """`dataset.jsonl`; None if the build ends before stage 6, or nothing was kept."""
+    check: DatasetCheck | None
+    notes: list[str]
+    """Notes for a reader, a line each."""
+
+
 def write_build_results(
     folder: BuildFolder,
     manifest: BuildManifest,
@@ -41,12 +54,12 @@ def write_build_results(
     *,
     remarks: Sequence[str] = (),
     judged: Sequence[Label] | None = None,
-) -> tuple[Dataset | None, DatasetCheck | None]:
+) -> BuildResults:
     """Write the results of a build: funnel, coverage, costs; the finished dataset, its check and
     card.
 
     The same build gives the same bytes, in a folder of any name. Files of earlier results that are
-    not among these are removed.
+    not among these are removed. A card that was edited stays as it is.
 
     Args:
         folder: the build's.
@@ -56,16 +69,15 @@ def write_build_results(
         remarks: on the build, a line each.
         judged: the annotators' verdicts, good or poor, by set, if there were any.
 
-    Returns:
-        The dataset, `dataset.jsonl`, and its check; None if the build ends before stage 6, or
-            nothing was kept.
-
     Raises:
         InputError: a file cannot be written.
     """
     folder.remove_later_stages(manifest.stages[1])
     dataset, checked = _dataset(manifest, built), None
-    with replaced_together(folder.path, lambda: _of_dataset(folder.path)) as new:
+    card = folder.path / CARD
+    edited = card.exists() and not is_sealed(read_text(card))
+    obsolete = [path for path in _of_dataset(folder.path) if not (edited and path == card)]
+    with replaced_together(folder.path, lambda: obsolete) as new:
         write_private(new / "funnel.json", _json([stage.funnel_line() for stage in built.stages]))
         write_private(
             new / "coverage.json", _json([cell._asdict() for cell in coverage_of(built, manifest)])
@@ -75,19 +87,27 @@ def write_build_results(
         if dataset:
             checked = check(dataset)
             write_check(checked, new / "check")
-            write_private(new / "README.md", build_card(dataset, checked, built, manifest, judged))
+            if not edited:
+                write_private(new / CARD, build_card(dataset, checked, built, manifest, judged))
             BuildFolder(new).write_dataset(dataset, built.finished)
     folder.save(
         msgspec.structs.replace(
             manifest, complete=True, dataset_hash=dataset.hash if dataset else None
         )
     )
-    return dataset, checked
+    notes = [_EDITED.format(card=card)] if edited else []
+    return BuildResults(dataset, checked, notes)
+
+
+_EDITED = (
+    "{card}: was edited, so it stays as it is, also its numbers and hash; without it, the same"
+    " command writes a new one"
+)
 
 
 def _of_dataset(folder: Path) -> list[Path]:
     """Return our files about the dataset of an earlier build."""
-    names = (*RESULTS, "README.md", "check/check.json", "check/check.md")
+    names = (*RESULTS, CARD, "check/check.json", "check/check.md")
     tables = (folder / "check" / "tables").glob("*")
     return [
         *(folder / name for name in names),
