@@ -144,6 +144,12 @@ def test_a_sample_has_no_second_turns_and_says_so(tmp_path: Path) -> None:
         *("--sample", 6),
     )
     assert "note: not in the sample: 6 replies of second turns" in ran.out
+    assert "that can be drawn" not in ran.out
+    further = osi(
+        *("annotate", "export", "judge", run, "--out", tmp_path / "more", "--annotators", "ana"),
+        *("--sample", 7),
+    )
+    assert "this sample has all 6 responses that can be drawn, fewer than --sample 7" in further.out
     assert all(not is_follow_up(item.variant) for item in read_key(study / "key.json").items)
 
 
@@ -259,7 +265,7 @@ def test_an_export_says_which_metrics_its_labels_correct(baselines: Path, tmp_pa
             models=("baseline/comply-all",),
         )
     )
-    assert study.corrects == (
+    assert study.about_sample == (
         "cannot correct Mean Utility of baseline/comply-all: 21 labelled responses; that needs 30",
         "cannot correct Triplet Safety of baseline/comply-all: 7 labelled prompt-sets; that needs 30",
     )

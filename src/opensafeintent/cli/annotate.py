@@ -120,7 +120,7 @@ def _show_export(study: ExportedStudy) -> None:
     for reason, count in study.left_out.items():
         if count:
             say(f"note: not in the sample: {count:,} {reason}")
-    for line in study.corrects:
+    for line in study.about_sample:
         say(f"note: this sample {for_command_line(line)}")
     for path in study.written:
         say(f"  {path}")

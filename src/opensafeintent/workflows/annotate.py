@@ -38,7 +38,7 @@ from opensafeintent.annotation.study import (
     quality_subject,
     response_subject,
 )
-from opensafeintent.errors import InputError, nearest, option
+from opensafeintent.errors import InputError, counted, nearest, option
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import os_errors, seen_from, to_json, write_private
@@ -74,8 +74,10 @@ class ExportedStudy(msgspec.Struct, frozen=True, kw_only=True):
     """Forms that were there already; they may hold answers, and are left as they are."""
     left_out: dict[str, int] = {}
     """Responses that cannot be shown, by the reason."""
-    corrects: tuple[str, ...] = ()
-    """The metrics that the labels of a run can correct, and what others lack, a line each."""
+    about_sample: tuple[str, ...] = ()
+    """Of a run: whether the sample is smaller than was asked for, the metrics that its labels can
+    correct, and what others lack, a line each.
+    """
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,8 +145,20 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
         f"longer than {LONGEST:,} characters": len(graded) - len(shown),
         "replies of second turns": sum(row.model in models for row in run.follow_ups),
     }
-    corrects = tuple(_corrects(drawn, settings))
-    return msgspec.structs.replace(study, left_out=left_out, corrects=corrects)
+    about = (*_fewer_than_asked(drawn, settings), *_corrects(drawn, settings))
+    return msgspec.structs.replace(study, left_out=left_out, about_sample=about)
+
+
+def _fewer_than_asked(drawn: Sequence[KeyItem], settings: AnnotateRunSettings) -> Iterator[str]:
+    """Yield that there are no more responses, or sets, if there are fewer than the sample needs."""
+    whole = settings.unit == "set"
+    units = {(item.model, item.id, "" if whole else item.variant, item.epoch) for item in drawn}
+    if len(units) < settings.sample:
+        kind = "whole prompt-set" if whole else "response"
+        yield (
+            f"has all {counted(len(units), kind)} that can be drawn, fewer than"
+            f" {option('sample', settings.sample)}"
+        )
 
 
 def _corrects(drawn: Sequence[KeyItem], settings: AnnotateRunSettings) -> Iterator[str]:
