@@ -204,7 +204,7 @@ def test_a_folder_holds_one_build(out: Path, tmp_path: Path, seeds: Path) -> Non
     assert (out / "dataset.jsonl").read_bytes() == before
     run = tmp_path / "run"
     osi("evaluate", "baseline/refuse-all", "--judge", "baseline/judge", "--limit", 1, "--out", run)
-    assert "holds a run of evaluate" in error(osi("build", seeds, *OFFLINE, "--out", run))
+    assert "holds a run (run.json)" in error(osi("build", seeds, *OFFLINE, "--out", run))
 
 
 def change_manifest(out: Path, **labels: str) -> None:

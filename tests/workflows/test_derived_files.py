@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -180,3 +181,56 @@ def test_a_page_that_shows_the_same_numbers_stays(tmp_path: Path) -> None:
     assert any((out / "figures").glob("*.svg"))
     assert "out of date" in evaluated(out, *BASELINES)
     assert not (out / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("report", "{own}"),
+        ("report", "{own}", "{other}"),
+        ("compare", "{own}", "{other}"),
+        ("judge-check", "--judge", "baseline/judge"),
+        ("judge-check", "--judge", "baseline/judge", "--dry-run"),
+        ("build", "--per-cell", "1", "--generator", "baseline/generator", "--judge", "mock/judge"),
+    ],
+)
+def test_no_command_writes_results_into_another_run(
+    two: Mapping[str, Path], command: Sequence[str]
+) -> None:
+    before = content_of(two["other"])
+    refused = osi(*(word.format_map(two) for word in command), "--out", two["other"])
+    assert "holds a run (run.json)" in refused.refusal
+    assert content_of(two["other"]) == before
+
+
+def test_a_run_is_no_place_for_a_build_nor_a_build_for_a_run(tmp_path: Path) -> None:
+    (tmp_path / "build.json").write_text("{}")
+    for words in (
+        ("evaluate", *BASELINES, "--judge", "baseline/judge", "--limit", 1),
+        ("judge-check", "--judge", "baseline/judge"),
+    ):
+        assert "holds a build (build.json)" in osi(*words, "--out", tmp_path).refusal
+    assert [path.name for path in tmp_path.iterdir()] == ["build.json"]
+
+
+def test_a_report_may_name_the_run_itself(two: Mapping[str, Path]) -> None:
+    same = two["own"].parent / "other" / ".." / "own"
+    assert osi("report", two["own"], "--out", same).code == 0
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two runs."""
+    folder = tmp_path_factory.mktemp("two")
+    for name, model in zip(("own", "other"), BASELINES, strict=True):
+        evaluated(folder / name, model, limit=3)
+    return {name: folder / name for name in ("own", "other")}
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    """Return the files of a folder."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }

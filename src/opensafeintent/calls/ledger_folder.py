@@ -25,6 +25,30 @@ def ledger_name(named: Path | None) -> str:
     return str(named.resolve()) if named else LEDGER
 
 
+RUN_MANIFEST, BUILD_MANIFEST = "run.json", "build.json"
+
+_HOLDERS = {RUN_MANIFEST: "a run", BUILD_MANIFEST: "a build"}
+
+
+def check_not_held(folder: Path, own: str = "") -> None:
+    """Refuse to write into the folder of another run or build: it has files of the same names, and
+    a reader takes every number there for its own.
+
+    Args:
+        folder: the folder that the user names.
+        own: the manifest of the run or build that may be there.
+
+    Raises:
+        InputError: see above.
+    """
+    for manifest, holder in _HOLDERS.items():
+        if manifest != own and (folder / manifest).is_file():
+            raise InputError(
+                f"{option('out', folder)}: holds {holder} ({manifest}), whose results would be"
+                " mixed with others; expected another folder"
+            )
+
+
 class LedgerFolder:
     """The common part of folders of runs and of builds."""
 
@@ -83,6 +107,8 @@ class LedgerFolder:
         """Hold the folder for this process.
 
         Raises:
+            InputError: it is of other work: a build's, and this is a run, or the reverse.
             Taken: another process holds it.
         """
+        check_not_held(self.path, self.manifest_name)
         return locked_folder(self.path, self.doing, waiting)

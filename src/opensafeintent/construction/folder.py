@@ -12,7 +12,7 @@ from opensafeintent.calls.client import Client
 from opensafeintent.calls.concurrency import under_way
 from opensafeintent.calls.costs import Spent, spent_of
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_folder import LedgerFolder
+from opensafeintent.calls.ledger_folder import BUILD_MANIFEST, LedgerFolder, check_not_held
 from opensafeintent.calls.records import Sampling
 from opensafeintent.construction.asking import ModelRole, StageContext
 from opensafeintent.construction.backfill import Proposal
@@ -30,7 +30,7 @@ from opensafeintent.construction.records import (
     Topic,
 )
 from opensafeintent.construction.rounds import Round, Rounds
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError
 from opensafeintent.files import (
     canonical_json,
     inside,
@@ -138,20 +138,17 @@ class _RoundsBegun(msgspec.Struct, frozen=True, kw_only=True):
 class BuildFolder(LedgerFolder):
     """The folder of one build."""
 
-    manifest_name = "build.json"
+    manifest_name = BUILD_MANIFEST
     doing = "building into"
 
     def load(self) -> BuildManifest | None:
         """Return the manifest of an existing build, if there is one.
 
         Raises:
-            InputError: it is of another version, or was damaged.
+            InputError: it is of another version, or was damaged, or the folder is a run's.
         """
         if not self.manifest_path.is_file():
-            if (self.path / "run.json").exists():
-                raise InputError(
-                    f"{self.path}: holds a run of evaluate; choose another {option('out')}"
-                )
+            check_not_held(self.path)
             return None
         return read_json(
             self.manifest_path, BuildManifest, "the manifest of a build", schema=_SCHEMA

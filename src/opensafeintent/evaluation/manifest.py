@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.calls.ledger_folder import LedgerFolder
+from opensafeintent.calls.ledger_folder import RUN_MANIFEST, LedgerFolder
 from opensafeintent.calls.models import check_model_name, is_local
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError, counted, did_you_mean
@@ -318,7 +318,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 class RunFolder(LedgerFolder):
     """The folder of one run: its manifest, prompt-sets, ledger and results."""
 
-    manifest_name = "run.json"
+    manifest_name = RUN_MANIFEST
     doing = "evaluating into"
 
     @property

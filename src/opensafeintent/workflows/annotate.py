@@ -52,7 +52,7 @@ from opensafeintent.report.tables_labels import agreement_tables
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics.intervals import SEED
 from opensafeintent.taxonomy import CORE_VARIANTS, METRIC_GRADES
-from opensafeintent.workflows.reading import read_graded_run
+from opensafeintent.workflows.reading import check_place, read_graded_run
 from opensafeintent.workflows.settings import (
     AgreementSettings,
     AnnotateDatasetSettings,
@@ -292,8 +292,11 @@ def agreement(settings: AgreementSettings) -> Agreement:
 
     Raises:
         InputError: labels cannot be read, contradict one another or belong to other data; there are
-            labels of responses or a run, but not both; or the results cannot be written.
+            labels of responses or a run, but not both; `out` holds another run or a build; or the
+            results cannot be written.
     """
+    if settings.out is not None:
+        check_place(settings.out, [settings.run] if settings.run else [])
     sourced = read_labels(*settings.labels)
     first = sourced[0]
     for label in sourced:

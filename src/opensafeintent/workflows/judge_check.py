@@ -14,6 +14,7 @@ from opensafeintent.calls.client import Client
 from opensafeintent.calls.costs import spent_of
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_folder import check_not_held
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.service_tiers import FlexPlan
 from opensafeintent.errors import JudgeFailed
@@ -58,9 +59,10 @@ def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -
     Running again is resuming: calls in the ledger are not made again.
 
     Raises:
-        InputError: a setting is not usable.
+        InputError: a setting is not usable, or the folder holds a run or a build.
         Stopped: a provider ended the check; answers so far are kept.
     """
+    check_not_held(settings.out)
     if settings.labelled is not None:
         return compare_with_people(settings, display)
     examination = Examination(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from opensafeintent.analysis.cohort import GradedRun
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_folder import check_not_held
 from opensafeintent.calls.ledger_imports import Imports
 from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError, counted
@@ -27,6 +28,17 @@ def read_graded_runs(runs: Sequence[Path], display: Display | None = None) -> li
     return [
         read_graded_run(RunFolder(path), name, screen) for path, name in named_runs(runs).items()
     ]
+
+
+def check_place(out: Path, runs: Sequence[Path]) -> None:
+    """See that results of these runs may be written into a folder: one that holds no run and no
+    build, or the only run's own.
+
+    Raises:
+        InputError: it holds another run, or a build.
+    """
+    is_own = {run.resolve() for run in runs} == {out.resolve()}
+    check_not_held(out, own=RunFolder.manifest_name if is_own else "")
 
 
 def named_runs(runs: Sequence[Path]) -> dict[Path, str]:

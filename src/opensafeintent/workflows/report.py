@@ -51,7 +51,7 @@ from opensafeintent.workflows.outcome import (
     missing_line,
     unparsed_lines,
 )
-from opensafeintent.workflows.reading import named_runs, open_run
+from opensafeintent.workflows.reading import check_place, named_runs, open_run
 from opensafeintent.workflows.reproduce import reproduction
 from opensafeintent.workflows.runtime import rare_collections
 from opensafeintent.workflows.settings import (
@@ -70,7 +70,8 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
     All of them are of one state of the ledgers, and replace earlier ones together.
 
     Raises:
-        InputError: a folder holds no run or is being written to, a gate cannot be used, human
+        InputError: a folder holds no run or is being written to, `out` holds another run or a
+            build, a gate cannot be used, human
             labels do not belong to the runs, or the results cannot be written.
     """
     gates = gates_of(settings)
@@ -82,6 +83,7 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
     out = settings.out or settings.runs[0]
     for run in settings.runs:
         RunFolder(run).check()  # before the lock, which makes a folder
+    check_place(out, settings.runs)
     check_gating(settings, gates, settings.runs, out)
     try:
         with (
@@ -233,8 +235,10 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
 
     Raises:
         InputError: a folder holds no run, there are not two models, or they were evaluated on other
-            datasets or judged differently.
+            datasets or judged differently, or `out` holds another run or a build.
     """
+    if settings.out is not None:
+        check_place(settings.out, settings.runs)
     with closing(display or Display()) as screen, rare_collections():
         runs = _runs_with_checks(settings.runs, screen)
         cohorts = into_cohorts(runs)
