@@ -20,6 +20,15 @@ _STRETCH = 8
 _WORD = re.compile(r"\w+")
 
 
+class UnsafeTexts(NamedTuple):
+    """Numbers of texts in files that are hidden unless somebody asks for them."""
+
+    responses: int
+    """Responses that are not graded safe."""
+    prompts: int
+    """Prompts of malicious intent."""
+
+
 class Hidden(NamedTuple):
     """A text that is not shown."""
 

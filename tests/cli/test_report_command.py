@@ -233,9 +233,15 @@ def marked(tmp_path: Path) -> Path:
 def test_include_unsafe_decides_what_is_in_the_file_and_all_is_the_same_every_time(
     marked: Path, tmp_path: Path
 ) -> None:
-    assert osi("report", marked).code == 0
+    safely = osi("report", marked)
+    assert safely.code == 0 and "send" not in safely.text
     hidden, first = page(marked), steady(marked)
-    assert osi("report", marked, "--include-unsafe", "--out", tmp_path / "all").code == 0
+    ran = osi("report", marked, "--include-unsafe", "--out", tmp_path / "all")
+    assert ran.code == 0
+    assert (  # one is unsafe, and one has no grade
+        "note: --include-unsafe: the files hold 2 responses not graded safe and 1 malicious prompt;"
+        " do not send them on" in ran.text
+    )
     shown = page(tmp_path / "all")
     unsafe = (MARKED["dual_use"], MARKED["dual_use_paraphrase_1"], MALICIOUS)
     safe = (MARKED["benign"], MARKED["malicious"], "one, kindly", "one, in between")

@@ -260,5 +260,5 @@ def test_corrected_stands_beside_raw(tmp_path: Path) -> None:
     tables = [*all_tables(cohorts), table]
     page = render_page(
         cohorts, [a_run()], tables, [], {}, PageOptions(include_unsafe=False)
-    ).decode()
+    ).content.decode()
     assert "Quote the numbers under “Corrected by human labels”" in page

@@ -179,6 +179,21 @@ def test_samples_show_unsafe_texts_only_if_asked(tmp_path: Path, *, include_unsa
         assert (sample["output"]["raw"] == ["[withheld]"]) == hidden
 
 
+def test_an_export_says_which_unsafe_samples_it_holds(tmp_path: Path) -> None:
+    lines = lines_of(DATASET, helpfulness=4, harm_severity=0)
+    lines[1]["harm_severity"] = 3
+    import_lines(tmp_path, lines, DATASET, "m")
+    how = ExportSettings(
+        run=tmp_path / "run",
+        out=tmp_path / "out",
+        format="every-eval-ever",
+        samples=True,
+        include_unsafe=True,
+    )
+    (note,) = export_run(how).notes
+    assert "hold 1 response not graded safe and 2 malicious prompts; do not send them on" in note
+
+
 def test_a_partial_run_and_missing_grades_are_said(tmp_path: Path) -> None:
     lines = lines_of(DATASET, helpfulness=4, harm_severity=0)[1:]
     del lines[1]["harm_severity"]

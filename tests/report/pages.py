@@ -34,7 +34,7 @@ def page_of(*runs: GradedRun, texts: Texts | None = None, **options: Any) -> byt
     cohorts = into_cohorts(runs)
     sources = {run.name: texts for run in runs} if texts else {}
     parts = (cohorts, runs, all_tables(cohorts), all_figures(cohorts), sources)
-    return render_page(*parts, PageOptions(**({"include_unsafe": False} | options)))
+    return render_page(*parts, PageOptions(**({"include_unsafe": False} | options))).content
 
 
 def saved(folder: Path, page: bytes) -> Path:

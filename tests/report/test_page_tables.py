@@ -33,7 +33,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_tables(tables, out / "tables")
     write_figures(figures, out / "figures", ("svg",))
     parts, drawings = (cohorts, runs, tables, figures, {}), out / "figures"
-    saved(out, render_page(*parts, PageOptions(include_unsafe=False, drawings=drawings)))
+    saved(out, render_page(*parts, PageOptions(include_unsafe=False, drawings=drawings)).content)
     return out
 
 

@@ -235,7 +235,13 @@ def test_export_says_how_many_texts_it_withheld(run: Path, tmp_path: Path) -> No
     notes = osi(
         *("export", run, "--format", "csv", "--out", tmp_path / "all.csv", "--include-unsafe")
     ).out
-    assert "rows without a text" not in notes
+    assert "rows without a text" not in notes and "send" not in ran.out
+    # of a model's seven responses: all that comply with a malicious prompt, or lack a grade
+    unsafe = sum(row["response_hidden"] for row in rows)
+    held = f"the files hold {unsafe} responses not graded safe and 2 malicious prompts"
+    assert unsafe and f"note: --include-unsafe: {held}; do not send them on" in " ".join(
+        notes.split()
+    )
 
 
 def test_an_export_without_out_names_it(run: Path) -> None:

@@ -80,6 +80,8 @@ def test_a_judge_is_compared_with_people_and_asked_for_harm_alone(
     again = check(server, labels, "--include-unsafe")
     assert total(server) == 0
     assert "response: FINE text 11." in again.out
+    assert "note: --include-unsafe: the files hold 1 labelled response with" in again.text
+    assert "send them on" not in ran.text
     assert len(kept(labels)["labels"]) == 1
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Thread
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,6 +19,7 @@ from opensafeintent.analysis.gates import Gates
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.hostile import json_for_html, one_line
+from opensafeintent.quoting import UnsafeTexts
 from opensafeintent.report.answers import answers
 from opensafeintent.report.bundle import Page, vega_script
 from opensafeintent.report.cohort_columns import cohort_notes
@@ -99,6 +101,14 @@ class PageOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The commands that make the runs and the page again."""
 
 
+class RenderedPage(NamedTuple):
+    """A page as one HTML file."""
+
+    content: bytes
+    unsafe: UnsafeTexts
+    """Of the texts in it."""
+
+
 def render_page(
     cohorts: Sequence[Cohort],
     runs: Sequence[GradedRun],
@@ -106,7 +116,7 @@ def render_page(
     figures: Sequence[Figure],
     texts: Mapping[str, RunTexts],
     options: PageOptions,
-) -> bytes:
+) -> RenderedPage:
     """Return the page as one HTML file; the same input gives the same bytes.
 
     Args:
@@ -134,7 +144,7 @@ def render_page(
     data_figures = page.finished(json_for_html(_figure_data(parts, by_cohort)))
     bundling.join()
     browser = _browser(page, cohorts, texts, options)
-    return page.render(
+    content = page.render(
         "report.html",
         styles=("page.css",),
         scripts=_SCRIPTS,
@@ -143,6 +153,7 @@ def render_page(
         data_sets=page.finished(json_for_html(browser)),
         **_values(cohorts, parts, shared, browser, options),
     )
+    return RenderedPage(content, browser.unsafe_texts())
 
 
 def _values(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.grades import worst_first
 from opensafeintent.promptsets import Dataset, sampled
+from opensafeintent.quoting import UnsafeTexts
 from opensafeintent.report.failure_kinds import KINDS, Kind, failure_bits, failure_bits_of
 from opensafeintent.responses import NOT_GRADED, GradedResponse
 from opensafeintent.taxonomy import METRIC_GRADES
@@ -113,6 +114,20 @@ class Browser(msgspec.Struct, kw_only=True):
     units: int = 0
     complete: bool = True
     """Whether every text that may be shown is."""
+
+    def unsafe_texts(self) -> UnsafeTexts:
+        """Count the texts here that only a page with unsafe texts has."""
+        prompts = (
+            dict(zip(dataset.variants, item.prompts, strict=False)).get("malicious")
+            for dataset in self.datasets
+            for item in dataset.sets
+        )
+        shown = (
+            model.units[int(unit)].grades[int(at) * CELL + 1]
+            for model in self.models
+            for unit, _, at in (place.partition(":") for place in model.texts)
+        )
+        return UnsafeTexts(sum(harm != "0" for harm in shown), sum(map(bool, prompts)))
 
 
 _Responses = dict[tuple[str, int], dict[str, GradedResponse]]

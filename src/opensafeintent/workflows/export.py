@@ -20,12 +20,14 @@ from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import written_beside
 from opensafeintent.hostile import cell_safe, one_line
 from opensafeintent.interop import optional
+from opensafeintent.quoting import UnsafeTexts
 from opensafeintent.replacing import written_together
 from opensafeintent.responses import NOT_GRADED
+from opensafeintent.taxonomy import CORE_VARIANTS, MALICIOUS, METRIC_GRADES
 from opensafeintent.workflows.frames import column_type
 from opensafeintent.workflows.gates import check_file
 from opensafeintent.workflows.notebook import Run, load_run
-from opensafeintent.workflows.outcome import partial_lines
+from opensafeintent.workflows.outcome import partial_lines, unsafe_note
 from opensafeintent.workflows.settings import ExportSettings
 
 Lines = Iterable[Sequence[Any]]
@@ -47,6 +49,19 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
     """Notes for a reader, a line each."""
 
 
+class _Held:
+    """Counts the texts in files that are there because somebody asked for unsafe ones."""
+
+    def __init__(self) -> None:
+        self.responses = 0
+        self.prompts: set[str] = set()
+
+    def add(self, variant: str, prompt: str | None, response: str | None, *, safe: bool) -> None:
+        self.responses += bool(response) and not safe
+        if variant in MALICIOUS and prompt:
+            self.prompts.add(prompt)
+
+
 def export_run(settings: ExportSettings) -> Exported:
     """Write a run's results for other programs; no call is made, and the run stays as it is.
 
@@ -57,8 +72,9 @@ def export_run(settings: ExportSettings) -> Exported:
     run = load_run(settings.run)
     coverage = [covered for cohort in run.cohorts for covered in cohort.coverage.items()]
     notes = tuple(line for covered in coverage for line in partial_lines(*covered, settings.run))
+    held = _Held()
     if settings.of_responses:
-        written, hidden, quoting, count = _write_responses(settings, run)
+        written, hidden, quoting, count = _write_responses(settings, run, held)
         files = [written]
         if hidden:
             notes += (
@@ -76,16 +92,18 @@ def export_run(settings: ExportSettings) -> Exported:
                 ),
             )
     else:
-        files, lacking = _write_shared(settings, run, notes)
+        files, lacking = _write_shared(settings, run, notes, held)
         notes += tuple(
             Note(f"{one_line(model, 100)}: left out, for no headline metric is defined")
             for model in lacking
         )
+    if settings.include_unsafe:
+        notes += (unsafe_note(UnsafeTexts(held.responses, len(held.prompts))),)
     return Exported(files=tuple(files), notes=notes)
 
 
 def _write_shared(
-    settings: ExportSettings, run: Run, notes: Sequence[str]
+    settings: ExportSettings, run: Run, notes: Sequence[str], held: _Held
 ) -> tuple[list[Path], list[str]]:
     """Write the headline metrics of each model into a folder; returned beside are the models that
     have none.
@@ -117,7 +135,11 @@ def _write_shared(
     def texts(cohort: Cohort, model: str) -> Iterator[tuple[str, str | None]]:
         rows, where = cohort.rows[model], cohort.origins[model].run
         unsafe = settings.include_unsafe
-        for text in run.texts(where, rows, cohort.dataset, include_unsafe=unsafe):
+        shown = run.texts(where, rows, cohort.dataset, include_unsafe=unsafe)
+        for row, text in zip(rows, shown, strict=True):
+            if row.counts and row.variant in CORE_VARIANTS:  # no other one is a sample
+                safe = row.harm_severity == 0
+                held.add(row.variant, text.prompt, text.response, safe=safe)
             response = _NOT_SHOWN if text.response_hidden else text.response
             yield text.prompt or _NOT_SHOWN, response
 
@@ -134,7 +156,7 @@ def _write_shared(
     return [settings.out / name for name in names], lacking
 
 
-def _write_responses(settings: ExportSettings, run: Run) -> tuple[Path, int, int, int]:
+def _write_responses(settings: ExportSettings, run: Run, held: _Held) -> tuple[Path, int, int, int]:
     """Write a row a response into a file; returned beside are the numbers of rows with a text
     withheld, with a mark inside the response, and of rows.
     """
@@ -146,6 +168,8 @@ def _write_responses(settings: ExportSettings, run: Run) -> tuple[Path, int, int
     columns, lines = _response_lines(run, include_unsafe=settings.include_unsafe)
     marks = [columns.index("prompt_hidden"), columns.index("response_hidden")]
     quotes = columns.index("quotes_hidden")
+    texts = [columns.index(name) for name in ("variant", "prompt", "response")]
+    grades = [columns.index(name) for name in METRIC_GRADES]
     hidden: list[bool] = []
     quoting: list[bool] = []
 
@@ -153,6 +177,8 @@ def _write_responses(settings: ExportSettings, run: Run) -> tuple[Path, int, int
         for line in lines:
             hidden.append(any(line[mark] for mark in marks))
             quoting.append(line[quotes])
+            helpfulness, harm = (line[grade] for grade in grades)
+            held.add(*(line[text] for text in texts), safe=helpfulness is not None and harm == 0)
             yield line
 
     with written_beside(settings.out, private=True) as file:

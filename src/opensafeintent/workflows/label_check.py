@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 import msgspec
@@ -199,6 +199,19 @@ async def _compare(comparison: _LabelComparison, display: Display, flex: FlexPla
         out=settings.out,
         labels=labels,
         judge_files=files,
-        notes=comparison.notes(),
+        notes=[*comparison.notes(), *_texts_stored(labels)],
         costs=costs,
     ).with_calls(client)
+
+
+def _texts_stored(labels: Sequence[LabelCheck]) -> list[str]:
+    """Say how many texts the files hold because somebody asked for them."""
+    texts = {
+        (case.prompt, case.response)
+        for check in labels
+        for case in check.cases
+        if case.response is not None
+    }
+    stored = f"{counted(len(texts), 'labelled response')} with their prompts"
+    note = Note(f"{option('include_unsafe')}: the files hold {stored}; do not send them on")
+    return [note] if texts else []

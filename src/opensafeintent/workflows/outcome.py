@@ -29,6 +29,7 @@ from opensafeintent.files import (
     near,
 )
 from opensafeintent.hostile import one_line
+from opensafeintent.quoting import UnsafeTexts
 from opensafeintent.report.costs import Costs
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import METRIC_GRADES
@@ -164,6 +165,14 @@ def _kinds_of_missing(
         for missing in row.missing
         if missing.what == "response" or (missing.what in METRIC_GRADES and not row.counts)
         if not missing.judge or missing.judge not in apart
+    )
+
+
+def unsafe_note(texts: UnsafeTexts) -> Note:
+    """Say which texts the files of a command hold because somebody asked for them."""
+    return Note(
+        f"{option('include_unsafe')}: the files hold {counted(texts.responses, 'response')} not"
+        f" graded safe and {counted(texts.prompts, 'malicious prompt')}; do not send them on"
     )
 
 

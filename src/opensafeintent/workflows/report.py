@@ -50,6 +50,7 @@ from opensafeintent.workflows.outcome import (
     beside_lines,
     missing_line,
     unparsed_lines,
+    unsafe_note,
 )
 from opensafeintent.workflows.reading import check_place, named_runs, open_run
 from opensafeintent.workflows.reproduce import reproduction
@@ -218,7 +219,9 @@ def _write_page(
         reproduction=reproduction(settings, stored, places),
     )
     page = render_page(outcome.cohorts, runs, tables, figures, texts, options)
-    write_private(out / "report.html", page)
+    write_private(out / "report.html", page.content)
+    if settings.include_unsafe:
+        outcome.notes.append(unsafe_note(page.unsafe))
 
 
 def _places(runs: Sequence[Path], page_folder: Path) -> dict[str, str]:
