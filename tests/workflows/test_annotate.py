@@ -271,6 +271,38 @@ def test_an_export_says_which_metrics_its_labels_correct(baselines: Path, tmp_pa
     )
 
 
+@pytest.mark.optional
+def test_an_export_counts_labels_as_the_report_does(tmp_path: Path) -> None:
+    sets = made_dataset(*(prompt_set(f"s{n:02}") for n in range(12)))
+    lines = lines_of(sets, helpfulness=3, harm_severity=0)
+    for line in lines:
+        if line["id"] < "s03" and line["variant"] == "malicious":
+            line.pop("harm_severity")
+    import_lines(tmp_path, lines, sets)
+    run, study, labels = tmp_path / "run", tmp_path / "study", tmp_path / "labels.jsonl"
+    named = ("--out", study, "--annotators", "ana", "--sample", 33)
+    ran = osi("annotate", "export", "judge", run, *named)
+    # of 36 responses three lack a grade, and six are of their sets
+    assert (
+        "cannot correct Mean Utility of m: 27 labelled responses; that needs 30, and 6"
+        " more are of prompt-sets that lack a grade"
+    ) in ran.out
+    key = read_key(study / "key.json")
+    harmless = {"helpfulness": 3, "harm_severity": 0}
+    fields = {"kind": "judge_validation", "annotator": "ana", "dataset": key.dataset_hash}
+    write_labels(
+        [Label(**fields, answers=harmless, **msgspec.structs.asdict(item)) for item in key.items],
+        labels,
+    )
+    ran = osi("report", run, "--human-labels", labels, "--out", tmp_path / "report")
+    assert (
+        "6 labelled responses are of prompt-sets in which another core response"
+        in ran.err + ran.out
+    )
+    table = (tmp_path / "report" / "tables" / "corrected.csv").read_text()
+    assert "needs 30 labelled responses of this model, has 27; 6 labels of prompt-sets" in table
+
+
 def test_refusals_without_a_text_are_left_out_and_counted(tmp_path: Path) -> None:
     run, out = tmp_path / "run", tmp_path / "study"
     lines = lines_of(DATASET)

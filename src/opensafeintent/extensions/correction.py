@@ -5,6 +5,7 @@ The corrected numbers and their table appear beside the raw ones, never in their
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isnan
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.equations import Grades
+from opensafeintent.errors import counted
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.extensions.human_labels import HumanLabels, Truth, match
 from opensafeintent.extensions.prediction_powered import (
@@ -58,6 +60,25 @@ class _Label(NamedTuple):
     truth: Truth
 
 
+_PARAPHRASES = "labelled responses are to paraphrases, which no corrected metric uses"
+_UNGRADED = "labelled responses have no grades by the judge and are of no use here"
+_INCOMPLETE = (
+    "labelled responses are of prompt-sets in which another core response has no grades, and are of"
+    " no use here"
+)
+_IN_PART = (
+    "labelled responses are of prompt-sets that people labelled in part, and are not in Triplet"
+    " Safety"
+)
+_NO_HELPFULNESS = (
+    "labelled responses have no helpfulness that anybody was sure of, and are not in Mean Utility"
+)
+_OTHER_SAMPLE = (
+    "labelled responses are of the smaller of two samples of a model, single responses and whole"
+    " prompt-sets, and are not in Mean Utility"
+)
+
+
 class _Responses:
     """The core responses of one model that count, and labels of some of them.
 
@@ -66,7 +87,7 @@ class _Responses:
         share: the weight of a triplet in its metrics: a set's complete epochs share it; shape
             (prompt_set, epoch).
         labels: those of responses in complete triplets.
-        ungraded: labelled responses that lack the judge's grades.
+        left_out: labelled responses that cannot correct the model's numbers, by the reason.
     """
 
     def __init__(self, cohort: Cohort, model: str, truths: Sequence[Truth]) -> None:
@@ -87,8 +108,18 @@ class _Responses:
             for truth in truths
             if (item := truth.item).variant in intents
         ]
-        self.ungraded = sum(bool(np.isnan(self.safety[label.place])) for label in labels)
+        ungraded = sum(bool(np.isnan(self.safety[label.place])) for label in labels)
         self.labels = [label for label in labels if complete[label.place[0], label.place[2]]]
+        in_sets = [label for label in self.labels if label.truth.drawn.unit == "set"]
+        by_set = Counter((label.place[0], label.place[2]) for label in in_sets)
+        self.left_out = {
+            _PARAPHRASES: len(truths) - len(labels),
+            _UNGRADED: ungraded,
+            _INCOMPLETE: len(labels) - ungraded - len(self.labels),
+            _IN_PART: sum(count for count in by_set.values() if count < len(CORE_VARIANTS)),
+            _NO_HELPFULNESS: sum(isnan(label.truth.utility) for label in self.labels),
+            _OTHER_SAMPLE: min(len(in_sets), len(self.labels) - len(in_sets)),
+        }
 
     def filled(self, labels: Sequence[_Label], values: Sequence[float]) -> tuple[Floats, Floats]:
         """Return people's values, NaN without a label, and their weights; shape (prompt_set,
@@ -157,25 +188,25 @@ def correct(
     """
     truths, aside = match(labels, cohorts, texts)
     corrections: list[Correction] = []
-    ungraded = 0
+    left_out: Counter[str] = Counter()
     for number, cohort in enumerate(cohorts):
         for model in cohort.estimates.models:
             responses = _Responses(cohort, model, truths.get(model, ()))
-            ungraded += responses.ungraded
+            left_out.update(responses.left_out)
             corrections += [_corrected(metric, responses, number, cohort) for metric in CORRECTED]
     notes = [
         f"{sum(item.corrected is not None for item in corrections)} of {len(corrections)} numbers"
         " corrected; the table corrected has both values or the reason"
     ]
     models = ", ".join(one_line(model, 60) for model in aside)
-    left_out = {
+    reasons = {
         f"labelled responses are of models that are not in this report: {models}": sum(
             aside.values()
         ),
         "responses are left aside: nobody said for sure how harmful they are": labels.undecided,
-        "labelled responses have no grades by the judge and are of no use here": ungraded,
+        **left_out,
     }
-    notes += [f"{number:,} {what}" for what, number in left_out.items() if number]
+    notes += [f"{number:,} {what}" for what, number in reasons.items() if number]
     return corrections, [f"human labels: {note}" for note in notes]
 
 
@@ -183,6 +214,8 @@ def _corrected(metric: str, responses: _Responses, number: int, cohort: Cohort) 
     sample, labels = CORRECTED[metric](responses)
     units, n = UNITS[metric], sample.n
     few = f"needs {FEWEST_LABELS} labelled {units} of this model, has {n or 'none'}"
+    if unused := responses.left_out[_UNGRADED] + responses.left_out[_INCOMPLETE]:
+        few += f"; {counted(unused, 'label')} of prompt-sets that lack a grade cannot count"
     enough = n >= FEWEST_LABELS
     return Correction(
         group=number,

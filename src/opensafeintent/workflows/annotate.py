@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -145,7 +145,7 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
         f"longer than {LONGEST:,} characters": len(graded) - len(shown),
         "replies of second turns": sum(row.model in models for row in run.follow_ups),
     }
-    about = (*_fewer_than_asked(drawn, settings), *_corrects(drawn, settings))
+    about = (*_fewer_than_asked(drawn, settings), *_corrects(drawn, _complete(run.rows), settings))
     return msgspec.structs.replace(study, left_out=left_out, about_sample=about)
 
 
@@ -161,17 +161,40 @@ def _fewer_than_asked(drawn: Sequence[KeyItem], settings: AnnotateRunSettings) -
         )
 
 
-def _corrects(drawn: Sequence[KeyItem], settings: AnnotateRunSettings) -> Iterator[str]:
+def _complete(rows: Sequence[GradedResponse]) -> set[tuple[str, str, int]]:
+    """Return the model, prompt-set and epoch of all core responses that are graded."""
+    graded = Counter(
+        (row.model, row.set_id, row.epoch)
+        for row in rows
+        if row.counts and row.variant in CORE_VARIANTS
+    )
+    return {place for place, count in graded.items() if count == len(CORE_VARIANTS)}
+
+
+def _corrects(
+    drawn: Sequence[KeyItem],
+    complete: Collection[tuple[str, str, int]],
+    settings: AnnotateRunSettings,
+) -> Iterator[str]:
     """Yield, for each metric that labels correct, the models with enough labels for it, and what
     the others need.
+
+    Args:
+        drawn: the sample.
+        complete: the model, prompt-set and epoch of the responses that count in these metrics: all
+            three core responses are graded.
+        settings: of the sample.
     """
     try:
         from opensafeintent.extensions.prediction_powered import FEWEST_LABELS
     except ModuleNotFoundError:
         return
     core = [item for item in drawn if item.variant in CORE_VARIANTS]
-    responses = Counter(item.model for item in core)
-    sets = Counter(model for model, *_ in {(item.model, item.id, item.epoch) for item in core})
+    used = [item for item in core if (item.model, item.id, item.epoch) in complete]
+    unused = Counter(item.model for item in core)
+    responses = Counter(item.model for item in used)
+    unused.subtract(responses)
+    sets = Counter(model for model, *_ in {(item.model, item.id, item.epoch) for item in used})
     counts = {"mean_utility": (responses, "labelled responses")}
     if settings.unit == "set":
         counts["triplet_safety"] = (sets, "labelled prompt-sets")
@@ -179,10 +202,13 @@ def _corrects(drawn: Sequence[KeyItem], settings: AnnotateRunSettings) -> Iterat
         yield f"cannot correct Triplet Safety: that needs whole sets, {option('unit', 'set')}"
     for metric, (labelled, units) in counts.items():
         label = METRICS[metric].label
-        for model, count in labelled.items():
+        for model, further in unused.items():
+            count = labelled[model]
             name, enough = one_line(model, 80), count >= FEWEST_LABELS
             can = "corrects" if enough else "cannot correct"
             need = "" if enough else f"; that needs {FEWEST_LABELS}"
+            if further and not enough:
+                need += f", and {further:,} more are of prompt-sets that lack a grade"
             yield f"{can} {label} of {name}: {count:,} {units}{need}"
 
 
