@@ -398,7 +398,8 @@ def test_a_build_that_makes_nothing_stops_paying_and_ends_with_1(
     models = ("--generator", f"python/{module}:ask@1", "--judge", "baseline/construction-judge")
     asked = ("build", *models, "--per-cell", 1, "--out", "built")
     assert exit_code(monkeypatch, *asked, "--max-connections", 4) == 1
-    assert "each of the first " in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "error: backfill: each of the first " in printed.err and "calls made." in printed.out
     with contextlib.closing(sqlite3.connect("built/ledger.sqlite")) as ledger:
         ((calls,),) = ledger.execute("SELECT count(*) FROM calls")
     assert calls < 3 * 100

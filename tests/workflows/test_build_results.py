@@ -14,6 +14,7 @@ from construction.support import UNSAFE
 from construction.test_resume import with_taxonomy
 from loopback.faults import faulty
 from opensafeintent.construction.records import REASONS
+from opensafeintent.errors import NothingMade
 from opensafeintent.workflows.build import BuildOutcome, BuildSettings, build
 from samples import contents, json_lines
 
@@ -151,6 +152,37 @@ def test_a_build_that_goes_back_to_stage_four_drops_what_was_said_of_the_dataset
         "check/tables/words.csv",
     }
     assert not any(name.startswith("stages/5") for name in remaining)
+
+
+def test_a_build_that_ends_early_accounts_for_its_calls_and_leaves_no_older_numbers(
+    inputs: Path, tmp_path: Path
+) -> None:
+    """50 seeds without a valid reply end the build in its first stage: there is nothing to go on
+    with.
+    """
+    seeds = json_lines(tmp_path / "seeds.jsonl", [{"prompt": f"Seed {n}?"} for n in range(60)])
+    out = tmp_path / "early"
+    out.mkdir()
+    older = ("dataset.jsonl", "cost.json", "funnel.json", "build.md")
+    for name in older:
+        (out / name).write_text("of an earlier build")
+    options = {"generator": faulty("generator", "malformed"), "seeds": str(seeds)}
+    ended = built(inputs, out, max_connections=4, **options)
+    assert ended.exit_code == 1 and ended.tally is not None
+    (why,) = ended.stopped
+    assert "metadata: each of the first 50 items was dropped" in why and "--" not in why
+    (spent,) = json.loads((out / "cost.json").read_bytes())["runs"]
+    assert sum(line["calls"] for line in spent["lines"]) == ended.tally.new_calls.total() >= 3 * 50
+    metadata = json.loads((out / "funnel.json").read_bytes())[1]
+    dropped = metadata["rejected"]["malformed"]
+    assert 50 <= dropped == len((out / "stages/1-metadata.rejected.jsonl").read_text().splitlines())
+    assert "of an earlier build" not in "".join(
+        (out / name).read_text() for name in older if (out / name).exists()
+    )
+    assert not (out / "dataset.jsonl").exists()
+    assert "or other --templates" in (out / "build.md").read_text()
+    with pytest.raises(NothingMade, match="each of the first"):  # a dry run says what the run does
+        built(inputs, out, max_connections=4, dry_run=True, **options)
 
 
 def test_a_build_in_which_nothing_comes_through_says_why_and_warns_of_one_model(

@@ -105,6 +105,7 @@ def test_stages_can_be_run_in_parts(out: Path, tmp_path: Path, seeds: Path) -> N
     waits = built(seeds, "--out", tmp_path / "early", "--stages", "3-4").text
     assert "which --stages leaves out: 3 items" in waits and "--stages 1-2" in waits
     assert "0 calls made" in waits
+    assert "which --stages leaves out" in (tmp_path / "early" / "build.md").read_text()
 
 
 def test_structured_output_is_asked_for_and_left_out_if_it_is_not_taken(

@@ -5,7 +5,7 @@ its reason; and the forecast of their calls.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import ceil
@@ -69,6 +69,10 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
     """Stages 1 and 2, as far as they were run."""
     drafts: tuple[StageResult[Draft], ...] = ()
     """Stages 3 to 7, as far as they were run."""
+    nothing_made: str = ""
+    """Why the build ended in the middle of a stage, which then has only the items that were
+    finished; with the marks of `errors.option`. Empty if it did not.
+    """
 
     @property
     def stages(self) -> tuple[StageResult[Seed] | StageResult[Topic] | StageResult[Draft], ...]:
@@ -134,6 +138,8 @@ async def build_sets(
     the cell is filled up again: `PASSES` passes in all. Every pass goes through all stages, and
     duplicates are decided against all kept sets.
 
+    A stage that drops each of its first items ends the build: `Built.nothing_made` says so.
+
     Args:
         context: models and templates.
         seeds: result of reading the seeds.
@@ -147,17 +153,11 @@ async def build_sets(
         InputError: the ledger cannot be written.
     """
     build = _Build(context, plan, watcher, rounds or Rounds())
-    topics = await build.run("metadata", seeds.kept)
-    if plan.reaches("backfill"):
-        for number in range(1, PASSES + 1):
-            wanted = build.wanted(topics)
-            if number > 1 and not wanted:
-                break
-            topics = await build.run("backfill", wanted, number, before=topics)
-            if not plan.reaches("triplets"):
-                break
-            await build.finish(topics, number)
-            topics = ()
+    try:
+        await build.run_passes(seeds.kept)
+    except NothingMade as ended:
+        build.log_unfinished()
+        return msgspec.structs.replace(build.built(seeds), nothing_made=ended.marked)
     return build.built(seeds)
 
 
@@ -185,6 +185,27 @@ class _Build:
         self._log: dict[Stage, StageResult[Any]] = {}
         self._kept_in: Counter[Stage] = Counter()
         self._dropped_in: Counter[Stage] = Counter()
+        self._under_way: defaultdict[Stage, list[Any]] = defaultdict(list)
+        """Results of items of a stage that has not ended in this pass."""
+
+    async def run_passes(self, seeds: Sequence[Seed]) -> None:
+        """Run every stage of the plan, in as many passes as it takes.
+
+        Raises:
+            NothingMade: see `_finish`.
+        """
+        topics = await self.run("metadata", seeds)
+        if not self._plan.reaches("backfill"):
+            return
+        for number in range(1, PASSES + 1):
+            wanted = self.wanted(topics)
+            if number > 1 and not wanted:
+                return
+            topics = await self.run("backfill", wanted, number, before=topics)
+            if not self._plan.reaches("triplets"):
+                return
+            await self.finish(topics, number)
+            topics = ()
 
     async def run(
         self, stage: Stage, items: Collection[Any], number: int = 1, *, before: tuple[Any, ...] = ()
@@ -193,6 +214,7 @@ class _Build:
         pass unchanged.
         """
         self._watcher.stage_begins(stage, len(items), number)
+        self._under_way[stage] = list(before)
         result = await self._result_of(stage, items)
         if stage in _OF_TOPICS:
             self._accepted += result.kept
@@ -223,6 +245,7 @@ class _Build:
         """
         self._watcher.item_finished(stage)
         items = result if isinstance(result, list) else [result]
+        self._under_way[stage] += items
         rejections = [item for item in items if isinstance(item, Rejection)]
         dropped = [rejection for rejection in rejections if rejection.reason not in _LATER]
         self._kept_in[stage] += len(items) - len(rejections)
@@ -236,9 +259,15 @@ class _Build:
 
     def _logged(self, result: StageResult[Any]) -> tuple[Any, ...]:
         stage = result.stage
+        self._under_way.pop(stage, None)
         self._log[stage] = self._log[stage].then(result) if stage in self._log else result
         self._watcher.stage_ended(self._log[stage])
         return result.kept
+
+    def log_unfinished(self) -> None:
+        """Log the finished items of stages that were not brought to their end."""
+        for stage, items in list(self._under_way.items()):
+            self._logged(StageResult.of(stage, items))
 
     async def finish(self, topics: tuple[Topic, ...], number: int) -> None:
         """Run stages 3 to 6, as far as the plan goes."""

@@ -22,7 +22,7 @@ from opensafeintent.construction.controls import (
 from opensafeintent.construction.folder import BuildManifest
 from opensafeintent.construction.pipeline import Built
 from opensafeintent.construction.records import Draft, Seed, StageResult, Topic
-from opensafeintent.errors import counted
+from opensafeintent.errors import counted, for_command_line
 from opensafeintent.hostile import one_line
 from opensafeintent.markdown import Plain, card_text
 from opensafeintent.promptsets import Dataset
@@ -230,7 +230,12 @@ def build_page(built: Built, manifest: BuildManifest, costs: Costs, remarks: Seq
     """Return `build.md`: the items of the stages, reasons for dropped ones, coverage of the cells,
     costs.
     """
-    lines = ["# Build", "", *(f"- {card_text(remark, 1000)}" for remark in remarks), ""]
+    lines = [
+        "# Build",
+        "",
+        *(f"- {card_text(for_command_line(remark), 1000)}" for remark in remarks),
+        "",
+    ]
     tables = [funnel_table(built), _coverage(coverage_of(built, manifest)), *cost_tables(costs)]
     return "\n".join([*lines, *(to_markdown(table) for table in tables if table.rows)])
 

@@ -35,7 +35,7 @@ from opensafeintent.construction.pipeline import (
 )
 from opensafeintent.construction.records import STAGES, Seed, Stage, StageResult
 from opensafeintent.construction.seeds import read_seeds
-from opensafeintent.errors import InputError, Note, Stopped, counted, option
+from opensafeintent.errors import InputError, Note, NothingMade, Stopped, counted, option
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.promptsets import Dataset
@@ -61,13 +61,17 @@ class BuildOutcome(msgspec.Struct, kw_only=True):
     """The results of a build, and how it ended."""
 
     exit_code: int
-    """0 done; 1 done, but items were left out because calls failed, or nothing was made."""
+    """0 done; 1 done, but items were left out because calls failed, or nothing was made, also if
+    that ended the build early.
+    """
     out: Path
     built: Built | None = None
     dataset: Dataset | None = None
     check: DatasetCheck | None = None
     """The dataset's controls."""
     costs: Costs | None = None
+    stopped: list[str] = []
+    """Why the build ended before its last stage, a line each; its results are written."""
     notes: list[str] = []
     """Notes for a reader, a line each."""
     forecast: Forecast | None = None
@@ -120,22 +124,26 @@ class _BuildRun:
         # now that every row is on disk
         with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
             costs = Costs({"build": spent_of_build(manifest, built, ledger)}, settings.prices)
-        remarks = self._remarks(built)
+        stopped = [Note(built.nothing_made)] if built.nothing_made else []
+        remarks = list(map(Note, self._remarks(built)))
         results = write_build_results(
             folder,
             manifest,
             built,
             costs,
-            remarks=remarks,
+            remarks=[*stopped, *remarks],
             judged=judged if settings.labels else None,
         )
         return BuildOutcome(
-            exit_code=int(bool(built.rejected_for("call_failed")) or not built.stages[-1].kept),
+            exit_code=int(
+                bool(stopped or built.rejected_for("call_failed")) or not built.stages[-1].kept
+            ),
             out=folder.path,
             built=built,
             dataset=results.dataset,
             check=results.check,
             costs=costs,
+            stopped=[*stopped],
             notes=[*renewed, *remarks, *results.notes, *map(Note, client.notices)],
             tally=client.tally,
         )
@@ -185,18 +193,19 @@ class _BuildRun:
                 client.stop_silent_models()
                 if client.stopped_models:
                     raise Stopped("; ".join(client.stopped_models.values()))
-                judged = [
-                    read.label
-                    for read in read_labels(*settings.labels)
-                    if read.label.answers.get("overall_quality") in ("good", "poor")
-                ]
-                if settings.labels:
+                judged = [] if built.nothing_made else _verdicts(settings.labels)
+                if settings.labels and not built.nothing_made:
                     built = built.reviewed(_poor(judged, built))
                     progress.stage_ended(built.drafts[-1])
         return manifest, built, judged, client, renewed
 
     async def forecast(self) -> BuildOutcome:
-        """Return the remaining calls, from the ledger alone."""
+        """Return the remaining calls, from the ledger alone.
+
+        Raises:
+            InputError: the folder holds another build.
+            NothingMade: the ledger has replies that end the build early.
+        """
         settings = self.settings
         identities = {name: model_identity(name, settings.functions) for name in settings.models}
         manifest = self._manifest(identities)
@@ -204,6 +213,8 @@ class _BuildRun:
             context = manifest.context(Client(ledger, identities))
             rounds = self.folder.rounds(manifest, readonly=True)
             built = await build_sets(context, self._seeds, self._plan, Watcher(), rounds)
+            if built.nothing_made:
+                raise NothingMade(built.nothing_made)
             lines = self._lines(
                 forecast_build(built, self._plan, self._taxonomy), experience_in(ledger)
             )
@@ -330,7 +341,7 @@ class _BuildRun:
             )
         sets = Counter(draft.topic.cell for draft in built.finished)
         short = self._plan.lacking(self._taxonomy, sets)
-        if short and settings.stages[1] >= FINISHED:
+        if short and settings.stages[1] >= FINISHED and not built.nothing_made:
             notes.append(
                 f"{len(short)} cells have fewer than {settings.per_cell} sets after the last pass"
             )
@@ -339,6 +350,15 @@ class _BuildRun:
 
 def _shown(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _verdicts(files: Sequence[Path]) -> list[Label]:
+    """Return the labels of files that call a set good or poor."""
+    return [
+        read.label
+        for read in read_labels(*files)
+        if read.label.answers.get("overall_quality") in ("good", "poor")
+    ]
 
 
 def _poor(judged: Sequence[Label], built: Built) -> frozenset[str]:

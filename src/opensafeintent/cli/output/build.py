@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from opensafeintent.cli.options import say_next
-from opensafeintent.cli.output.console import new_console, print_notes, print_table
+from opensafeintent.cli.output.console import new_console, print_notes, print_stopped, print_table
 from opensafeintent.cli.output.forecast import show_forecast
 from opensafeintent.cli.output.outcome import show_calls
 from opensafeintent.cli.output.tables import plain
@@ -34,6 +34,7 @@ def show_build(outcome: BuildOutcome, prices: Path | None, taxonomy: Path | None
         return outcome.exit_code
     assert outcome.built is not None
     print_table(console, funnel_table(outcome.built))
+    print_stopped(outcome.stopped)
     print_notes(console, outcome.notes)
     show_calls(console, outcome.tally, outcome.costs)
     out = near(outcome.out)

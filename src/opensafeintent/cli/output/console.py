@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterable
 
 from rich.console import Console
 
 from opensafeintent.cli.output.tables import plain, to_terminal
 from opensafeintent.errors import for_command_line
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.report.columns import Table
 from opensafeintent.report.compact import compact, explained
 
@@ -51,6 +52,12 @@ def print_notes(console: Console, notes: Iterable[str]) -> None:
     """Print notes on a result, a note a line: a name in one of them cannot forge another."""
     for note in notes:
         console.print(plain(f"note: {one_line(for_command_line(note), 2000)}"))
+
+
+def print_stopped(lines: Iterable[str]) -> None:
+    """Print as errors, a line each, failures after which results were written all the same."""
+    for line in lines:
+        print(terminal_safe(f"error: {for_command_line(line)}"), file=sys.stderr)
 
 
 def shown_name(model: str) -> str:

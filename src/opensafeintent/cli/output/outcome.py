@@ -12,7 +12,13 @@ from opensafeintent.analysis.gates import Gates
 from opensafeintent.calls.budget import Tally
 from opensafeintent.cli.options import say_next
 from opensafeintent.cli.output.cohort import show_cohort, show_transitions
-from opensafeintent.cli.output.console import WIDEST, new_console, print_notes, print_table
+from opensafeintent.cli.output.console import (
+    WIDEST,
+    new_console,
+    print_notes,
+    print_stopped,
+    print_table,
+)
 from opensafeintent.cli.output.forecast import show_forecast
 from opensafeintent.cli.output.judge_check import show_judge_check
 from opensafeintent.cli.output.label_check import show_label_checks
@@ -53,8 +59,7 @@ def show_outcome(outcome: Outcome, run: Path | None = None, *, verbose: bool = F
         console.print(Text(DEMONSTRATION_NOTE, style="bold yellow"))
     if outcome.gates is not None:
         _show_gates(console, outcome.gates)
-    for line in outcome.stopped:
-        print(terminal_safe(f"error: {for_command_line(line)}"), file=sys.stderr)
+    print_stopped(outcome.stopped)
     print_notes(console, outcome.notes)
     show_calls(console, outcome.tally, outcome.costs)
     for check in outcome.checks:
