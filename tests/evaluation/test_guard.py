@@ -241,7 +241,7 @@ def test_the_printed_command_names_the_guard(guarded: Lab) -> None:
     assert TARGET in page
 
 
-def test_an_export_with_verdicts_is_imported_again(guarded: Lab, tmp_path: Path) -> None:
+def test_an_export_with_verdicts_is_imported_without_them(guarded: Lab, tmp_path: Path) -> None:
     file = tmp_path / "mine.csv"
     exported = osi("export", guarded.run, "--out", file, "--format", "csv", "--include-unsafe")
     assert exported.code == 0, exported
@@ -249,7 +249,7 @@ def test_an_export_with_verdicts_is_imported_again(guarded: Lab, tmp_path: Path)
         assert {row["guard"] for row in csv.DictReader(opened)} == {"yes", "no"}
     again = osi("import", file, "--dataset", guarded.dataset, "--out", tmp_path / "again")
     assert again.code == 0, again
-    assert "guard" not in again.text.partition("not read: ")[2].partition("Results in")[0]
+    assert "not read: guard" in " ".join(again.text.split())
 
 
 def test_a_guard_with_a_price_has_its_cost_in_a_dry_run(lab: Lab) -> None:

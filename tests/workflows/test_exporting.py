@@ -271,6 +271,32 @@ def test_a_partial_run_is_marked_in_each_row(run: Path, tmp_path: Path) -> None:
     assert [json.loads(line)["partial"] for line in lines] == [True] * 6
 
 
+@pytest.mark.parametrize("format_", ["csv", "jsonl"])
+def test_an_import_of_a_partial_run_says_so(tmp_path: Path, format_: str) -> None:
+    """The copy takes its plan from the rows that are there, so it cannot tell by itself."""
+    lines = lines_of(DATASET, helpfulness=3, harm_severity=0)
+    import_lines(tmp_path, lines[1:], DATASET, "part")
+    import_lines(tmp_path, lines, DATASET, "whole")
+    exported(tmp_path / "run", tmp_path, format=format_)
+    files, dataset = (tmp_path / f"out.{format_}",), dataset_file(tmp_path, DATASET)
+    outcome = import_files(ImportSettings(files=files, out=tmp_path / "again", dataset=dataset))
+    told = [note for note in outcome.notes if "incomplete run" in note]
+    assert len(told) == 1 and "incomplete run of part:" in told[0]
+
+
+def test_grades_of_an_export_that_an_import_does_not_read_are_named(
+    run: Path, tmp_path: Path
+) -> None:
+    """The panel's grades are read, and those of each judge are not."""
+    exported(run, tmp_path, format="jsonl")
+    settings = ImportSettings(
+        files=(tmp_path / "out.jsonl",), out=tmp_path / "x", dataset=dataset_file(tmp_path, DATASET)
+    )
+    unread = [note for note in import_files(settings).notes if "not read" in note]
+    assert len(unread) == 1
+    assert "not read: helpfulness[baseline/comply-all], harm_severity[baseline/comp" in unread[0]
+
+
 def test_no_cell_of_csv_is_a_formula(tmp_path: Path) -> None:
     lines = lines_of(DATASET, helpfulness=3, harm_severity=0)
     lines[0]["response"] = "=1+1\0"

@@ -44,9 +44,9 @@ def check_response(record: Record, field: str, value: Any) -> str:
     return record.check_unicode(field, value)
 
 
-def is_withheld(data: Mapping[str, Any]) -> bool:
-    """Whether an export of a run withheld the response of this line."""
-    return str(data.get("response_hidden")).lower() in ("1", "1.0", "true")
+def is_marked(data: Mapping[str, Any], field: str) -> bool:
+    """Whether an export of a run wrote that this is so, in the form of any of its formats."""
+    return str(data.get(field)).lower() in ("1", "1.0", "true")
 
 
 def _only_reasoned(data: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
@@ -139,10 +139,11 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
     if _only_reasoned(record.data, fields):
         del fields["response"]
         missing = (MissingGrade("response", REASONING_ONLY),)
-    if not missing and is_withheld(record.data) and not {"response", *SCALES} & fields.keys():
-        missing = (WITHHELD,)
-    if of_table and not missing and not {"response", *SCALES} & fields.keys():
-        missing = (_NOT_RECORDED,)
+    if not missing and not {"response", *SCALES} & fields.keys():
+        if is_marked(record.data, "response_hidden"):
+            missing = (WITHHELD,)
+        elif of_table:
+            missing = (_NOT_RECORDED,)
     without_response = any(entry.what == "response" for entry in missing)
     graded = [field in fields for field in SCALES]
     accounted_for = [

@@ -10,6 +10,7 @@ import msgspec
 
 from opensafeintent.calls.recorded import RecordedResponse
 from opensafeintent.errors import Note, counted, option
+from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.promptsets.fields import fields_named
 from opensafeintent.quoting import WITHHELD_WORDS
@@ -40,6 +41,8 @@ class FileContent(msgspec.Struct, kw_only=True):
     """Its columns that are of no use here."""
     of_table: bool = False
     """Whether a row without a response is one of a response that is missing."""
+    of_incomplete_run: bool = False
+    """Whether it is an export that says that planned responses of the model are missing."""
     repeated: int = 0
     """Prompts with several responses."""
     sent_another: int = 0
@@ -55,6 +58,12 @@ class FileContent(msgspec.Struct, kw_only=True):
             if missing.what == "response"
         )
         notes = [f"{counted(n, 'response')} missing ({reason})" for reason, n in reasons.items()]
+        if self.of_incomplete_run:
+            notes.append(
+                f"the export is of an incomplete run of {one_line(self.named, 80)}: the file says"
+                " that planned responses are missing, and not which; complete the run, and export"
+                " it again"
+            )
         if self.repeated:
             notes.append(
                 f"{counted(self.repeated, 'prompt')} with several responses, read as epochs of one"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from opensafeintent.calls.recorded_file import ANSWERS, READ, recorded_responses
+from opensafeintent.calls.recorded_file import ANSWERS, READ, is_marked, recorded_responses
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import MOST_MODELS, check_number
-from opensafeintent.grades import COLUMNS, GUARD
+from opensafeintent.grades import COLUMNS
 from opensafeintent.hostile import text_of_cell
 from opensafeintent.imports.content import FileContent, Located
 from opensafeintent.promptsets.fields import fields_found
@@ -20,13 +19,14 @@ from opensafeintent.taxonomy import SCALES, Taxonomy
 _BLANK = {"", "na", "n/a", "nan", "none", "null"}
 """What programs write in place of a number that is missing, without case."""
 
-_BY_JUDGE = re.compile(rf"(?:{'|'.join(SCALES)})\[.*\]")
-"""A column of our own grades."""
-
 _OF_OUR_EXPORT = "quotes_hidden"
 """A column that `export` alone writes."""
-_EXPORTED_ONLY = ("ledger_row", "prompt_hidden", "partial")
-"""Further columns that `export` writes and nothing reads: they are no news to a reader."""
+_PARTIAL = "partial"
+"""Its column that tells whether planned responses of the model are missing."""
+_WITHOUT_GRADES = (*COLUMNS, "ledger_row", "prompt_hidden", _PARTIAL)
+"""Columns that `export` writes. Those that are not read hold no grade: a note names the others,
+such as verdicts of a guard model and the grades of each judge.
+"""
 
 
 def recognises(records: Sequence[Located]) -> bool:
@@ -53,10 +53,13 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
     if of_table := is_table(path):
         records = [(location, _of_table(row)) for location, row in records]
     contents = of_each_model(records, path, of_table=of_table)
-    known_fields = READ.union(COLUMNS, (GUARD,), _EXPORTED_ONLY)
-    contents[0].unread = tuple(
-        field for field in fields if field not in known_fields and not _BY_JUDGE.fullmatch(field)
-    )
+    known_fields = READ.union(_WITHOUT_GRADES)
+    contents[0].unread = tuple(field for field in fields if field not in known_fields)
+    if _OF_OUR_EXPORT in fields:
+        rows = (row for _, row in records if isinstance(row, dict))
+        incomplete = {row.get("model") for row in rows if is_marked(row, _PARTIAL)}
+        for content in contents:
+            content.of_incomplete_run = content.named in incomplete
     return contents
 
 
