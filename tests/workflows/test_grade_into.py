@@ -325,3 +325,27 @@ def test_templates_and_the_reading_of_grades_are_those_of_the_run(tmp_path: Path
         ("python/new@1", HELPFULNESS),
     }
     assert (MODE, "python/old@1") not in outcome.tally.new_calls
+
+
+@pytest.mark.slow
+def test_judges_of_an_earlier_command_are_named_and_modes_keep_their_judge(
+    lab: Lab, tmp_path: Path
+) -> None:
+    out = tmp_path / "bridge"
+    assert osi("grade", lab.run, *BOTH, "--out", out, server=lab.server).code == 0
+    modes, before = harms(out, "mode_judge"), asked(lab)
+    for more in (("--dry-run",), ()):
+        ran = osi("grade", lab.run, "--judge", NEW, "--out", out, *more, server=lab.server)
+        text = " ".join(ran.text.split())
+        assert f"{TARGET}: graded by {JUDGE} + {NEW}: the judges of earlier commands count" in text
+        assert "modes judged by" not in text
+    assert harms(out, "mode_judge") == modes and asked(lab) == before
+    both = osi("grade", lab.run, *BOTH, "--out", out, server=lab.server)
+    assert "earlier commands" not in both.text
+
+
+@pytest.mark.slow
+def test_another_judge_of_modes_is_told(lab: Lab) -> None:
+    again = evaluate(lab.server, lab.dataset, lab.run, judges=[NEW])
+    text = " ".join(again.text.split())
+    assert f"{TARGET}: modes judged by {JUDGE} before, now by {NEW}" in text

@@ -193,8 +193,8 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
         samples = samples_by_model(tasks, settings.judge_retest or 0)
         entries: dict[str, ModelEntry] = {}
         for model, chosen in templates.items():
-            entry = self._entry(given.models[model], chosen, samples[model])
             before = old.models.get(model) if old else None
+            entry = self._entry(given.models[model], before, chosen, samples[model])
             entries[model] = before.grown_by(entry) if before else entry
         kept = {judge: given.judges[judge] for judge in given.judges if judge not in settings.panel}
         named = {name: model_identity(name, settings.functions) for name in settings.panel}
@@ -222,14 +222,25 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
             panels_before={},
         ).swapping(settings.request_swap)
 
-    def _entry(self, before: ModelEntry, templates: Templates, retest: int) -> ModelEntry:
+    def _entry(
+        self, before: ModelEntry, there: ModelEntry | None, templates: Templates, retest: int
+    ) -> ModelEntry:
         """Return the new run's entry of a model.
 
         The model is not called, so it is not probed: a probe would depend on the new grades.
+
+        Args:
+            before: its entry in the run with the responses.
+            there: in the new run, if it has one; its judge of modes stays unless another is named.
+            templates: by which it is graded.
+            retest: how many of its responses each judge grades once more.
         """
         settings = self.settings
         graded = bool(before.judges)
-        mode_judge = settings.mode_judge or _mode_judge(settings.judges, before)
+        stays = there is not None and there.mode_judge in there.judges
+        mode_judge = settings.mode_judge or (
+            there.mode_judge if there and stays else _mode_judge(settings.judges, before)
+        )
         parse = before.parse if graded and settings.grade_parse == "strict" else None
         return msgspec.structs.replace(
             before,

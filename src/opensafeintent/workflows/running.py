@@ -163,6 +163,26 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
             if set(before[model].judges) != set(entry.judges)
         }
 
+    @property
+    def kept_judges(self) -> list[str]:
+        """What a run keeps or changes without being told to, a line each: judges of earlier
+        commands on a panel, if no line of `new_panels` names them, and another judge of modes.
+        """
+        before = self.earlier.models if self.earlier else {}
+        lines: list[str] = []
+        for model in (item.model for item in self.work if item.model in before):
+            old, new = before[model], self.manifest.models[model]
+            shown = one_line(model, 300)
+            if model not in self.new_panels and not {*new.judges} <= {*self.settings.panel}:
+                lines.append(
+                    f"{shown}: graded by {graders(new.judges)}: the judges of earlier commands"
+                    f" count too; for other judges alone, take a new {option('out')}"
+                )
+            if old.mode_judge not in ("", new.mode_judge):
+                modes = (one_line(judge, 80) for judge in (old.mode_judge, new.mode_judge))
+                lines.append(f"{shown}: modes judged by {' before, now by '.join(modes)}")
+        return lines
+
 
 def dry_run(
     plan: EvaluationPlan, ledger_path: Path | None = None, *, factor: float = 1.0
@@ -191,7 +211,7 @@ def dry_run(
     lines = [line for part in parts for line in part.lines if line.model not in plan.only_stored]
     assumed = next((part.assumed for part in parts if part.assumed), "")
     expected = Forecast(tuple(lines), assumed)
-    notes = [*plan.notes, *plan.new_panels.values(), *unset_lines(plan.asked)]
+    notes = [*plan.notes, *plan.new_panels.values(), *plan.kept_judges, *unset_lines(plan.asked)]
     return Outcome.forecasting(expected, plan.settings, notes)
 
 
@@ -212,7 +232,7 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
         flex = flex_plan(settings, plan.asked)
         opened = open_models(plan.asked, http, settings.functions, manifest.left_out, flex)
         limits.check_prices(opened)
-        for line in (*plan.notes, *plan.new_panels.values()):
+        for line in (*plan.notes, *plan.new_panels.values(), *plan.kept_judges):
             display.note(line)
         with Ledger(ledger_path, waiting=wait_or_refuse(settings, display)) as ledger:
             client = Client(ledger, {**manifest.identities(), **opened}, limits)
@@ -250,6 +270,7 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
         outcome.exit_code = 3
         outcome.stopped = list(map(Note, client.stopped_models.values()))
     outcome.notes += [*notes, *map(passed_line, checks), *_panel_effects(plan, outcome.cohorts)]
+    outcome.notes += plan.kept_judges
     if plan.stop_when is not None:
         outcome.notes += plan.stop_when.lines()
         outcome.exit_code = first_exit_code(outcome.exit_code, *plan.stop_when.exit_codes())
