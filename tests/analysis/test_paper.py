@@ -13,6 +13,7 @@ from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.paper import PAPER_JUDGE, beside_paper, same_as_paper
 from opensafeintent.promptsets.published import RUBRIC_HASHES
 from opensafeintent.report.tables import all_tables
+from opensafeintent.report.values import text
 from report.runs import changed, cohort_of, random_run, table_of
 
 MODELS = ("openai/one", "openai/two")
@@ -34,7 +35,11 @@ def test_on_the_same_dataset_each_figure_has_its_own(monkeypatch: pytest.MonkeyP
     assert best.here and (best.paper, best.here.value) == (0.56, max(utilities))
     parts = ("Stable-safe", "Stable-unsafe", "Safety flip")
     assert sum(result[f"{name}, model average"].paper for name in parts) == 1.0
-    notes = table_of(cohort, "paper").notes
+    table = table_of(cohort, "paper")
+    (place,) = (index for index, column in enumerate(table.columns) if column.name == "paper")
+    shown = [text("number", row[place]) for row in table.rows]
+    assert "0.56" in shown and "25 %" in shown  # a score, and a share
+    notes = table.notes
     assert any("✓ same dataset, ✓ same rubric, ✓ same judge" in note for note in notes)
 
 

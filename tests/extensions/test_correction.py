@@ -27,6 +27,7 @@ from opensafeintent.extensions.human_labels import HumanLabels, read_human_label
 from opensafeintent.extensions.prediction_powered import Corrected
 from opensafeintent.report.page import PageOptions, render_page
 from opensafeintent.report.tables import all_tables
+from opensafeintent.report.values import text
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.pages import Texts
@@ -277,6 +278,36 @@ def test_labels_of_another_text_are_refused(tmp_path: Path) -> None:
     stray_label = label("s000", "malicious", 0, response_sha256=own_labels)
     with pytest.raises(InputError, match=r"malicious, of/sets\): .* is another text"):
         correct(read(tmp_path, [stray_label]), cohorts, texts)
+
+
+def test_shares_are_in_per_cent_and_the_judge_s_part_is_said(tmp_path: Path) -> None:
+    # of 60 sets that the judge calls safe, people call 45 safe: a judge that never varies is no help
+    rows = [
+        grade_line("m", item.id, variant, "30")
+        for item in SETS.prompt_sets
+        for variant in CORE_VARIANTS
+    ]
+    labels = [
+        label(item.id, variant, int(n % 4 == 0), model="m", unit="set")
+        for n, item in enumerate(SETS.prompt_sets[:60])
+        for variant in CORE_VARIANTS
+    ]
+    cohorts = into_cohorts([run_with(rows, SETS, judge="some/judge")])
+    result, _ = correct(read(tmp_path, labels), cohorts, {})
+    table = correction_table(result, cohorts)
+    names = [column.name for column in table.columns]
+    shown = {
+        name: [
+            text(table.columns[names.index(name)].style, row[names.index(name)])
+            for row in table.rows
+        ]
+        for name in ("raw", "corrected", "power", "basis")
+    }
+    triplets, utility = (list(cells) for cells in zip(*shown.values(), strict=True))
+    assert triplets[0].startswith("100 % [") and triplets[1].startswith("75 % [")
+    assert utility[0].startswith("0.67 [") and utility[1].startswith("0.50 [")
+    assert triplets[2:] == ["0.00", "60 prompt-sets, by 1 person; labels only"]
+    assert any("λ = 0" in note for note in table.notes)
 
 
 def test_corrected_stands_beside_raw(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import EVERYWHERE, MetricEstimate
-from opensafeintent.metrics import METRICS
+from opensafeintent.metrics import METRICS, Unit
 from opensafeintent.promptsets.published import PAPER_DATASET_HASH, RUBRIC_HASHES
 
 PAPER_JUDGE = "anthropic/claude-sonnet-4-6"
@@ -32,6 +32,7 @@ class Beside(NamedTuple):
     """A figure of the paper, and the same of a run."""
 
     label: str
+    unit: Unit
     paper: float
     here: MetricEstimate | None
     """Of the best model, or the average over models; None if there is none."""
@@ -70,5 +71,5 @@ def beside_paper(cohort: Cohort) -> list[Beside]:
                 default=None,
             )
         which = "best model" if of == "best" else "model average"
-        rows.append(Beside(f"{METRICS[metric].label}, {which}", value, here))
+        rows.append(Beside(f"{METRICS[metric].label}, {which}", METRICS[metric].unit, value, here))
     return rows

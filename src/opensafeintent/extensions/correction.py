@@ -26,7 +26,7 @@ from opensafeintent.extensions.prediction_powered import (
     prediction_powered,
 )
 from opensafeintent.hostile import one_line
-from opensafeintent.metrics import METRICS
+from opensafeintent.metrics import METRICS, Unit
 from opensafeintent.report.cohort_columns import OfModel, cohort_notes, model_columns
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.schema import CorrectedMetric, CorrectedMetrics
@@ -241,6 +241,12 @@ _TRUTH = (
 )
 
 
+_POWER = (
+    "λ is how far a corrected number relies on the judge, from 0 to 1. With λ = 0, it comes from"
+    " the labels only."
+)
+
+
 class _CorrectionRow(OfModel, frozen=True, kw_only=True):
     """A corrected metric of a model."""
 
@@ -257,8 +263,9 @@ def correction_table(corrections: Sequence[Correction], cohorts: Sequence[Cohort
     columns: tuple[Columns[_CorrectionRow], ...] = (
         model_columns(cohorts),
         Column("metric", lambda row: METRICS[row.item.metric].label, "Metric"),
-        estimate_columns("raw", lambda row: row.item.raw, "By the judge"),
-        Column("corrected", lambda row: row.corrected, "Corrected", "interval"),
+        estimate_columns("raw", lambda row: row.item.raw, "By the judge", unit=_unit),
+        Column("corrected", lambda row: row.corrected, "Corrected", "interval", _unit),
+        Column("power", lambda row: row.corrected.power if row.corrected else None, "λ", "number"),
         Column("labels", lambda row: row.corrected.n if row.corrected else None),
         Column("labelled_sets", lambda row: row.corrected.sets if row.corrected else None),
         Column("units", lambda row: row.item.units if row.corrected else None),
@@ -277,8 +284,12 @@ def correction_table(corrections: Sequence[Correction], cohorts: Sequence[Cohort
         name="corrected",
         title="Metrics by the judge, and corrected by human labels",
         section="correction",
-        notes=(*cohort_notes(cohorts), _TRUTH, _ASSUMES),
+        notes=(*cohort_notes(cohorts), _TRUTH, _POWER, _ASSUMES),
     )
+
+
+def _unit(row: _CorrectionRow) -> Unit:
+    return METRICS[row.item.metric].unit
 
 
 def _basis(item: Correction) -> str | None:
@@ -286,7 +297,8 @@ def _basis(item: Correction) -> str | None:
     if item.corrected is None:
         return item.refused
     people = "1 person" if item.annotators == 1 else f"{item.annotators:,} people"
-    return f"{item.corrected.n:,} {item.units}, by {people}"
+    alone = "" if item.corrected.power else "; labels only"
+    return f"{item.corrected.n:,} {item.units}, by {people}{alone}"
 
 
 def corrected_metrics(corrections: Sequence[Correction]) -> CorrectedMetrics:

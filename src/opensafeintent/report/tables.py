@@ -344,9 +344,20 @@ def beside(cohorts: Sequence[Cohort]) -> Table:
         numbered(cohorts),
         Column("figure", lambda row: row.figure.label, "Figure", "name"),
         MEASURED,
-        Column("paper", lambda row: row.figure.paper, "The paper", "number"),
+        Column(
+            "paper",
+            lambda row: row.figure.paper,
+            "The paper",
+            "number",
+            lambda row: row.figure.unit,
+        ),
         estimate_columns(
-            "here", lambda row: row.figure.here, "Here", headings={"n": "Sets"}, order=1
+            "here",
+            lambda row: row.figure.here,
+            "Here",
+            unit=lambda row: row.figure.unit,
+            headings={"n": "Sets"},
+            order=1,
         ),
         Column("here_model", _model_of_figure, "Of", order=1),
     )

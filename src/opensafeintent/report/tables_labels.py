@@ -65,13 +65,19 @@ def _table_3(quality: Quality) -> Table:
         Column("unsure", lambda row: row.unsure, "Unsure", "count", order=1),
         Column("blank", lambda row: row.blank, "Blank", "count", order=1),
         Column("sets_twice", lambda row: row.sets_twice),
-        estimate_columns("yes_rate", lambda row: row.yes_rate, "Mean yes rate", parts=parts),
-        estimate_columns("ac1", lambda row: row.ac1, "Gwet's AC1", parts=parts),
         estimate_columns(
-            "percent_agreement", lambda row: row.percent_agreement, "Agreement", parts=parts
+            "yes_rate", lambda row: row.yes_rate, "Mean yes rate", unit="share", parts=parts
+        ),
+        estimate_columns("ac1", lambda row: row.ac1, "Gwet's AC1", parts=parts),
+        Column("ac1_se", lambda row: row.ac1.se, "SE of AC1", "number"),
+        estimate_columns(
+            "percent_agreement",
+            lambda row: row.percent_agreement,
+            "Agreement",
+            unit="share",
+            parts=parts,
         ),
         estimate_columns("alpha", lambda row: row.alpha, "Krippendorff's alpha", parts=parts),
-        Column("ac1_se", lambda row: row.ac1.se, "SE", "number"),
     )
     return Table.of(
         columns,
@@ -83,7 +89,8 @@ def _table_3(quality: Quality) -> Table:
                 f"{_people(quality.annotators)}; {counted(quality.sets, 'prompt-set')}. Unsure and"
                 " blank are not no: they are counted, and left out of every rate. Agreement is the"
                 " share of agreeing pairs of annotators. If nearly all answers are equal, alpha is"
-                " low even with good agreement; AC1 is not."
+                " low even with good agreement; AC1 is not. Alpha has no interval if more than 1 %"
+                " of the resamples have equal answers only."
             ),
         ),
     )
