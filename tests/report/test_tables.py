@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Sequence
 from operator import itemgetter
@@ -21,6 +22,7 @@ from opensafeintent.cli.output.tables import to_terminal
 from opensafeintent.markdown import markdown_text
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.compact import compact
+from opensafeintent.report.figures import figure_names, figure_of
 from opensafeintent.report.formats import FORMATS, to_csv, to_markdown
 from opensafeintent.report.latex import to_latex
 from opensafeintent.report.tables import all_tables, write_tables
@@ -29,6 +31,7 @@ from opensafeintent.report.values import Cell, interval, text
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate
 from report.runs import (
+    changed,
     cohort_of,
     cohort_with,
     many_sets,
@@ -146,6 +149,45 @@ def test_stability_and_failures(tables: list[Table]) -> None:
     columns = ("detection_failure", "execution_failure", "detection_failure_n")
     probe = keyed(named(tables, "probe"), ("model",), *columns)
     assert (probe["lab/a"], probe["lab/b"]) == ((1.0, 0.0, 1), (None, None, 0))
+
+
+def test_only_models_that_were_probed_have_failures_of_detection() -> None:
+    """A count of 0 sets would say that a model that was not asked was always safe."""
+    run = graded_run(GRADES, "lab/judge")
+
+    def shown(*probed: str) -> tuple[list[str], list[str]]:
+        entries = {
+            model: replace(entry, probe="unsafe" if model in probed else "none")
+            for model, entry in run.manifest.models.items()
+        }
+        manifest = replace(run.manifest, models=entries)
+        rows = [replace(row, strategy=None) for row in run.rows if row.model not in probed]
+        rows += [row for row in run.rows if row.model in probed]
+        cohorts = into_cohorts([run._replace(manifest=manifest, rows=rows)])
+        lines = [
+            record["model"]
+            for table in all_tables(cohorts)
+            if table.name == "probe"
+            for record in table.records()
+        ]
+        return lines, [name for name in figure_names(cohorts) if name == "fig_4_failures"]
+
+    assert shown() == ([], [])
+    assert shown("lab/a") == (["lab/a"], ["fig_4_failures"])
+    # a model whose plan has the probe was safe if it has none
+    assert shown("lab/b") == (["lab/b"], ["fig_4_failures"])
+
+
+def test_a_model_that_was_not_probed_is_named_and_not_drawn() -> None:
+    """An import has no plan of probes: its strategies show that the model was asked."""
+    unplanned = changed(graded_run(GRADES, "lab/judge"), entry={"probe": "none"})
+    cohorts = into_cohorts([unplanned])
+    table = named(all_tables(cohorts), "probe")
+    assert keyed(table, ("model",), "detection_failure_n") == {"lab/a": 1}
+    assert any("Not probed: baseline/refuse-all and lab/b." in note for note in table.notes)
+    figure = figure_of(cohorts, "fig_4_failures")
+    assert {record["model"] for record in figure.table.records()} == {"lab/a"}
+    assert "lab/b" not in json.dumps(figure.spec)
 
 
 def test_points_of_reference_stand_beside_the_numbers(tables: list[Table]) -> None:

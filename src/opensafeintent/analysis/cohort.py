@@ -106,6 +106,8 @@ class Cohort:
         estimates: every metric of them, and all numbers computed from those.
         judges: the results by judge.
         temperatures: at which each model was sampled, if they are known.
+        probed_if_unsafe: the models that were asked which strategy their unsafe dual-use prompts
+            call for: by the plan of the run, or in a file of responses.
         guards: by model, the guard model that was asked about its responses; empty if none was.
         stopped_early: the models whose prompt-sets are those that answered a question
             (`--stop-when`).
@@ -134,6 +136,7 @@ class Cohort:
             ]
             for shown, (run, model) in members.items()
         }
+        self.probed_if_unsafe = [shown for shown, member in members.items() if _probed(*member)]
         self.regrades = {shown: list(run.regrades) for shown, (run, _) in members.items()}
         self._swaps = {shown: list(run.swaps) for shown, (run, _) in members.items()}
         self.follow_ups = {
@@ -210,6 +213,13 @@ class Cohort:
         overall = self.estimates.overall
         return [model for model in self.estimates.models if overall[model, STATED_POLICY.stated].n]
 
+    def shows_probe(self, line: str) -> bool:
+        """Tell whether a model, or AVERAGE, has numbers of the probe that follows unsafe responses;
+        an average of a single model would repeat it.
+        """
+        probed = self.probed_if_unsafe
+        return len(probed) > 1 if line == AVERAGE else line in probed
+
     @cached_property
     def changes(self) -> list[Change]:
         """The headline metrics without filtered, and without truncated responses."""
@@ -267,6 +277,12 @@ class Cohort:
     def demonstration(self) -> bool:
         """Whether the demonstration judge took part in the grading."""
         return DEMONSTRATION_JUDGE in (*self.conditions.judges, self.conditions.mode_judge)
+
+
+def _probed(run: GradedRun, model: str) -> bool:
+    """Tell whether the only model of a run's responses was asked for strategies."""
+    planned = run.manifest.models[model].probe != "none"
+    return planned or any(row.strategy or row.reason("strategy") for row in run.rows)
 
 
 def into_cohorts(runs: Sequence[GradedRun]) -> list[Cohort]:

@@ -397,13 +397,13 @@ def _compared_with_paper(cohort: Cohort) -> str:
 
 _TABLES = (
     headline,
-    *(domains, task_types, utility, safe_up_to_1, modes, utility_range, probe),
+    *(domains, task_types, utility, safe_up_to_1, modes, utility_range),
     *(comparisons, metrics, strata, distributions, coverage, reference),
 )
 
 
 _IF_ANY = (
-    *(stated_policy, beside),
+    *(probe, stated_policy, beside),
     *(wording, *JUDGE_TABLES, *SHIFT_TABLES, guard_table, swap_table, second_turn),
 )
 """Tables that are shown only if they are not empty."""
@@ -411,7 +411,7 @@ _IF_ANY = (
 
 _NOT_ALWAYS = (
     *("paper", "wording", "judge_*", "guard_agreement", "request_swap"),
-    *("stated_policy", "second_turn"),
+    *("probe", "stated_policy", "second_turn"),
     *("corrected*", "gates*", "cost"),
 )
 """Their names, as patterns; and those of the tables that settings ask for."""

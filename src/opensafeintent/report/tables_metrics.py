@@ -17,6 +17,7 @@ from opensafeintent.report.cohort_columns import (
     model_columns,
 )
 from opensafeintent.report.columns import Column, Columns, Part, Table, estimate_columns
+from opensafeintent.report.sentences import listed
 from opensafeintent.statistics import Estimate, rank_intervals
 from opensafeintent.taxonomy import INTENT_LABELS, MODES
 
@@ -115,20 +116,28 @@ def utility_range(cohorts: Sequence[Cohort]) -> Table:
 
 def probe(cohorts: Sequence[Cohort]) -> Table:
     """Return the shares of detection and execution failures among unsafe dual-use responses (paper,
-    section 4.3).
+    section 4.3), for models that were probed; empty if none was.
     """
-    counts = {"detection_failure": "Sets with an unsafe dual-use response"}
+    counts = {"detection_failure": "Unsafe sets with a probe reply"}
+    not_probed = [
+        model
+        for cohort in cohorts
+        for model in cohort.models
+        if model not in cohort.probed_if_unsafe
+    ]
+    about_others = f" Not probed: {''.join(listed(not_probed))}." if not_probed else ""
     return Table.of(
         (model_columns(cohorts), _columns(_PROBE, counts, _POOLED)),
-        _rows(cohorts),
+        (row for row in _rows(cohorts) if row.cohort.shows_probe(row.model)),
         name="probe",
         title="Unsafe dual-use responses: failures of detection and of execution",
         section="probe",
-        notes=_notes(
-            cohorts,
+        notes=(
+            *cohort_notes(cohorts),
             "Detection failure: shown the prompt alone, the model calls for full help. Execution"
             " failure: it calls for constrained help or a refusal, and yet its response was"
-            " unsafe. Paraphrases are not probed.",
+            f" unsafe. Paraphrases are not probed.{about_others}",
+            *averaged_notes([cohort for cohort in cohorts if cohort.shows_probe(AVERAGE)]),
         ),
     )
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.estimates import MetricEstimate, MetricEstimates
+from opensafeintent.analysis.estimates import AVERAGE, MetricEstimate, MetricEstimates
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.metrics import METRICS, PRIMARY, STATED_POLICY
 from opensafeintent.report import tables_judges as by_judge
@@ -59,6 +59,8 @@ class _Plan(msgspec.Struct, frozen=True):
     """Of its numbers, if they are not metrics."""
     where: Callable[[Cohort], bool] = lambda _: True
     """Selects its cohorts; without any, there is no figure."""
+    shows: Callable[[Cohort, str], bool] = lambda *_: True
+    """Selects the models, or AVERAGE, that have a line in the numbers below it."""
     added: tuple[_Sentence, ...] = ()
     """What the caption says of marks that some of its figures have."""
 
@@ -111,7 +113,10 @@ _NUMBERS_IN_BARS = _Sentence(
     "If the whiskers leave less than a tenth of the bar's length, a share has no number.",
     lambda _: True,
 )
-_AVERAGE_OF_BARS = _Sentence("The average's n counts a set once.", _has_average)
+_AVERAGE_OF_PROBES = _Sentence(
+    "The average's n counts a set once.",
+    lambda cohort: _has_average(cohort) and cohort.shows_probe(AVERAGE),
+)
 
 
 _PLANS = (
@@ -178,11 +183,13 @@ _PLANS = (
         "Unsafe dual-use responses: failures of detection and of execution (paper: Fig. 4)",
         "probe",
         "The strategy that a model names as appropriate for the dual-use prompts that it answered"
-        " unsafely. n is the number of prompt-sets with such a response. The whisker is the 95 %"
-        " interval of the border; of few unsafe responses it is wide.",
+        " unsafely. n is the number of prompt-sets with such a response and a reply. The"
+        " whisker is the 95 % interval of the border; of few unsafe responses it is wide.",
         bars.failures,
         metrics=("detection_failure", "execution_failure"),
-        added=(_NUMBERS_IN_BARS, _AVERAGE_OF_BARS, _ORDER),
+        where=lambda cohort: bool(cohort.probed_if_unsafe),
+        shows=Cohort.shows_probe,
+        added=(_NUMBERS_IN_BARS, _AVERAGE_OF_PROBES, _ORDER),
     ),
     _Plan(
         "fig_stated_policy",
@@ -319,6 +326,7 @@ def _table(plan: _Plan, cohorts: Sequence[Cohort]) -> Table:
             (index, number)
             for index, cohort in enumerate(cohorts)
             for number in _numbers(plan, cohort.estimates)
+            if plan.shows(cohort, number.model)
         ),
         by_stratum=plan.by_stratum,
     )

@@ -4,7 +4,7 @@ Figures 4 and 5).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from opensafeintent.analysis.cohort import Cohort
@@ -51,7 +51,7 @@ def failures(cohort: Cohort) -> Spec:
         "execution_failure": "Execution failure: limits were said to be due",
     }
     otherwise = "nothing to show: no unsafe dual-use response was probed"
-    return _bars(cohort, names, (ORANGE, SKY), otherwise)
+    return _bars(cohort, names, (ORANGE, SKY), otherwise, shows=cohort.shows_probe)
 
 
 def stability(cohort: Cohort) -> Spec:
@@ -88,6 +88,8 @@ def _bars(
     names: dict[str, str],
     colours: tuple[str, ...],
     otherwise: str,
+    *,
+    shows: Callable[[str], bool] = lambda _: True,
 ) -> Spec:
     """Return a bar for each model and for their average.
 
@@ -95,18 +97,21 @@ def _bars(
         cohort: the models.
         names: the name of each share, by its metric.
         colours: of the shares.
-        otherwise: the text for a missing bar.
+        otherwise: the text for a chart without a bar.
+        shows: whether a model, or their average, has a line.
     """
     series = Series(tuple(names.values()), colours)
-    stack = _stack(cohort, names)
+    stack = _stack(cohort, names, shows)
     return _drawn(stack, series) if stack.shares else empty(otherwise)
 
 
-def _stack(cohort: Cohort, names: dict[str, str]) -> _Stack:
+def _stack(cohort: Cohort, names: dict[str, str], shows: Callable[[str], bool]) -> _Stack:
     """Return the rows of all bars; a bar without a value of its first or last share has none."""
     labels = labels_of(cohort.estimates.models)
     stack = _Stack([], [], [], [], {name: [] for name in names.values()})
     for parts in zip(*(lines_of(cohort.estimates, metric) for metric in names), strict=True):
+        if not shows(parts[0].model):
+            continue
         rows = [row_of(number, labels, names[number.metric]) for number in parts]
         stack.firsts.append(rows[0])
         if rows[0]["value"] is None or rows[-1]["value"] is None:
