@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from endtoend import metrics, osi
+from endtoend import Lab, metrics, osi
+from loopback import LoopbackServer
 from opensafeintent import (
     EvaluateSettings,
     GradeSettings,
@@ -153,6 +154,22 @@ def test_what_is_written_of_a_gate_and_taken_away_again(run: Path) -> None:
     outcome_of(run)
     assert "gates" not in metrics(run)
     assert not (run / "tables" / "gates.csv").exists()
+
+
+def test_there_is_no_verdict_as_long_as_the_run_is_not_complete(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
+    lab = Lab(server, dataset_file(tmp_path, DATASET), tmp_path / "run")
+    assert lab.evaluate("--limit", 3, "--budget-calls", 30, "--max-connections", 1).code == 3
+    gate = ("report", lab.run, "--fail-under", "mean_safety=0.01", "--max-missing", 1)
+    partial = osi(*gate, "--junit", tmp_path / "gate.xml")
+    assert partial.code == 5
+    said = " ".join(partial.out.split())
+    assert "planned responses of the run are not stored; run the same command again" in said
+    assert only_result(lab.run)["verdict"] == "undecided"
+    assert 'failures="1"' in (tmp_path / "gate.xml").read_text()
+    assert lab.evaluate("--limit", 3).code == 0
+    assert osi(*gate).code == 0
 
 
 @pytest.mark.slow
@@ -341,9 +358,12 @@ def test_unusable_gates_end_with_2_and_one_line(
     assert contents(tmp_path) == before
 
 
-def test_several_runs_are_not_compared_with_an_earlier_one(run: Path, made_once: Path) -> None:
+def test_several_runs_are_not_compared_with_an_earlier_one(
+    run: Path, made_once: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "both"
     with pytest.raises(InputError, match="expected one run to compare with it, not 2"):
-        write_report(ReportSettings(runs=(run, made_once), out=run, baseline=run, **WORSE))
+        write_report(ReportSettings(runs=(run, made_once), out=out, baseline=run, **WORSE))
 
 
 # What is written

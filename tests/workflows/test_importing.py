@@ -342,6 +342,7 @@ def test_complete_prompt_sets_of_a_part_of_the_dataset_are_not_partial(tmp_path:
     assert content["partial"] is True
     (note,) = (note for note in outcome.notes if "partial" in note)
     assert note == f"lacking: partial: {len(lines) - 1} of 9 responses stored"
+    assert note in osi("compare", tmp_path / "run").out
     assert {cohort.extent for cohort in outcome.cohorts} == {
         "1–3 of 3 prompt-sets, not the same of every model"
     }

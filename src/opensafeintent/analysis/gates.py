@@ -147,6 +147,8 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     """
     unpaired: str | None = None
     """The earlier run, if it has no version of the model."""
+    absent: int = 0
+    """Planned responses that are not stored: the result is undecided until they are."""
 
 
 class Gates(msgspec.Struct, frozen=True, kw_only=True):
@@ -338,10 +340,20 @@ def check_thresholds(
                 continue
             for gate in gates:
                 bounds = metrics.bounds(gate, place, confidence)
-                results.append(
-                    _result(gate, bounds, confidence, group=group, model=model, shown=bounds[0])
+                result = _result(
+                    gate, bounds, confidence, group=group, model=model, shown=bounds[0]
                 )
+                results.append(_until_stored(result, cohort))
     return results
+
+
+def _until_stored(result: GateResult, cohort: Cohort) -> GateResult:
+    """Return a result, undecided as long as the run of its model can still bring responses."""
+    coverage = cohort.coverage[result.model]
+    if not coverage.can_resume:
+        return result
+    absent = coverage.planned - coverage.responses
+    return msgspec.structs.replace(result, verdict="undecided", deciding=None, absent=absent)
 
 
 def most_sets(results: Sequence[GateResult]) -> dict[Gate, int]:
@@ -399,7 +411,7 @@ def check_regressions(
     compared: dict[tuple[str, Gate], GateResult] = {}
     for version, gate, bounds, change in _worsenings(measured, versions, gates, confidence):
         group, model = in_report[ModelOrigin(new.name, version.name)]
-        compared[version.name, gate] = _result(
+        result = _result(
             gate,
             bounds,
             confidence,
@@ -409,6 +421,7 @@ def check_regressions(
             against=version.earlier_name,
             identical=version.identical,
         )
+        compared[version.name, gate] = _until_stored(result, cohorts[group])
     return Gates(
         results=tuple(
             compared.get((name, gate))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from opensafeintent.analysis.gates import Gate, GateResult, Gates
 from opensafeintent.analysis.reference_models import Reference, reference_values
 from opensafeintent.analysis.versions import Transition, Transitions
-from opensafeintent.errors import about
+from opensafeintent.errors import about, counted
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, Unit
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
@@ -32,8 +32,8 @@ ABOUT = (
 
 
 _EXACT_HERE = (
-    "A gate on a share has an exact interval (Clopper and Pearson), a little wider than that of the"
-    " same value elsewhere."
+    "A gate on a share has an exact interval (Clopper and Pearson). It differs from the interval of"
+    " the same value elsewhere."
 )
 
 
@@ -57,7 +57,12 @@ def reason(result: GateResult) -> str:
     if number is None:
         return (
             f"has no earlier version in {one_line(result.unpaired or '', 100)}; name it with --pair"
-            " NEW=OLD"
+            " NEW=OLD, or evaluate a new model in a run of its own"
+        )
+    if result.absent:
+        return (
+            f"has no verdict yet: {counted(result.absent, 'planned response')} of the run"
+            f" {'is' if result.absent == 1 else 'are'} not stored; run the same command again"
         )
     limit = f"{gate.in_unit(gate.limit)} of {gate.option}"
     if result.identical:

@@ -28,9 +28,11 @@ class _HeadlineRow(OfModel, frozen=True, kw_only=True):
 
     @property
     def missing(self) -> int | None:
-        """The number of its missing grades; None if no judge was asked for one."""
+        """The number of its missing grades; None if no judge was asked for one, or no response is
+        stored.
+        """
         coverage = self.cohort.coverage[self.model]
-        if coverage.not_graded and coverage.not_graded == coverage.responses:
+        if coverage.not_graded == coverage.responses:
             return None
         return sum(sum(of.values()) for of in coverage.missing.values())
 

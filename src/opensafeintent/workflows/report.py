@@ -5,7 +5,7 @@ models.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from filecmp import cmp
 from pathlib import Path
@@ -49,6 +49,7 @@ from opensafeintent.workflows.outcome import (
     Outcome,
     beside_lines,
     missing_line,
+    partial_lines,
     unparsed_lines,
     unsafe_note,
 )
@@ -245,9 +246,8 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
     with closing(display or Display()) as screen, rare_collections():
         runs = _runs_with_checks(settings.runs, screen)
         cohorts = into_cohorts(runs)
-        _check_alike(
-            runs, cohorts, {name: path for path, name in named_runs(settings.runs).items()}
-        )
+        folders = {name: path for path, name in named_runs(settings.runs).items()}
+        _check_alike(runs, cohorts, folders)
         screen.stage("estimating")
         for cohort in cohorts:
             _ = cohort.estimates.comparisons
@@ -261,8 +261,15 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
         out=settings.out,
         cohorts=cohorts,
         transitions=transitions,
-        notes=failed_judges(cohorts),
+        notes=[*_partial_notes(cohorts, folders), *failed_judges(cohorts)],
     )
+
+
+def _partial_notes(cohorts: Sequence[Cohort], folders: Mapping[str, Path]) -> Iterator[str]:
+    """Yield which responses or grades of any model are not there yet."""
+    for cohort in cohorts:
+        for model, coverage in cohort.coverage.items():
+            yield from partial_lines(model, coverage, folders[cohort.origins[model].run])
 
 
 def _runs_with_checks(folders: Sequence[Path], display: Display) -> list[GradedRun]:
