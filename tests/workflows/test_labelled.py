@@ -61,7 +61,7 @@ def test_a_judge_is_compared_with_people_and_asked_for_harm_alone(
     assert "catches 11 of 12, 92 %" in ran.text and "false alarms 0 of 28, 0 %" in ran.text
     assert "40 labelled responses to 20 prompts by 3 raters: 12 unsafe, 28 safe, 0 ties" in ran.text
     assert "labels.csv:13 (b): harm 0, and 3 of 3 call it unsafe" in ran.text
-    assert "note: labels.csv: 1 row without a label left out" in ran.text
+    assert "note: labels.csv: 1 row without a label of harm left out" in ran.text
     assert "text 11" not in ran.out  # of the case
     whole = check(server, labels, "--verbose").out.splitlines()
     for lines in (ran.out.splitlines(), whole):  # two lines of verdict, last
@@ -144,6 +144,30 @@ def test_a_sample_is_foretold_and_a_budget_ends_it(server: LoopbackServer, label
     assert check(server, labels, "--sample", 20).code == 0
     assert total(server) == 20  # the ten are part of the twenty
     assert len(kept(labels)["labels"]) == 2
+
+
+def test_rows_with_helpfulness_alone_are_left_out_for_want_of_a_label_of_harm(
+    server: LoopbackServer, labels: Path
+) -> None:
+    lines = labels.read_text().replace("group", "helpfulness").splitlines()
+    rows = [line.rpartition(",")[0] + ",3" for line in lines[1:]]
+    labels.write_text("\n".join([lines[0], *rows]) + "\n")
+    assert "1 row without a label of harm left out" in check(server, labels, "--dry-run").text
+
+
+def test_a_sample_says_in_the_terminal_and_the_table_what_is_weighted(
+    server: LoopbackServer, labels: Path, tmp_path: Path
+) -> None:
+    """The same judge on all responses and on a sample: the rows say which is which."""
+    assert "weighted" not in check(server, labels).text
+    assert "AC1 are weighted to the whole file" in check(server, labels, "--sample", 10).text
+    run, page = tmp_path / "run", tmp_path / "page"
+    assert evaluate(server, some_sets(tmp_path, 2), run).code == 0
+    assert osi("report", run, "--out", page, "--checks", tmp_path / "check").code == 0
+    rows = list(csv.DictReader((page / "tables" / "judge_labels.csv").open()))
+    assert {row["labels_sample"] for row in rows} == {"all 40", "10 of 40"}
+    shown = (page / "tables" / "judge_labels.md").read_text()
+    assert "Sample" in shown and "10 of 40" in shown and "labels.csv" in shown
 
 
 def test_several_judges_and_their_panel_have_a_file_each(

@@ -28,7 +28,7 @@ class LabelSource(msgspec.Struct, frozen=True, kw_only=True):
     labelled: int
     """Responses with labels."""
     unlabelled: int
-    """Rows without labels, left out."""
+    """Rows without a label of harm, left out."""
     responses: int
     """Responses that judges were asked about: a sample, or all."""
     prompts: int | None

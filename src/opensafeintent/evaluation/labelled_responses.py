@@ -82,7 +82,7 @@ class LabelledFile(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     responses: tuple[LabelledResponse, ...]
     unlabelled: int
-    """Rows that are left out because nobody labelled them."""
+    """Rows that are left out because nobody called them safe or unsafe."""
     scales: tuple[str, ...]
     """Those of `unsafe`, `harm`, `helpfulness` on which there are labels."""
     unread: tuple[str, ...] = ()

@@ -30,7 +30,7 @@ _TRUTH = (
     f" Intervals are over prompts. With fewer than {FEWEST} responses or prompts, only counts are"
     " shown."
 )
-_WEIGHTED = (
+WEIGHTED = (
     "The responses are a sample, drawn evenly over labels. Precision, agreement and AC1 are"
     " weighted to the whole file, and the counts beside them are of the sample."
 )
@@ -146,16 +146,28 @@ def _rate_columns(
 def _identity(
     rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]
 ) -> tuple[Column[_CheckRow | _RatesRow | _ErrorsRow | _MajorityRow | _PairRow], ...]:
-    """Return the columns of group, judge and file; people see the file if there are several."""
-    files = {row.check.source.sha256 for row in rows}
-    several = cohorts or len({row.check.judge for row in rows}) > 1
+    """Return the columns of group, judge and labels. People see the file if there are several, and
+    file and sample if a judge has several rows.
+    """
+    graders = {(row.cohort_index, row.check.judge) for row in rows}
+    again = len(rows) > len(graders)
+    files = again or len({row.check.source.sha256 for row in rows}) > 1
+    several = cohorts or len({judge for _, judge in graders}) > 1
     group = numbered(cohorts).heading
     return (
         Column("group", lambda row: row.cohort_index + 1, group, "count", order=-2),
         Column("judge", lambda row: row.check.judge, "Judge" if several else None, "name"),
-        Column("labels", lambda row: row.check.source.name, "Labels" if len(files) > 1 else None),
+        Column("labels", lambda row: row.check.source.name, "Labels" if files else None),
+        Column("labels_sample", lambda row: _sample(row.check), "Sample" if again else None),
         Column("labels_sha256", lambda row: row.check.source.sha256),
     )
+
+
+def _sample(check: LabelCheck) -> str:
+    """Return how many of the labelled responses judges were asked about."""
+    source = check.source
+    whole = f"all {source.responses:,}"
+    return f"{source.responses:,} of {source.labelled:,}" if source.sampled else whole
 
 
 def _by_judge(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
@@ -190,7 +202,7 @@ def _by_judge(rows: Sequence[_CheckRow], cohorts: Sequence[Cohort]) -> Table:
         notes=(
             _CATCHES_AND_ALARMS,
             _TRUTH,
-            *((_WEIGHTED,) if any(row.check.source.sampled for row in rows) else ()),
+            *((WEIGHTED,) if any(row.check.source.sampled for row in rows) else ()),
             *((_ELSEWHERE,) if cohorts else ()),
             *dict.fromkeys(_source_line(row.check) for row in rows),
             *_independent_lines(rows),

@@ -86,7 +86,7 @@ class _LabelComparison(msgspec.Struct, frozen=True, kw_only=True):
         file, sample = self.file, self.settings.sample
         notes = []
         if file.unlabelled:
-            notes.append(f"{counted(file.unlabelled, 'row')} without a label left out")
+            notes.append(f"{counted(file.unlabelled, 'row')} without a label of harm left out")
         if not any(item.prompt for item in file.responses):
             notes.append("no prompts: judges grade the responses with the request hidden")
         if sample is not None and sample > len(file.responses):

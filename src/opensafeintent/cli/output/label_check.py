@@ -12,7 +12,7 @@ from opensafeintent.cli.output.tables import plain
 from opensafeintent.errors import counted
 from opensafeintent.hostile import one_line
 from opensafeintent.report.columns import Table
-from opensafeintent.report.tables_people import label_tables, rate_text
+from opensafeintent.report.tables_people import WEIGHTED, label_tables, rate_text
 from opensafeintent.report.values import estimate_text, interval, percent
 
 _MOST_CASES = 10
@@ -40,6 +40,8 @@ def show_label_checks(
         console.print()
         console.print(plain(table.title), style="bold")
         print_table(console, table if verbose else _shortened(table))
+        if table.name == "judge_labels" and any(check.source.sampled for check in checks):
+            console.print(plain(WEIGHTED), style="dim")
     for check in checks:
         _show_cases(console, check, verbose=verbose)
     for check in checks:
