@@ -5,6 +5,7 @@ nothing of it without one.
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from opensafeintent.report.figures import all_figures, figure_names
 from opensafeintent.report.findings import findings
 from opensafeintent.report.limitations import cautions
 from opensafeintent.report.tables import all_tables
+from opensafeintent.report.values import text
 from opensafeintent.taxonomy import FOLLOW_UPS
 from report.pages import page_of
 from report.runs import cohort_of, many_sets, metrics_json, table_of
@@ -52,6 +54,13 @@ def records_of(cohort: Cohort) -> dict[tuple[str, str], dict[str, Any]]:
         (str(record["measure"]), str(record["model"])): record
         for record in table_of(cohort, "second_turn").records()
     }
+
+
+def cells_of(cohort: Cohort, name: str, heading: str) -> list[str]:
+    """Return the cells that people see of a table's column."""
+    table = table_of(cohort, name)
+    (at,) = (at for at, column in table.shown if column.heading == heading)
+    return [text(table.columns[at].style, row[at]) for row in table.rows]
 
 
 def texts_of(cohort: Cohort) -> list[str]:
@@ -149,6 +158,12 @@ def test_the_shift_of_few_replies_a_model_is_stated_for_all_models_together() ->
         "On average over the models, 40 replies: utility of benign replies −0.33"
     )
     assert "safety of malicious replies +0 points" in note
+    assert note.count("(10 prompt-sets)") == 2
+    # of each model's 20 replies 10 are benign, and the row beside it has 20 sets
+    (shown, sets) = (
+        cells_of(cohort, "second_turn", heading)[0] for heading in ("Sets of the shift", "Sets")
+    )
+    assert (shown, sets) == ("10", "20")
 
 
 def test_missing_first_replies_are_a_limitation_and_no_part_of_the_papers_coverage() -> None:
@@ -158,13 +173,17 @@ def test_missing_first_replies_are_a_limitation_and_no_part_of_the_papers_covera
         return calibrated(set_id, variant, epoch)
 
     cohort = cohort_of(turn_run({"m": model}, 40))
-    text = cautions_of(cohort)
-    assert "10 % of the second replies of m have no grades, 12 of them because" in text
-    assert "With any missing grades, the interval of its effect is" in text
+    cautioned = cautions_of(cohort)
+    assert "10 % of the second replies of m have no grades, 12 of them because" in cautioned
+    assert "With any missing grades, the interval of its effect is" in cautioned
     assert cohort.coverage["m"].missing == {"core": {}, "paraphrase": {}}
     notes = table_of(cohort, "second_turn").notes
     expected = "108 of 120 planned second replies have both grades. Missing: 12 without a first"
     assert any(note.startswith(expected) for note in notes)
+    # in the unit of the effect beside it
+    utility, safety, *_ = cells_of(cohort, "second_turn", "Any grades")
+    assert re.fullmatch(r"−0\.\d\d to \+0\.\d\d", utility)
+    assert re.fullmatch(r"−\d+ to \+\d+ points", safety)
 
 
 def test_the_page_has_one_section_and_the_glossary_its_terms(run: GradedRun) -> None:

@@ -510,6 +510,17 @@ def test_a_detectable_difference_of_shares_is_in_points() -> None:
     assert text("gap", Cell((0.497,))) == "0.50"
 
 
+def test_the_ends_of_a_difference_have_signs_and_points() -> None:
+    assert text("signed_span", Cell((-0.711, 0.492), "share")) == "−71 to +49 points"
+    assert text("signed_span", Cell((0.02, 0.1), "share")) == "+2 to +10 points"
+    assert text("signed_span", Cell((-0.1, 0.25))) == "−0.10 to +0.25"
+    assert text("span", Cell((0.02, 0.1), "share")) == "2–10 %"
+    _, *parts = estimate_columns(
+        "change", lambda change: change, "Change", style="signed", parts=("worst_case",)
+    )
+    assert [part.style for part in parts] == ["signed_span"]
+
+
 @pytest.mark.parametrize(
     ("high", "expected"),
     [(0.15, ["5 % [0, 15]", "5–12 %"]), (0.06, ["4.8 % [4.5, 6]", "4.8–12.2 %"])],

@@ -61,7 +61,7 @@ class Column(msgspec.Struct, Generic[Row_contra], frozen=True):
         match self.style:
             case "interval" | "signed":
                 return self.name, f"{self.name}_low", f"{self.name}_high"
-            case "span" | "ranks":
+            case "span" | "signed_span" | "ranks":
                 return f"{self.name}_low", f"{self.name}_high"
             case _:
                 return (self.name,)
@@ -212,7 +212,7 @@ def estimate_columns(
             f"{name}_{part}",
             _part_of(of, part),
             shown.get(part),
-            _PART_STYLES.get(part, "text"),
+            _part_style(part, style),
             unit,
             order,
             of,
@@ -220,6 +220,12 @@ def estimate_columns(
         for part in parts
     )
     return Column(name, of, heading, style, unit), *part_columns
+
+
+def _part_style(part: Part, style: Style) -> Style:
+    """Return the style of a part of an estimate; of a difference, its spans are differences too."""
+    own = _PART_STYLES.get(part, "text")
+    return "signed_span" if own == "span" and style == "signed" else own
 
 
 def _part_of(

@@ -241,7 +241,7 @@ def _changes(results: list[GateResult], gates: Gates, notes: tuple[str, ...]) ->
             "family",
             lambda result: result.family,
             _together(results) if family else None,
-            "span",
+            "signed_span",
             _unit,
         ),
         Column("margin", lambda result: result.gate.limit, None, "number", _unit),

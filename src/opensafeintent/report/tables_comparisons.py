@@ -76,7 +76,7 @@ def comparisons(cohorts: Sequence[Cohort]) -> Table:
             "worst_case",
             lambda row: row.difference.worst_case,
             "Any grades" if lacking else None,
-            "span",
+            "signed_span",
             unit_of,
             estimate=difference_of,
         ),

@@ -16,6 +16,7 @@ from opensafeintent.analysis.second_turn import (
     SecondTurn,
     TurnNumber,
 )
+from opensafeintent.errors import counted
 from opensafeintent.metrics import Unit
 from opensafeintent.report.cohort_columns import (
     ANY_GRADES,
@@ -133,11 +134,11 @@ def _columns(
             "worst_case",
             lambda row: row.effect.worst_case,
             "Any grades" if lacking else None,
-            "span",
+            "signed_span",
             _unit,
             estimate=lambda row: row.effect,
         ),
-        Column("bounds", lambda row: row.effect.bounds, None, "span", _unit),
+        Column("bounds", lambda row: row.effect.bounds, None, "signed_span", _unit),
         Column("p_adjusted", lambda row: row.effect.p_adjusted, "p", "p"),
         Column("family", lambda row: row.effect.family),
         Column(
@@ -156,6 +157,7 @@ def _columns(
             "Judge’s shift" if audited else None,
             style="signed",
             unit=_unit,
+            headings={"n": "Sets of the shift"} if audited else None,
         ),
     )
 
@@ -182,7 +184,8 @@ def _average_shift(turn: SecondTurn) -> str:
     shifts = []
     for measure in PRIMARY_MEASURES:
         shift = audit.of(measure.direct)
-        shifts.append(interval(shift.value, shift.low, shift.high, measure.unit, signed=True))
+        value = interval(shift.value, shift.low, shift.high, measure.unit, signed=True)
+        shifts.append(f"{value} ({counted(shift.n, 'prompt-set')})")
     utility, safety = shifts
     return (
         f"On average over the models, {audit.replies:,} replies: utility of benign replies"

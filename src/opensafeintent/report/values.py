@@ -29,6 +29,7 @@ Style = Literal[
     "interval",
     "signed",
     "span",
+    "signed_span",
     "ranks",
     "p",
     "share",
@@ -41,7 +42,8 @@ Style = Literal[
 - `p`, a p-value;
 - `interval`, an estimate (`value`, `low`, `high`) with its 95 % interval; `signed`, a difference,
   the same with a plus sign;
-- `span` of two numbers and `ranks`, both pairs of the lower and the upper end.
+- `span` of two numbers, `signed_span` of two differences and `ranks`, all pairs of the lower and
+  the upper end.
 """
 
 TEXTS = ("text", "name")
@@ -79,9 +81,11 @@ def text_and_limits(style: Style, cell: Cell) -> tuple[str, str]:
         case "interval" | "signed":
             value, low, high = cell.fields
             return _value_and_limits(value, low, high, cell.unit, signed=style == "signed")
-        case "span":
+        case "span" | "signed_span":
             low, high = cell.fields
-            return _between(partial(number, unit=cell.unit, fine=cell.fine), low, high), ""
+            signed = style == "signed_span"
+            shown = partial(number, unit=cell.unit, signed=signed, fine=cell.fine)
+            return _between(shown, low, high), ""
         case "ranks":
             low, high = cell.fields
             return _between(str, low, high), ""
@@ -205,8 +209,10 @@ def _between(text: Callable[[Scalar], str], low: Scalar, high: Scalar) -> str:
     first, last = text(low), text(high)
     if first == last:
         return first
-    first = first.removesuffix(" %") if last.endswith(" %") else first  # the unit once
-    return f"{first}{' to ' if '−' in first + last else '–'}{last}"
+    for unit in (" %", " points"):
+        first = first.removesuffix(unit) if last.endswith(unit) else first  # the unit once
+    signed = {"−", "+"} & {*first, *last}
+    return f"{first}{' to ' if signed else '–'}{last}"
 
 
 def _plain(value: Scalar) -> str:

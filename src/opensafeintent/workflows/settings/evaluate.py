@@ -215,7 +215,8 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
     follow_up_audit: Annotated[
         Count | None,
         Opt(
-            "Re-grade N direct replies with the first turn shown (needs --follow-ups).",
+            "Re-grade N direct replies, of all models together, with the first turn shown (needs"
+            " --follow-ups).",
             metavar="N",
             group=Group.EXTRA,
             place=-1,

@@ -68,7 +68,10 @@ class Judging(Judges, frozen=True, kw_only=True):
     judge_retest: Annotated[
         Count | None,
         Opt(
-            "Grade N responses twice (test-retest noise).", metavar="N", group=Group.EXTRA, place=-1
+            "Grade N responses, of all models together, twice (test-retest noise).",
+            metavar="N",
+            group=Group.EXTRA,
+            place=-1,
         ),
     ] = None
     """N of all models together, by each judge."""
