@@ -60,9 +60,20 @@ def test_a_guard_whose_replies_have_another_form_is_said_to_have_no_verdict(lab:
     lab.server.set_faults(says("I would rather not say", model=NAME))
     ran = lab.evaluate("--guard", GUARD)
     assert ran.code == 0
-    assert f"note: {GUARD}: a verdict on 0 of {RESPONSES} responses; --guard-form says" in ran.text
-    traced = osi("trace", lab.run, "--worst", 1)
+    expected = (
+        f"note: {GUARD}: a verdict on 0 of {RESPONSES} responses (missing: unparsed: {RESPONSES});"
+        f" {RESPONSES} replies are not in the form llama-guard, see opensafeintent trace"
+    )
+    assert expected in ran.text
+    (set_id,) = re.findall(r"llama-guard, see opensafeintent trace \S+ --set (\S+)", ran.text)
+    traced = osi("trace", lab.run, "--set", set_id)
     assert "guard no verdict (unparsed)" in traced.text
+    assert "I would rather not say" in traced.text
+    assert "--guard-form" not in osi("report", lab.run).text
+    page = (lab.run / "report.html").read_text()
+    assert f"gave no verdict on {RESPONSES} of {RESPONSES} responses" in page
+    agreement = (lab.run / "tables" / "guard_agreement.md").read_text()
+    assert f"unparsed: {RESPONSES}" in agreement
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from opensafeintent.report.limitations import cautions
 from opensafeintent.report.tables import all_tables
 from opensafeintent.report.values import text
 from opensafeintent.taxonomy import FOLLOW_UPS
+from opensafeintent.workflows.outcome import beside_lines
 from report.pages import page_of
 from report.runs import cohort_of, many_sets, metrics_json, table_of
 from report.second_turns import (
@@ -184,6 +185,16 @@ def test_missing_first_replies_are_a_limitation_and_no_part_of_the_papers_covera
     utility, safety, *_ = cells_of(cohort, "second_turn", "Any grades")
     assert re.fullmatch(r"−0\.\d\d to \+0\.\d\d", utility)
     assert re.fullmatch(r"−\d+ to \+\d+ points", safety)
+
+
+def test_an_interrupted_run_counts_the_planned_second_replies_in_note_and_table() -> None:
+    whole = turn_run({"m": calibrated}, 40)
+    run = whole._replace(follow_ups=whole.follow_ups[:61])
+    expected = "61 of 120 planned second replies have both grades"
+    (line,) = beside_lines(run, Path("run"))
+    assert line.startswith(f"second turn: {expected};")
+    notes = table_of(cohort_of(run), "second_turn").notes
+    assert any(note.startswith(expected) for note in notes)
 
 
 def test_the_page_has_one_section_and_the_glossary_its_terms(run: GradedRun) -> None:

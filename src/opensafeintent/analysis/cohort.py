@@ -311,8 +311,15 @@ def _runs_by_model(run: GradedRun) -> dict[str, GradedRun]:
     """Return the run with the responses of each model alone, by model, in an order that no
     manifest's writing changes.
     """
-    rows, regrades, swaps = _by_model(run.rows), _by_model(run.regrades), _by_model(run.swaps)
-    follow_ups, in_conversation = _by_model(run.follow_ups), _by_model(run.in_conversation)
+    rows, regrades, swaps = (
+        records_by_model(run.rows),
+        records_by_model(run.regrades),
+        records_by_model(run.swaps),
+    )
+    follow_ups, in_conversation = (
+        records_by_model(run.follow_ups),
+        records_by_model(run.in_conversation),
+    )
     return {
         model: run._replace(
             rows=rows.get(model, []),
@@ -325,7 +332,8 @@ def _runs_by_model(run: GradedRun) -> dict[str, GradedRun]:
     }
 
 
-def _by_model(records: Iterable[_Record]) -> dict[str, list[_Record]]:
+def records_by_model(records: Iterable[_Record]) -> dict[str, list[_Record]]:
+    """Return records about responses by the model of the response."""
     by_model: dict[str, list[_Record]] = {}
     for record in records:
         by_model.setdefault(record.model, []).append(record)

@@ -11,6 +11,9 @@ from opensafeintent.responses import NO_FIRST_REPLY
 
 Lacking = Literal["response", "grade"]
 
+UNPARSED = ("unparsed", "reasoning_only", "unknown_mark")
+"""Reasons that lie in the form of a reply: of a judge's grade, and of a guard's verdict."""
+
 
 class MissingReason(NamedTuple):
     """One reason, as the column `missing` of `grades.csv.gz` has it."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.estimates import MetricEstimate
-from opensafeintent.analysis.guards import unsafe_counts
+from opensafeintent.analysis.guards import unsafe_counts, without_verdict
 from opensafeintent.analysis.judge_checks import checked_judges
 from opensafeintent.analysis.request_swap import headline_audits
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
@@ -280,8 +280,19 @@ _DIFFER = 0.2
 
 
 def _of_guard(cohort: Cohort) -> Iterator[Sentence]:
-    """Say that the guard model and the panel disagree on many responses."""
-    counts = unsafe_counts(row for rows in cohort.rows.values() for row in rows)
+    """Say that the guard model and the panel disagree on many responses, and that verdicts are
+    missing.
+    """
+    rows = [row for rows in cohort.rows.values() for row in rows if row.guard]
+    lacking = without_verdict(rows)
+    if lacking.reasons and lacking.total >= _MISSING_SHARE * len(rows):
+        yield distrust(
+            "guard_without_verdicts",
+            guards=sorted(set(filter(None, cohort.guards.values()))),
+            lacking=lacking,
+            asked=len(rows),
+        )
+    counts = unsafe_counts(rows)
     if counts.compared >= FEWEST_SAID and counts.differ > _DIFFER * counts.compared:
         yield distrust(
             "guard",

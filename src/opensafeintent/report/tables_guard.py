@@ -28,9 +28,11 @@ def guard_table(cohorts: Sequence[Cohort]) -> Table:
     """Return how far the guard model agrees with the panel on "unsafe", by model and intent; empty
     if no guard was asked.
     """
+    rows = list(_rows(cohorts))
+    lacking = any(row.agreement.without_verdict.reasons for row in rows)
     return Table.of(
-        _columns(cohorts),
-        list(_rows(cohorts)),
+        _columns(cohorts, lacking=lacking),
+        rows,
         name="guard_agreement",
         title="Second opinion: a guard model beside the judges on “unsafe”",
         section="judges",
@@ -60,7 +62,8 @@ def _rows(cohorts: Sequence[Cohort]) -> Iterator[_GuardRow]:
                 )
 
 
-def _columns(cohorts: Sequence[Cohort]) -> tuple[Columns[_GuardRow], ...]:
+def _columns(cohorts: Sequence[Cohort], *, lacking: bool) -> tuple[Columns[_GuardRow], ...]:
+    """Return the columns; `lacking` says whether any verdict is missing."""
     return (
         model_columns(cohorts),
         Column("guard", lambda row: row.guard, "Guard", "name"),
@@ -82,5 +85,15 @@ def _columns(cohorts: Sequence[Cohort]) -> tuple[Columns[_GuardRow], ...]:
             "only_panel", lambda row: row.agreement.counts.only_panel, "only the panel", "count"
         ),
         Column("neither", lambda row: row.agreement.counts.neither, None, "count"),
-        Column("without_verdict", lambda row: row.agreement.without_verdict, "No verdict", "count"),
+        Column(
+            "without_verdict",
+            lambda row: row.agreement.without_verdict.total,
+            "No verdict",
+            "count",
+        ),
+        Column(
+            "reasons",
+            lambda row: row.agreement.without_verdict.text,
+            "Reasons" if lacking else None,
+        ),
     )

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opensafeintent.analysis.cohort import Cohort, GradedRun
-from opensafeintent.analysis.coverage import Coverage
+from opensafeintent.analysis.cohort import Cohort, GradedRun, records_by_model
+from opensafeintent.analysis.coverage import Coverage, planned_follow_ups
 from opensafeintent.analysis.gates import Gates
+from opensafeintent.analysis.guards import without_verdict
 from opensafeintent.analysis.label_checks import LabelCheck
 from opensafeintent.analysis.versions import Transitions
 from opensafeintent.calls.budget import Tally
@@ -21,8 +22,9 @@ from opensafeintent.calls.reasoning_marks import unknown_mark
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import Note, counted, option
 from opensafeintent.evaluation.forecast import Forecast
+from opensafeintent.evaluation.guard import Guard
 from opensafeintent.evaluation.judge_check import JudgeCheck
-from opensafeintent.evaluation.missing import MissingReason, missing_reason
+from opensafeintent.evaluation.missing import UNPARSED, MissingReason, missing_reason
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import (
@@ -176,23 +178,48 @@ def unsafe_note(texts: UnsafeTexts) -> Note:
     )
 
 
-def beside_lines(run: GradedRun) -> Iterator[str]:
+def beside_lines(run: GradedRun, path: Path) -> Iterator[str]:
     """Yield a line for the second turns of a run, and one for a guard model that lacks verdicts:
     no headline number shows either.
+
+    Args:
+        run: the run.
+        path: its folder.
     """
     if second := run.follow_ups:
         graded = sum(row.counts for row in second)
+        rows_by_model = records_by_model(second)
+        planned = sum(
+            planned_follow_ups(model, run.manifest, run.dataset, rows)
+            for model, rows in rows_by_model.items()
+        )
         yield (
-            f"second turn: {graded:,} of {len(second):,} second replies have both grades;"
+            f"second turn: {graded:,} of {planned:,} planned second replies have both grades;"
             " tables/second_turn.md has the effects"
         )
-    asked = [row for row in (*run.rows, *second) if row.guard]
-    verdicts = sum(row.guard in ("yes", "no") for row in asked)
-    if run.manifest.guard and verdicts < len(asked):
-        yield (
-            f"{one_line(run.manifest.guard.model, 80)}: a verdict on {verdicts:,} of"
-            f" {counted(len(asked), 'response')}; {option('guard_form')} says how replies are read"
+    if run.manifest.guard:
+        yield from _guard_lines(run.manifest.guard, [*run.rows, *second], path)
+
+
+def _guard_lines(guard: Guard, rows: Sequence[GradedResponse], path: Path) -> Iterator[str]:
+    """Yield a line if a guard model gave no verdict on some responses: the reasons, and where to
+    read a reply that has another form.
+    """
+    asked = [row for row in rows if row.guard]
+    lacking = without_verdict(asked)
+    if not lacking.reasons:
+        return
+    line = (
+        f"{one_line(guard.model, 80)}: a verdict on {len(asked) - lacking.total:,} of"
+        f" {counted(len(asked), 'response')} (missing: {lacking.text})"
+    )
+    if lacking.in_another_form:
+        line += (
+            f"; {lacking.in_another_form:,} replies are not in the form {guard.form}, see"
+            f" opensafeintent trace {shlex.quote(str(near(path)))} --set"
+            f" {shlex.quote(lacking.example)}"
         )
+    yield Note(line)
 
 
 def unparsed_lines(
@@ -212,7 +239,7 @@ def unparsed_lines(
     for row in run.rows:
         asked.update({judge: len(METRIC_GRADES) for judge in row.by_judge})
         for missing in row.missing:
-            if missing.what in METRIC_GRADES and missing.reason in _UNPARSED:
+            if missing.what in METRIC_GRADES and missing.reason in UNPARSED:
                 judge = missing.judge or next(iter(row.by_judge))
                 lost[judge] += 1
                 example.setdefault(judge, (row, missing.what, missing.reason))
@@ -238,9 +265,6 @@ def unparsed_lines(
                 f"{_WITHOUT_REASONING if reason != 'unparsed' else ''} or another judge"
             )
 
-
-_UNPARSED = ("unparsed", "reasoning_only", "unknown_mark")
-"""Reasons of a grade that is missing because of the form of the judge's reply."""
 
 _WITHOUT_REASONING = (
     f", less reasoning ({option('judge_reasoning_effort')}, {option('judge_args')})"

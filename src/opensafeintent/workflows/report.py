@@ -143,7 +143,7 @@ def _write_report(
             gate=lambda cohorts: find_gates(settings, gates, cohorts, runs, earlier, texts),
         )
         for run, path in zip(runs, named_runs(settings.runs), strict=True):
-            outcome.notes += [*run.notes, *beside_lines(run)]
+            outcome.notes += [*run.notes, *beside_lines(run, path)]
             outcome.notes += unparsed_lines(run, texts[run.name], path, settings.max_missing)
         display.stage("drawing")
         names = (run.name for run, _ in opened)
@@ -368,7 +368,7 @@ def write_results(
             labels=labels_of(files),
             folders={run.name: out},
         )
-        outcome.notes += [*run.notes, *unread, *beside_lines(run)]
+        outcome.notes += [*run.notes, *unread, *beside_lines(run, out)]
         texts = {run.name: RunTexts(*source, ledger)}
         outcome.notes += unparsed_lines(run, texts[run.name], out, max_missing)
         if page:
