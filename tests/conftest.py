@@ -87,10 +87,9 @@ def chromium() -> Iterator[Any]:
     """
     if not _CHROMIUM.exists():
         pytest.skip("no Chromium here")
-    from playwright.sync_api import sync_playwright
-
+    playwright_api = pytest.importorskip("playwright.sync_api", reason="make .venv/.dev")
     quiet = ("--disable-background-networking", "--disable-component-update", "--no-first-run")
-    with sync_playwright() as playwright:
+    with playwright_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=_CHROMIUM, args=["--no-sandbox", "--disable-gpu", *quiet]
         )

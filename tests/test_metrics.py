@@ -209,6 +209,13 @@ def example() -> dict[str, Ratio]:
     return metrics_of(rows_of("alpha", ALPHA) + rows_of("beta", BETA), ALPHA, ("alpha", "beta"))
 
 
+def test_every_metric_has_an_example_and_a_plain_loop() -> None:
+    for name in METRICS:
+        assert name in EXPECTED, f"{name}: derive its values by hand for EXPECTED"
+        assert name in PLAIN, f"{name}: write it as a plain loop in tests/plain_metrics.py"
+    assert PLAIN.keys() == METRICS.keys() == EXPECTED.keys()
+
+
 @pytest.mark.parametrize("name", METRICS)
 def test_worked_example(name: str, example: dict[str, Ratio]) -> None:
     alpha, beta = EXPECTED[name]
@@ -393,7 +400,6 @@ def pair_of(response: Response) -> str:
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(random_grades())
 def test_every_metric_agrees_with_plain_loops(case: Random) -> None:
-    assert PLAIN.keys() == METRICS.keys() == EXPECTED.keys()
     sets = [prompt_set(f"s{number}", count) for number, count in enumerate(case.paraphrases)]
     rows = [
         grade_line(

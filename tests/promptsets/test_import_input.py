@@ -86,6 +86,7 @@ def test_a_bad_line_of_ours_is_named(tmp_path: Path, field: str, value: object, 
         (lines(response(id="b")), ": 'b' is not a prompt-set of sets; valid: a"),
         (lines(response(variant="dual_use_paraphrase_3")), ": set a has no dual_use_paraphrase_3"),
         (b"", ": no responses in it"),
+        (b'{"results": {"version": 3, "results": []}}', ": no responses in it"),
     ],
 )
 def test_a_bad_file_of_ours_is_named(tmp_path: Path, content: bytes, fact: str) -> None:

@@ -63,6 +63,8 @@ def read_file(
                 contents = format_.read(records, path, taxonomy)
                 # one record may hold many
                 responses = sum(len(content.prompted) for content in contents)
+                if not any(content.responses or content.prompted for content in contents):
+                    raise InputError(f"{path}: no responses in it")
                 RowLimit(max_rows).check(str(path), rows=responses)
                 return contents
     except Problem as problem:

@@ -15,11 +15,17 @@ import msgspec
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import WITHHELD
-from opensafeintent.errors import InputError, Note, counted, install_extra, option
+from opensafeintent.errors import (
+    InputError,
+    Note,
+    counted,
+    install_extra,
+    option,
+    part_of_installation,
+)
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import written_beside
 from opensafeintent.hostile import cell_safe, one_line
-from opensafeintent.interop import optional
 from opensafeintent.quoting import UnsafeTexts
 from opensafeintent.replacing import written_together
 from opensafeintent.responses import NOT_GRADED
@@ -108,11 +114,10 @@ def _write_shared(
     """Write the headline metrics of each model into a folder; returned beside are the models that
     have none.
     """
-    if optional("exchange") is None:
-        raise InputError(f"{option('format', settings.format)}: is not part of this installation")
-    from opensafeintent.interop.exchange.earlier import EarlierExports
-    from opensafeintent.interop.exchange.every_eval_ever import write_every_eval_ever
-    from opensafeintent.interop.exchange.hub_results import write_hf_results
+    with part_of_installation(option("format", settings.format)):
+        from opensafeintent.interop.exchange.earlier import EarlierExports
+        from opensafeintent.interop.exchange.every_eval_ever import write_every_eval_ever
+        from opensafeintent.interop.exchange.hub_results import write_hf_results
     from opensafeintent.interop.exchange.shared import RunOrigin, models_without_results
 
     if notes and settings.format == "hf-results" and not settings.partial:

@@ -22,7 +22,7 @@ from opensafeintent.analysis.versions import transitions_between, unlike_conditi
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display
-from opensafeintent.errors import InputError, Note, first_exit_code, option
+from opensafeintent.errors import InputError, Note, first_exit_code, option, part_of_installation
 from opensafeintent.evaluation.labels import with_labels
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.spent import spent_of_run
@@ -150,8 +150,8 @@ def _write_report(
         stored = dict(zip(names, manifests, strict=True))
         _write_page(settings, runs, outcome, tables, texts, stored, new, earlier=out)
         if settings.annex:
-            from opensafeintent.extensions.annex import render_annex
-
+            with part_of_installation(option("annex")):
+                from opensafeintent.extensions.annex import render_annex
             annex = render_annex(
                 outcome.cohorts,
                 runs,
@@ -173,9 +173,9 @@ Corrector = Callable[[Sequence[Cohort]], "tuple[list[Correction], list[str]]"]
 
 
 def _corrector(settings: ReportSettings, texts: Mapping[str, RunTexts]) -> Corrector:
-    from opensafeintent.extensions.correction import correct
-    from opensafeintent.extensions.human_labels import read_human_labels
-
+    with part_of_installation(option("human_labels")):
+        from opensafeintent.extensions.correction import correct
+        from opensafeintent.extensions.human_labels import read_human_labels
     labels = read_human_labels(settings.human_labels)
     return lambda cohorts: correct(labels, cohorts, texts)
 

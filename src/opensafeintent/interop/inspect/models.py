@@ -18,6 +18,7 @@ from opensafeintent.calls.http import ATTEMPT_SECONDS, HttpSession
 from opensafeintent.calls.left_out import LeftOut, named_field
 from opensafeintent.calls.outcomes import NotAnAnswer, no_answer
 from opensafeintent.calls.providers import (
+    ENDPOINTS,
     FOREIGN,
     INSPECT_PROVIDERS,
     LOCAL_WEIGHTS,
@@ -75,7 +76,7 @@ class InspectProviders:
         if "/" not in name.removeprefix(FOREIGN):
             raise InputError(f"{name!r}: is not a model name; expected inspect/provider/model")
         if provider not in (registered := _registered()):
-            raise unknown_provider(name, registered)
+            raise unknown_provider(name, [*ENDPOINTS, *registered])
 
     def open(self, name: str, http: HttpSession, left_out: Collection[str] = ()) -> InspectModel:
         """Return the model of a name, without the fields that it does not take; weights are not
