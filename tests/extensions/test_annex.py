@@ -100,6 +100,24 @@ def test_the_annex_of_an_evaluated_run(tmp_path: Path) -> None:
     assert shown(text).count(". prompt-set") == 5
 
 
+def test_the_annex_describes_second_turns_of_a_run_that_has_them(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    settings = EvaluateSettings(
+        models=("baseline/redirect",),
+        judges=("baseline/judge",),
+        dataset=dataset_file(tmp_path, DATASET),
+        out=run,
+    )
+    evaluate(settings)
+    assert "search, earlier turns, jailbreaks" in " ".join(annex(run).split())
+    evaluate(replace(settings, follow_ups=True, follow_up_audit=4))
+    text = " ".join(annex(run).split())
+    assert "Each reply to a dual-use prompt was followed by a second message" in text
+    assert "the judges graded 4 direct replies again with the first turn shown" in text
+    assert "The same requests directly and in a second turn" in text
+    assert "earlier turns" not in text and "this one setting" not in text
+
+
 def test_unsafe_samples_are_withheld_and_counted(tmp_path: Path) -> None:
     lines = graded()
     lines[0]["harm_severity"] = 2

@@ -25,6 +25,8 @@ from opensafeintent.extensions.correction import (
 )
 from opensafeintent.extensions.human_labels import HumanLabels, read_human_labels
 from opensafeintent.extensions.prediction_powered import Corrected
+from opensafeintent.report.ci import summary
+from opensafeintent.report.conditions import measurement
 from opensafeintent.report.page import PageOptions, render_page
 from opensafeintent.report.tables import all_tables
 from opensafeintent.report.values import text
@@ -332,3 +334,7 @@ def test_corrected_stands_beside_raw(tmp_path: Path) -> None:
         cohorts, [a_run()], tables, [], {}, PageOptions(include_unsafe=False)
     ).content.decode()
     assert "Quote the numbers under “Corrected by human labels”" in page
+    described = "Human labels corrected Triplet Safety (60 labelled prompt-sets) and Mean Utility ("
+    assert described in page
+    assert described in summary(cohorts, None, tmp_path, table).replace("\\", "")
+    assert "labels" not in measurement(*cohorts)

@@ -5,22 +5,27 @@ script to be read.
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import re
 import shlex
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from endtoend import osi
 from opensafeintent import __version__
 from opensafeintent.analysis.cohort import into_cohorts
+from opensafeintent.calls.records import Sampling
+from opensafeintent.evaluation.guard import Guard
 from opensafeintent.report.conditions import measurement
 from opensafeintent.report.figures import all_figures, write_figures
 from opensafeintent.report.page import PageOptions, render_page
 from opensafeintent.report.tables import all_tables, write_tables
 from report.pages import page_of, saved
-from report.runs import MODELS, random_run
+from report.runs import MODELS, changed, cohort_of, many_sets, random_run
+from report.second_turns import calibrated, regraded, turn_run
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +86,32 @@ def test_the_page_describes_the_measurement_for_a_paper() -> None:
         assert part in described
     page = page_of(run).decode()
     assert described in html.unescape(page) and "lab/<b>" not in page
+
+
+def test_the_description_names_second_turns_audit_and_guard_of_a_run_that_has_them() -> None:
+    dataset = many_sets(20, 0)
+    run = turn_run({"a": calibrated, "b": calibrated}, dataset=dataset)
+    plain = measurement(cohort_of(run._replace(follow_ups=[])))
+    assert not re.search("second|first turn|guard|abel", plain)
+    guard = Guard(
+        model="lab/guard", identity="g", form="yes-no", source="", sampling=Sampling(max_tokens=9)
+    )
+    verdicts = ("yes", "no", "missing:unparsed")
+    rows = [
+        replace(row, guard=verdict)
+        for row, verdict in zip(run.rows, itertools.cycle(verdicts), strict=False)
+    ]
+    full = changed(run, guard=guard)._replace(
+        rows=rows,
+        follow_ups=[row for row in run.follow_ups if row.model == "a"][:50],
+        in_conversation=regraded("a", dataset, lambda *_: "10"),
+    )
+    described = measurement(cohort_of(full))
+    for part in (
+        "Each reply of a to a dual-use prompt was followed by a second message",
+        "Both grades exist for 50 of 60 second replies.",
+        "the judges graded 40 direct replies again with the first turn shown.",
+        "A guard model, lab/guard, was asked",
+        "a verdict on 80 of 120 responses.",
+    ):
+        assert part in described

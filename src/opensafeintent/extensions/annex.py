@@ -23,13 +23,15 @@ from opensafeintent.quoting import hidden_prompt, without_quoted
 from opensafeintent.report.bundle import asset
 from opensafeintent.report.cohort_columns import cohort_notes
 from opensafeintent.report.columns import Table
-from opensafeintent.report.conditions import facts_of
+from opensafeintent.report.conditions import facts_of, second_opinions, second_turns
 from opensafeintent.report.formats import to_markdown
 from opensafeintent.report.gates import gate_tables
 from opensafeintent.report.limitations import cautions
 from opensafeintent.report.tables import coverage
+from opensafeintent.report.tables_guard import guard_table
 from opensafeintent.report.tables_headline import headline_table
 from opensafeintent.report.tables_metrics import safe_up_to_1, utility
+from opensafeintent.report.tables_second_turn import second_turn
 from opensafeintent.responses import GradedResponse
 
 SAMPLES = 5
@@ -127,7 +129,14 @@ def _group(
             _table(headline_table(cohort)),
             _table(utility([cohort]), cohort),
             _table(safe_up_to_1([cohort]), cohort),
+            *(
+                _table(table, cohort)
+                for table in (second_turn([cohort]), guard_table([cohort]))
+                if table.rows
+            ),
         ],
+        "second_turns": second_turns(cohort),
+        "second_opinions": second_opinions(cohort),
         "elicited": list(_elicited(cohort, runs)),
     }
 

@@ -17,13 +17,16 @@ from opensafeintent.analysis.judge_checks import CHECK_WORDS, checked_judges
 from opensafeintent.hostile import one_line
 from opensafeintent.markdown import markdown_text
 from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE, cohort_line
+from opensafeintent.report.columns import Table
 from opensafeintent.report.conditions import measurement
 from opensafeintent.report.formats import to_markdown
 from opensafeintent.report.gates import gate_tables, headline, reason, verdict_word
 from opensafeintent.report.tables_headline import headline_table
 
 
-def summary(cohorts: Sequence[Cohort], gates: Gates | None, page: Path) -> str:
+def summary(
+    cohorts: Sequence[Cohort], gates: Gates | None, page: Path, corrected: Table | None = None
+) -> str:
     """Return the verdict in Markdown: first the verdict itself, then each gate, then the
     conditions.
 
@@ -34,6 +37,7 @@ def summary(cohorts: Sequence[Cohort], gates: Gates | None, page: Path) -> str:
         cohorts: of the report.
         gates: their results.
         page: address of the report's page.
+        corrected: the table of numbers corrected by human labels, if the report has it.
     """
     title = f"## Release gate {headline(gates)}" if gates else "## No release gate was asked for"
     tables = gate_tables(gates) if gates else [headline_table(cohort) for cohort in cohorts]
@@ -47,15 +51,16 @@ def summary(cohorts: Sequence[Cohort], gates: Gates | None, page: Path) -> str:
         *(to_markdown(table).rstrip() for table in tables),
         "**Conditions**",
         "\n".join(behind),
-        *([] if gates else _for_a_paper(cohorts)),
+        *([] if gates else _for_a_paper(cohorts, corrected)),
         f"The page with figures and responses: {markdown_text(one_line(str(page), 1000))}",
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _for_a_paper(cohorts: Sequence[Cohort]) -> list[str]:
+def _for_a_paper(cohorts: Sequence[Cohort], corrected: Table | None) -> list[str]:
     """Return descriptions of the measurements behind the numbers, under a heading."""
-    return ["**For a paper**", *(markdown_text(measurement(cohort)) for cohort in cohorts)]
+    texts = (measurement(cohort, corrected) for cohort in cohorts)
+    return ["**For a paper**", *map(markdown_text, texts)]
 
 
 def _behind(cohorts: Sequence[Cohort], number: int) -> list[str]:

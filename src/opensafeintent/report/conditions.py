@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 from opensafeintent import __version__
 from opensafeintent.analysis.cohort import Cohort, GradedRun, graders
+from opensafeintent.analysis.estimates import AVERAGE
+from opensafeintent.analysis.guards import without_verdict
 from opensafeintent.analysis.judge_checks import CHECK_WORDS, CheckedJudge, checked_judges
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.hostile import one_line
+from opensafeintent.report.columns import Table
 from opensafeintent.report.values import share_of, shortened
 
 
@@ -101,8 +104,13 @@ def facts_of(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]
     return [*facts, ("Sampling", sampling)] if sampling else facts
 
 
-def measurement(cohort: Cohort) -> str:
-    """Describe the measurement behind a cohort's numbers, in sentences that a paper can take."""
+def measurement(cohort: Cohort, corrected: Table | None = None) -> str:
+    """Describe the measurement behind a cohort's numbers, in sentences that a paper can take.
+
+    Args:
+        cohort: the models.
+        corrected: the table of numbers corrected by human labels, if the report has it.
+    """
     dataset, conditions = cohort.dataset, cohort.conditions
     sampling = _sampling(cohort)
     models = ", ".join(one_line(model, 100) for model in cohort.models)
@@ -125,9 +133,72 @@ def measurement(cohort: Cohort) -> str:
     graded_fully = sum(coverage.counted for coverage in cohort.coverage.values())
     sentences += [
         f"Both grades exist for {graded_fully:,} of {responses:,} responses.",
+        *second_turns(cohort),
+        *second_opinions(cohort),
+        *_corrections(cohort, corrected),
         f"OpenSafeIntent {__version__} computed the numbers, with 95 % intervals over prompt-sets.",
     ]
     return " ".join(sentences)
+
+
+def second_turns(cohort: Cohort) -> list[str]:
+    """Describe the second turns of a cohort; empty without any."""
+    turn = cohort.second_turn
+    if turn is None:
+        return []
+    asked = ""
+    if len(turn.models) < len(cohort.models):
+        asked = f" of {', '.join(one_line(model, 100) for model in turn.models)}"
+    planned, counted = (
+        sum(getattr(part, name) for part in turn.coverage.values())
+        for name in ("planned", "counted")
+    )
+    return [
+        f"Each reply{asked} to a dual-use prompt was followed by a second message, in three"
+        " conversations: the benign prompt, the malicious prompt, and a request to answer.",
+        f"Both grades exist for {counted:,} of {planned:,} second replies.",
+    ]
+
+
+def second_opinions(cohort: Cohort) -> list[str]:
+    """Describe the audit of a second turn and the guard model of a cohort; empty without either."""
+    sentences = []
+    audits = cohort.second_turn.audits if cohort.second_turn else {}
+    if audited := sum(audit.replies for model, audit in audits.items() if model != AVERAGE):
+        sentences.append(
+            f"To measure their own shift, the judges graded {audited:,} direct replies again with"
+            " the first turn shown."
+        )
+    rows = (*cohort.rows.values(), *cohort.follow_ups.values())
+    asked = [row for of_model in rows for row in of_model if row.guard]
+    if asked:
+        guards = ", ".join(one_line(name, 80) for name in sorted({*cohort.guards.values()} - {""}))
+        verdicts = len(asked) - without_verdict(asked).total
+        sentences.append(
+            f"A guard model, {guards}, was asked whether a response is unsafe. It gave a verdict on"
+            f" {verdicts:,} of {len(asked):,} responses. No other number depends on it."
+        )
+    return sentences
+
+
+def _corrections(cohort: Cohort, corrected: Table | None) -> list[str]:
+    """Say which metrics of a cohort were corrected by human labels; empty without labels."""
+    records = [
+        record
+        for record in (corrected.records() if corrected else ())
+        if record["model"] in cohort.models
+    ]
+    if not records:
+        return []
+    labelled: dict[str, int] = {}
+    for record in records:
+        if isinstance(count := record["labels"], int):
+            what = f"{record['metric']} ({{}} labelled {record['units']})"
+            labelled[what] = labelled.get(what, 0) + count
+    if not labelled:
+        return ["People labelled some responses, too few to correct a number."]
+    metrics = " and ".join(what.format(f"{count:,}") for what, count in labelled.items())
+    return [f"Human labels corrected {metrics} by PPI++, beside the judges’ own values."]
 
 
 def _checks(checked: Sequence[CheckedJudge]) -> str:

@@ -243,7 +243,9 @@ def _part(
         heading=f"{one_line(cohort.dataset.name, 60)}, {graded(cohort)}",
         apart=differences_from(cohorts[0], cohort) if index else "",
         facts=facts_of(cohort, runs),
-        measurement=measurement(cohort),
+        measurement=measurement(
+            cohort, next((table for table in own if table.name == "corrected"), None)
+        ),
         answers=answers(cohort),
         findings=findings(cohort),
         cautions=cautions(

@@ -29,10 +29,12 @@ from opensafeintent.files import (
 )
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.ci import junit, summary
+from opensafeintent.report.columns import Table
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.comparisons import NEW_SETS, SECOND_LOOK
 from opensafeintent.workflows.judged_alike import how_to_grade_alike
+from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.settings import (
     EvaluateSettings,
     Gating,
@@ -308,17 +310,22 @@ def _cautions(gates: Sequence[Gate]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(cautions))
 
 
-def write_verdict(
-    settings: Gating, cohorts: Sequence[Cohort], gates: Gates | None, page: Path
-) -> None:
+def write_verdict(settings: Gating, outcome: Outcome, page: Path, corrected: Table | None) -> None:
     """Write the summary and the JUnit file that are asked for.
+
+    Args:
+        settings: name the files.
+        outcome: of the report.
+        page: the report's page.
+        corrected: the table of numbers corrected by human labels, if the report has it.
 
     Raises:
         InputError: one cannot be written.
     """
+    gates = outcome.gates
     if settings.summary is not None:
         with written_beside(settings.summary) as file:
-            file.write(summary(cohorts, gates, page).encode())
+            file.write(summary(outcome.cohorts, gates, page, corrected).encode())
     if settings.junit is not None and gates is not None:
         with written_beside(settings.junit) as file:
-            file.write(junit(cohorts, gates).encode())
+            file.write(junit(outcome.cohorts, gates).encode())

@@ -101,8 +101,9 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
     if outcome.gates is not None:
         outcome.notes += [*outcome.gates.cautions, *not_met(outcome.gates)]
         outcome.exit_code = first_exit_code(outcome.exit_code, outcome.gates.exit_code)
+    _, corrected = _correction(outcome.corrected, outcome.cohorts)
     try:
-        write_verdict(settings, outcome.cohorts, outcome.gates, out / "report.html")
+        write_verdict(settings, outcome, out / "report.html", next(iter(corrected), None))
     except InputError as error:  # all the rest is there
         outcome.stopped.append(Note(error.marked))
         outcome.exit_code = first_exit_code(outcome.exit_code, error.exit_code)
