@@ -173,7 +173,7 @@ def expected_labels(key: AnnotationKey, annotator: str) -> Answered:
 
 
 def found_labels(labels: Sequence[Label], annotator: str) -> Answered:
-    mine = [label for label in labels if label.annotator == annotator]
+    mine = [label for label in labels if label.annotator == annotator and not label.blank]
     answers_by_response = {
         (label.id, label.variant, label.model, label.epoch): label.answers for label in mine
     }

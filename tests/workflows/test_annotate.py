@@ -179,6 +179,51 @@ def test_a_folder_holds_one_study(tmp_path: Path) -> None:
     assert (tmp_path / "key.json").read_bytes() == before
 
 
+def test_every_question_of_a_return_that_has_no_answer_is_blank(tmp_path: Path) -> None:
+    study, labels = tmp_path / "study", tmp_path / "labels.jsonl"
+    key = annotate_dataset(dataset_settings(study, "ana", "ben")).key
+    sheet = Sheet((study / "ana.csv").read_bytes())
+    first = key.annotators["ana"][0].code
+    sheet.set(first, "same_topic", "yes")
+    sheet.save(study / "ana.csv")
+    ran = osi("annotate", "import", study, "--key", study / "key.json", "--out", labels)
+    assert "labels.jsonl: 1 label, and 11 items left blank" in ran.out
+    quality = agreement_of(labels).quality
+    # ana answered one question of one item, and ben none of six
+    assert quality and (quality.annotators, quality.sets) == ({"ana": 6, "ben": 6}, 1)
+    blank = {question.question: question.blank for question in quality.questions}
+    assert blank == dict.fromkeys(blank, 12) | {"same_topic": 11}
+
+
+def test_labels_that_an_import_would_lose_are_refused(tmp_path: Path) -> None:
+    out, one, two = (tmp_path / name for name in ("labels.jsonl", "one", "two"))
+    # the items and annotators of the first study are all in the second
+    annotate_dataset(dataset_settings(one, "ana", "ben"))
+    key = annotate_dataset(
+        AnnotateDatasetSettings(dataset="starter", out=two, annotators=("ana", "ben"), limit=9)
+    ).key
+
+    def imported(study: Path, *names: str) -> Any:
+        files = [fill(study, name) for name in names]
+        return osi("annotate", "import", *files, "--key", study / "key.json", "--out", out)
+
+    assert imported(one, "ana").code == imported(one, "ana", "ben").code == 0
+    before = out.read_bytes()
+    refusal = imported(two, "ana", "ben").refusal
+    assert f"{out}: holds labels of another study than {key.study}; expected another" in refusal
+    assert f"(--out FILE), such as labels-{key.study}.jsonl" in refusal
+    assert "holds labels of ben, who have no return here; expected" in imported(one, "ana").refusal
+    assert out.read_bytes() == before
+    # labels of an older version name no study
+    written = [msgspec.structs.replace(item.label, study="") for item in read_labels(out)]
+    write_labels(written, out)
+    assert imported(one, "ana", "ben").code == 0
+    write_labels([msgspec.structs.replace(written[0], id="elsewhere"), *written[1:]], out)
+    assert "holds labels of another study" in imported(one, "ana", "ben").refusal
+    out.write_text("notes")
+    assert "is there, and is no file of labels; expected another" in imported(one, "ana").refusal
+
+
 def test_bad_answers_and_no_answers_write_nothing(tmp_path: Path) -> None:
     key = annotate_dataset(dataset_settings(tmp_path, "ana")).key
     path, out = tmp_path / "ana.csv", tmp_path / "labels.jsonl"

@@ -46,7 +46,7 @@ class AgreementQuestion(msgspec.Struct, frozen=True, kw_only=True):
     no: int
     unsure: int
     blank: int
-    """Asked, and left empty."""
+    """Left empty in the returned forms."""
     sets_twice: int
     """Prompt-sets with the answers of two annotators or more."""
     yes_rate: SampleEstimate
@@ -59,7 +59,7 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     """How people judge a dataset (paper, Table 3)."""
 
     annotators: dict[str, int]
-    """Prompt-sets that each returned."""
+    """Prompt-sets that each returned, blank ones too."""
     sets: int
     questions: tuple[AgreementQuestion, ...]
 
@@ -122,7 +122,7 @@ class JudgeStudy(msgspec.Struct, frozen=True, kw_only=True):
     """How far judges agree with people (paper, Table 7)."""
 
     annotators: dict[str, int]
-    """Responses that each returned."""
+    """Responses that each returned, blank ones too."""
     items: int
     unit: Unit
     """The sampled unit, which is also resampled."""

@@ -11,8 +11,15 @@ import msgspec
 from opensafeintent.annotation.forms import sheet_columns
 from opensafeintent.annotation.guide import SLOTS, questions_of, words_hash
 from opensafeintent.annotation.key import AnnotationKey, Showing
-from opensafeintent.annotation.labels import UNSURE, Answer, Label, LabelKind
-from opensafeintent.errors import InputError, counted
+from opensafeintent.annotation.labels import (
+    UNSURE,
+    Answer,
+    KeyItem,
+    Label,
+    LabelKind,
+    read_labels,
+)
+from opensafeintent.errors import InputError, counted, option
 from opensafeintent.files import os_errors, parse_json, read_bytes
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.fields import fields_named
@@ -65,7 +72,7 @@ class ImportedLabels(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a study's returns."""
 
     labels: list[Label]
-    """In the order of annotators and items in the key."""
+    """In the order of annotators and items in the key; those of blank items have no answers."""
     returns: list[AnnotatorReturn]
     run: Path | None = None
     """Whose responses were labelled; None for a dataset, or if the run is not there any more."""
@@ -100,6 +107,47 @@ def import_returns(paths: Sequence[Path], key: AnnotationKey) -> ImportedLabels:
         labels=[label for labels, _ in in_order for label in labels],
         returns=[summary for _, summary in in_order],
     )
+
+
+def check_replaced(path: Path, key: AnnotationKey, returns: Sequence[AnnotatorReturn]) -> None:
+    """Check that a file of labels, if it is there, holds nothing that an import would lose.
+
+    Args:
+        path: the file that the import writes.
+        key: of the study.
+        returns: of its annotators; their earlier labels may be replaced.
+
+    Raises:
+        InputError: the file holds something else than labels of the study, or those of an annotator
+            who has no return.
+    """
+    if not path.is_file():
+        return
+    other_file = f"expected another file ({option('out', 'FILE')})"
+    try:
+        there = [sourced.label for sourced in read_labels(path)]
+    except InputError as error:
+        raise InputError(f"{path}: is there, and is no file of labels; {other_file}") from error
+    if not all(_is_of_study(label, key) for label in there):
+        raise InputError(
+            f"{path}: holds labels of another study than {key.study}; {other_file}, such as"
+            f" {key.labels_file}"
+        )
+    returned = {form.annotator for form in returns}
+    lost = sorted({label.annotator for label in there} - returned)
+    if lost:
+        raise InputError(
+            f"{path}: holds labels of {', '.join(lost)}, who have no return here; expected all"
+            f" returns of the study, or another file ({option('out', 'FILE')})"
+        )
+
+
+def _is_of_study(label: Label, key: AnnotationKey) -> bool:
+    if label.study:
+        return label.study == key.study
+    item = KeyItem(**{field: getattr(label, field) for field in KeyItem.__struct_fields__})
+    sampling = (label.kind, label.dataset, label.unit) == (key.kind, key.dataset_hash, key.unit)
+    return sampling and item in key.items and label.annotator in key.annotators
 
 
 def _read_return(path: Path, key: AnnotationKey) -> _Saved:
@@ -210,12 +258,12 @@ def _checked(
             annotator=saved.annotator,
             dataset=key.dataset_hash,
             **msgspec.structs.asdict(key.items[showing.item]),
-            answers=_labelled(answers[code], showing),
+            answers=_labelled(answers.get(code, {}), showing),
+            study=key.study,
             unit=key.unit,
-            note=notes[code],
+            note=notes.get(code, ""),
         )
         for code, showing in sorted(showings.items(), key=lambda pair: pair[1].item)
-        if answers.get(code) or notes.get(code)
     ]
     given = [len(of_item) for of_item in answers.values()]
     questions = len(questions_of(key.kind))

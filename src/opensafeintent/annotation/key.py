@@ -50,6 +50,11 @@ class AnnotationKey(msgspec.Struct, frozen=True, kw_only=True):
     annotators: dict[str, tuple[Showing, ...]]
     """By annotator, in the order of the form."""
 
+    @property
+    def labels_file(self) -> str:
+        """A name for the file of the study's labels that no other study has."""
+        return f"labels-{self.study}.jsonl"
+
     def __post_init__(self) -> None:
         for name, showings in self.annotators.items():
             if any(showing.item >= len(self.items) for showing in showings):

@@ -79,10 +79,19 @@ class Label(KeyItem, frozen=True, kw_only=True, omit_defaults=True):
     dataset: str
     """Hash of the dataset that was annotated."""
     answers: dict[str, Answer]
-    """By question (see `ANSWERS`). Blank answers are absent."""
+    """By question (see `ANSWERS`). Blank answers are absent; of an item that came back blank, all
+    are.
+    """
+    study: str = ""
+    """Identity of the study; empty in older files."""
     unit: Unit = "response"
     """Whether single responses or whole prompt-sets were drawn."""
     note: str = ""
+
+    @property
+    def blank(self) -> bool:
+        """Whether the item came back without an answer and without a note."""
+        return not self.answers and not self.note
 
     def __post_init__(self) -> None:
         if (self.kind == "judge_validation") != bool(self.variant and self.model):
@@ -177,7 +186,7 @@ class Answers:
     """The labels of one kind, with the items and annotators that they belong to.
 
     Attributes:
-        labels: by item and annotator.
+        labels: by item and annotator, without those of items that came back blank.
         items: sorted, so that results do not depend on the order of files.
         annotators: names, sorted.
 
@@ -187,17 +196,19 @@ class Answers:
     """
 
     def __init__(self, kind: LabelKind, sourced: Iterable[SourcedLabel]) -> None:
-        self.labels: dict[tuple[AnnotatedItem, str], SourcedLabel] = {}
+        returned: dict[tuple[AnnotatedItem, str], SourcedLabel] = {}
         for entry in sourced:
             key = (entry.item, entry.label.annotator)
             if entry.label.kind != kind:
                 continue
-            if key in self.labels:
+            if key in returned:
                 raise InputError(
-                    f"{entry}: answered already at {self.labels[key].line}; give two people two"
+                    f"{entry}: answered already at {returned[key].line}; give two people two"
                     " names, or leave out the return that is there twice"
                 )
-            self.labels[key] = entry
+            returned[key] = entry
+        self.labels = {key: entry for key, entry in returned.items() if not entry.label.blank}
+        self._returned = Counter(name for _, name in returned)
         self.items = sorted({item for item, _ in self.labels})
         self.annotators = sorted({annotator for _, annotator in self.labels})
         for item in self.items:
@@ -226,17 +237,18 @@ class Answers:
         return numbers
 
     def returned(self) -> dict[str, int]:
-        """Return how many items each annotator returned."""
-        return dict(sorted(Counter(name for _, name in self.labels).items()))
+        """Return how many items each annotator returned, blank ones too."""
+        return dict(sorted(self._returned.items()))
 
     def count(self, question: str, answer: Answer | None) -> int:
-        """Return how often a question was answered so; None is blank."""
-        return sum(
+        """Return how often a question was answered so; None is blank, in all items returned."""
+        wholly_blank = self._returned.total() - len(self.labels) if answer is None else 0
+        return wholly_blank + sum(
             sourced.label.answers.get(question) == answer for sourced in self.labels.values()
         )
 
     def undefined(self) -> str:
         """Say why there may be no agreement."""
-        if len(self.annotators) < 2:
+        if len(self._returned) < 2:
             return "one annotator"
         return "no item was answered by two annotators"

@@ -104,7 +104,9 @@ def annotate_import_command(settings: ImportAnnotationsSettings) -> None:
             f"{form.annotator}: {counted(form.items, 'item')}, {form.complete:,} complete,"
             f" {form.begun:,} begun; {counted(form.unsure, 'answer')} unsure"
         )
-    say(f"{settings.out}: {counted(len(imported.labels), 'label')}")
+    blank = sum(label.blank for label in imported.labels)
+    besides = f", and {counted(blank, 'item')} left blank" if blank else ""
+    say(f"{settings.out}: {counted(len(imported.labels) - blank, 'label')}{besides}")
     on_responses = any(label.kind == "judge_validation" for label in imported.labels)
     of_run = ["--run", imported.run or "RUN"] if on_responses else []
     say_next("opensafeintent agreement", settings.out, *of_run)
@@ -131,4 +133,6 @@ def _show_export(study: ExportedStudy) -> None:
         f"Hand each annotator a page, or a sheet with the guide. Keep {study.key_path} to yourself:"
         " it identifies every item. Put the files that come back into one folder."
     )
-    say_next("opensafeintent annotate import FOLDER --key", study.key_path, "--out", "labels.jsonl")
+    say_next(
+        "opensafeintent annotate import FOLDER --key", study.key_path, "--out", key.labels_file
+    )

@@ -87,7 +87,8 @@ def _table_3(quality: Quality) -> Table:
         notes=(
             (
                 f"{_people(quality.annotators)}; {counted(quality.sets, 'prompt-set')}. Unsure and"
-                " blank are not no: they are counted, and left out of every rate. Agreement is the"
+                " blank are not no: they are counted, and left out of every rate. Blank counts all"
+                " items of the returned forms. Agreement is the"
                 " share of agreeing pairs of annotators. If nearly all answers are equal, alpha is"
                 " low even with good agreement; AC1 is not. Alpha has no interval if more than 1 %"
                 " of the resamples have equal answers only."

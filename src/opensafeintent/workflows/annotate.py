@@ -18,7 +18,7 @@ from opensafeintent.annotation.agreement import (
 )
 from opensafeintent.annotation.drawing import LONGEST, draw
 from opensafeintent.annotation.forms import render_guide, render_page, render_sheet
-from opensafeintent.annotation.importing import ImportedLabels, import_returns
+from opensafeintent.annotation.importing import ImportedLabels, check_replaced, import_returns
 from opensafeintent.annotation.key import AnnotationKey, read_key, run_of, write_key
 from opensafeintent.annotation.labels import (
     AnnotatedItem,
@@ -273,15 +273,17 @@ def import_annotations(settings: ImportAnnotationsSettings) -> ImportedLabels:
 
     Raises:
         InputError: there are invalid answers; each has a line of its own, with its file, item, and
-            the valid answers. Nothing is written then.
+            the valid answers. Or the file of labels holds something that would be lost: another
+            study's labels, or those of an annotator without a return. Nothing is written then.
     """
     key = read_key(settings.key)
     imported = import_returns(list(_returned(settings)), key)
-    if not imported.labels:
+    if all(label.blank for label in imported.labels):
         raise InputError(
             f"{', '.join(map(str, settings.files))}: nothing is answered; expected one answer or"
             " more"
         )
+    check_replaced(settings.out, key, imported.returns)
     write_labels(imported.labels, settings.out)
     return msgspec.structs.replace(imported, run=run_of(key, settings.key))
 
