@@ -194,7 +194,7 @@ def default_taxonomy() -> Taxonomy:
 
 def load_taxonomy(path: Path) -> Taxonomy:
     """Read a taxonomy from a TOML file (`name`, `[[harm_domains]]`, `[[task_types]]`; see
-    docs/file-formats.md), or from the folder of a run, which keeps its own.
+    docs/file-formats.md), or from the folder of a run or a build, which keeps its own.
 
     Raises:
         InputError: the file cannot be read, or is not a taxonomy with at least one domain and one
@@ -203,17 +203,22 @@ def load_taxonomy(path: Path) -> Taxonomy:
     if (run := path / "run.json").is_file():
         kept = read_json(run, _RunWithTaxonomy, "the manifest of a run")
         return _checked(kept.dataset.taxonomy, str(run))
+    if (build := path / "build.json").is_file():
+        built = read_json(build, _WithTaxonomy, "the manifest of a build")
+        return _checked(built.taxonomy, str(build))
     return _parse(read_text(path), str(path))
 
 
-class _DatasetWithTaxonomy(msgspec.Struct, frozen=True):
+class _WithTaxonomy(msgspec.Struct, frozen=True):
+    """The part of a build's manifest, or of a run's dataset, that is read here."""
+
     taxonomy: Taxonomy
 
 
 class _RunWithTaxonomy(msgspec.Struct, frozen=True):
     """The part of a run's manifest that is read here."""
 
-    dataset: _DatasetWithTaxonomy
+    dataset: _WithTaxonomy
 
 
 def _parse(text: str, place: str) -> Taxonomy:

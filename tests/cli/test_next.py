@@ -44,6 +44,7 @@ compare RUN RUN2
 sample-size --difference 0.4
 trace RUN --worst 1
 trace BUILD --rejected
+trace OWNBUILD --rejected
 build --per-cell 1 --generator baseline/generator --judge baseline/construction-judge --out OUT
 build --per-cell 1 --generator baseline/generator --judge baseline/construction-judge --out OUT \
 --dry-run
@@ -109,6 +110,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The files that the commands are given, by the word for them."""
     folder = tmp_path_factory.mktemp("next")
     run, second, build = folder / "run", folder / "run2", folder / "build"
+    own_build = folder / "own-build"
     pilot, paged = folder / "pilot", folder / "paged"
     for path, models, limit in (
         (run, ("redirect", "comply-all"), 2),
@@ -139,6 +141,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     done("import", responses, "--dataset", "starter", "--out", folder / "ungraded")
     options = ("--generator", "baseline/generator", "--judge", "baseline/construction-judge")
     done("build", "--per-cell", 1, *options, "--out", build)
+    done("build", "--per-cell", 1, *options, "--out", own_build, "--taxonomy", folder / "own.toml")
     (folder / "seeds.csv").write_text("prompt\nhow to do a bad thing with a machine\n")
     for name, export in (
         ("study", ("quality", "starter", "--limit", 2)),
@@ -156,6 +159,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "PILOT": str(pilot),
         "PAGED": str(paged),
         "BUILD": str(build),
+        "OWNBUILD": str(own_build),
         "OWN.jsonl": str(folder / "own.jsonl"),
         "OWN.toml": str(folder / "own.toml"),
         "RESPONSES": str(responses),

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from construction.support import UNSAFE
+from construction.test_resume import with_taxonomy
 from endtoend import Ran, osi
 from loopback import Fault, LoopbackServer, Match
 from loopback.faults import faulty
 from opensafeintent.annotation.labels import Label, write_labels
+from opensafeintent.construction.instructions import load_instructions
 from opensafeintent.construction.records import REASONS, STAGES
 from samples import json_lines
 
@@ -206,6 +209,40 @@ def test_a_folder_holds_one_build(out: Path, tmp_path: Path, seeds: Path) -> Non
     run = tmp_path / "run"
     osi("evaluate", "baseline/refuse-all", "--judge", "baseline/judge", "--limit", 1, "--out", run)
     assert "holds a run (run.json)" in error(osi("build", seeds, *OFFLINE, "--out", run))
+
+
+def test_the_command_after_the_dropped_items_continues_a_build_with_all_its_options(
+    out: Path, tmp_path: Path, seeds: Path
+) -> None:
+    """Its dry run, and the command itself, find nothing left to do."""
+    taxonomy = with_taxonomy(tmp_path) / "taxonomy.toml"
+    templates = tmp_path / "templates"
+    templates.mkdir()
+    shipped = load_instructions().sources()["intent.md"]
+    (templates / "intent.md").write_text(shipped.replace("+++\nYou ", "+++\nNow you ", 1))
+    options = ("--taxonomy", taxonomy, "--templates", templates, "--no-structured-output")
+    options += ("--limit", 2, "--stages", "1-5", "--per-cell", 1, "--max-tokens", 999)
+    options += ("-M", "seed=3", "--judge-arg", "top_p=0.5", "--ledger", tmp_path / "shared.sqlite")
+    assert osi("build", seeds, *OFFLINE, *options, "--out", out).code == 0
+    taxonomy.unlink()
+    next_line = osi("trace", out, "--rejected").out.splitlines()[-1]
+    words = shlex.split(next_line.removeprefix("Next: opensafeintent "))
+    assert osi(*words).code == 0 and words.pop() == "--dry-run"
+    again = osi(*words)
+    assert again.code == 0 and "0 calls made" in again.text, again.err
+
+
+def test_a_dry_run_refuses_what_the_run_refuses(out: Path, tmp_path: Path, seeds: Path) -> None:
+    taxonomy = with_taxonomy(tmp_path) / "taxonomy.toml"
+    built(seeds, "--out", out, "--taxonomy", taxonomy, "--stages", "1-1")
+    other = osi("build", seeds, *OFFLINE, "--out", out)
+    assert "holds another build: taxonomy" in error(other)
+    assert osi("build", seeds, *OFFLINE, "--out", out, "--dry-run").refusal == other.refusal
+    unread = ("--taxonomy", taxonomy, "--stages", "1-7", "--labels", tmp_path / "none.jsonl")
+    for further in ((), ("--dry-run",)):  # before any call
+        assert (
+            "none.jsonl" in osi("build", seeds, *OFFLINE, "--out", out, *unread, *further).refusal
+        )
 
 
 def change_manifest(out: Path, **labels: str) -> None:

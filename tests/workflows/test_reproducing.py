@@ -15,15 +15,25 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from endtoend import osi
-from opensafeintent import EvaluateSettings, ReportSettings, evaluate, write_report
+from opensafeintent import (
+    BuildSettings,
+    EvaluateSettings,
+    ReportSettings,
+    build,
+    evaluate,
+    write_report,
+)
+from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import MOST_ROWS
 from opensafeintent.workflows.reproduce import (
     NOT_STATED,
+    NOT_STATED_FOR_BUILD,
     NOT_STATED_FOR_REPORT,
     evaluation_commands,
     reproduction,
     stated,
+    stated_of_build,
 )
 from opensafeintent.workflows.settings.base import settings_of
 
@@ -63,6 +73,19 @@ def test_every_setting_is_stated_or_named_with_a_reason(tmp_path: Path) -> None:
     assert named | NOT_STATED.keys() == fields
     assert not named & NOT_STATED.keys()
     assert NOT_STATED_FOR_REPORT.keys() < {one.name for one in settings_of(ReportSettings)}
+
+
+def test_every_setting_of_a_build_is_stated_or_named_with_a_reason(tmp_path: Path) -> None:
+    models = {"generator": "baseline/generator", "judge": "baseline/construction-judge"}
+    (tmp_path / "seeds.jsonl").write_text('{"prompt": "How do I rob a bank?"}')
+    seeds = str(tmp_path / "seeds.jsonl")
+    build(BuildSettings(seeds=seeds, out=tmp_path / "build", stages=(1, 1), **models))
+    manifest = BuildFolder(tmp_path / "build").load()
+    assert manifest is not None
+    named = stated_of_build(manifest, "build").keys()
+    fields = {setting.name for setting in settings_of(BuildSettings)}
+    assert named <= fields <= named | NOT_STATED_FOR_BUILD.keys()
+    assert not named & NOT_STATED_FOR_BUILD.keys()
 
 
 TEXTS = st.text(

@@ -52,7 +52,7 @@ def _parameter(setting: Setting, shown: Opt | Arg) -> click.Parameter:
     # click takes a default of None for a value, and then the option is never missing
     needs_no_default = required or many or has_fields
     make = _Option if needs_no_default else partial(_Option, default=default)
-    names = f"{setting.flag}/--no-{setting.flag[2:]}" if default is True else setting.flag
+    names = f"{setting.flag}/{setting.flag_off}" if default is True else setting.flag
     option = make(
         [names, setting.name],
         help=shown.help,

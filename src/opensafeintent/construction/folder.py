@@ -68,6 +68,8 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None
     per_cell: int | None
     stages: tuple[int, int]
+    labels: tuple[str, ...] = ()
+    """Files of labels for stage 7."""
     ledger: str
     templates: dict[str, str]
     """Every template's text, by file name."""

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 import msgspec
 
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.files import parse_toml, sha256_hex
+from opensafeintent.files import parse_toml, read_json, sha256_hex
 from opensafeintent.taxonomy import CORE_VARIANTS, Category
 from opensafeintent.templates.template import (
     Message,
@@ -181,7 +181,7 @@ def load_instructions(folder: Path | None = None) -> Instructions:
     Args:
         folder: holds any of `metadata.md`, `backfill.md`, `triplet.md`, `intent.md`, `repair.md`,
             `quality.md`, `paraphrase.md`, `paraphrase_check.md`, `annotation.md`, `reask.md`,
-            `repair_reasons.toml`.
+            `repair_reasons.toml`; or is the folder of a build, which keeps its own.
 
     Raises:
         InputError: the folder does not exist, holds none of these files or one of another name, or
@@ -189,10 +189,18 @@ def load_instructions(folder: Path | None = None) -> Instructions:
     """
     ours = resources.files("opensafeintent.templates").joinpath("construction")
     sources = {name: ours.joinpath(name).read_text("utf-8") for name in _NAMES}
-    if folder is not None:
+    if folder is not None and (build := folder / "build.json").is_file():
+        sources |= read_json(build, _WithTemplates, "the manifest of a build").templates
+    elif folder is not None:
         theirs = texts_in(folder, _NAMES, "templates")
         sources |= {name: text.replace("\r\n", "\n") for name, text in theirs.items()}
     return parse_instructions(sources)
+
+
+class _WithTemplates(msgspec.Struct, frozen=True):
+    """The part of a build's manifest that is read here."""
+
+    templates: dict[str, str]
 
 
 def parse_instructions(sources: Mapping[str, str]) -> Instructions:

@@ -115,11 +115,12 @@ class _BuildRun:
             if settings.seeds
             else StageResult(stage="seeds", kept=(), rejected=())
         )
+        self._judged = _verdicts(settings.labels)
         self._plan = BuildPlan(per_cell=settings.per_cell, last_stage=settings.stages[1])
 
     async def run(self, display: Display) -> BuildOutcome:
         """Make the calls, and write the results."""
-        manifest, built, judged, client, renewed = await self._make_calls(display)
+        manifest, built, client, renewed = await self._make_calls(display)
         settings, folder = self.settings, self.folder
         # now that every row is on disk
         with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
@@ -132,7 +133,7 @@ class _BuildRun:
             built,
             costs,
             remarks=[*stopped, *remarks],
-            judged=judged if settings.labels else None,
+            judged=self._judged if settings.labels else None,
         )
         return BuildOutcome(
             exit_code=int(
@@ -148,9 +149,7 @@ class _BuildRun:
             tally=client.tally,
         )
 
-    async def _make_calls(
-        self, display: Display
-    ) -> tuple[BuildManifest, Built, list[Label], Client, list[str]]:
+    async def _make_calls(self, display: Display) -> tuple[BuildManifest, Built, Client, list[str]]:
         """Make the calls of every stage; return what came of them, and remarks on renewed parts."""
         settings, folder = self.settings, self.folder
         async with HttpSession(self._limits.max_connections) as http:
@@ -193,11 +192,10 @@ class _BuildRun:
                 client.stop_silent_models()
                 if client.stopped_models:
                     raise Stopped("; ".join(client.stopped_models.values()))
-                judged = [] if built.nothing_made else _verdicts(settings.labels)
                 if settings.labels and not built.nothing_made:
-                    built = built.reviewed(_poor(judged, built))
+                    built = built.reviewed(_poor(self._judged, built))
                     progress.stage_ended(built.drafts[-1])
-        return manifest, built, judged, client, renewed
+        return manifest, built, client, renewed
 
     async def forecast(self) -> BuildOutcome:
         """Return the remaining calls, from the ledger alone.
@@ -209,6 +207,7 @@ class _BuildRun:
         settings = self.settings
         identities = {name: model_identity(name, settings.functions) for name in settings.models}
         manifest = self._manifest(identities)
+        renewed = self._check_same(manifest)
         with Ledger(self.folder.ledger_path(manifest), readonly=True, missing_ok=True) as ledger:
             context = manifest.context(Client(ledger, identities))
             rounds = self.folder.rounds(manifest, readonly=True)
@@ -227,7 +226,7 @@ class _BuildRun:
                 connections=settings.max_connections,
                 chosen=chosen_ways(settings, settings.models),
             ),
-            notes=unset_lines(settings.models),
+            notes=[*renewed, *unset_lines(settings.models)],
         )
 
     def _lines(
@@ -268,6 +267,7 @@ class _BuildRun:
             limit=settings.limit,
             per_cell=settings.per_cell,
             stages=settings.stages,
+            labels=tuple(map(str, settings.labels)),
             ledger=ledger_name(settings.ledger),
             templates=self._instructions.sources(),
         )

@@ -1,4 +1,4 @@
-"""The commands that make a run and its report again, from the settings that the run stores.
+"""The commands that make a run and its report, or a build, again, from the settings that it stores.
 
 A command is built from the declaration of its settings: a setting is either stated, or named here
 with the reason why the result does not depend on it.
@@ -18,6 +18,8 @@ import msgspec
 
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Sampling
+from opensafeintent.construction.folder import BuildManifest
+from opensafeintent.construction.instructions import load_instructions
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.manifest import Manifest, ModelEntry, hashes_of
 from opensafeintent.evaluation.regrade import samples_by_model
@@ -27,7 +29,12 @@ from opensafeintent.promptsets.samples import ORDER
 from opensafeintent.report.reproduction import Reproduction
 from opensafeintent.taxonomy import default_taxonomy
 from opensafeintent.templates.layout import our_templates
-from opensafeintent.workflows.settings import EvaluateSettings, GradeSettings, ReportSettings
+from opensafeintent.workflows.settings import (
+    BuildSettings,
+    EvaluateSettings,
+    GradeSettings,
+    ReportSettings,
+)
 from opensafeintent.workflows.settings.base import Arg, Settings, settings_of
 
 NEW = "NEW"
@@ -184,6 +191,52 @@ def stated(manifest: Manifest, models: Sequence[str], run: str, out: str) -> dic
     }
 
 
+NOT_STATED_FOR_BUILD = {
+    **{name: why for name, why in NOT_STATED.items() if why == _ONLY_EXECUTION},
+    "max_rows": "is a limit, which the seeds keep to",
+    "prices": NOT_STATED["prices"],
+    "dry_run": _ONLY_DRY_RUN,
+}
+"""The same for `build`."""
+
+
+def build_command(manifest: BuildManifest, build: str) -> str:
+    """Return the command that continues a build in its folder.
+
+    Args:
+        manifest: of the build.
+        build: the path of its folder, as the command is to name it.
+    """
+    return command_line("build", BuildSettings, stated_of_build(manifest, build))
+
+
+def stated_of_build(manifest: BuildManifest, build: str) -> dict[str, Any]:
+    """Return the settings that continue a build, by name; see `build_command`."""
+    generator, judge = manifest.generator_sampling, manifest.judge_sampling
+    ours = load_instructions().sources()
+    return {
+        "seeds": manifest.seeds,
+        "generator": manifest.generator,
+        "judge": manifest.judge,
+        "out": build,
+        "per_cell": manifest.per_cell,
+        "stages": manifest.stages,
+        "labels": manifest.labels,
+        "limit": manifest.limit,
+        "taxonomy": build if manifest.taxonomy != default_taxonomy() else None,
+        "templates": build if manifest.templates != ours else None,
+        "temperature": generator.temperature,
+        "max_tokens": generator.max_tokens,
+        "reasoning_effort": generator.reasoning_effort,
+        "extra": generator.extra,
+        "judge_args": judge.extra,
+        "judge_reasoning_effort": judge.reasoning_effort,
+        "judge_max_tokens": judge.max_tokens,
+        "structured_output": manifest.structured_output,
+        "ledger": manifest.ledger if Path(manifest.ledger).is_absolute() else None,
+    }
+
+
 def grading_command(
     given: Manifest, like: Manifest, models: tuple[str, str], places: tuple[str, str]
 ) -> str:
@@ -294,12 +347,14 @@ def command_line(command: str, record: type[Settings], values: Mapping[str, Any]
         if value is None or value == setting.default or setting.shown is None:
             continue
         texts = [value] if isinstance(value, str) or not isinstance(value, Sequence) else [*value]
+        if isinstance(setting.default, tuple) and setting.default:  # a range
+            texts = ["-".join(map(str, value))]
         if isinstance(value, Mapping):
             texts = [f"{key}={_field_text(field)}" for key, field in value.items()]
         if isinstance(setting.shown, Arg):
             arguments += map(str, texts)
-        elif value is True:
-            options.append(setting.flag)
+        elif isinstance(value, bool):
+            options.append(setting.flag if value else setting.flag_off)
         else:
             options += (word for text in texts for word in (setting.flag, str(text)))
     return " ".join(map(shell_word, ("opensafeintent", command, *arguments, *options)))

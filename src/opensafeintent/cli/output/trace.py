@@ -24,6 +24,7 @@ from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.quoting import Hidden, hidden_prompt, hidden_text, without_quoted
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, MALICIOUS, SCALES
+from opensafeintent.workflows.reproduce import build_command
 from opensafeintent.workflows.settings import TraceSettings
 from opensafeintent.workflows.trace import Trace
 
@@ -202,13 +203,7 @@ def show_rejected(
     console.print(plain(f"\n{number} rejected" if number else "The build rejected nothing."))
     made = BuildFolder(build).load()
     assert made is not None  # its rejections were read
-    say_next(
-        "opensafeintent build",
-        *filter(None, [made.seeds]),
-        *("--generator", made.generator, "--judge", made.judge),
-        *([] if made.per_cell is None else ["--per-cell", made.per_cell]),
-        *("--dry-run", "--out", build),
-    )
+    say_next(f"{build_command(made, str(near(build)))} --dry-run")
 
 
 def _texts_of(rejection: Rejection) -> Iterator[tuple[str, str, str]]:

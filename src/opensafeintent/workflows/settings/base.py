@@ -79,6 +79,11 @@ class Setting(NamedTuple):
         declared = self.shown.name if isinstance(self.shown, Opt) else ""
         return declared or f"--{self.name.replace('_', '-')}"
 
+    @property
+    def flag_off(self) -> str:
+        """The option that switches off a setting that is on by default."""
+        return f"--no-{self.flag[2:]}"
+
     def in_error(self, value: object = None) -> str:
         """Name the setting in an error, with its value if that is given."""
         if isinstance(self.shown, Opt):
@@ -254,7 +259,8 @@ RunsToRead = Annotated[tuple[Path, ...], Arg("RUN...")]
 IncludeUnsafe = Annotated[bool, Opt("Show unsafe responses and malicious prompts.")]
 
 TAXONOMY = Opt(
-    "TOML file of harm domains and task types, or a run that has them; replaces the paper's."
+    "TOML file of harm domains and task types, or a run or build that has them; replaces the"
+    " paper's."
 )
 MAX_ROWS = Opt("Refuse files with more rows (prompt-sets, responses, seeds).", metavar="N")
 MAX_MISSING_GRADES = Opt("Exit with 1 if a larger share of the grades is missing.", metavar="X")

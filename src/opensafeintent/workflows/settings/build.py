@@ -80,7 +80,7 @@ class BuildSettings(Calling, frozen=True, kw_only=True):
     templates: Annotated[
         Path | None,
         Opt(
-            "Folder of templates that replace ours (same file names).",
+            "Folder of templates that replace ours (same file names), or of a build that has them.",
             metavar="DIR",
             group=Group.BUILDING,
         ),
