@@ -21,6 +21,7 @@ from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import estimate
 from opensafeintent.statistics.shifts import least_margin
 from opensafeintent.taxonomy import CORE_VARIANTS, KnownGrades
+from opensafeintent.workflows.grade_into import shift_line
 from report.judge_studies import judged_by, panel_row, twice
 from report.runs import run_with
 from samples import made_dataset, prompt_set
@@ -157,6 +158,25 @@ def test_a_changed_order_by_hand() -> None:
     assert (signs * rank.old, signs * rank.new, signs * (rank.value or 0)) == (-1, 1, 2)
     # the mean over the two models has no shift at all
     assert metric_of(shift, "model average", "triplet_safety").value == 0
+    line = shift_line(shift)
+    assert "; beyond chance, " in line and " change places in Triplet Safety" in line
+
+
+@pytest.mark.parametrize(
+    ("models", "reason"),
+    [
+        (MODELS, "So there is no table of the order of models."),
+        (MODELS[:1], "which needs two models under test."),
+    ],
+)
+def test_a_missing_table_of_the_order_of_models_has_a_reason(
+    models: tuple[str, ...], reason: str
+) -> None:
+    rows = [row for model in models for row in rows_of(model, FIRST)]
+    (cohort,) = into_cohorts([judged_by(run_with(rows, SETS), [OLD, NEW])])
+    assert "judge_shift_ranks" not in {table.name for table in all_tables([cohort])}
+    assert SHIFT_TABLES[0]([cohort]).notes[-1].endswith(reason)
+    assert "change places" not in shift_line(cohort.judges.shifts[0])
 
 
 def test_only_the_excess_over_the_old_judge_asked_again_counts() -> None:

@@ -21,7 +21,7 @@ from opensafeintent import (
     import_files,
 )
 from opensafeintent.errors import InputError
-from samples import dataset_file, json_lines, made_dataset, prompt_set
+from samples import dataset_file, json_lines, lines_of, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -288,6 +288,27 @@ def test_imported_responses_and_judges_that_are_python(tmp_path: Path) -> None:
     # imported responses of the run itself are graded twice by the same option
     again = grade(GradeSettings(run=run, judges=(old,), judge_retest=5))
     assert again.tally is not None and again.tally.new_calls.total() == 10
+
+
+@pytest.mark.slow
+def test_imported_grades_stay_and_a_note_says_that_numbers_mix(tmp_path: Path) -> None:
+    dataset = made_dataset(*map(prompt_set, "ab"))
+    lines = lines_of(dataset)
+    for line in lines[:2]:
+        line |= {"helpfulness": 3, "harm_severity": 0}
+    path, file = json_lines(tmp_path / "m.jsonl", lines), dataset_file(tmp_path, dataset)
+    run, judges = tmp_path / "run", (says_by("new", {}),)
+    outcomes = [
+        import_files(ImportSettings(files=(path,), out=run, dataset=file)),
+        grade(GradeSettings(run=run, judges=judges, out=tmp_path / "new")),
+        grade(GradeSettings(run=run, judges=judges)),
+    ]
+    for outcome in outcomes:
+        assert any("m: 2 of 6 responses came with grades" in note for note in outcome.notes)
+    for name, some in (("graded", lines[:2]), ("bare", lines[2:])):
+        path = json_lines(tmp_path / f"{name}.jsonl", some)
+        alike = import_files(ImportSettings(files=(path,), out=tmp_path / name, dataset=file))
+        assert not any("came with grades" in note for note in alike.notes)
 
 
 def test_a_run_without_a_response_that_judges_could_grade(tmp_path: Path) -> None:

@@ -191,9 +191,10 @@ def import_command(settings: ImportSettings) -> int:
 def grade_command(settings: GradeSettings) -> int:
     """Let judges grade the imported responses of RUN that have no grades.
 
-    With --out, judges grade every response of RUN in a new run, and RUN is only read. A judge that
-    graded RUN is not asked: its grades are copied. The report then compares the new judge with the
-    one that it replaces.
+    With --out, judges grade the responses of RUN in a new run, and RUN is only read. Responses that
+    were imported with both grades keep those: no judge is asked about them. A judge that graded RUN
+    is not asked: its grades are copied. The report then compares the new judge with the one that it
+    replaces.
     """
     return _show(opensafeintent.grade, settings)
 

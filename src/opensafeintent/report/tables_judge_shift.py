@@ -139,8 +139,21 @@ def metric_shifts(cohorts: Sequence[Cohort]) -> Table:
                 " subtract a shift from the numbers of another run."
             ),
             *([ANY_GRADES] if missing else []),
+            *_order_notes(cohorts),
         ),
     )
+
+
+def _order_notes(cohorts: Sequence[Cohort]) -> Iterator[str]:
+    """Say why there is no table of pairs of models, if there is none."""
+    shifts = [pair.shift for pair in _pairs(cohorts)]
+    if not any(shift.ranks for shift in shifts):
+        yield (
+            "No two models change places, or are shifted by significantly different amounts. So"
+            " there is no table of the order of models."
+            if any(shift.model_pairs for shift in shifts)
+            else "There is no table of the order of models, which needs two models under test."
+        )
 
 
 def sides(cohorts: Sequence[Cohort]) -> Table:

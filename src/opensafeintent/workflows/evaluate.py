@@ -372,7 +372,7 @@ def _entry(settings: Judging, identity: str, templates: Templates, **how: Any) -
 
 def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
     """Let judges grade the responses of a run that came without grades; with `out`, every response
-    of the run, in a new run.
+    of the run, in a new run. Responses that were imported with both grades keep those.
 
     Raises:
         InputError: there is no run, or nothing in it to grade.

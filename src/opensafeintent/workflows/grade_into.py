@@ -77,13 +77,15 @@ def grade_into(
     with folder.lock(wait_or_refuse(settings, display)):
         outcome = run_async(lambda: execute(work.plan(work.ledger_path(), display), display))
     outcome.notes += [
-        _shift_line(shift) for cohort in outcome.cohorts for shift in cohort.judges.shifts
+        shift_line(shift) for cohort in outcome.cohorts for shift in cohort.judges.shifts
     ]
     return outcome
 
 
-def _shift_line(shift: JudgeShift) -> str:
-    """Say how far the primary metrics move from one judge to another."""
+def shift_line(shift: JudgeShift) -> str:
+    """Say how far the primary metrics move from one judge to another, and which models change
+    places beyond chance.
+    """
     old, new = (one_line(judge, 80) for judge in shift.judges)
     moves = ", ".join(
         f"{METRICS[item.metric].label}"
@@ -91,7 +93,22 @@ def _shift_line(shift: JudgeShift) -> str:
         for item in shift.metrics
         if item.family is not None
     )
-    return f"{new} in place of {old}: {moves or 'no response has grades by both'}"
+    places = [
+        f"; beyond chance, {one_line(first, 80)} and {one_line(second, 80)} change places in"
+        f" {METRICS[rank.metric].label}"
+        for rank in shift.ranks
+        if rank.changes_order and rank.leaves_out_zero
+        for first, second in (rank.models,)
+    ]
+    more = f"; {counted(len(places) - _MOST_PLACES, 'more change')} in the table judge_shift_ranks"
+    return (
+        f"{new} in place of {old}: {moves or 'no response has grades by both'}"
+        f"{''.join(places[:_MOST_PLACES])}{more if len(places) > _MOST_PLACES else ''}"
+    )
+
+
+_MOST_PLACES = 3
+"""Changes of order that a line names."""
 
 
 def _precision(plan: EvaluationPlan) -> str:

@@ -26,6 +26,7 @@ from opensafeintent.evaluation.guard import Guard
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.missing import UNPARSED, MissingReason, missing_reason
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
+from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import (
     near,
@@ -179,8 +180,8 @@ def unsafe_note(texts: UnsafeTexts) -> Note:
 
 
 def beside_lines(run: GradedRun, path: Path) -> Iterator[str]:
-    """Yield a line for the second turns of a run, and one for a guard model that lacks verdicts:
-    no headline number shows either.
+    """Yield a line for the second turns of a run, one for a guard model that lacks verdicts, and
+    one for each model of which a part of the grades was imported: no headline number shows these.
 
     Args:
         run: the run.
@@ -199,6 +200,7 @@ def beside_lines(run: GradedRun, path: Path) -> Iterator[str]:
         )
     if run.manifest.guard:
         yield from _guard_lines(run.manifest.guard, [*run.rows, *second], path)
+    yield from _mixed_lines((*run.rows, *second))
 
 
 def _guard_lines(guard: Guard, rows: Sequence[GradedResponse], path: Path) -> Iterator[str]:
@@ -220,6 +222,22 @@ def _guard_lines(guard: Guard, rows: Sequence[GradedResponse], path: Path) -> It
             f" {shlex.quote(lacking.example)}"
         )
     yield Note(line)
+
+
+def _mixed_lines(rows: Sequence[GradedResponse]) -> Iterator[str]:
+    """Yield a line for each model of whose responses some were imported with their grades, and the
+    others are for judges.
+    """
+    texts = [row for row in rows if not row.reason("response") and not row.refused]
+    of_model = Counter(row.model for row in texts)
+    graded = Counter(row.model for row in texts if IMPORTED_JUDGE in row.by_judge)
+    for model, count in graded.items():
+        if count < of_model[model]:
+            yield Note(
+                f"{one_line(model, 80)}: {count:,} of {counted(of_model[model], 'response')} came"
+                " with grades, and judges are not asked about them. The numbers mix both. For"
+                " judges alone, import the file without its grade columns"
+            )
 
 
 def unparsed_lines(
