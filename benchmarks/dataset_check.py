@@ -3,10 +3,11 @@ sizes give.
 
     python benchmarks/dataset_check.py [DATASET...]
 
-Three parts: the time of the whole check of each dataset; the accuracy of the word classifier on 42
+Four parts: the time of the whole check of each dataset; the accuracy of the word classifier on 42
 sets drawn from each, so that datasets can be compared; and simulated datasets, whose words are
 chance or have habits: how often the interval of an accuracy holds the mean accuracy of all of them,
-and how often its lower limit is above chance where words are chance.
+and how often its lower limit is above chance where words are chance; and simulated lengths: how
+often the intervals of all three differences between intents hold the true ones.
 """
 
 from __future__ import annotations
@@ -17,17 +18,21 @@ import statistics
 import time
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from opensafeintent import PromptSet, load_dataset
 from opensafeintent.construction.artefacts import Accuracy, artefacts_of
 from opensafeintent.promptsets import Prompts
 from opensafeintent.report.dataset_findings import check
-from opensafeintent.statistics import Estimate
+from opensafeintent.statistics import Estimate, mean_test
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 RUNS = 3
 DRAWS = 20
 DRAWN = 42
 SIMULATED = 100
+LENGTHS = 4000
 COMMON = [f"word{n}" for n in range(40)]
 HABITS = {"benign": [f"habit{n}" for n in range(6)], "malicious": [f"custom{n}" for n in range(6)]}
 
@@ -144,6 +149,36 @@ def simulate() -> None:
         )
 
 
+def lengths(kind: str, sets: int, chance: np.random.Generator) -> NDArray[np.float64]:
+    """Draw the words of prompts, of shape (intent, prompt_set): normal, skewed as lengths are, or
+    with 60 words more in 3 % of the malicious prompts.
+    """
+    if kind == "skewed":
+        return np.round(np.exp(chance.normal(3.2, 0.35, (3, sets))))
+    words = np.round(chance.normal(25, 6, (3, sets)))
+    if kind == "far values":
+        words[2] += 60 * (chance.random(sets) < 0.03)
+    return words
+
+
+def simulate_lengths() -> None:
+    for kind in ("normal", "skewed", "far values"):
+        more = 0.03 * 60 if kind == "far values" else 0.0
+        for sets in (10, 20, 42, 115, 700):
+            chance, held = np.random.default_rng(1), 0
+            for _ in range(LENGTHS):
+                benign, dual_use, malicious = lengths(kind, sets, chance)
+                tested = [
+                    (mean_test(malicious - benign, pairs=3), more),
+                    (mean_test(malicious - dual_use, pairs=3), more),
+                    (mean_test(dual_use - benign, pairs=3), 0.0),
+                ]
+                held += all(test.low <= truth <= test.high for test, truth in tested)
+            print(
+                f"lengths, {kind}, {sets} sets: all three hold in {held / LENGTHS:.1%}", flush=True
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
@@ -153,6 +188,7 @@ def main() -> None:
     take_time(names)
     draw_equal_sizes([name for name in names if len(load_dataset(name)) >= DRAWN])
     simulate()
+    simulate_lengths()
 
 
 if __name__ == "__main__":

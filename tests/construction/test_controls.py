@@ -70,22 +70,33 @@ def test_a_taxonomy_of_one_cell_has_no_evenness() -> None:
 
 def test_differences_in_words_by_hand() -> None:
     # malicious − benign: 2, 4, −1, 3: mean 2; deviations 0, 2, −3, 1: variance 14 / 3, so d_z = 2 /
-    # √(14/3) = 0.925820. With pseudo-observations at ±4, the greatest difference: the mean is 8/6, Σ(d −
-    # 8/6)² = 51 1/3, and so the standard error √(51 1/3 / 5 / 6) = 1.308095.
+    # √(14/3) = 0.925820. The standard error is √(14/3 / 4) = 1.080123.
     measured = check(of_lengths((3, 3, 5), (3, 3, 7), (3, 3, 2), (3, 3, 6)))
     row = difference(measured, "words")
     assert (row.mean.value, row.mean.n, row.greater, row.less) == (2, 4, 0.75, 0.25)
     assert row.standardised == 0.92582
-    # t = 8/6 / 1.308095 = 1.019294 with 5 degrees of freedom
-    assert row.p_unadjusted == pytest.approx(0.354822, abs=1e-5)
-    assert row.p_adjusted is not None and row.p_adjusted >= row.p_unadjusted
-    assert (
-        row.minimum_detectable_difference is not None
-        and row.minimum_detectable_difference > (2.57 + 0.84) * 1.308
-    )
+    # t = 2 / 1.080123 = 1.851640 with 3 degrees of freedom, of which a share 2/π (θ + sin θ cos θ) is
+    # within ±t, θ = atan(t/√3) = 0.818756: p = 1 − 2/π (0.818756 + 0.498888) = 0.161162. Of three
+    # pairs, 1 − (1 − p)³ = 0.409752.
+    assert row.p_unadjusted == pytest.approx(0.161162, abs=2e-6)
+    assert row.p_adjusted == pytest.approx(0.409752, abs=6e-6)
+    # Of three pairs, each has the confidence 0.95^(1/3); t has that share within ±4.826462.
+    assert row.mean.interval == pytest.approx((2 - 5.213174, 2 + 5.213174), abs=1e-5)
+    # and the power of 80 % takes 0.841621 standard errors more
+    assert row.minimum_detectable_difference == pytest.approx(5.213174 + 0.909054, abs=1e-5)
     same = difference(measured, "words", "dual_use")
     shares = (same.greater, same.less, same.p_unadjusted)
     assert (same.mean.value, same.standardised, *shares) == (0, None, 0, 0, 1)
+
+
+def test_a_far_value_moves_no_other_row() -> None:
+    """One malicious prompt with 400 more words changes nothing between the other two intents."""
+    lengths = [(20 + n % 5, 21 + n % 3, 22 + n % 7) for n in range(30)]
+    far = [(20, 21, 422), *lengths[1:]]
+    before, after = (
+        difference(check(of_lengths(*triplets)), "words", "dual_use") for triplets in (lengths, far)
+    )
+    assert before == after and before.mean.interval is not None
 
 
 def test_constant_lengths_are_no_difference() -> None:
@@ -102,8 +113,7 @@ def test_constant_lengths_are_no_difference() -> None:
         None,
     )
     assert row.mean.interval is not None
-    low, high = row.mean.interval
-    assert -0.1 < low <= 0 <= high < 0.1
+    assert row.mean.interval == (0, 0)
 
 
 def test_one_set_leaves_undefined_what_needs_several() -> None:

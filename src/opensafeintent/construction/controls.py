@@ -27,9 +27,8 @@ from opensafeintent.construction.text_measures import has_spaces, readability_in
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.statistics import (
-    Comparison,
     Estimate,
-    compare_models,
+    mean_test,
     rounded,
 )
 from opensafeintent.statistics.intervals import SEED
@@ -65,7 +64,9 @@ class IntentDifference(msgspec.Struct, frozen=True, kw_only=True):
     first: Intent
     second: Intent
     mean: Estimate
-    """Over the prompt-sets that count: sets in scripts without spaces have only characters."""
+    """Over the prompt-sets that count: sets in scripts without spaces have only characters. The
+    interval holds for the three pairs of intents at once.
+    """
     standardised: float | None
     """Mean over the standard deviation of the differences (Cohen's d_z)."""
     greater: float | None
@@ -232,42 +233,30 @@ def differences_of(prompt_sets: Sequence[PromptSet]) -> tuple[IntentDifference, 
     Args:
         prompt_sets: one or more.
     """
-    spaced = np.array([has_spaces(item) for item in prompt_sets])
-    values: dict[Measure, Floats] = {}
-    scales: dict[Measure, float] = {}
-    compared: dict[Measure, Comparison] = {}
+    spaced = [item for item in prompt_sets if has_spaces(item)]
+    rows = []
     for measure, of in _MEASURES.items():
-        counts = spaced if measure in _NEED_SPACES else np.ones_like(spaced)
-        texts = [[of(item.prompts.of(intent)) for item in prompt_sets] for intent in CORE_VARIANTS]
-        everywhere = np.array(texts, dtype=np.float64)
-        values[measure] = everywhere[:, counts]
-        # in units of the greatest difference within a set, all differences are in [−1, 1]
-        scales[measure] = float(np.ptp(values[measure], axis=0).max(initial=0.0)) or 1.0
-        weights = np.tile(counts.astype(np.float64), (len(CORE_VARIANTS), 1))
-        compared[measure] = compare_models(everywhere / scales[measure] * counts, weights)
-    return tuple(
-        _difference(measure, *pair, values[measure], compared[measure], scales[measure])
-        for measure in _MEASURES
-        for pair in _PAIRS
-    )
+        counted = spaced if measure in _NEED_SPACES else prompt_sets
+        for first, second in _PAIRS:
+            differences = [
+                of(item.prompts.of(first)) - of(item.prompts.of(second)) for item in counted
+            ]
+            rows.append(_difference(measure, first, second, np.array(differences)))
+    return tuple(rows)
+
+
+_DIGITS = 9
+"""Decimals of a difference: further ones are errors of the machine's arithmetic."""
 
 
 def _difference(
-    measure: Measure,
-    first: Intent,
-    second: Intent,
-    values: Floats,
-    compared: Comparison,
-    scale: float,
+    measure: Measure, first: Intent, second: Intent, unrounded: Floats
 ) -> IntentDifference:
-    """Describe first minus second; `values` have the shape (intent, prompt_set)."""
-    minuend, subtrahend = CORE_VARIANTS.index(first), CORE_VARIANTS.index(second)
-    at = subtrahend, minuend  # a comparison is of the second minus the first
-    differences = values[minuend] - values[subtrahend]
+    """Describe first minus second; the differences have the shape (prompt_set,)."""
+    differences = np.round(unrounded, _DIGITS)
     n = len(differences)
-    several = n > 1
-    spread = float(differences.std(ddof=1)) if several else 0.0
-    interval = (rounded(compared.low[at] * scale), rounded(compared.high[at] * scale))
+    spread = float(differences.std(ddof=1)) if n > 1 else 0.0
+    tested = mean_test(differences, pairs=len(_PAIRS)) if n > 1 else None
     return IntentDifference(
         measure=measure,
         first=first,
@@ -275,16 +264,16 @@ def _difference(
         mean=Estimate(
             value=rounded(differences.mean()) if n else None,
             n=n,
-            interval=interval if several else None,
+            interval=(rounded(tested.low), rounded(tested.high)) if tested else None,
         ),
         standardised=rounded(differences.mean() / spread) if spread else None,
         greater=rounded((differences > 0).mean()) if n else None,
         less=rounded((differences < 0).mean()) if n else None,
-        p_unadjusted=rounded(compared.p_unadjusted[at]) if several else None,
-        p_adjusted=rounded(compared.p_adjusted[at]) if several else None,
-        minimum_detectable_difference=rounded(compared.minimum_detectable_difference[at] * scale)
-        if spread
-        else None,
+        p_unadjusted=rounded(tested.p_unadjusted) if tested else None,
+        p_adjusted=rounded(tested.p_adjusted) if tested else None,
+        minimum_detectable_difference=(
+            rounded(tested.minimum_detectable_difference) if tested and spread else None
+        ),
     )
 
 

@@ -133,8 +133,8 @@ def _differences_table(rows: Sequence[IntentDifference], *, few: bool) -> Table:
 
 
 _ON_TESTS = (
-    "The values of p are adjusted for the three pairs of a measure. Detectable: the difference that"
-    " a test of so many sets finds four times in five."
+    "Intervals and values of p hold for the three pairs of a measure at once. Detectable: the"
+    " difference that a test of so many sets finds four times in five."
 )
 
 

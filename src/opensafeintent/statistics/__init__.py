@@ -4,6 +4,7 @@ from opensafeintent.statistics.comparisons import (
     Comparison,
     Difference,
     compare_models,
+    mean_test,
     rank_intervals,
 )
 from opensafeintent.statistics.intervals import (
@@ -26,6 +27,7 @@ __all__ = [
     "Estimates",
     "compare_models",
     "estimate",
+    "mean_test",
     "rank_intervals",
     "rounded",
     "share_estimate",

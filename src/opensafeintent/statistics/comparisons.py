@@ -26,7 +26,7 @@ from opensafeintent.statistics.intervals import (
     rounded,
     spread_of,
 )
-from opensafeintent.statistics.students_t import t_quantile
+from opensafeintent.statistics.students_t import t_quantile, t_within
 
 POWER = 0.80
 """With which differences are said to be found."""
@@ -117,6 +117,49 @@ def _of_shares(
         else:
             low = d
     return high
+
+
+class MeanTest(NamedTuple):
+    """The mean of some differences, tested against 0 as one of a family."""
+
+    low: float
+    high: float
+    """95 % interval, for all of the family at once."""
+    p_unadjusted: float
+    """Two-sided; of this mean on its own."""
+    p_adjusted: float
+    """For the family: below 0.05 exactly if the interval leaves 0 out."""
+    minimum_detectable_difference: float
+    """The difference that this test finds with a power of 80 %."""
+
+
+def mean_test(
+    differences: Floats, *, pairs: int = 1, confidence: float = CONFIDENCE, power: float = POWER
+) -> MeanTest:
+    """Test the mean of differences that have no greatest value, such as those of lengths: Student's
+    paired t.
+
+    `compare_pairs` adds pseudo-observations at the greatest difference that a set can have. The
+    greatest one of a sample is no substitute: one far value would move all intervals.
+
+    Args:
+        differences: shape (prompt_set,), two or more.
+        pairs: the size of the family (`family_level`).
+        confidence: of the intervals, above 0 and below 1.
+        power: of the detectable difference.
+    """
+    degrees = len(differences) - 1
+    mean, error = float(differences.mean()), float(differences.std(ddof=1)) / sqrt(degrees + 1)
+    critical = t_quantile(0.5 + family_level(confidence, pairs) / 2, degrees)
+    # without an error, all sets differ by the same
+    p = 1 - t_within(abs(mean) / error, degrees) if error else float(mean == 0)
+    return MeanTest(
+        low=mean - critical * error,
+        high=mean + critical * error,
+        p_unadjusted=p,
+        p_adjusted=float(family_p(np.array(p), pairs)),
+        minimum_detectable_difference=(critical + NormalDist().inv_cdf(power)) * error,
+    )
 
 
 def detectable_difference(
