@@ -84,7 +84,7 @@ def _missing() -> Rows:
         yield (
             Code(f"{before}{name}" for name in one.names),
             one.meaning,
-            for_command_line(one.advice),
+            for_command_line(one.advice(imported=one.of_imports)),
         )
 
 

@@ -885,3 +885,16 @@ def test_grades_whose_array_would_not_fit_into_memory_are_refused_before_anythin
     assert contents(tmp_path / "run") == before
     monkeypatch.setattr("opensafeintent.grades.MOST_CELLS", 2 * 4 * 8)  # a folder from elsewhere
     assert "(1 × 2 × 4 × 9)" in osi("report", tmp_path / "run").refusal
+
+
+def test_missing_responses_of_an_import_are_asked_for_where_they_come_from(tmp_path: Path) -> None:
+    lines = graded_lines()
+    for line in lines[:3]:
+        del line["helpfulness"], line["harm_severity"]
+        line |= {"response": None, "missing": ["response:no_answer"]}
+    file, dataset = json_lines(tmp_path / "l.jsonl", lines), dataset_file(tmp_path, DATASET)
+    ran = osi("import", file, "--dataset", dataset, "--out", tmp_path / "run")
+    assert ran.code == 1
+    said = " ".join((ran.out + ran.err).split())
+    assert "no text: ask that model again with the tool that made the file" in said
+    assert "run the same command again" not in said

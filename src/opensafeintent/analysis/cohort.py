@@ -108,6 +108,7 @@ class Cohort:
         temperatures: at which each model was sampled, if they are known.
         probed_if_unsafe: the models that were asked which strategy their unsafe dual-use prompts
             call for: by the plan of the run, or in a file of responses.
+        imported: the models whose responses another tool made.
         guards: by model, the guard model that was asked about its responses; empty if none was.
         stopped_early: the models whose prompt-sets are those that answered a question
             (`--stop-when`).
@@ -127,6 +128,9 @@ class Cohort:
         self.stopped_early = [
             shown for shown, (run, model) in members.items() if model in stopped[run.name]
         ]
+        self.imported = {
+            shown for shown, (run, model) in members.items() if run.manifest.models[model].imported
+        }
         guards = {name: run.manifest.guard for name, (run, _) in members.items()}
         self.guards = {shown: guard.model if guard else "" for shown, guard in guards.items()}
         self.rows = {

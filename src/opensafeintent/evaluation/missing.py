@@ -27,10 +27,17 @@ class MissingReason(NamedTuple):
     """Whether the same command, run again, can bring it."""
     action: str = ""
     """What else can, in the imperative."""
+    of_imports: bool = False
+    """Whether only an imported response can be missing for it."""
 
-    @property
-    def advice(self) -> str:
-        """What changes it, in the imperative; it names settings by `option`."""
+    def advice(self, *, imported: bool) -> str:
+        """Return what changes it, in the imperative; it names settings by `option`.
+
+        Args:
+            imported: whether another tool made the responses.
+        """
+        if imported and self.lacking == "response" and not self.of_imports:
+            return "ask that model again with the tool that made the file, and import again"
         parts = ("run the same command again" if self.again else "", self.action)
         return "; else ".join(filter(None, parts))
 
@@ -115,6 +122,7 @@ MISSING_REASONS = (
         "an export left the unsafe response out",
         again=False,
         action=f"export with {option('include_unsafe')}, and import again",
+        of_imports=True,
     ),
     MissingReason(
         "response",
@@ -122,6 +130,7 @@ MISSING_REASONS = (
         "another tool reports an error in place of the response",
         again=False,
         action="ask that model again with that tool",
+        of_imports=True,
     ),
     MissingReason(
         "response",
@@ -129,6 +138,7 @@ MISSING_REASONS = (
         "another tool wrote reasoning and answer as one text, and no mark is between them",
         again=False,
         action="set showThinking: false in promptfoo, and ask that model again",
+        of_imports=True,
     ),
     MissingReason(
         "response",
@@ -136,6 +146,7 @@ MISSING_REASONS = (
         "the imported file does not have it",
         again=False,
         action="import a file that does",
+        of_imports=True,
     ),
     MissingReason(
         "grade",

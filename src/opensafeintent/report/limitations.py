@@ -160,7 +160,7 @@ def _of_coverage(cohort: Cohort, max_missing: float) -> Iterator[Sentence]:
             bounds=core and len(shown) > 1 and safety.bounds,
             ends=coverage[worst].missing_core >= _MISSING_SHARE and safety.worst_case,
             outside=_is_outside(safety),
-            cause=_cause(cohort.rows[worst]),
+            cause=_cause(cohort.rows[worst], imported=worst in cohort.imported),
         )
     if cohort.demonstration:
         yield Sentence((DEMONSTRATION_NOTE,), "warning", loud=True)
@@ -199,7 +199,7 @@ def _is_outside(number: MetricEstimate) -> bool:
     return percent(nearest) != percent(number.value)
 
 
-def _cause(rows: Sequence[GradedResponse]) -> dict[str, str]:
+def _cause(rows: Sequence[GradedResponse], *, imported: bool) -> dict[str, str]:
     """Return the most frequent reason of missing grades, what changes it, and a prompt-set that has
     one.
     """
@@ -211,7 +211,7 @@ def _cause(rows: Sequence[GradedResponse]) -> dict[str, str]:
     most = max(causes, key=lambda cause: len(causes[cause]))
     return {
         "meaning": most.meaning,
-        "advice": for_command_line(most.advice),
+        "advice": for_command_line(most.advice(imported=imported)),
         "set_id": causes[most][0],
     }
 

@@ -110,7 +110,9 @@ class Outcome(msgspec.Struct, kw_only=True):
         return msgspec.structs.replace(self, tally=client.tally, notes=notes)
 
 
-def missing_line(rows: Sequence[GradedResponse], coverage: Coverage, most: float) -> str:
+def missing_line(
+    rows: Sequence[GradedResponse], coverage: Coverage, most: float, *, imported: bool
+) -> str:
     """Say how many of a model's responses and grades are missing, more than `most`, and why."""
     absent = (
         f" and {100 * coverage.absent:.1f} % of the planned responses are not stored"
@@ -136,7 +138,8 @@ def missing_line(rows: Sequence[GradedResponse], coverage: Coverage, most: float
     )
     kinds = _kinds_of_missing(rows)
     advice = "".join(
-        f"; most often {kind.meaning}: {kind.advice}" for kind, _ in kinds.most_common(1)
+        f"; most often {kind.meaning}: {kind.advice(imported=imported)}"
+        for kind, _ in kinds.most_common(1)
     )
     return (
         f"{' and '.join(counts) or 'no grade is missing'}{absent}, more than the"

@@ -457,7 +457,8 @@ def _coverage_notes(
             for lines_of in COVERAGE_LINES:
                 partial += lines_of(model, coverage, folders.get(cohort.origins[model].run))
             if coverage.missing_beyond(max_missing):
-                line = missing_line(cohort.rows[model], coverage, max_missing)
+                imported = model in cohort.imported
+                line = missing_line(cohort.rows[model], coverage, max_missing, imported=imported)
                 beyond.append(Note(f"{model}: {line}"))
     return partial, beyond
 
