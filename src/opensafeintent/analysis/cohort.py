@@ -124,31 +124,21 @@ class Cohort:
             shown: ModelOrigin(run.name, model) for shown, (run, model) in members.items()
         }
         self.manifests = list({run.name: run.manifest for run, _ in members.values()}.values())
-        stopped = {run.name: run.manifest.stopped_early() for run, _ in members.values()}
         self.stopped_early = [
-            shown for shown, (run, model) in members.items() if model in stopped[run.name]
+            shown
+            for shown, (run, model) in members.items()
+            if model in run.manifest.stopped_early()
         ]
-        self.imported = {
-            shown for shown, (run, model) in members.items() if run.manifest.models[model].imported
-        }
+        entries = {shown: run.manifest.models[model] for shown, (run, model) in members.items()}
+        self.imported = {shown for shown, entry in entries.items() if entry.imported}
         guards = {name: run.manifest.guard for name, (run, _) in members.items()}
         self.guards = {shown: guard.model if guard else "" for shown, guard in guards.items()}
-        self.rows = {
-            shown: [
-                row if shown == model else msgspec.structs.replace(row, model=shown)
-                for row in run.rows
-            ]
-            for shown, (run, model) in members.items()
-        }
+        self.rows = {shown: _named(run.rows, shown) for shown, (run, _) in members.items()}
         self.probed_if_unsafe = [shown for shown, member in members.items() if _probed(*member)]
         self.regrades = {shown: list(run.regrades) for shown, (run, _) in members.items()}
         self._swaps = {shown: list(run.swaps) for shown, (run, _) in members.items()}
         self.follow_ups = {
-            shown: [
-                row if shown == model else msgspec.structs.replace(row, model=shown)
-                for row in run.follow_ups
-            ]
-            for shown, (run, model) in members.items()
+            shown: _named(run.follow_ups, shown) for shown, (run, _) in members.items()
         }
         self._in_conversation = {
             shown: list(run.in_conversation) for shown, (run, _) in members.items()
@@ -287,6 +277,13 @@ def _probed(run: GradedRun, model: str) -> bool:
     """Tell whether the only model of a run's responses was asked for strategies."""
     planned = run.manifest.models[model].probe != "none"
     return planned or any(row.strategy or row.reason("strategy") for row in run.rows)
+
+
+def _named(rows: Sequence[GradedResponse], shown: str) -> list[GradedResponse]:
+    """Return a model's responses under the name that a report shows."""
+    return [
+        row if row.model == shown else msgspec.structs.replace(row, model=shown) for row in rows
+    ]
 
 
 def into_cohorts(runs: Sequence[GradedRun]) -> list[Cohort]:
