@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from opensafeintent import ImportSettings, import_files
 from opensafeintent.calls.recorded_file import read_recorded
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import load_dataset
-from samples import json_lines, prompt_set
+from samples import dataset_file, json_lines, lines_of, made_dataset, prompt_set
 
 GIVEN = prompt_set("a").to_json()
 THRICE = dict.fromkeys(("benign", "dual_use", "malicious"), "Tell me.")
@@ -41,6 +43,33 @@ def test_slips_of_an_import(tmp_path: Path, slip: str, meant: str) -> None:
     record = {"id": "a", "variant": "benign", "response": "yes", slip: 1}
     with pytest.raises(InputError, match=f"field {slip}: is not known; did you mean '{meant}'"):
         read_recorded(json_lines(tmp_path / "x.jsonl", [record]))
+
+
+@pytest.mark.parametrize("named_by", ["variant", "prompt"])
+def test_a_slip_is_counted_over_all_models_of_a_table(tmp_path: Path, named_by: str) -> None:
+    """One line for the heading, however many models the rows are of."""
+    dataset = made_dataset(prompt_set("a"), prompt_set("b"))
+    table = tmp_path / "theirs.csv"
+    with table.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", named_by, "response", "model", "helpfulness_1", "Id"])
+        for model in ("m", "n"):
+            for line in lines_of(dataset):
+                prompt = dataset.by_id[line["id"]].wordings()[line["variant"]]
+                place = line["variant"] if named_by == "variant" else prompt
+                writer.writerow([line["id"], place, "yes", model, 3, "x"])
+    settings = ImportSettings(
+        files=(table,), out=tmp_path / "run", dataset=dataset_file(tmp_path, dataset)
+    )
+    with pytest.raises(InputError) as error:
+        import_files(settings)
+    assert str(error.value) == (
+        f"{table}:2, field helpfulness_1: is not known; did you mean 'helpfulness'? rename it to"
+        " that, or to a name unlike it (and in 11 more records)"
+    )
+    table.write_text(table.read_text().replace("helpfulness_1", "rater_1"))
+    notes = import_files(settings).notes
+    assert any("not read:" in note and "rater_1" in note for note in notes)
 
 
 def test_of_equally_near_names_the_first_number_is_meant(tmp_path: Path) -> None:

@@ -97,13 +97,14 @@ def _missing_in(record: Record, fields: Collection[str]) -> tuple[MissingGrade, 
 
 _NOT_RECORDED = MissingGrade("response", "not_recorded")
 
-_FIELDS = ("id", *RecordedResponse.__struct_fields__[1:])
+FIELDS = ("id", *RecordedResponse.__struct_fields__[1:])
+"""Fields of a line for which a slip in the name is told."""
 _TEXT_FIELDS = ("completion", "response")
 """Names of the field with the text; the first that is filled in counts."""
 
 ANSWERS = (*_TEXT_FIELDS, *SCALES, "mode", "strategy", "missing", "response_hidden")
 """Fields by one of which a line says what came of a prompt."""
-READ = {*_FIELDS, *ANSWERS, "model", "prompt", "usage", "quotes_hidden", *REASONING_FIELDS}
+READ = {*FIELDS, *ANSWERS, "model", "prompt", "usage", "quotes_hidden", *REASONING_FIELDS}
 """Fields that a line of a file of responses may have; others are not read."""
 
 
@@ -115,7 +116,7 @@ def parse_recorded(record: Record, *, of_table: bool = False) -> RecordedRespons
         of_table: a line that states nothing is one of a response that is missing: a table has a
             row for each prompt.
     """
-    record.check_names(_FIELDS)
+    record.check_names(FIELDS)
     fields: dict[str, Any] = {
         field: check_score(record, field, record.data[field], scale[0], scale[-1])
         for field, scale in SCALES.items()

@@ -6,14 +6,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from opensafeintent.calls.recorded_file import ANSWERS, READ, is_marked, recorded_responses
+from opensafeintent.calls.recorded_file import ANSWERS, FIELDS, READ, is_marked, recorded_responses
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import MOST_MODELS, check_number
 from opensafeintent.grades import COLUMNS
 from opensafeintent.hostile import text_of_cell
 from opensafeintent.imports.content import FileContent, Located
-from opensafeintent.promptsets.fields import fields_found
-from opensafeintent.promptsets.reading import is_table, whole_number
+from opensafeintent.promptsets.fields import Record, fields_found
+from opensafeintent.promptsets.reading import (
+    MOST_LISTED,
+    Problem,
+    distinct_problems,
+    is_table,
+    whole_number,
+)
 from opensafeintent.taxonomy import SCALES, Taxonomy
 
 _BLANK = {"", "na", "n/a", "nan", "none", "null"}
@@ -52,6 +58,7 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
         records = [(location, _unguarded(row)) for location, row in records]
     if of_table := is_table(path):
         records = [(location, _of_table(row)) for location, row in records]
+    _check_names(records, of_table=of_table)
     contents = of_each_model(records, path, of_table=of_table)
     known_fields = READ.union(_WITHOUT_GRADES)
     contents[0].unread = tuple(field for field in fields if field not in known_fields)
@@ -61,6 +68,26 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
         for content in contents:
             content.of_incomplete_run = content.named in incomplete
     return contents
+
+
+def _check_names(records: Iterable[Located], *, of_table: bool) -> None:
+    """Refuse misspelt fields in the records of all models together.
+
+    Raises:
+        InputError: a name is nearly that of a field which the record lacks.
+    """
+    problems: list[Problem] = []
+    for location, data in records:
+        if not isinstance(data, dict):
+            continue
+        by_prompt = _lacks_variant(data, of_table=of_table)
+        found = {"id", "variant", "epoch"} if by_prompt else set()
+        try:
+            Record(data, location).check_names([name for name in FIELDS if name not in found])
+        except Problem as problem:
+            problems.append(problem)
+    if problems:
+        raise InputError(*distinct_problems(problems, MOST_LISTED))
 
 
 def of_each_model(

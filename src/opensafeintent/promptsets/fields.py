@@ -81,7 +81,11 @@ class Record:
     def check_names(self, valid: Collection[str]) -> None:
         """Refuse a field whose name is nearly a valid one that the record lacks."""
         if misspelt := _misspelt(frozenset(self.data), frozenset(valid)):
-            self.fail(misspelt[0], f"is not known; did you mean {misspelt[1]!r}?")
+            self.fail(
+                misspelt[0],
+                f"is not known; did you mean {misspelt[1]!r}? rename it to that, or to a name"
+                " unlike it",
+            )
 
     def texts(self, field: str) -> tuple[str, ...]:
         """Return a list of texts that may be left out."""
