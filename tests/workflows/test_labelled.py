@@ -52,6 +52,12 @@ def kept(labels: Path, name: str = FILE) -> dict[str, Any]:
     return content
 
 
+def cost_of(folder: Path) -> dict[str, Any]:
+    (item,) = json.loads((folder / "cost.json").read_text())["runs"]
+    total_of: dict[str, Any] = item["total"]
+    return total_of
+
+
 def test_a_judge_is_compared_with_people_and_asked_for_harm_alone(
     server: LoopbackServer, labels: Path
 ) -> None:
@@ -137,6 +143,7 @@ def test_a_sample_is_foretold_and_a_budget_ends_it(server: LoopbackServer, label
     assert total(server) == 0 and not (labels.parent / "check").exists()
     stopped = check(server, labels, "--sample", 10, "--budget-calls", 4, "--max-connections", 1)
     assert (stopped.code, total(server)) == (3, 4)
+    assert cost_of(labels.parent / "check")["calls"] == 4
     assert check(server, labels, "--sample", 10).code == 0
     assert total(server) == 10
     (result,) = kept(labels)["labels"]
@@ -168,6 +175,22 @@ def test_a_sample_says_in_the_terminal_and_the_table_what_is_weighted(
     assert {row["labels_sample"] for row in rows} == {"all 40", "10 of 40"}
     shown = (page / "tables" / "judge_labels.md").read_text()
     assert "Sample" in shown and "10 of 40" in shown and "labels.csv" in shown
+
+
+@pytest.mark.slow
+def test_the_costs_of_a_folder_are_those_of_all_its_checks(
+    server: LoopbackServer, labels: Path
+) -> None:
+    out = labels.parent / "check"
+    stopped = osi("judge-check", "--judge", JUDGE, "--out", out, "--budget-calls", 4, server=server)
+    assert stopped.code == 3 and cost_of(out)["calls"] == total(server)
+    assert osi("judge-check", "--judge", JUDGE, "--out", out, server=server).code in (0, 4)
+    gold = total(server)
+    assert cost_of(out)["calls"] == gold > 40
+    assert check(server, labels).code == 0
+    assert cost_of(out)["calls"] == total(server) == gold + 40
+    assert check(server, labels, "--ledger", out / "ledger.sqlite").code == 0
+    assert cost_of(out)["calls"] == 40
 
 
 def test_several_judges_and_their_panel_have_a_file_each(

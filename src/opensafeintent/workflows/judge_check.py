@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.costs import spent_of
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import check_not_held
@@ -34,11 +33,11 @@ from opensafeintent.evaluation.spent import asked_in
 from opensafeintent.files import near, write_private
 from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.replacing import locked_folder, replaced_together
-from opensafeintent.report.costs import Costs, cost_json
+from opensafeintent.report.costs import cost_json
 from opensafeintent.templates.layout import laid_out
 from opensafeintent.workflows.batching import begin_batches, fill_in_batches, need_batches
 from opensafeintent.workflows.call_limits import Limits, flex_plan, wait_or_refuse
-from opensafeintent.workflows.judge_calls import graded_work
+from opensafeintent.workflows.judge_calls import calls_and_costs, costs_if_stopped, graded_work
 from opensafeintent.workflows.judge_files import write_judge_files
 from opensafeintent.workflows.label_check import compare_with_people
 from opensafeintent.workflows.outcome import Outcome
@@ -96,17 +95,17 @@ async def _check(
     limits: Limits,
     flex: FlexPlan,
 ) -> Outcome:
+    work = check_work(examination)
+    stopped = costs_if_stopped(settings, identities, work)
     async with HttpSession(settings.max_connections) as http:
         opened = open_models(identities, http, settings.functions, flex=flex)
         limits.check_prices(opened)
-        with Ledger(settings.ledger_path, waiting=wait_or_refuse(settings, display)) as ledger:
+        waiting = wait_or_refuse(settings, display)
+        with stopped, Ledger(settings.ledger_path, waiting=waiting) as ledger:
             client = Client(ledger, opened, limits)
             batching = await begin_batches(settings, client, opened, http, display)
             checks = await _examine(client, examination, identities, display, limits, batching)
-    with Ledger(settings.ledger_path, readonly=True) as ledger:
-        asked = asked_in(ledger, identities, check_work(examination))
-        keys = None if settings.ledger is None else asked.keys
-        costs = Costs({"judge-check": spent_of(ledger, keys)}, settings.prices)
+    asked, costs = calls_and_costs(settings, identities, work)
     checks = with_served(checks, asked.served)
     with replaced_together(settings.out) as new:
         write_private(new / "cost.json", cost_json(costs))

@@ -10,7 +10,6 @@ import msgspec
 from opensafeintent.analysis.label_checks import CheckedSetting, LabelCheck
 from opensafeintent.analysis.label_comparison import draw_evenly, label_checks
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.costs import spent_of
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display
@@ -24,19 +23,19 @@ from opensafeintent.evaluation.labelled_responses import (
     label_work,
 )
 from opensafeintent.evaluation.pipeline import ModelWork
-from opensafeintent.evaluation.spent import AskedInLedger, asked_in
+from opensafeintent.evaluation.spent import AskedInLedger
 from opensafeintent.files import write_private
 from opensafeintent.imports.labelled_responses import read_labelled
 from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.promptsets.fields import fields_named
 from opensafeintent.replacing import locked_folder, replaced_together
-from opensafeintent.report.costs import Costs, cost_json
+from opensafeintent.report.costs import cost_json
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import Graded
 from opensafeintent.templates import Templates
 from opensafeintent.workflows.batching import begin_batches, fill_in_batches, need_batches
 from opensafeintent.workflows.call_limits import Limits, flex_plan, wait_or_refuse
-from opensafeintent.workflows.judge_calls import graded_work
+from opensafeintent.workflows.judge_calls import calls_and_costs, costs_if_stopped, graded_work
 from opensafeintent.workflows.judge_files import write_judge_files
 from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.runtime import run_async
@@ -177,19 +176,19 @@ def compare_with_people(settings: JudgeCheckSettings, display: Display | None = 
 async def _compare(comparison: _LabelComparison, display: Display, flex: FlexPlan) -> Outcome:
     settings, identities = comparison.settings, comparison.identities
     limits = Limits.of(settings)
+    stopped = costs_if_stopped(settings, identities, comparison.work)
     async with HttpSession(settings.max_connections) as http:
         opened = open_models(identities, http, settings.functions, flex=flex)
         limits.check_prices(opened)
-        with Ledger(settings.ledger_path, waiting=wait_or_refuse(settings, display)) as ledger:
+        waiting = wait_or_refuse(settings, display)
+        with stopped, Ledger(settings.ledger_path, waiting=waiting) as ledger:
             client = Client(ledger, opened, limits)
             batching = await begin_batches(settings, client, opened, http, display)
             if batching is not None:
                 await fill_in_batches(batching, comparison.work, identities)
             graded = await graded_work(client, comparison.work, display, limits)
     display.stage("comparing")
-    with Ledger(settings.ledger_path, readonly=True) as ledger:
-        asked = asked_in(ledger, identities, comparison.work)
-        costs = Costs({"judge-check": spent_of(ledger, asked.keys)}, settings.prices)
+    asked, costs = calls_and_costs(settings, identities, comparison.work)
     labels = comparison.compared(graded, asked)
     with replaced_together(settings.out) as new:
         write_private(new / "cost.json", cost_json(costs))
