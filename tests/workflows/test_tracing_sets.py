@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from endtoend import osi
-from opensafeintent import EvaluateSettings, FunctionModel, TraceSettings, evaluate, traces
+from opensafeintent import EvaluateSettings, FunctionModel, TraceSettings, evaluate, trace, traces
 from opensafeintent.cli.output.trace import show_traces
 from opensafeintent.taxonomy import KnownGrades
 from opensafeintent.workflows.trace import TracedResponse
@@ -196,3 +196,28 @@ def test_a_reply_that_was_no_grade_stands_beside_the_one_that_was_and_is_hidden(
 )
 def test_what_cannot_be_asked_for(run: Path, options: tuple[object, ...], error: str) -> None:
     assert osi("trace", run, *options).refusal.startswith(f"error: {error}")
+
+
+@pytest.mark.slow
+def test_grades_of_one_purpose_say_which_of_the_two_questions_they_answer(tmp_path: Path) -> None:
+    more: dict[str, Any] = {"follow_ups": True, "follow_up_audit": 8, "request_swap": 2}
+    settings = EvaluateSettings(
+        models=("baseline/redirect",),
+        judges=("baseline/judge",),
+        dataset=dataset_file(tmp_path, SETS),
+        out=tmp_path / "run",
+        **more,
+    )
+    assert evaluate(settings).exit_code == 0
+    asked = {
+        (row.purpose, row.question)
+        for item in SETS.prompt_sets
+        for response in trace(tmp_path / "run", item.id).responses
+        for row in response.rows
+    }
+    for purpose in ("in_conversation", "request_swap"):
+        assert {question for of, question in asked if of == purpose} == {"helpfulness", "harm"}
+    assert {("harm", "harm"), ("mode", ""), ("generate", "")} <= asked
+    shown = "".join(osi("trace", tmp_path / "run", "--set", name).out for name in SETS.by_id)
+    for text in ("in_conversation (harm) by", "request_swap (helpfulness) by", ": harm by"):
+        assert text in shown

@@ -29,7 +29,7 @@ from opensafeintent.evaluation.replay import replayed
 from opensafeintent.evaluation.run import AUDITED, RETEST, showing_conversation, swapping
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import ResponseKey
-from opensafeintent.taxonomy import CORE_VARIANTS
+from opensafeintent.taxonomy import CORE_VARIANTS, GRADE_OF
 
 
 class ResponseText(msgspec.Struct, frozen=True):
@@ -53,6 +53,10 @@ class TracedRow(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     """The model called: the target, or a judge."""
     purpose: str
+    question: str = ""
+    """Of a judge's grade: what it was asked for, as `helpfulness` or `harm`. Its purpose tells it
+    too, but of a swapped request or with the first turn shown.
+    """
     variant: str
     epoch: int
     attempt: int
@@ -194,6 +198,8 @@ class RunTexts(AbstractContextManager["RunTexts"]):
         if manifest.models[task.model].follow_up_audit and task.variant in AUDITED:
             ways.append(showing_conversation(manifest, self._dataset).ask)
         planned = manifest.planned(task.model, [task])
+        templates = manifest.models[task.model].templates
+        questions = {digest: role for role, digest in templates.items() if role in GRADE_OF}
         calls = {
             call.key: call
             for way in ways
@@ -207,6 +213,7 @@ class RunTexts(AbstractContextManager["RunTexts"]):
                 subject=task.model,
                 model=asked.call.model,
                 purpose=asked.call.purpose,
+                question=questions.get(asked.call.template_hash, ""),
                 variant=task.variant,
                 epoch=task.epoch,
                 attempt=asked.call.attempt,

@@ -166,7 +166,8 @@ def _show_row(
     console: Console, row: TracedRow, hidden: Hidden, unsafe: Sequence[str], *, may_show: bool
 ) -> None:
     """Print a row of the ledger, and its reply if that may be shown."""
-    by = f"{row.purpose} by {shown_name(row.model)}{_asking(row.attempt)}"
+    about = f" ({row.question})" if row.question not in ("", row.purpose) else ""
+    by = f"{row.purpose}{about} by {shown_name(row.model)}{_asking(row.attempt)}"
     line = f"  {row.table} row {row.row}: {by}, {row.status} {row.created[:19]}"
     console.print(plain(line), style="dim")
     if row.reply is None:
