@@ -260,6 +260,33 @@ def test_verdicts_of_the_run_s_guard_are_copied(server: LoopbackServer, tmp_path
 
 
 @pytest.mark.slow
+def test_probes_stay_with_the_grades_and_the_audit_with_its_judge(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
+    lab, out = Lab(server, some_sets(tmp_path, 8), tmp_path / "run"), tmp_path / "second-opinion"
+    assert lab.evaluate("--follow-ups", "--follow-up-audit", 6).code == 0
+    server.set_faults(says("safe", model="llama-guard-3"))
+    before = asked(lab)
+    guarded = ("--judge", JUDGE, "--guard", "openai-api/loop/llama-guard-3", "--out", out)
+    ran = osi("grade", lab.run, *guarded, server=server)
+    assert ran.code == 0 and (asked(lab) - before).keys() == {"llama-guard-3"}
+    assert "not copied" not in ran.out + ran.err
+    for name in ("probe.csv", "second_turn.csv"):
+        assert (out / "tables" / name).read_bytes() == (lab.run / "tables" / name).read_bytes()
+    assert harms(out, "strategy") == harms(lab.run, "strategy")
+    # a probe follows the panel's grades, and the model is not asked for one
+    before, out = asked(lab), tmp_path / "bridge"
+    for more in (("--dry-run",), ()):
+        ran = osi("grade", lab.run, *BOTH, "--out", out, *more, server=server)
+        assert ran.code == 0
+        expected = f"probes are not copied, because they follow the earlier grades: {TARGET}"
+        assert expected in " ".join((ran.out + ran.err).split())
+    assert (asked(lab) - before).keys() == {"judge~lenient"}
+    assert not (out / "tables" / "probe.csv").exists()
+    assert set(harms(out, "strategy")) == {""}
+
+
+@pytest.mark.slow
 def test_imported_responses_and_judges_that_are_python(tmp_path: Path) -> None:
     dataset = made_dataset(*map(prompt_set, "abcd"))
     lines: list[dict[str, Any]] = [

@@ -11,7 +11,7 @@ sample depends on the responses alone: a larger one contains every smaller one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from opensafeintent.calls.client import Client
@@ -220,6 +220,17 @@ def derive_regrades(
         for regrading, planned in planned_regrades(manifest, dataset, ledger, _judged(graded))
     ]
     return _beside_first(graded, audit, results)
+
+
+def stored_audit(
+    manifest: Manifest, dataset: Dataset, ledger: Ledger, graded: Collection[GradedResponse]
+) -> Iterator[bytes]:
+    """Yield the keys of the calls by which a ledger's direct replies were graded with the first
+    turn shown.
+    """
+    *_, (regrading, planned) = planned_regrades(manifest, dataset, ledger, _judged(graded))
+    for _, _, asked in replayed(ledger, manifest.identities(), planned, regrading.ask):
+        yield from (call.key for call in asked)
 
 
 def _judged(graded: Iterable[GradedResponse]) -> set[ResponseKey]:

@@ -25,14 +25,16 @@ from opensafeintent.evaluation.manifest import (
 )
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.rebuild import imported_rows, judged_tasks
-from opensafeintent.evaluation.regrade import samples_by_model
+from opensafeintent.evaluation.regrade import samples_by_model, stored_audit
 from opensafeintent.evaluation.replay import replay
 from opensafeintent.hostile import one_line
 from opensafeintent.interop import model_identity
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.values import interval
+from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics.shifts import least_margin
+from opensafeintent.taxonomy import ProbeScope
 from opensafeintent.templates import Templates
 from opensafeintent.templates.layout import laid_out
 from opensafeintent.workflows.batching import need_batches
@@ -181,6 +183,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
         stored = _only_stored(given, manifest, tasks)
         if manifest.guard and manifest.guard == given.guard:
             stored |= {manifest.guard.model} - {*settings.panel}
+        stored |= tasks.keys() - {*settings.panel, settings.guard}
         named = [name for name in (*settings.panel, settings.guard) if name and name not in stored]
         need_batches(settings, named)
         return EvaluationPlan(
@@ -192,6 +195,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
             named=list(dict.fromkeys(named)),
             earlier=old and old.before_addition(),
             only_stored=stored,
+            notes=_without_probes(given, manifest, tasks),
         )
 
     def _manifest(
@@ -212,7 +216,9 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
         for model, chosen in templates.items():
             before = old.models.get(model) if old else None
             entry = self._entry(given.models[model], before, chosen, samples[model])
-            entries[model] = before.grown_by(entry) if before else entry
+            grown = before.grown_by(entry) if before else entry
+            probe = _copied_probe(given.models[model], grown)
+            entries[model] = msgspec.structs.replace(grown, probe=probe)
         kept = {judge: given.judges[judge] for judge in given.judges if judge not in settings.panel}
         named = {name: model_identity(name, settings.functions) for name in settings.panel}
         used = {judge for entry in entries.values() for judge in (*entry.judges, entry.mode_judge)}
@@ -242,9 +248,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
     def _entry(
         self, before: ModelEntry, there: ModelEntry | None, templates: Templates, retest: int
     ) -> ModelEntry:
-        """Return the new run's entry of a model.
-
-        The model is not called, so it is not probed: a probe would depend on the new grades.
+        """Return the new run's entry of a model, its probes aside.
 
         Args:
             before: its entry in the run with the responses.
@@ -263,7 +267,6 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
             before,
             judges=tuple(dict.fromkeys(settings.judges)),
             parse=parse or settings.grade_parse,
-            probe="none",
             templates=hashes_of(templates),
             judge_retest=retest,
             mode_judge=mode_judge,
@@ -278,6 +281,33 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
         if given.models[model].judges and not (settings.rubrics or settings.judge_reasons):
             return given.templates_of(model)
         return laid_out(settings.judge_templates(), given.layout)
+
+
+def _copied_probe(before: ModelEntry, entry: ModelEntry) -> ProbeScope:
+    """Return which probes a model's entry in the new run has, of those in its entry before.
+
+    The model is not called. So the probes of unsafe responses stay only if the grades do.
+    """
+    same_question = before.templates.get("strategy") == entry.templates.get("strategy")
+    same_grades = (
+        set(before.judges) == set(entry.judges)
+        and before.templates == entry.templates
+        and before.parse == entry.parse
+    )
+    stays = same_question if before.probe == "all" else same_grades
+    return before.probe if stays else "none"
+
+
+def _without_probes(given: Manifest, manifest: Manifest, models: Iterable[str]) -> list[str]:
+    """Return a note that names the models whose probes are not copied, if there are any."""
+    lacking = [
+        one_line(model, 80)
+        for model in models
+        if given.models[model].probe != "none" and manifest.models[model].probe == "none"
+    ]
+    if not lacking:
+        return []
+    return [f"probes are not copied, because they follow the earlier grades: {', '.join(lacking)}"]
 
 
 def _mode_judge(judges: Sequence[str], before: ModelEntry) -> str:
@@ -373,7 +403,8 @@ def _copied(
     """Copy the stored calls of a plan into a ledger; return the responses that judges can be asked
     about.
 
-    Second gradings are no part of it: a judge that is asked again is asked now.
+    The audit of second turns is part of it. Other second gradings are not: a judge that is asked
+    again is asked now.
 
     Args:
         manifest: of the new run.
@@ -383,12 +414,14 @@ def _copied(
         ledger: the one that gets them.
     """
     keys: set[bytes] = set()
+    rows: list[GradedResponse] = []
     work: list[ModelWork] = []
     for model, its_tasks in tasks.items():
         stored: list[Task] = []
         planned = manifest.planned(model, its_tasks)
         for task, graded, asked in replay(source, manifest.identities(), planned):
             keys.update(call.key for call in asked)
+            rows.append(graded)
             if graded.reason("response") in ("", "truncated"):
                 stored.append(task)
         work.append(
@@ -399,6 +432,7 @@ def _copied(
                 tasks=stored,
             )
         )
+    keys.update(stored_audit(manifest, dataset, source, rows))
     copy_calls(ledger, source, keys)
     if any(manifest.models[model].imported for model in tasks):
         ledger.imports.add(dataset.hash, source.imports.with_files(dataset.hash))
