@@ -180,7 +180,7 @@ def test_only_models_that_were_probed_have_failures_of_detection() -> None:
 
 def test_a_model_that_was_not_probed_is_named_and_not_drawn() -> None:
     """An import has no plan of probes: its strategies show that the model was asked."""
-    unplanned = changed(graded_run(GRADES, "lab/judge"), entry={"probe": "none"})
+    unplanned = changed(graded_run(GRADES, "lab/judge"), entry={"imported": True})
     cohorts = into_cohorts([unplanned])
     table = named(all_tables(cohorts), "probe")
     assert keyed(table, ("model",), "detection_failure_n") == {"lab/a": 1}

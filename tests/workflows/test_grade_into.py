@@ -302,6 +302,8 @@ def test_imported_responses_and_judges_that_are_python(tmp_path: Path) -> None:
     settings = {"run": run, "judges": (old, new), "out": out, "judge_retest": 3}
     dry = grade(GradeSettings(**settings, dry_run=True))
     assert dry.forecast is not None
+    assert not any("probe" in note for note in dry.notes)
+    assert not (run / "tables" / "probe.csv").exists()
     assert sum(line.calls for line in dry.forecast.lines) == 2 * len(lines) + 2 * 2 * 3
     outcome = grade(GradeSettings(**settings))
     assert outcome.tally is not None

@@ -274,9 +274,12 @@ class Cohort:
 
 
 def _probed(run: GradedRun, model: str) -> bool:
-    """Tell whether the only model of a run's responses was asked for strategies."""
-    planned = run.manifest.models[model].probe != "none"
-    return planned or any(row.strategy or row.reason("strategy") for row in run.rows)
+    """Tell whether the only model of a run's responses was asked for strategies.
+
+    Nobody plans the probes of an imported model. The strategies of its file show them.
+    """
+    entry = run.manifest.models[model]
+    return any(row.strategy for row in run.rows) if entry.imported else entry.probe != "none"
 
 
 def _named(rows: Sequence[GradedResponse], shown: str) -> list[GradedResponse]:

@@ -295,7 +295,7 @@ def _copied_probe(before: ModelEntry, entry: ModelEntry) -> ProbeScope:
         and before.parse == entry.parse
     )
     stays = same_question if before.probe == "all" else same_grades
-    return before.probe if stays else "none"
+    return before.probe if stays and not before.imported else "none"
 
 
 def _without_probes(given: Manifest, manifest: Manifest, models: Iterable[str]) -> list[str]:
@@ -303,7 +303,9 @@ def _without_probes(given: Manifest, manifest: Manifest, models: Iterable[str]) 
     lacking = [
         one_line(model, 80)
         for model in models
-        if given.models[model].probe != "none" and manifest.models[model].probe == "none"
+        if not given.models[model].imported
+        and given.models[model].probe != "none"
+        and manifest.models[model].probe == "none"
     ]
     if not lacking:
         return []
