@@ -150,7 +150,9 @@ def test_a_sample_is_graded_under_every_other_request(lab: Lab) -> None:
         core = {item.prompts.benign, item.prompts.dual_use, item.prompts.malicious, WITHHELD}
         assert swapped.count(core) == 3
     output = osi("trace", lab.run, "--set", chosen[0].id).out
-    assert len(re.findall(r"swap by openai-api/loop/judge", output)) == 2 * SWAPPED
+    for question in ("helpfulness", "harm"):
+        pattern = rf"swap \({question}\) by openai-api/loop/judge"
+        assert len(re.findall(pattern, output)) == SWAPPED
 
 
 @pytest.mark.slow
