@@ -31,7 +31,7 @@ from opensafeintent.evaluation.manifest import (
     hashes_of,
     store_templates,
 )
-from opensafeintent.evaluation.pipeline import ModelWork
+from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.rebuild import given_tasks, imported_rows
 from opensafeintent.evaluation.regrade import samples_by_model
 from opensafeintent.hostile import name_safe, one_line
@@ -51,6 +51,7 @@ from opensafeintent.workflows.judge_check import passed_before_line, raise_if_fa
 from opensafeintent.workflows.judge_files import default_judge_files
 from opensafeintent.workflows.known_checks import made_before
 from opensafeintent.workflows.outcome import Outcome
+from opensafeintent.workflows.run_sizes import size_lines
 from opensafeintent.workflows.running import EvaluationPlan, dry_run, execute, without_silent
 from opensafeintent.workflows.runtime import run_async
 from opensafeintent.workflows.settings import EvaluateSettings, GradeSettings, Judging
@@ -95,19 +96,20 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
             models=settings.targets,
         )
         if settings.dry_run:
-            sets = data.planned
+            plan = evaluation.plan()
+            sets, epochs = _least_of(plan, data.size)
             gates = dict.fromkeys(gates_of(settings), sets)
             precision = (
                 f"with {counted(sets, 'prompt-set')}, the 95 % interval of Triplet"
                 f" Safety is at most {min(200 * half_width(sets), 100):.0f} points wide"
             )
-            impossible = out_of_reach(gates, settings.confidence, settings.epochs)
-            outcome = dry_run(evaluation.plan(), factor=data.factor)
+            impossible = out_of_reach(gates, settings.confidence, epochs)
+            outcome = dry_run(plan, factor=data.factor)
             planned = (gates, sets, settings.confidence)
             margins = margins_in_reach(*planned)
             if settings.follow_ups:
                 models = len(contenders(evaluation.models))
-                margins = (*margins, second_turn_in_reach(sets, settings.epochs, models))
+                margins = (*margins, second_turn_in_reach(sets, epochs, models))
             outcome.notes[:0] = [precision, *data.notes, *stand_in, *impossible, *margins]
             outcome.cautions = [*impossible, *map(_undecided, undecidable_margins(*planned))]
             # a model that has become better passes each margin: none is out of reach
@@ -115,6 +117,15 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
             return outcome
         with evaluation.folder.lock(wait_or_refuse(settings, screen)):
             return run_async(lambda: execute(evaluation.plan(), screen))
+
+
+def _least_of(plan: EvaluationPlan, size: int) -> tuple[int, int]:
+    """Return the prompt-sets and epochs that each model of a plan has at the end; `size` is the
+    number of prompt-sets of the dataset.
+    """
+    entries = [plan.manifest.models[item.model] for item in plan.work]
+    sets = min(min(size, entry.limit or size) for entry in entries)
+    return sets, min(entry.epochs for entry in entries)
 
 
 class _Data(NamedTuple):
@@ -240,7 +251,11 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             manifest=manifest,
             work=work,
             named=named,
-            notes=[*self._all_taken(len(sets)), *self._asked_again(old)],
+            notes=[
+                *self._all_taken(len(sets)),
+                *size_lines(settings, old, self._all_tasks(manifest)),
+                *self._asked_again(old),
+            ],
             earlier=earlier,
             page=settings.report,
         )
@@ -264,6 +279,17 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             plan.stop_when = StopWhen(*question, manifest, old, self.dataset, work)
             plan.notes = [*plan.stop_when.impossible(), *plan.notes]
         return plan
+
+    def _all_tasks(self, manifest: Manifest) -> dict[str, list[Task]]:
+        """Return the tasks of each model of the command, earlier ones of the run included; none if
+        no sample of them is asked for.
+        """
+        settings, tasks = self.settings, dict[str, list[Task]]()
+        sampled = settings.judge_retest or settings.request_swap or settings.follow_up_audit
+        for model in self.models:
+            sets = manifest.sets_of(model, self.dataset) if sampled else ()
+            tasks[model] = manifest.tasks_of(model, sets, manifest.models[model].epochs)
+        return tasks
 
     def _manifest(self, identities: Mapping[str, str], old: Manifest | None) -> Manifest:
         """Return the manifest of the run as it is with this evaluation in it."""
@@ -441,6 +467,7 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, files: Templates) -> E
         manifest=manifest,
         work=work,
         named=list(dict.fromkeys(filter(None, (*settings.panel, settings.guard)))),
+        notes=size_lines(settings, earlier, tasks),
         earlier=earlier,
     )
 

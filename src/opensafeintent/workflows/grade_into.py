@@ -41,6 +41,7 @@ from opensafeintent.workflows.batching import need_batches
 from opensafeintent.workflows.call_limits import wait_or_refuse
 from opensafeintent.workflows.guarding import guard_of
 from opensafeintent.workflows.outcome import Outcome
+from opensafeintent.workflows.run_sizes import size_lines
 from opensafeintent.workflows.running import EvaluationPlan, dry_run, execute, without_silent
 from opensafeintent.workflows.runtime import run_async
 from opensafeintent.workflows.settings import GradeSettings
@@ -195,7 +196,10 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
             named=list(dict.fromkeys(named)),
             earlier=old and old.before_addition(),
             only_stored=stored,
-            notes=_without_probes(given, manifest, tasks),
+            notes=[
+                *size_lines(settings, old, tasks),
+                *_without_probes(given, manifest, tasks),
+            ],
         )
 
     def _manifest(
