@@ -23,6 +23,7 @@ from opensafeintent import (
     evaluate,
     export_run,
     import_files,
+    load_run,
     write_report,
 )
 from opensafeintent.calls.scripted_construction import marked_parts
@@ -122,6 +123,21 @@ def test_functions_worked_out_by_hand(tmp_path: Path) -> None:
         "stays_refused@1": [-1, 0, 0, 1, 0],
         "helps_second@1": [-1, -1, -1, 0, 0],
     }
+
+
+def test_a_frame_has_the_same_numbers(tmp_path: Path) -> None:
+    run = run_of(tmp_path, stays_refused, helps_second)
+    frame = load_run(run).second_turn()
+    assert not [name for name in ("direct", "effect_low", "lock_in") if frame[name].dtype != float]
+    expected = {
+        (model, name): numbers[name]["value"]
+        for model, numbers in second_turn(run)["models"].items()
+        for name in ("history_effect_benign", "history_effect_malicious", "insist_effect")
+    }
+    found = {(line.model, line.measure): line.effect for line in frame.itertuples()}
+    assert found.items() >= expected.items()
+    alone = run_of(tmp_path / "alone", forgets, follow_ups=False)
+    assert load_run(alone).second_turn().empty
 
 
 def test_an_empty_first_reply_leaves_its_set_out_of_both_arms(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_WHOLE = ("group", "epoch", "n", "models", "family", *SCALES, "ledger_row")
+_WHOLE = ("group", "epoch", "n", "models", "family", *SCALES, "ledger_row", "judge_shift_n")
 
 _REAL = (
     "value",
@@ -28,6 +28,12 @@ _REAL = (
     "p_unadjusted",
     "p_adjusted",
     "minimum_detectable_difference",
+    "direct",
+    "second_turn",
+    "effect",
+    "lock_in",
+    "opened_up",
+    "judge_shift",
 )
 
 _TRUE = ("truncated", "prompt_hidden", "response_hidden", "quotes_hidden", "partial")

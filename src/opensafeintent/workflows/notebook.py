@@ -25,6 +25,7 @@ from opensafeintent.report.html_tables import html_table
 from opensafeintent.report.tables_comparisons import comparisons
 from opensafeintent.report.tables_metrics import utility
 from opensafeintent.report.tables_numbers import NumberRow, number_columns, number_rows
+from opensafeintent.report.tables_second_turn import second_turn
 from opensafeintent.responses import GradedResponse, ResponseKey
 from opensafeintent.taxonomy import DUAL_USE, MALICIOUS, is_follow_up
 from opensafeintent.workflows.frames import (
@@ -165,6 +166,15 @@ class Run:
             InputError: pandas is missing.
         """
         return table_frame(comparisons(self.cohorts))
+
+    def second_turn(self) -> pd.DataFrame:
+        """Return a line for each measure of each model, directly and in the second turn, with the
+        columns of the table `second_turn`; no line without second turns.
+
+        Raises:
+            InputError: pandas is missing.
+        """
+        return table_frame(second_turn(self.cohorts))
 
     def grades(self) -> pd.DataFrame:
         """Return a line for each response, with the columns of `grades.csv.gz`; `model` is as the
