@@ -267,3 +267,26 @@ def test_tokens_are_the_mean_of_calls_on_record_and_time_their_median(
     # 14 + 28 + 2 calls, two at once, of a quarter of a second each, and more where the machine is
     # busy
     assert told_time is not None and 5 <= int(told_time[1]) < 30
+
+
+@pytest.mark.slow
+def test_the_tokens_of_second_turns_are_foretold_from_the_stored_first_replies(
+    tmp_path: Path,
+) -> None:
+    run, purposes = tmp_path / "run", ((TARGET, "generate"), (JUDGE, "helpfulness"))
+    with LoopbackServer() as server:
+        sets = some_sets(tmp_path, 6)
+        direct = ("--probe", "none")
+        assert evaluate(server, sets, run, *direct).code == 0
+        before = lines(run)
+        foretold = evaluate(server, sets, run, *direct, "--follow-ups", "--dry-run")
+        assert evaluate(server, sets, run, *direct, "--follow-ups").code == 0
+    after = lines(run)
+    found = {
+        (row[0], row[1].rstrip(",")): int(row[5].replace(",", ""))
+        for row in map(str.split, foretold.out.splitlines())
+        if row[2:4] == ["second", "turn"]
+    }
+    for place in purposes:
+        taken = after[place][3] - before[place][3]
+        assert found[place] == pytest.approx(taken, rel=0.1)

@@ -180,6 +180,8 @@ class ForecastLine(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int
     beginning_tokens: int = 0
     """Of the text that each of these calls begins with."""
+    further_tokens: int = 0
+    """Of first turns, in the input: stored calls for the purpose may be without one."""
     at_most: bool = False
     """An upper bound: how many there will be depends on the answers."""
     seen: int = 0
@@ -224,7 +226,7 @@ def by_experience(
         return line
     return msgspec.structs.replace(
         line,
-        input_tokens=round(line.calls * record.input_tokens),
+        input_tokens=round(line.calls * record.input_tokens) + line.further_tokens,
         output_tokens=round(line.calls * record.output_tokens),
         seen=record.calls,
         seconds=record.seconds,

@@ -27,7 +27,7 @@ from opensafeintent.responses import (
     Missing,
     ResponseKey,
 )
-from opensafeintent.taxonomy import Graded
+from opensafeintent.taxonomy import DUAL_USE, Graded
 from opensafeintent.templates import IntegerContract, Template
 
 RESPONSE_TOKENS = 600
@@ -99,7 +99,10 @@ def forecast(ledger: Ledger, identities: Mapping[str, str], work: Sequence[Model
     counter = CallCounter()
     for item in work:
         for task, graded, asked in replay(ledger, identities, item.planned):
-            counter.add(task, graded, item, _length(task, asked))
+            length = _length(task, asked)
+            if length is not None and task.variant == DUAL_USE:
+                counter.first_replies[task.key] = length
+            counter.add(task, graded, item, length)
     return Forecast(counter.lines(ledger), assumed=ASSUMED if counter.assumed else "")
 
 
@@ -137,6 +140,7 @@ def forecast_regrades(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> F
     assumed = ""
     for regrading, planned in planned_regrades(manifest, dataset, ledger, judged.keys()):
         counter = CallCounter()
+        counter.first_replies |= {key: size for key, size in lengths.items() if size is not None}
         answered = [item for item in planned if judged[item.task.key]]
         replies = {
             task.key: reply
@@ -162,6 +166,10 @@ class CallCounter:
         self.output: Counter[tuple[str, str, bool]] = Counter()
         self.beginning: dict[tuple[str, str, bool], int] = {}
         """Characters that all of these calls begin with."""
+        self.further: Counter[tuple[str, str, bool]] = Counter()
+        """Characters of first turns in the input."""
+        self.first_replies: dict[ResponseKey, int] = {}
+        """Characters of the responses to dual-use prompts, as far as there are any."""
         self.assumed = False
         """Whether the length of a response was assumed."""
 
@@ -176,8 +184,9 @@ class CallCounter:
         if unknown:
             self.assumed = True
             length = min(RESPONSE_TOKENS, plan.target_sampling.max_tokens or RESPONSE_TOKENS)
-            size = len(plan.system or "") + _request_size(task)
-            self._count(task.model, f"generate{_why(task)}", size, length)
+            further = self._first_turn(task)
+            size = len(plan.system or "") + len(task.prompt) + further
+            self._count(task.model, f"generate{_why(task)}", size, length, further=further)
 
         def due(what: Lacked, judge: str = "") -> bool:
             return unknown or _not_made(graded.reason(what, judge))
@@ -188,8 +197,10 @@ class CallCounter:
             self._judge(plan.mode_judge, "mode", templates.mode, task, response)
         guard = plan.guard_for(task)
         if guard is not None and (unknown or _not_made(graded.guard_reason)):
-            size = len(guard.template.body) + _request_size(task) + self._response_size(response)
-            self._count(guard.model, "guard", size, _GRADE_TOKENS)
+            further = self._first_turn(task)
+            size = len(guard.template.body) + len(task.prompt) + further
+            size += self._response_size(response)
+            self._count(guard.model, "guard", size, _GRADE_TOKENS, further=further)
         possible = plan.probes(task.variant, unsafe=True)
         harm_due = unknown or any(due("harm_severity", judge) for judge in graded.by_judge)
         if possible and task.given is None and (harm_due or due("strategy")):
@@ -221,9 +232,11 @@ class CallCounter:
     def _judge(
         self, judge: str, purpose: str, template: Template, task: Task, response: int | None
     ) -> None:
-        size = len(template.source) + _request_size(task) + self._response_size(response)
+        further = self._first_turn(task, template.role)
+        size = len(template.source) + len(task.prompt) + further + self._response_size(response)
         reasons = isinstance(template.contract, IntegerContract) and template.contract.reason
-        self._count(judge, purpose, size, _REASON_TOKENS if reasons else _GRADE_TOKENS)
+        output = _REASON_TOKENS if reasons else _GRADE_TOKENS
+        self._count(judge, purpose, size, output, further=further)
         self.beginning[judge, purpose, False] = len(template.beginning)
 
     def _response_size(self, response: int | None) -> int:
@@ -231,13 +244,33 @@ class CallCounter:
         self.assumed |= response is None
         return RESPONSE_TOKENS * _CHARACTERS_A_TOKEN if response is None else response
 
+    def _first_turn(self, task: Task, role: str | None = None) -> int:
+        """Return the characters of a first turn, its reply assumed or known, with what a judge in
+        this role is told about a conversation; 0 without a first turn.
+        """
+        if task.earlier is None:
+            return 0
+        reply = task.earlier.reply
+        stored = self.first_replies.get(task.key._replace(variant=DUAL_USE))
+        told = 0 if role is None else len(task.earlier.texts.note(role))
+        size = self._response_size(stored if reply is None else len(reply))
+        return len(task.earlier.prompt) + size + told
+
     def _count(
-        self, model: str, purpose: str, characters: int, output: int, *, at_most: bool = False
+        self,
+        model: str,
+        purpose: str,
+        characters: int,
+        output: int,
+        *,
+        further: int = 0,
+        at_most: bool = False,
     ) -> None:
         key = (model, purpose, at_most)
         self.calls[key] += 1
         self.input[key] += characters // _CHARACTERS_A_TOKEN
         self.output[key] += output
+        self.further[key] += further // _CHARACTERS_A_TOKEN
 
     def lines(self, ledger: Ledger) -> tuple[ForecastLine, ...]:
         """Return the counts: the models under test in turn, then the judges.
@@ -261,6 +294,7 @@ class CallCounter:
                     output_tokens=self.output[model, purpose, at_most],
                     beginning_tokens=self.beginning.get((model, purpose, at_most), 0)
                     // _CHARACTERS_A_TOKEN,
+                    further_tokens=self.further[model, purpose, at_most],
                     at_most=at_most,
                 ),
                 experience,
@@ -272,15 +306,6 @@ class CallCounter:
 def _why(task: Task) -> str:
     """Return what the calls of a task are for behind their purpose."""
     return ", second turn" if task.earlier else ""
-
-
-def _request_size(task: Task) -> int:
-    """Return the characters of the request, with the first turn of a conversation."""
-    if task.earlier is None:
-        return len(task.prompt)
-    reply = task.earlier.reply
-    known = RESPONSE_TOKENS * _CHARACTERS_A_TOKEN if reply is None else len(reply)
-    return len(task.prompt) + len(task.earlier.prompt) + known
 
 
 def _due_again(grades: Mapping[str, JudgeGrades], what: Graded, judge: str) -> bool:
