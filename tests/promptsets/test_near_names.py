@@ -81,6 +81,40 @@ def test_of_equally_near_names_the_first_number_is_meant(tmp_path: Path) -> None
             load_dataset(str(json_lines(tmp_path / "x.jsonl", [row | taken])))
 
 
+TABLE = {
+    **{name: GIVEN[name] for name in ("harm_domain", "task_type", "underlying_task")},
+    **{"benign": "Mend it.", "dual_use": "Open it.", "malicious": "Break it."},
+}
+
+
+@pytest.mark.parametrize(
+    ("heading", "meant"),
+    [
+        ("paraphrase_1", "dual_use_paraphrase_1"),
+        ("dual-use paraphrase 1", "dual_use_paraphrase_1"),
+        ("Paraphrase 2", "dual_use_paraphrase_2"),
+        ("paraphrases", "dual_use_paraphrase_1"),
+        ("benign use", "dual_use_benign_use"),
+        ("Misuse-Risk", "dual_use_misuse_risk"),
+    ],
+)
+def test_a_heading_that_plainly_means_a_field_is_not_passed_over(
+    tmp_path: Path, heading: str, meant: str
+) -> None:
+    row = TABLE | {heading: "Unlock it."}
+    with pytest.raises(InputError, match=f"field {heading}: is not known; did you mean '{meant}'"):
+        load_dataset(str(json_lines(tmp_path / "x.jsonl", [row])))
+
+
+def test_every_wrong_heading_and_every_missing_one_is_named_at_once(tmp_path: Path) -> None:
+    row = {name: text for name, text in TABLE.items() if name not in ("benign", "harm_domain")}
+    row |= {"Benign": "Mend it.", "paraphrase 1": "Undo it.", "paraphrase 2": "Unlock it."}
+    with pytest.raises(InputError) as error:
+        load_dataset(str(json_lines(tmp_path / "x.jsonl", [row])))
+    assert "x.jsonl:1: unknown fields: Benign (did you mean 'benign'?), p" in str(error.value)
+    assert "(did you mean 'dual_use_paraphrase_2'?); lacks harm_domain" in str(error.value)
+
+
 def test_other_fields_are_passed_over(tmp_path: Path) -> None:
     """Also one that is near a name, if that is there as well."""
     record = GIVEN | {"Id": "b", "comment": "ours", "sourced": "by hand"}

@@ -3,6 +3,7 @@ values."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from difflib import SequenceMatcher, get_close_matches
 from functools import lru_cache
@@ -21,6 +22,11 @@ LONGEST_PROMPT = 200_000
 
 _NEAR = 0.93
 """Similarity of two field names (`difflib`'s ratio) above which one is treated as a misspelling."""
+_REMEDY = "to that, or to a name unlike it"
+_MOST_MISSPELT = 20
+"""Misspelt fields that are looked for: in a hostile record, each takes long to find."""
+_APART = re.compile(r"[_\W]+")
+"""Characters that only set the words of a name apart."""
 _MOST_FIELDS = 8
 """Fields that an error names."""
 
@@ -78,13 +84,30 @@ class Record:
             self.fail(field, "holds half of a surrogate pair, which is not valid Unicode text")
         return value
 
-    def check_names(self, valid: Collection[str]) -> None:
-        """Refuse a field whose name is nearly a valid one that the record lacks."""
-        if misspelt := _misspelt(frozenset(self.data), frozenset(valid)):
-            self.fail(
-                misspelt[0],
-                f"is not known; did you mean {misspelt[1]!r}? rename it to that, or to a name"
-                " unlike it",
+    def check_names(
+        self, valid: Collection[str], *, required: Collection[str] = (), prefix: str = ""
+    ) -> None:
+        """Refuse fields whose names are nearly valid ones that the record lacks, all at once.
+
+        Args:
+            valid: names of fields.
+            required: those that every record has; the error also names the missing ones.
+            prefix: beginning of valid names that a field may have left out.
+        """
+        misspelt = _misspelt(frozenset(self.data), frozenset(valid), prefix)
+        lacking = [name for name in required if name not in {*self.data, *misspelt.values()}]
+        if len(misspelt) == 1 and not lacking:
+            for field, meant in misspelt.items():
+                self.fail(field, f"is not known; did you mean {meant!r}? rename it {_REMEDY}")
+        if misspelt:
+            guesses = ", ".join(
+                f"{one_line(field, 60)} (did you mean {meant!r}?)"
+                for field, meant in misspelt.items()
+            )
+            missing = f"; lacks {', '.join(lacking)}" if lacking else ""
+            raise Problem(
+                f"{self.location}: unknown fields: {guesses}{missing}; rename each {_REMEDY}",
+                self.location,
             )
 
     def texts(self, field: str) -> tuple[str, ...]:
@@ -116,23 +139,29 @@ class Record:
 
 
 @lru_cache(maxsize=64)
-def _misspelt(fields: frozenset[str], valid: frozenset[str]) -> tuple[str, str] | None:
-    """Return a field whose name is nearly a valid one that is not there, and that one. A file's
-    records mostly have the same fields.
+def _misspelt(fields: frozenset[str], valid: frozenset[str], prefix: str) -> dict[str, str]:
+    """Return the fields whose names are nearly valid ones that are not there, each with that one.
+    A file's records mostly have the same fields. Of very many, the first ones are returned.
     """
     lacking = {_folded(name): name for name in valid - fields}
+    misspelt: dict[str, str] = {}
     for field in sorted(fields - valid):
-        folded = _folded(field)
-        if near := get_close_matches(folded, lacking, n=len(lacking) or 1, cutoff=_NEAR):
-            similarity = {name: SequenceMatcher(None, name, folded).ratio() for name in near}
+        if len(misspelt) == _MOST_MISSPELT:
+            break
+        similarity = {
+            name: SequenceMatcher(None, name, folded).ratio()
+            for folded in {_folded(field), _folded(prefix + field)}
+            for name in get_close_matches(folded, lacking, n=len(lacking) or 1, cutoff=_NEAR)
+        }
+        if similarity:
             # of equally similar names, such as those with a number, the lowest is meant
-            nearest_name = min(near, key=lambda name: (-similarity[name], len(name), name))
-            return field, lacking[nearest_name]
-    return None
+            nearest_name = min(similarity, key=lambda name: (-similarity[name], len(name), name))
+            misspelt[field] = lacking.pop(nearest_name)
+    return misspelt
 
 
 def _folded(name: str) -> str:
-    return name[:60].casefold().replace("_", "")
+    return _APART.sub("", name[:60].casefold())
 
 
 def _kind(value: Any) -> str:

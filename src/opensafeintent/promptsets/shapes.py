@@ -62,6 +62,11 @@ _SHAPES: dict[str, set[str]] = {
 """The fields by one of which a format is recognised, the first one that is."""
 
 
+_LABELS = ("underlying_task", "harm_domain", "task_type")
+_REQUIRED = (*CORE_VARIANTS, *_LABELS)
+"""Fields of every row of a table."""
+_PREFIX = "dual_use_"
+"""Beginning of names that people leave out: a heading `paraphrase_1`."""
 _OUR_SHAPES = ("ours", "a table of variants")
 """Formats whose every field is read; the authors' files hold more."""
 
@@ -71,7 +76,11 @@ def parse_prompt_set(record: Record, taxonomy: Taxonomy) -> PromptSet:
     has.
     """
     shape = shape_of(record.data)
-    record.check_names(_valid_fields(shape, len(record.data)))
+    record.check_names(
+        _valid_fields(shape, len(record.data)),
+        required=_REQUIRED if shape == "a table of variants" else (),
+        prefix=_PREFIX if shape in _OUR_SHAPES else "",
+    )
     match shape:
         case "ours":
             return _parse_ours(record, taxonomy)
@@ -148,7 +157,7 @@ def _parse_nested(record: Record, taxonomy: Taxonomy) -> PromptSet:
 
 def _parse_flat(record: Record, taxonomy: Taxonomy, names: _Flat) -> PromptSet:
     prompts = map(names.prompt.format, CORE_VARIANTS)
-    required = (*prompts, "underlying_task", "harm_domain", "task_type")
+    required = (*prompts, *_LABELS)
     if len(lacking := [field for field in required if field not in record]) > 1:
         absent = [field for field in lacking if field not in record.data]
         empty = [field for field in lacking if field in record.data]

@@ -105,7 +105,7 @@ def validate_dataset(
 
 
 def _remarks(dataset: Dataset) -> list[str]:
-    remarks = []
+    remarks = [f"not read: {fields_named(dataset.unread)}"] if dataset.unread else []
     for prompt_set in dataset.prompt_sets:
         wordings = list(prompt_set.wordings().values())
         if len(set(wordings)) < len(wordings):
@@ -117,8 +117,6 @@ def _remarks(dataset: Dataset) -> list[str]:
     )
     if empty:
         remarks.append(f"{len(empty)} of {len(dataset.taxonomy.cells)} cells have no prompt-set")
-    if dataset.unread:
-        remarks.append(f"not read: {fields_named(dataset.unread)}")
     return remarks
 
 
