@@ -14,7 +14,7 @@ from construction.support import UNSAFE
 from construction.test_resume import with_taxonomy
 from endtoend import Ran, osi
 from loopback import Fault, LoopbackServer, Match
-from loopback.faults import faulty
+from loopback.faults import MALFORMED, faulty
 from opensafeintent.annotation.labels import Label, write_labels
 from opensafeintent.construction.instructions import load_instructions
 from opensafeintent.construction.records import REASONS, STAGES
@@ -332,6 +332,21 @@ def test_rejected_items_are_read_with_their_stage_reason_and_texts(out: Path, se
     shown = osi("trace", out, "--rejected", "--include-unsafe")
     assert prompts["malicious"] in " ".join(shown.out.replace("│", "").split())
     assert "hidden" not in shown.out
+
+
+def test_the_last_reply_behind_a_malformed_item_is_shown_on_demand(
+    out: Path, tmp_path: Path
+) -> None:
+    seeds = json_lines(tmp_path / "seeds.jsonl", [{"prompt": UNSAFE[0]}])
+    assert osi("build", seeds, *with_faults("malformed"), "--out", out).code == 1
+    hidden = osi("trace", out, "--rejected").out
+    assert "last reply:\n  (hidden: it may be unsafe) show it with: " in hidden
+    assert MALFORMED not in hidden
+    shown = osi("trace", out, "--rejected", "--include-unsafe").out
+    assert f"last reply:\n  │ {MALFORMED}\n" in shown
+    (out / "ledger.sqlite").unlink()
+    without = osi("trace", out, "--rejected", "--include-unsafe")
+    assert without.code == 0 and "last reply:\n" not in without.out
 
 
 def test_a_rejected_seed_is_hidden_and_a_folder_without_a_build_refused(

@@ -65,10 +65,15 @@ class Unusable(msgspec.Struct, frozen=True):
     detail: str
     calls: tuple[CallRef, ...]
 
+    @property
+    def last_call(self) -> str:
+        """Key of the last call."""
+        return self.calls[-1].key
+
     def reject(self, item: Any) -> Rejection:
         """Return the rejection of an item that needed the reply."""
         calls = tuple(call for call in self.calls if call not in getattr(item, "calls", ()))
-        return Rejection.of(item, self.reason, self.detail, calls=calls)
+        return Rejection.of(item, self.reason, self.detail, last_call=self.last_call, calls=calls)
 
 
 class ModelRole(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, TypeVar
 
+import msgspec
+
 from opensafeintent.calls.concurrency import side_by_side
 from opensafeintent.calls.records import Purpose
 from opensafeintent.construction.asking import (
@@ -59,7 +61,7 @@ async def describe_seeds(context: StageContext, seeds: Sequence[Seed]) -> StageR
         calls = (*by_generator.calls, *by_judge.calls)
         for answer in (by_generator, by_judge):
             if isinstance(answer, Unusable):
-                return Rejection.of(seed, answer.reason, answer.detail, calls=calls)
+                return msgspec.structs.replace(answer.reject(seed), calls=calls)
         assert isinstance(by_generator, Usable) and isinstance(by_judge, Usable)
         first, second = by_generator.reply, by_judge.reply
         if not first.unsafe and not second.unsafe:
@@ -71,7 +73,7 @@ async def describe_seeds(context: StageContext, seeds: Sequence[Seed]) -> StageR
             )
             calls = (*calls, *again.calls)
             if isinstance(again, Unusable):
-                return Rejection.of(seed, again.reason, again.detail, calls=calls)
+                return msgspec.structs.replace(again.reject(seed), calls=calls)
             readings.append(again.reply)
         domain = _majority(reading.harm_domain for reading in readings)
         task_type = _majority(reading.task_type for reading in readings)

@@ -231,6 +231,8 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     duplicate: str = ""
     """Id of the item that is too similar, if that is the reason."""
+    last_call: str = ""
+    """Key of the last call whose reply was of no use, in hexadecimal; empty for other reasons."""
     calls: tuple[CallRef, ...] = ()
     """Calls that led to it, those behind the item included."""
 
@@ -242,6 +244,7 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
         detail: str = "",
         *,
         duplicate: str = "",
+        last_call: str = "",
         calls: tuple[CallRef, ...] = (),
     ) -> Rejection:
         """Return the rejection of an item. `calls` are those that the item does not hold."""
@@ -250,6 +253,7 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
             reason=reason,
             detail=detail,
             duplicate=duplicate,
+            last_call=last_call,
             calls=(*getattr(item, "calls", ()), *calls),
         )
 

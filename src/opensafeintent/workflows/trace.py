@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
 from opensafeintent.analysis.cohort import GradedRun
 from opensafeintent.analysis.judge_agreement import judges_differ
+from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import Room
+from opensafeintent.calls.records import Answered
 from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.construction.records import Rejection, Stage
 from opensafeintent.errors import InputError, nearest, option
@@ -148,6 +151,30 @@ def rejections(build: Path) -> Iterator[tuple[Stage, Rejection]]:
         InputError: there is no build, or a file of it was damaged.
     """
     return BuildFolder(build).rejected()
+
+
+@contextmanager
+def last_replies(build: Path) -> Iterator[Callable[[Rejection], str | None]]:
+    """Yield a function that returns the last reply behind an item that was dropped because no reply
+    was of use; None of other items, and if the ledger does not hold it.
+
+    Raises:
+        InputError: the ledger of the build cannot be read.
+    """
+    folder = BuildFolder(build)
+    manifest = folder.load() if folder.manifest_path.is_file() else None
+    if manifest is None:  # as whoever reads the items says
+        yield lambda _: None
+        return
+    with Ledger(folder.ledger_path(manifest), readonly=True, missing_ok=True) as ledger:
+
+        def reply(rejection: Rejection) -> str | None:
+            with suppress(ValueError):  # of a file that somebody else made: no key
+                outcome = ledger.find(bytes.fromhex(rejection.last_call))
+                return outcome.text if isinstance(outcome, Answered) else None
+            return None
+
+        yield reply
 
 
 def _checked(settings: TraceSettings, folder: RunFolder) -> GradedRun:

@@ -26,12 +26,14 @@ from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, MALICIOUS, SCALES
 from opensafeintent.workflows.reproduce import build_command
 from opensafeintent.workflows.settings import TraceSettings
-from opensafeintent.workflows.trace import Trace
+from opensafeintent.workflows.trace import Trace, last_replies
 
 _BARE_REPLY = 40
 """Characters: a longer reply is more than a grade, and may quote a response that is not shown."""
 
 
+_BEGINNING = 600
+"""Characters of a reply that was of no use."""
 _SCREEN = 60
 """Lines of a long answer that a terminal gets."""
 
@@ -181,30 +183,43 @@ def _show_row(
 def show_rejected(
     rejections: Iterable[tuple[Stage, Rejection]], build: Path, *, include_unsafe: bool
 ) -> None:
-    """Print each item that a build dropped: its stage, the reason, and its texts."""
+    """Print each item that a build dropped: its stage, the reason, its texts, and the last reply if
+    none had a valid form.
+    """
     console = new_console()
-    unsafe = ["opensafeintent", "trace", str(near(build)), "--rejected", "--include-unsafe"]
     number = 0
-    for number, (stage, rejection) in enumerate(rejections, start=1):
-        texts = list(_texts_of(rejection))
-        lead = "\n" if number > 1 else ""
-        about = f"{lead}{number}. {stage}: {rejection.reason} ({REASONS[rejection.reason]})"
-        console.print(plain(about), style="bold")
-        detail = rejection.detail or (f"as {rejection.duplicate}" if rejection.duplicate else "")
-        for _, text, why in () if include_unsafe else texts:
-            detail = without_quoted(detail, hidden_text(text if why else ""))
-        for name, text, why in (("detail", detail, ""), *texts):
-            if not text:
-                continue
-            console.print(plain(f"{one_line(name)}:"))
-            if why and not include_unsafe:
-                _show_hidden(console, why, unsafe)
-            else:
-                _show_lines(console, text, Hidden())
+    with last_replies(build) as last_reply:
+        for number, (stage, rejection) in enumerate(rejections, start=1):
+            lead = "\n" if number > 1 else ""
+            about = f"{lead}{number}. {stage}: {rejection.reason} ({REASONS[rejection.reason]})"
+            console.print(plain(about), style="bold")
+            reply = last_reply(rejection) or ""
+            _show_rejection(console, rejection, build, reply, include_unsafe=include_unsafe)
     console.print(plain(f"\n{number} rejected" if number else "The build rejected nothing."))
     made = BuildFolder(build).load()
     assert made is not None  # its rejections were read
     say_next(f"{build_command(made, str(near(build)))} --dry-run")
+
+
+def _show_rejection(
+    console: Console, rejection: Rejection, build: Path, reply: str, *, include_unsafe: bool
+) -> None:
+    """Print the texts of a dropped item, and the beginning of a last reply that was of no use."""
+    unsafe = ["opensafeintent", "trace", str(near(build)), "--rejected", "--include-unsafe"]
+    texts = list(_texts_of(rejection))
+    detail = rejection.detail or (f"as {rejection.duplicate}" if rejection.duplicate else "")
+    for _, text, why in () if include_unsafe else texts:
+        detail = without_quoted(detail, hidden_text(text if why else ""))
+    cut = f"{reply[:_BEGINNING]}…" if len(reply) > _BEGINNING else reply
+    replied = ("last reply", cut, "it may be unsafe")
+    for name, text, why in (("detail", detail, ""), *texts, replied):
+        if not text:
+            continue
+        console.print(plain(f"{one_line(name)}:"))
+        if why and not include_unsafe:
+            _show_hidden(console, why, unsafe)
+        else:
+            _show_lines(console, text, Hidden())
 
 
 def _texts_of(rejection: Rejection) -> Iterator[tuple[str, str, str]]:
