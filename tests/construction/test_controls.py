@@ -217,6 +217,7 @@ def test_prompts_of_two_sets_of_one_cell(
         second="s2 dual_use" if highest else None,
     )
     named = "s1 benign and s2 dual_use" if highest else "none share a word"
+    assert "Sets of different cells are not compared." in finding(measured, "two sets of one cell")
     assert named in finding(measured, "two sets of one cell")
 
 

@@ -72,6 +72,9 @@ def test_the_command_writes_what_is_kept_and_a_line_on_each_dropped_set(
     assert kept.prompt_sets == tuple(item for item in SETS if item.id not in ("copied", "worded"))
     assert f"{out}: 4 of 6 prompt-sets kept (sha256 {kept.hash})" in ran.out
     assert f"{report}: 2 dropped" in ran.out and "1.000" in ran.out
+    # Of one cell, in order, with prompts: 3, 3 (dropped), 3, 5 (dropped), 3: each is compared with
+    # those kept before, 3 · 3 + 3 · 3 + 5 · 6 + 3 · 6. One set is alone in its cell.
+    assert "compared: 66 pairs of prompts; only within a cell" in ran.out
     where = {"harm_domain": DOMAIN, "task_type": TYPE, "words": 10, "twin_words": 10}
     where |= {"duplicate": "first", "duplicate_variant": "benign", "duplicate_prompt": SHARED}
     copied = {"id": "copied", "variant": "malicious", "prompt": f"{SHARED.upper()}!"}
@@ -104,7 +107,8 @@ def test_the_authors_rule_compares_joined_triplets(tmp_path: Path) -> None:
     name = dataset_file(tmp_path, made_dataset(first, second, apart))
     out, report = tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl"
     files = ("--out", out, "--report", report)
-    assert osi("dataset", "dedup", name, *files, "--rule", "authors").code == 0
+    ran = osi("dataset", "dedup", name, *files, "--rule", "authors")
+    assert ran.code == 0 and "compared: 2 pairs of sets, their core prompts joined" in ran.out
     (line,) = report_of(report)
     assert (line["id"], line["duplicate"]) == ("other", "one")
     assert line["variant"] == line["duplicate_variant"] == "triplet"

@@ -175,6 +175,8 @@ def dataset_dedup_command(
     highest = max((match.overlap.score for match in result.dropped.values()), default=None)
     score = "" if highest is None else f"; the highest score is {highest:.3f}"
     say(f"{result.report}: {dropped:,} dropped as too similar to an earlier set{score}")
+    of = "prompts" if rule == "paper" else "sets, their core prompts joined"
+    say(f"compared: {counted(result.compared, 'pair')} of {of}; only within a cell")
     say_next("opensafeintent dataset check", out, *_read_alike(data))
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.construction.artefacts import Accuracy, TellingWord, artefacts_of
 from opensafeintent.construction.rouge import PAPER_THRESHOLD, Threshold, overlap
-from opensafeintent.construction.similarity import ComparedSet, similar_pairs
+from opensafeintent.construction.similarity import ComparedSet, pairs_compared, similar_pairs
 from opensafeintent.construction.text_measures import has_spaces, readability_index
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Dataset, PromptSet
@@ -311,18 +311,12 @@ def similarity_of(prompt_sets: Sequence[PromptSet]) -> tuple[Similarity, ...]:
 
 
 def _between_sets(items: Sequence[ComparedSet]) -> Similarity:
-    in_cell: Counter[object] = Counter()
-    within: Counter[object] = Counter()
-    for item in items:
-        in_cell[item.cell] += len(item.texts)
-        within[item.cell] += len(item.texts) ** 2
-    compared = sum((in_cell[cell] ** 2 - within[cell]) // 2 for cell in in_cell)
     alike = _pairs_above(items, PAPER_THRESHOLD)
     nearest = alike or next(
         filter(None, (_pairs_above(items, limit) for limit in _THRESHOLDS[1:])), []
     )
     sets = len({(pair.first_id, pair.second_id) for pair in alike})
-    return _similarity("two sets of one cell", compared, None, sets, nearest)
+    return _similarity("two sets of one cell", pairs_compared(items), None, sets, nearest)
 
 
 def _pairs_above(items: Sequence[ComparedSet], limit: Fraction) -> list[_Pair]:

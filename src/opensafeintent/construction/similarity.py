@@ -14,8 +14,8 @@ same property; short texts are scanned with short ones.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from itertools import chain
 from typing import Literal, NamedTuple, TypeVar
@@ -349,6 +349,19 @@ def duplicates(
             if match := index.admit(item.id, texts):
                 dropped[item.id] = match
     return dropped
+
+
+def pairs_compared(items: Iterable[ComparedSet], dropped: Container[str] = ()) -> int:
+    """Count the pairs of prompts of different items of one cell, as far as the earlier item was not
+    dropped.
+    """
+    kept: Counter[Hashable] = Counter()
+    pairs = 0
+    for item in items:
+        pairs += len(item.texts) * kept[item.cell]
+        if item.id not in dropped:
+            kept[item.cell] += len(item.texts)
+    return pairs
 
 
 def similar_pairs(

@@ -58,7 +58,7 @@ def _findings(measured: DatasetCheck, *, judged: bool) -> Iterator[str]:
     yield from map(_balance_finding, measured.balance)
     yield from _differences(measured.differences)
     yield from _artefacts(measured.classifier, measured.words)
-    yield from (_similarity_finding(row) for row in measured.similarity if row.compared)
+    yield from filter(None, map(_similarity_finding, measured.similarity))
     yield from _content_shift(measured.content_shift, judged=judged)
 
 
@@ -127,15 +127,21 @@ def share_with_interval(share: Estimate) -> str:
 
 
 def _similarity_finding(row: Similarity) -> str:
+    """Return a line on how alike prompts are; empty if a set has none to compare."""
+    between = row.prompts == "two sets of one cell"
+    scope = " Sets of different cells are not compared." if between else ""
+    if not row.compared:
+        return f"ROUGE-L above 0.7, {row.prompts}: none to compare.{scope}" if between else ""
     mean = "" if row.mean is None else f"; mean {row.mean:.2f}"
     highest = (
         "none share a word"
         if row.highest is None
         else f"highest {row.highest:.3f}: {one_line(f'{row.first} and {row.second}')}"
     )
+    pairs = " pairs of prompts" if between else ""
     return (
-        f"ROUGE-L above 0.7, {row.prompts}: {row.alike:,} (compared: {row.compared:,}{mean};"
-        f" {highest})."
+        f"ROUGE-L above 0.7, {row.prompts}: {row.alike:,} (compared: {row.compared:,}{pairs}{mean};"
+        f" {highest}).{scope}"
     )
 
 

@@ -222,6 +222,10 @@ class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
     """By the id of the set, in the dataset's order: its most similar pair with an earlier set."""
     report: Path
     """The file with a line on each of them."""
+    compared: int
+    """Pairs of prompts of two sets that were compared, only within a cell; with the rule `authors`,
+    pairs of sets.
+    """
 
 
 def dedup_dataset(
@@ -254,21 +258,29 @@ def dedup_dataset(
         InputError: the dataset, the threshold or the rule is not valid, or a file cannot be written
             or is the input.
     """
-    from opensafeintent.construction.similarity import ComparedSet, Rule, duplicates
+    from opensafeintent.construction.similarity import (
+        ComparedSet,
+        Rule,
+        duplicates,
+        pairs_compared,
+    )
 
     if rule not in get_args(Rule):
         raise InputError(f"rule {one_line(rule, 60)!r}: {nearest(rule, get_args(Rule))}")
     report = report or out.with_name(f"{out.stem}.dropped.jsonl")
     _refuse_overwriting(name, out, report, taxonomy)
     dataset = load_dataset(name, taxonomy, max_rows)
-    items = (ComparedSet(item.id, item.cell, item.wordings()) for item in dataset.prompt_sets)
+    items = [ComparedSet(item.id, item.cell, item.wordings()) for item in dataset.prompt_sets]
     similar = duplicates(items, threshold, rule)
+    if rule == "authors":  # each set is one text
+        items = [item._replace(texts={"triplet": ""}) for item in items]
     kept = tuple(item for item in dataset.prompt_sets if item.id not in similar)
     dropped = [item for item in dataset.prompt_sets if item.id in similar]
     result = Deduplication(
         kept=Dataset(out.stem, kept, dataset.taxonomy),
         dropped={item.id: similar[item.id] for item in dropped},
         report=report,
+        compared=pairs_compared(items, similar),
     )
     make_private_folder(report.parent)
     with written_beside(report, private=True) as file:
