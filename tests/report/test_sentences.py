@@ -13,6 +13,7 @@ from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.calls.makers import family_of
 from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.report.answers import answers
+from opensafeintent.report.conditions import measurement
 from opensafeintent.report.findings import findings
 from opensafeintent.report.limitations import cautions
 from opensafeintent.report.sentences import Name, listed
@@ -322,8 +323,11 @@ def test_a_demonstration_judge_is_told_first_and_loud_and_another_was_not_checke
 
 
 def test_responses_and_grades_that_are_still_to_come() -> None:
-    (partial,) = (caution for caution in cautions(cohort_with(SETS, ALL_SAFE[:90])) if caution.loud)
+    cohort = cohort_with(SETS, ALL_SAFE[:90])
+    (partial,) = (caution for caution in cautions(cohort) if caution.loud)
     assert partial.text.startswith("Partial: 90 of 120 planned responses of m are stored")
+    assert "Partial: 90 of 120 planned responses are stored." in measurement(cohort)
+    assert "Partial" not in measurement(cohort_with(SETS, ALL_SAFE))
     ungraded = replace(ALL_SAFE[0], missing=(MissingGrade.parse("grades:not_graded"),))
     rows = [replace(ungraded, helpfulness=None, harm_severity=None), *ALL_SAFE[1:]]
     texts = distrusted(cohort_with(SETS, rows))

@@ -131,6 +131,9 @@ def measurement(cohort: Cohort, corrected: Table | None = None) -> str:
         sentences.append(f"Rubrics: {one_line(others, 300) or 'the default ones'}.")
     responses = sum(coverage.responses for coverage in cohort.coverage.values())
     graded_fully = sum(coverage.counted for coverage in cohort.coverage.values())
+    planned = sum(coverage.planned for coverage in cohort.coverage.values())
+    if responses < planned:
+        sentences.append(f"Partial: {responses:,} of {planned:,} planned responses are stored.")
     sentences += [
         f"Both grades exist for {graded_fully:,} of {responses:,} responses.",
         *second_turns(cohort),
