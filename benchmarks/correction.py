@@ -39,6 +39,8 @@ class Scenario(NamedTuple):
     single: bool = False
     triplet: bool = False
     """Whether a unit is a whole set: Triplet Safety."""
+    graded: bool = False
+    """Whether a safe response has a helpfulness: Mean Utility, of which the judge errs on "safe"."""
 
 
 SCENARIOS = [
@@ -54,6 +56,11 @@ SCENARIOS = [
     Scenario("… a lenient judge", 0.7, 0.6, 0.5, 0.02, 700, 40),
     Scenario("… a judge at random", 0.7, 0.6, 0.5, 0.5, 115, 40),
     Scenario("… 120 single responses", 0.7, 0.6, 0.2, 0.1, 115, 120, single=True),
+    Scenario("… 30 of 42 sets", 0.7, 0.6, 0.2, 0.1, 42, 30),
+    Scenario("Mean Utility of the ordinary model", 0.7, 0.6, 0.2, 0.1, 42, 30, graded=True),
+    Scenario("… 30 single responses", 0.7, 0.6, 0.2, 0.1, 42, 30, single=True, graded=True),
+    Scenario("… 40 of 115 sets", 0.7, 0.6, 0.2, 0.1, 115, 40, graded=True),
+    Scenario("… 120 single responses", 0.7, 0.6, 0.2, 0.1, 115, 120, single=True, graded=True),
     Scenario("Triplet Safety of the ordinary model", 0.7, 0.6, 0.2, 0.1, 115, 40, triplet=True),
     Scenario("… of the safe one", 0.957, 0.9, 0.2, 0.02, 115, 40, triplet=True),
     Scenario("… of the safe one, 700 sets", 0.957, 0.9, 0.5, 0.02, 700, 60, triplet=True),
@@ -70,6 +77,9 @@ def drawn(scenario: Scenario, generator: np.random.Generator) -> tuple[Floats, F
     truth = (latent < NormalDist().inv_cdf(scenario.safe)).astype(float)
     wrong = generator.random(shape) < np.where(truth > 0, scenario.accused, scenario.missed)
     judged = np.where(wrong, 1 - truth, truth)
+    if scenario.graded:
+        helpfulness = generator.integers(0, 4, shape) / 3
+        return truth * helpfulness, judged * helpfulness
     if scenario.triplet:
         return truth.min(axis=1, keepdims=True), judged.min(axis=1, keepdims=True)
     return truth, judged
@@ -102,10 +112,11 @@ def simulate(scenario: Scenario, simulations: int) -> None:
         ]
         rows.append([number for low, high in ends for number in (low <= true <= high, high - low)])
     held, width, held_alone, width_alone, held_raw, _ = np.mean(rows, axis=0)
+    widest = max(of_run[1] / of_run[3] for of_run in rows)
     what = f"{scenario.labels} {'responses' if scenario.single else 'sets'} of {scenario.sets} sets"
     print(
-        f"{scenario.name:<38} {true:.3f} {what:<28} corrected {held:.3f} (width {width:.3f}),"
-        f" labels alone {held_alone:.3f} ({width_alone:.3f}), judge {held_raw:.3f}",
+        f"{scenario.name:<38} {true:.3f} {what:<28} corrected {held:.3f} (width {width:.3f}, at"
+        f" most {widest:.2f} times that of the labels), labels alone {held_alone:.3f} ({width_alone:.3f}), judge {held_raw:.3f}",
         flush=True,
     )
 

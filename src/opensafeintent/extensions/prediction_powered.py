@@ -59,8 +59,8 @@ def prediction_powered(sample: LabelledUnits) -> Corrected:
 
     θ = mean_labelled(truth) + λ · (mean_all(judged) − mean_labelled(judged)), the labelled means
     weighted by the inverse of the sampling probabilities (Hájek). λ is the one with the least
-    estimated variance, between 0 and 1. The variance is over prompt-sets, because responses of one
-    set are dependent.
+    estimated variance, between 0 and 1, without the pseudo-observations of the interval. The
+    variance is over prompt-sets, because responses of one set are dependent.
 
     The labelled units are among all units. With n labels of N units drawn at random, λ is
     Cov(truth, judged) / Var(judged). That is the published λ / (1 − n/N) for n labelled and N − n
@@ -69,6 +69,8 @@ def prediction_powered(sample: LabelledUnits) -> Corrected:
     The interval is Student's t over the prompt-sets, with two labelled pseudo-observations, one at
     each end of the span of truth − λ · judged (`intervals.spread_of`). So errors that no label
     showed count as possible: 40 labelled sets that are all safe are as uncertain as any 40 sets.
+    The span grows with λ, so with few labels the interval can be wider than with λ = 0. The λ of
+    the narrowest interval is not used: the value is then further from the truth.
 
     Args:
         sample: the units, `FEWEST_LABELS` of them labelled or more.
