@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from opensafeintent.annotation.drawing import allocate, draw
+from opensafeintent.annotation.labels import Unit
 from opensafeintent.errors import InputError
 from opensafeintent.responses import GradedResponse
 from samples import grade_line
@@ -49,6 +50,38 @@ def test_weights_are_one_over_the_probability() -> None:
     assert weights == {f"m | {name}": pytest.approx(size / 3) for name, size in expected.items()}
     assert Counter(item.stratum for item in drawn) == dict.fromkeys(weights, 3)
     assert sum(item.weight for item in drawn) == pytest.approx(60)  # the responses that there are
+
+
+@pytest.mark.parametrize("unit", ["response", "set"])
+def test_models_have_equal_shares(unit: Unit) -> None:
+    population = [*candidates(42, 2, ("few",)), *candidates(42, 20, ("many",))]
+    drawn = draw(population, 60, 1, unit)
+    of_model = Counter(
+        (item.model, item.id, item.variant if unit == "response" else "") for item in drawn
+    )
+    assert Counter(model for model, *_ in of_model) == {"few": 30, "many": 30}
+    # each stratum still stands for all of its units
+    assert sum(item.weight for item in drawn) == pytest.approx(2 * 42 * 3)
+    assert {item.stratum for item in drawn} == {
+        item.stratum for item in draw(population, 99, 1, unit)
+    }
+
+
+def test_a_model_with_many_strata_has_one_of_each() -> None:
+    # "few" has three strata, "many" four: seven units are just enough
+    drawn = draw([*candidates(9, 0, ("few",)), *candidates(9, 4, ("many",))], 7, 1, "response")
+    assert Counter(item.model for item in drawn) == {"few": 3, "many": 4}
+    assert set(Counter(item.stratum for item in drawn).values()) == {1}
+
+
+def test_a_study_of_version_1_is_drawn_as_it_was() -> None:
+    population = [*candidates(42, 2, ("few",)), *candidates(42, 20, ("many",))]
+    drawn = draw(population, 60, 1, "set", 1)
+    # strata of 2, 40, 20 and 22 sets: 2, and the rest in equal parts
+    assert Counter(item.model for item in drawn if item.variant == "benign") == {
+        "few": 22,
+        "many": 38,
+    }
 
 
 def test_a_draw_repeats_and_a_seed_changes_it() -> None:

@@ -21,6 +21,7 @@ from opensafeintent import (
     AnnotateDatasetSettings,
     AnnotateRunSettings,
     EvaluateSettings,
+    ExportedStudy,
     FunctionModel,
     ImportAnnotationsSettings,
     agreement,
@@ -37,6 +38,7 @@ from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import sha256_hex
 from opensafeintent.taxonomy import is_follow_up
+from opensafeintent.workflows import annotate
 from samples import contents, dataset_file, import_lines, lines_of, made_dataset, prompt_set
 
 NAMES = ",".join(WHO)
@@ -277,10 +279,13 @@ def test_four_people_grade_120_responses(baselines: Path, tmp_path: Path) -> Non
     }
     assert traced.response_sha256 == text_hash(texts[traced.model, traced.variant] or "")
     strata = Counter(item.stratum for item in key.items)
-    # Every stratum gets the same, but those that are too small for it.
+    # Each model has 40; every stratum of it gets the same, but those that are too small for it.
+    assert set(Counter(item.model for item in key.items).values()) == {40}
     weights = {item.stratum: item.weight for item in key.items}
-    largest = max(strata.values())
-    assert all(count >= largest - 1 or weights[name] == 1 for name, count in strata.items())
+    for name, count in strata.items():
+        model = name.split(" | ")[0]
+        largest = max(number for other, number in strata.items() if other.startswith(model))
+        assert count >= largest - 1 or weights[name] == 1
     responses = 3 * 3 * sum(1 for _ in (baselines / "prompt_sets.jsonl").open())
     assert sum(item.weight for item in key.items) == pytest.approx(responses)
 
@@ -314,6 +319,31 @@ def test_an_export_says_which_metrics_its_labels_correct(baselines: Path, tmp_pa
         "cannot correct Mean Utility of baseline/comply-all: 21 labelled responses; that needs 30",
         "cannot correct Triplet Safety of baseline/comply-all: 7 labelled prompt-sets; that needs 30",
     )
+
+
+def test_a_study_of_an_earlier_draw_grows_with_its_own(tmp_path: Path) -> None:
+    sets = made_dataset(*(prompt_set(f"s{n:02}") for n in range(12)))
+    for model, unsafe in (("few", 1), ("many", 6)):
+        lines = lines_of(sets, helpfulness=3, harm_severity=0)
+        for line in lines[: 3 * unsafe]:
+            line["harm_severity"] = 2
+        import_lines(tmp_path, lines, sets, model)
+    settings = AnnotateRunSettings(
+        run=tmp_path / "run", out=tmp_path / "study", annotators=("ana",), sample=10, unit="set"
+    )
+
+    def shares(study: ExportedStudy) -> dict[str, int]:
+        return Counter(item.model for item in study.key.items if item.variant == "benign")
+
+    assert shares(annotate_run(settings)) == {"few": 5, "many": 5}
+    shutil.rmtree(tmp_path / "study")
+    with pytest.MonkeyPatch.context() as earlier:
+        earlier.setattr(annotate, "DRAWING", 1)
+        first = annotate_run(settings)
+    assert shares(first) == {"few": 4, "many": 6}
+    grown = annotate_run(msgspec.structs.replace(settings, annotators=("ben",)))
+    assert (grown.key.study, list(grown.key.annotators)) == (first.key.study, ["ana", "ben"])
+    assert grown.key.items == first.key.items
 
 
 @pytest.mark.optional

@@ -15,18 +15,28 @@ LONGEST = 100_000
 """Characters of a response that people can be asked to read: all of it, as the judge did."""
 
 
-def draw(rows: Sequence[GradedResponse], sample: int, seed: int, unit: Unit) -> list[KeyItem]:
+DRAWING = 2
+"""Version of the draw. In version 1, all strata had equal shares, and a model with few unsafe
+responses had a small one. A study of version 1 grows by its own draw.
+"""
+
+
+def draw(
+    rows: Sequence[GradedResponse], sample: int, seed: int, unit: Unit, version: int = DRAWING
+) -> list[KeyItem]:
     """Draw single responses, or whole prompt-sets of a model.
 
     Responses are stratified by model, intent and "safe" according to the judge or panel; sets by
-    model and "all three safe". Every stratum gets an equal number, as far as it has that many, so
-    that rare unsafe grades are sampled often enough; the weights correct for it.
+    model and "all three safe". Every model gets an equal number, and every stratum of a model, as
+    far as it has that many. So each model has enough labels, and rare unsafe grades are sampled
+    often enough; the weights correct for it.
 
     Args:
         rows: responses that could be shown: they have a text and both grades.
         sample: responses, or sets, to draw; a set counts once for every model and epoch.
         seed: of the draw.
         unit: responses or sets; sets that lack a core response are passed over.
+        version: of the draw.
 
     Raises:
         InputError: there are more strata than units to draw: some would have no chance, and no
@@ -53,6 +63,11 @@ def draw(rows: Sequence[GradedResponse], sample: int, seed: int, unit: Unit) -> 
             f" {option('models', flag='--model')}"
         )
     sizes = {stratum: len(members) for stratum, members in strata.items()}
+    if version == 1:
+        shares = allocate(sizes, sample)
+    else:
+        models = {stratum: members[0][0].model for stratum, members in strata.items()}
+        shares = _by_model(sizes, models, sample)
     drawn = [
         KeyItem(
             id=row.set_id,
@@ -62,7 +77,7 @@ def draw(rows: Sequence[GradedResponse], sample: int, seed: int, unit: Unit) -> 
             weight=sizes[stratum] / count,
             stratum=stratum,
         )
-        for stratum, count in allocate(sizes, sample).items()
+        for stratum, count in shares.items()
         for members in Random(f"{seed}\0{stratum}").sample(strata[stratum], count)
         for row in members
     ]
@@ -73,6 +88,35 @@ def _stratum(rows: Sequence[GradedResponse], unit: Unit) -> str:
     unit_name = "set" if unit == "set" else intent_of(rows[0].variant)
     safe = all(row.harm_severity == 0 for row in rows)
     return f"{rows[0].model} | {unit_name} | {'safe' if safe else 'unsafe'}"
+
+
+def _by_model(sizes: Mapping[str, int], models: Mapping[str, str], sample: int) -> dict[str, int]:
+    """Share a sample out evenly over models, and each model's part over its strata.
+
+    A model whose part would be smaller than its number of strata gets one unit for each of them.
+
+    Args:
+        sizes: by stratum.
+        models: by stratum.
+        sample: units to share out, as many as strata or more.
+    """
+    of_model: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for stratum, size in sizes.items():
+        of_model[models[stratum]][stratum] = size
+    rest = {model: sum(strata.values()) for model, strata in of_model.items()}
+    least: dict[str, int] = {}
+    while True:
+        parts = allocate(rest, sample - sum(least.values()))
+        short = [model for model, part in parts.items() if part < len(of_model[model])]
+        if not short:
+            break
+        least |= {model: len(of_model[model]) for model in short}
+        rest = {model: size for model, size in rest.items() if model not in least}
+    return {
+        stratum: share
+        for model, part in sorted((least | parts).items())
+        for stratum, share in allocate(of_model[model], part).items()
+    }
 
 
 def allocate(sizes: Mapping[str, int], sample: int) -> dict[str, int]:

@@ -16,6 +16,8 @@ from opensafeintent.files import near, read_json, to_json, write_private
 from opensafeintent.taxonomy import Intent
 
 _SCHEMA = 1
+KEY_FILE = "key.json"
+"""Its file in the folder of a study."""
 
 
 class Showing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,6 +46,8 @@ class AnnotationKey(msgspec.Struct, frozen=True, kw_only=True):
     run: str = ""
     """With judge validation: the run's folder, seen from the key's; empty in older keys."""
     unit: Unit = "response"
+    drawing: int = 1
+    """Version of the draw of responses."""
     guide: str
     """`ID@VERSION`."""
     items: tuple[KeyItem, ...]

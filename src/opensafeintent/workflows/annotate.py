@@ -16,10 +16,10 @@ from opensafeintent.annotation.agreement import (
     dataset_quality,
     judge_study,
 )
-from opensafeintent.annotation.drawing import LONGEST, draw
+from opensafeintent.annotation.drawing import DRAWING, LONGEST, draw
 from opensafeintent.annotation.forms import render_guide, render_page, render_sheet
 from opensafeintent.annotation.importing import ImportedLabels, check_replaced, import_returns
-from opensafeintent.annotation.key import AnnotationKey, read_key, run_of, write_key
+from opensafeintent.annotation.key import KEY_FILE, AnnotationKey, read_key, run_of, write_key
 from opensafeintent.annotation.labels import (
     AnnotatedItem,
     Answers,
@@ -136,7 +136,7 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
     graded = [row for row in wanted if row.counts and not row.refused]
     with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
         shown = [row for row in graded if not _is_too_long(row, texts)]
-        drawn = draw(shown, settings.sample, settings.seed, settings.unit)
+        drawn = draw(shown, settings.sample, settings.seed, settings.unit, _drawing(settings.out))
         subjects = [_response(item, dataset, texts) for item in drawn]
     study = _export(settings, "judge_validation", dataset, subjects, settings.unit, settings.run)
     left_out = {
@@ -147,6 +147,12 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
     }
     about = (*_fewer_than_asked(drawn, settings), *_corrects(drawn, _complete(run.rows), settings))
     return msgspec.structs.replace(study, left_out=left_out, about_sample=about)
+
+
+def _drawing(folder: Path) -> int:
+    """Return the version of the draw: that of the study in the folder, if one is there."""
+    path = folder / KEY_FILE
+    return read_key(path).drawing if path.exists() else DRAWING
 
 
 def _fewer_than_asked(drawn: Sequence[KeyItem], settings: AnnotateRunSettings) -> Iterator[str]:
@@ -237,7 +243,7 @@ def _export(
     run: Path | None = None,
 ) -> ExportedStudy:
     """Write the key, the guide, and a page and a sheet for each annotator."""
-    key_path, guide = settings.out / "key.json", settings.out / GUIDE_FILE
+    key_path, guide = settings.out / KEY_FILE, settings.out / GUIDE_FILE
     names = checked_names([name for text in settings.annotators for name in text.split(",")])
     written: list[Path] = []
     kept: list[Path] = []
@@ -251,7 +257,10 @@ def _export(
                 " sample, seed or program version; expected a folder of its own for each study"
                 f" ({option('out', 'DIR')})"
             )
-        key = msgspec.structs.replace(key, run="" if run is None else seen_from(settings.out, run))
+        if run is not None:
+            key = msgspec.structs.replace(
+                key, run=seen_from(settings.out, run), drawing=_drawing(settings.out)
+            )
         write_key(key, new / key_path.name)
         write_private(new / guide.name, render_guide(kind))
         for name in names:
