@@ -33,7 +33,7 @@ def against(new: GradedRun, old: GradedRun, metric: str = "triplet_safety") -> G
     [
         ((check(9),), (), []),
         ((), (check(9),), []),
-        ((), (), ["was not checked"]),
+        ((), (), ["has no known check"]),
         ((check(3),), (), ["failed its check"]),
     ],
 )

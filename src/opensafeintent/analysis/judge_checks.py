@@ -25,7 +25,7 @@ CHECK_WORDS: dict[CheckState, str] = {
     "passed": "passed its check",
     "failed": "failed its check",
     "stale": "was checked with other templates, settings or version",
-    "unchecked": "was not checked",
+    "unchecked": "has no known check",
 }
 """Words after a judge's name for each state of its check."""
 

@@ -209,7 +209,7 @@ def _checks(checked: Sequence[CheckedJudge]) -> str:
     texts = []
     for item in checked:
         text = {
-            "unchecked": "not checked",
+            "unchecked": "no known check",
             "stale": "not with these templates, settings and version",
         }.get(item.state, item.state)
         if item.check is not None and item.state != "stale":
