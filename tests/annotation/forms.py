@@ -11,9 +11,10 @@ from random import Random
 from typing import Any, NamedTuple
 
 from opensafeintent.annotation.forms import PAGE_FORM, render_page, render_sheet
+from opensafeintent.annotation.guide import LabelList
 from opensafeintent.annotation.key import AnnotationKey, Showing
 from opensafeintent.annotation.labels import Answer, KeyItem, Label
-from opensafeintent.annotation.study import lay_out, quality_subject, response_subject
+from opensafeintent.annotation.study import label_lists, lay_out, quality_subject, response_subject
 from opensafeintent.promptsets import Dataset
 from samples import made_dataset, prompt_set
 
@@ -33,9 +34,10 @@ class Study(NamedTuple):
 
     key: AnnotationKey
     texts: dict[str, list[tuple[str, ...]]]
+    lists: tuple[LabelList, ...] = ()
 
     def page(self, annotator: str = "ana") -> bytes:
-        return render_page(self.key, annotator, self.texts[annotator])
+        return render_page(self.key, annotator, self.texts[annotator], self.lists)
 
     def sheet(self, annotator: str = "ana") -> Sheet:
         return Sheet(render_sheet(self.key, annotator, self.texts[annotator]))
@@ -46,7 +48,8 @@ class Study(NamedTuple):
 
 def quality_study(dataset: Dataset, annotators: Sequence[str] = WHO) -> Study:
     subjects = [quality_subject(item, dataset.taxonomy) for item in dataset.prompt_sets]
-    return Study(*lay_out("dataset_quality", dataset, subjects, annotators))
+    laid_out = lay_out("dataset_quality", dataset, subjects, annotators)
+    return Study(*laid_out, label_lists(dataset.taxonomy))
 
 
 def judge_study(

@@ -12,7 +12,7 @@ from annotation.forms import judge_study, quality_study
 from opensafeintent.annotation.forms import render_guide, sheet_columns
 from opensafeintent.annotation.guide import SLOTS, guide_of, questions_of, words_hash
 from opensafeintent.annotation.labels import ANSWERS, LabelKind, text_hash
-from opensafeintent.annotation.study import readable
+from opensafeintent.annotation.study import label_lists, readable
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import load_dataset
 
@@ -60,6 +60,12 @@ def test_the_guide_to_a_sheet_has_everything_that_a_page_has(kind: LabelKind) ->
     named = re.findall(r"Column ([\w, ]+)<", text)
     assert ", ".join(named).split(", ") == answers
     assert "<script" not in text and "script-src" in text
+
+
+def test_a_guide_has_all_labels_with_their_definitions() -> None:
+    guide = html.unescape(render_guide("dataset_quality", label_lists(STARTER.taxonomy)).decode())
+    for category in (*STARTER.taxonomy.harm_domains, *STARTER.taxonomy.task_types):
+        assert category.name in guide and category.definition in guide
 
 
 def test_nothing_gives_the_answer_away() -> None:

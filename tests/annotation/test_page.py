@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from annotation.forms import (
@@ -26,6 +27,7 @@ from opensafeintent.annotation.guide import guide_of, questions_of
 from opensafeintent.annotation.importing import import_returns
 from opensafeintent.annotation.key import Showing
 from opensafeintent.promptsets import load_dataset
+from opensafeintent.taxonomy import Category
 from report.pages import Opened
 
 STARTER = load_dataset("starter")
@@ -105,6 +107,30 @@ def test_a_study_is_answered_by_keyboard_and_imported(
     assert path.name == "ana.json"
     labels = import_returns([path], study.key).labels
     assert found_labels(labels, "ana") == expected_labels(study.key, "ana")
+
+
+def test_all_labels_are_beside_an_item_with_their_definitions(
+    chromium: Any, tmp_path: Path
+) -> None:
+    hostile = Category(name=HOSTILE[1], definition=HOSTILE[3])
+    taxonomy = msgspec.structs.replace(
+        STARTER.taxonomy, harm_domains=(*STARTER.taxonomy.harm_domains, hostile)
+    )
+    study = quality_study(type(STARTER)("two", STARTER.prompt_sets[:2], taxonomy))
+    with Annotator(chromium, study, tmp_path) as ana:
+        ana.pass_practice()
+        lists = ana.page.locator(".labels")
+        assert lists.locator("summary").all_inner_texts() == ["All harm domains", "All task types"]
+        assert lists.locator("dt").first.is_hidden()
+        lists.locator("summary").first.click()
+        shown = lists.first.inner_text()
+        for category in STARTER.taxonomy.harm_domains:
+            assert category.definition in shown
+        assert HOSTILE[1] in shown and "[U+202E]" in shown
+        ana.press("b", "ArrowRight")  # it stays open
+        assert lists.locator("dt").first.is_visible() and lists.locator("dt").last.is_hidden()
+        assert ana.page.evaluate("window.hacked") is None
+        assert ana.requests == [ana.path.as_uri()]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 
 from opensafeintent import __version__
-from opensafeintent.annotation.guide import SLOTS, asset, guide_of, questions_of
+from opensafeintent.annotation.guide import SLOTS, LabelList, asset, guide_of, questions_of
 from opensafeintent.annotation.key import AnnotationKey
 from opensafeintent.annotation.labels import LabelKind
 from opensafeintent.hostile import cell_safe, json_for_html, name_safe, page_script, security_policy
@@ -18,7 +18,12 @@ PAGE_FORM = "opensafeintent annotation 1"
 _SCRIPTS = ("answers.js", "views.js", "page.js")
 
 
-def render_page(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, ...]]) -> bytes:
+def render_page(
+    key: AnnotationKey,
+    annotator: str,
+    items: Sequence[tuple[str, ...]],
+    lists: Sequence[LabelList] = (),
+) -> bytes:
     """Return an annotator's page as one HTML file; the same arguments give the same bytes.
 
     It loads and sends nothing: a content security policy allows its own script and style and
@@ -28,6 +33,7 @@ def render_page(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, .
         key: of the study; of the items only codes and hashes go into the page.
         annotator: the page's reader.
         items: the texts of each of the annotator's items, one for each slot of the task.
+        lists: all labels that a prompt-set of the dataset can have.
     """
     guide = guide_of(key.kind)
     showings = zip(key.annotators[annotator], items, strict=True)
@@ -39,6 +45,7 @@ def render_page(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, .
         "dataset": f"{key.dataset} ({key.dataset_hash[:8]})",
         "guide": guide,
         "slots": SLOTS[key.kind],
+        "lists": lists,
         "items": [
             {"code": showing.code, "words": showing.words, "texts": texts}
             for showing, texts in showings
@@ -59,9 +66,13 @@ def render_page(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, .
     return html.encode()
 
 
-def render_guide(kind: LabelKind) -> bytes:
+def render_guide(kind: LabelKind, lists: Sequence[LabelList] = ()) -> bytes:
     """Return the guide to the sheets of a task as one HTML file, which pages have inside: warning,
     questions with their answers, rules, examples and practice items. It has no script.
+
+    Args:
+        kind: of the task.
+        lists: all labels that a prompt-set of the dataset can have.
     """
     guide, fields = guide_of(kind), questions_of(kind)
     style = asset("page_assets/page.css")
@@ -70,6 +81,7 @@ def render_guide(kind: LabelKind) -> bytes:
         guide=guide,
         slots=SLOTS[kind],
         fields=fields,
+        lists=lists,
         columns={
             question.name: [field for field, asked in fields.items() if asked is question]
             for question in guide.questions
@@ -89,8 +101,8 @@ def sheet_columns(kind: LabelKind) -> list[str]:
 
 def render_sheet(key: AnnotationKey, annotator: str, items: Sequence[tuple[str, ...]]) -> bytes:
     """Return an annotator's sheet as CSV in UTF-8: a row an item, a column an answer. Its arguments
-    are those of `render_page`; no text in it is a formula, and no heading holds a comma, by which a
-    spreadsheet program might separate it.
+    are those of `render_page` without the lists. No text in it is a formula, and no heading holds a
+    comma, by which a spreadsheet program might separate it.
     """
     questions = questions_of(key.kind)
     file = io.StringIO(newline="")

@@ -69,6 +69,14 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
+class LabelList(msgspec.Struct, frozen=True, kw_only=True):
+    """The labels of one kind that a prompt-set can have."""
+
+    heading: str
+    labels: tuple[tuple[str, str], ...]
+    """Names with definitions."""
+
+
 class Guide(msgspec.Struct, frozen=True, kw_only=True):
     """The instructions and questions for an annotator of one task."""
 

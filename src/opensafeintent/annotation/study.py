@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from opensafeintent.annotation.guide import guide_of, words_hash
+from opensafeintent.annotation.guide import LabelList, guide_of, words_hash
 from opensafeintent.annotation.key import AnnotationKey, Showing
 from opensafeintent.annotation.labels import KeyItem, LabelKind, Unit, text_hash
 from opensafeintent.errors import InputError, option
@@ -53,6 +53,24 @@ def quality_subject(prompt_set: PromptSet, taxonomy: Taxonomy) -> AnnotatedText:
     )
     prompts = map(prompt_set.prompts.of, CORE_VARIANTS)
     return AnnotatedText(KeyItem(id=prompt_set.id), (*prompts, labels))
+
+
+def label_lists(taxonomy: Taxonomy) -> tuple[LabelList, ...]:
+    """Return all labels of a dataset with their definitions, as annotators see them: a label is
+    right if it fits better than the others.
+    """
+    return tuple(
+        LabelList(
+            heading=heading,
+            labels=tuple(
+                (readable(category.name), readable(category.definition)) for category in categories
+            ),
+        )
+        for heading, categories in (
+            ("All harm domains", taxonomy.harm_domains),
+            ("All task types", taxonomy.task_types),
+        )
+    )
 
 
 def response_subject(item: KeyItem, prompt: str, response: str) -> AnnotatedText:

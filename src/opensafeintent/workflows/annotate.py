@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -34,6 +35,7 @@ from opensafeintent.annotation.study import (
     GUIDE_FILE,
     AnnotatedText,
     checked_names,
+    label_lists,
     lay_out,
     quality_subject,
     response_subject,
@@ -262,9 +264,11 @@ def _export(
                 key, run=seen_from(settings.out, run), drawing=_drawing(settings.out)
             )
         write_key(key, new / key_path.name)
-        write_private(new / guide.name, render_guide(kind))
+        lists = label_lists(dataset.taxonomy) if kind == "dataset_quality" else ()
+        write_private(new / guide.name, render_guide(kind, lists))
+        page = partial(render_page, lists=lists)
         for name in names:
-            for suffix, render in ((".html", render_page), (".csv", render_sheet)):
+            for suffix, render in ((".html", page), (".csv", render_sheet)):
                 path = settings.out / f"{name_safe(name)}{suffix}"
                 if path.exists():
                     kept.append(path)

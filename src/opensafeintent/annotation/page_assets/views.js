@@ -110,12 +110,24 @@ function drawGuide() {
     make("dl", { class: "scales" }, ...GUIDE.questions.map(scaleOf)),
     make("h2", {}, "Rules"),
     make("ul", { class: "rules" }, ...GUIDE.rules.map((rule) => make("li", {}, rule))),
+    ...DATA.lists.map(listOf),
     make("h2", {}, "Worked examples"),
     ...GUIDE.examples.map(exampleOf),
     make("h2", {}, "Keys"),
     keyList(),
     make("p", { class: "actions" }, go),
   ];
+}
+
+const unfolded = new Set();
+
+/** All labels of one kind, folded; it stays open from item to item. */
+function listOf({ heading, labels }) {
+  const entries = labels.map(([name, definition]) => make("div", {}, make("dt", { dir: "auto" }, name), make("dd", { dir: "auto" }, definition)));
+  const list = make("details", { class: "labels" }, make("summary", {}, heading), make("dl", {}, ...entries));
+  list.open = unfolded.has(heading);
+  list.addEventListener("toggle", () => unfolded[list.open ? "add" : "delete"](heading));
+  return list;
 }
 
 function scaleOf(question) {
@@ -176,6 +188,7 @@ function drawItem() {
     make("div", { class: "reading" },
       make("h1", { class: "item-title" }, heading, item.practice ? "" : make("code", {}, item.code)),
       ...DATA.slots.map((slot, at) => textCard(slot.label, item.texts[at], DATA.slots.length > 2 && slot.label === lit)),
+      ...DATA.lists.map(listOf),
       item.practice && isComplete(item) ? revealOf(item) : "",
     ),
     make("aside", { class: "panel", "aria-label": "Your answers" },
