@@ -187,6 +187,7 @@ class Answers:
 
     Attributes:
         labels: by item and annotator, without those of items that came back blank.
+        left_blank: items without any label.
         items: sorted, so that results do not depend on the order of files.
         annotators: names, sorted.
 
@@ -210,6 +211,7 @@ class Answers:
         self.labels = {key: entry for key, entry in returned.items() if not entry.label.blank}
         self._returned = Counter(name for _, name in returned)
         self.items = sorted({item for item, _ in self.labels})
+        self.left_blank = {item for item, _ in returned}.difference(self.items)
         self.annotators = sorted({annotator for _, annotator in self.labels})
         for item in self.items:
             first, *further = self.of(item)

@@ -69,7 +69,8 @@ def read_human_labels(paths: Sequence[Path]) -> HumanLabels:
             " kind"
             " judge_validation"
         )
-    return HumanLabels(truths, len(by_response) - len(truths))
+    undecided = len(answers.left_blank) + len(by_response) - len(truths)
+    return HumanLabels(truths, undecided)
 
 
 def _truth(item: AnnotatedItem, labels: Sequence[SourcedLabel]) -> Truth | None:
