@@ -42,14 +42,7 @@ def draw(
         InputError: there are more strata than units to draw: some would have no chance, and no
             weight could correct that.
     """
-    units: defaultdict[tuple[str | int, ...], list[GradedResponse]] = defaultdict(list)
-    for row in rows:
-        variant = row.variant if unit == "response" else ""
-        units[row.set_id, variant, row.epoch, row.model].append(row)
-    strata: defaultdict[str, list[list[GradedResponse]]] = defaultdict(list)
-    for _, members in sorted(units.items()):
-        if unit == "response" or {row.variant for row in members} >= set(CORE_VARIANTS):
-            strata[_stratum(members, unit)].append(members)
+    strata = _strata(rows, unit)
     if not strata:
         raise InputError(
             f"nothing to sample: the run has no {unit}s with texts of up to {LONGEST:,} characters"
@@ -82,6 +75,19 @@ def draw(
         for row in members
     ]
     return sorted(drawn, key=lambda item: (item.model, item.id, item.variant, item.epoch))
+
+
+def _strata(rows: Sequence[GradedResponse], unit: Unit) -> dict[str, list[list[GradedResponse]]]:
+    """Return the units of each stratum, each with its responses."""
+    units: defaultdict[tuple[str | int, ...], list[GradedResponse]] = defaultdict(list)
+    for row in rows:
+        variant = row.variant if unit == "response" else ""
+        units[row.set_id, variant, row.epoch, row.model].append(row)
+    strata: defaultdict[str, list[list[GradedResponse]]] = defaultdict(list)
+    for _, members in sorted(units.items()):
+        if unit == "response" or {row.variant for row in members} >= set(CORE_VARIANTS):
+            strata[_stratum(members, unit)].append(members)
+    return strata
 
 
 def _stratum(rows: Sequence[GradedResponse], unit: Unit) -> str:

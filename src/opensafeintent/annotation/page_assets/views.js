@@ -124,9 +124,10 @@ const unfolded = new Set();
 /** All labels of one kind, folded; it stays open from item to item. */
 function listOf({ heading, labels }) {
   const entries = labels.map(([name, definition]) => make("div", {}, make("dt", { dir: "auto" }, name), make("dd", { dir: "auto" }, definition)));
-  const list = make("details", { class: "labels" }, make("summary", {}, heading), make("dl", {}, ...entries));
+  const summary = make("summary", {}, heading);
+  const list = make("details", { class: "labels" }, summary, make("dl", {}, ...entries));
   list.open = unfolded.has(heading);
-  list.addEventListener("toggle", () => unfolded[list.open ? "add" : "delete"](heading));
+  summary.addEventListener("click", () => unfolded[list.open ? "delete" : "add"](heading)); // it is toggled afterwards
   return list;
 }
 
