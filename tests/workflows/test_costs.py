@@ -187,6 +187,29 @@ def test_without_prices_there_are_tokens(
     assert cost(free)["total"]["dollars"] == 0.0
 
 
+@pytest.mark.slow
+def test_later_commands_use_the_prices_that_a_run_keeps(
+    server: LoopbackServer, prices: Path, tmp_path: Path
+) -> None:
+    run, other, sets = tmp_path / "run", tmp_path / "other", some_sets(tmp_path, 1)
+    evaluate(server, sets, run, "--prices", prices)
+    dollars = cost(run)["total"]["dollars"]
+    before = (run / "cost.json").read_bytes()
+    assert dollars > 0
+    assert osi("report", run).code == 0
+    assert (run / "cost.json").read_bytes() == before
+    assert "Dollars" in (run / "tables" / "cost.md").read_text()
+    evaluate(server, sets, run)
+    assert (run / "cost.json").read_bytes() == before
+    cheaper = priced(tmp_path, TARGET)
+    assert osi("report", run, "--prices", cheaper).code == 0
+    assert cost(run)["without_price"] == [JUDGE]
+    # two files of prices are not put together
+    evaluate(server, sets, other, "--prices", cheaper)
+    ran = osi("report", run, other, "--out", tmp_path / "both")
+    assert "note: the runs keep different prices, and none of them is used; --prices" in ran.text
+
+
 # Limits
 # ------------------------------------------------------------------------------
 

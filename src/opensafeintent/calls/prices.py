@@ -135,18 +135,30 @@ def _price_at(usage: Callable[..., Any], ask: Callable[[Any], Any]) -> Price | N
     )
 
 
-def read_prices(path: Path) -> dict[str, Price]:
+class PriceList(msgspec.Struct, frozen=True, kw_only=True):
+    """The prices of a user's file, which a run keeps."""
+
+    source: str
+    """Name of the file."""
+    sha256: str
+    prices: dict[str, Price]
+    """By model."""
+
+
+def read_prices(path: Path) -> PriceList:
     """Read a JSON file `{"provider/model": {"input": 2.5, "output": 10}}`, in dollars for a million
     tokens.
 
     Raises:
         InputError: it cannot be read, or is not of that form.
     """
-    entries = parse_json(read_bytes(path), dict[str, msgspec.Raw], str(path), _FORM)
-    return {
+    content = read_bytes(path)
+    entries = parse_json(content, dict[str, msgspec.Raw], str(path), _FORM)
+    prices = {
         name: parse_json(bytes(raw), Price, f"{path}: {one_line(name, 100)}", _ENTRY)
         for name, raw in entries.items()
     }
+    return PriceList(source=path.name, sha256=sha256_hex(content), prices=prices)
 
 
 class Prices:
@@ -157,17 +169,18 @@ class Prices:
     unless the file says otherwise.
 
     Args:
-        file: the user's.
+        file: the user's, or its content as a run keeps it.
         day: the date of the package's prices; today by default.
 
     Raises:
         InputError: the file cannot be used.
     """
 
-    def __init__(self, file: Path | None = None, day: date | None = None) -> None:
-        self._file = file
+    def __init__(self, file: Path | PriceList | None = None, day: date | None = None) -> None:
+        self._file = read_prices(file) if isinstance(file, Path) else file
+        self._place = file.source if isinstance(file, PriceList) else file or _PACKAGE
         self._day = day or datetime.now(UTC).date()
-        self._listed_by_user = read_prices(file) if file else {}
+        self._listed_by_user = self._file.prices if self._file else {}
         self._looked_up: dict[tuple[str, str], Price | None] = {
             (model, STANDARD): price for model, price in self._listed_by_user.items()
         }
@@ -189,7 +202,7 @@ class Prices:
     def about(self) -> dict[str, str] | None:
         """Source of the prices, by field of `cost.json`; None if there are none."""
         if self._file:
-            return {"source": self._file.name, "sha256": sha256_hex(read_bytes(self._file))}
+            return {"source": self._file.source, "sha256": self._file.sha256}
         if self._package is None:
             return None
         return {
@@ -213,7 +226,7 @@ class Prices:
         """How to get dollars for models without a price, as a sentence."""
         if not self:
             return self.basis
-        return f"No prices of these models: {self._file or _PACKAGE} has none; give --prices FILE."
+        return f"No prices of these models: {self._place} has none; give --prices FILE."
 
     def of(self, model: str, tier: str = STANDARD) -> Price | None:
         """Return a model's price at a service tier; None if it is unknown.
@@ -319,7 +332,7 @@ class Prices:
             InputError: some have none; the text names them and says how to give one.
         """
         if lacking := self.lacking(models):
-            where = f"{self._file or _PACKAGE} has none" if self else f"{_NEEDS_EXTRA} brings many"
+            where = f"{self._place} has none" if self else f"{_NEEDS_EXTRA} brings many"
             raise InputError(
                 f"{option('budget_dollars')}: no price for {', '.join(lacking)}: {where}; "
                 f"give one with {option('prices', 'FILE')}, dollars a million tokens: "

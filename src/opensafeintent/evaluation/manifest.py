@@ -13,6 +13,7 @@ import msgspec
 from opensafeintent import __version__
 from opensafeintent.calls.ledger_folder import RUN_MANIFEST, LedgerFolder
 from opensafeintent.calls.models import check_model_name, is_local
+from opensafeintent.calls.prices import PriceList
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError, counted, did_you_mean
 from opensafeintent.evaluation.guard import Guard
@@ -186,6 +187,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The guard model, which belongs to the run: it is asked about the responses of models that
     join.
     """
+    prices: PriceList | msgspec.UnsetType = msgspec.UNSET
+    """Of the last command that brought a file of prices: costs are the same in each report."""
     panels_before: dict[str, tuple[str, ...]] = {}
     """By model, the judges before others were added; empty once these have graded everything."""
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from opensafeintent.calls.costs import Spending, Spent
-from opensafeintent.calls.prices import Prices
+from opensafeintent.calls.prices import PriceList, Prices
 from opensafeintent.calls.service_tiers import STANDARD
 from opensafeintent.files import to_json
 from opensafeintent.report.columns import Column, Columns, Table
@@ -26,11 +26,11 @@ class Costs:
 
     Args:
         runs: by name.
-        file: the user's prices; without it the package is asked for those of the last call's day,
-            so that the same ledger and package always give the same sum.
+        file: the user's prices, or those that the runs keep. Without any, the package is asked for
+            those of the last call's day: the same ledger and package always give the same sum.
     """
 
-    def __init__(self, runs: Mapping[str, Spent], file: Path | None) -> None:
+    def __init__(self, runs: Mapping[str, Spent], file: Path | PriceList | None) -> None:
         self.runs = runs
         self.prices = Prices(
             file, max((spent.day for spent in runs.values() if spent.day), default=None)

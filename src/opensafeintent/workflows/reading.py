@@ -10,8 +10,9 @@ from opensafeintent.analysis.cohort import GradedRun
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import check_not_held
 from opensafeintent.calls.ledger_imports import Imports
+from opensafeintent.calls.prices import PriceList
 from opensafeintent.calls.progress import Display
-from opensafeintent.errors import InputError, counted
+from opensafeintent.errors import InputError, Note, counted, option
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.rebuild import derive
 from opensafeintent.evaluation.regrade import Regrade, Swapped, derive_regrades
@@ -39,6 +40,22 @@ def check_place(out: Path, runs: Sequence[Path]) -> None:
     """
     is_own = {run.resolve() for run in runs} == {out.resolve()}
     check_not_held(out, own=RunFolder.manifest_name if is_own else "")
+
+
+def prices_of(
+    named: Path | None, manifests: Sequence[Manifest]
+) -> tuple[Path | PriceList | None, list[str]]:
+    """Return the prices of a report: the file that the user names, or those that its runs keep if
+    all of them keep the same; and a note if they keep different ones.
+    """
+    first, *others = (manifest.prices or None for manifest in manifests)
+    if named or all(prices == first for prices in others):
+        return named or first, []
+    line = (
+        "the runs keep different prices, and none of them is used;"
+        f" {option('prices', 'FILE')} gives those of all models"
+    )
+    return None, [Note(line)]
 
 
 def named_runs(runs: Sequence[Path]) -> dict[Path, str]:

@@ -53,7 +53,7 @@ from opensafeintent.workflows.outcome import (
     unparsed_lines,
     unsafe_note,
 )
-from opensafeintent.workflows.reading import check_place, named_runs, open_run
+from opensafeintent.workflows.reading import check_place, named_runs, open_run, prices_of
 from opensafeintent.workflows.reproduce import reproduction
 from opensafeintent.workflows.runtime import rare_collections
 from opensafeintent.workflows.settings import (
@@ -133,11 +133,12 @@ def _write_report(
             for (run, ledger), manifest in zip(opened, manifests, strict=True)
         ]
         display.stage("estimating")
+        prices, unlike_prices = prices_of(settings.prices, manifests)
         outcome, tables = _write_numbers(
             runs,
             new,
             settings.max_missing,
-            Costs(spent, settings.prices),
+            Costs(spent, prices),
             corrector,
             labels=labels_of(files),
             folders={name: path for path, name in named_runs(settings.runs).items()},
@@ -146,6 +147,7 @@ def _write_report(
         for run, path in zip(runs, named_runs(settings.runs), strict=True):
             outcome.notes += [*run.notes, *beside_lines(run, path)]
             outcome.notes += unparsed_lines(run, texts[run.name], path, settings.max_missing)
+        outcome.notes += unlike_prices
         display.stage("drawing")
         names = (run.name for run, _ in opened)
         stored = dict(zip(names, manifests, strict=True))
@@ -327,7 +329,6 @@ def write_results(
     run: GradedRun,
     folder: RunFolder,
     max_missing: float,
-    prices: Path | None = None,
     display: Display | None = None,
     *,
     page: bool = False,
@@ -338,7 +339,6 @@ def write_results(
         run: the run.
         folder: its folder, held by this process.
         max_missing: share of missing grades beyond which the exit code is 1.
-        prices: the user's file of prices.
         display: is called when page and figures are drawn.
         page: whether they are drawn; otherwise those of an earlier report are removed if they
             show other numbers.
@@ -365,7 +365,7 @@ def write_results(
             [run],
             new,
             max_missing,
-            Costs({run.name: spent}, prices),
+            Costs({run.name: spent}, run.manifest.prices or None),
             labels=labels_of(files),
             folders={run.name: out},
         )

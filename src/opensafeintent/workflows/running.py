@@ -20,6 +20,7 @@ from opensafeintent.calls.concurrency import under_way
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_merge import shard_read, take_up
+from opensafeintent.calls.prices import read_prices
 from opensafeintent.calls.progress import Display, progress_line, refreshed, shown
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
@@ -128,6 +129,9 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
     """The judges that are not called: the ledger has the grades that they gave."""
 
     def __post_init__(self) -> None:
+        if self.settings.prices is not None:
+            prices = read_prices(self.settings.prices)
+            self.manifest = msgspec.structs.replace(self.manifest, prices=prices)
         self.folder.check_size(self.manifest)
         epochs = max((entry.epochs for entry in self.manifest.models.values()), default=1)
         check_cells(self.folder.path, len(self.manifest.models), self.dataset, epochs)
@@ -262,9 +266,9 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
         folder.save(msgspec.structs.replace(run.manifest, panels_before={}))
     folder.load()  # results of a run whose folder was removed meanwhile are none
     display.stage("estimating")
-    outcome = write_results(
-        run, folder, settings.max_missing, settings.prices, display, page=plan.page
-    ).with_calls(client)
+    outcome = write_results(run, folder, settings.max_missing, display, page=plan.page).with_calls(
+        client
+    )
     outcome.again = run_again_can_bring((*run.rows, *run.follow_ups), plan.only_stored)
     if client.stopped_models:
         outcome.exit_code = 3
