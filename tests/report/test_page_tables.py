@@ -12,6 +12,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from endtoend import osi
@@ -19,8 +20,9 @@ from opensafeintent import __version__
 from opensafeintent.analysis.cohort import into_cohorts
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.guard import Guard
-from opensafeintent.report.conditions import measurement
+from opensafeintent.report.conditions import facts_of, measurement
 from opensafeintent.report.figures import all_figures, write_figures
+from opensafeintent.report.metrics_json import metrics_file
 from opensafeintent.report.page import PageOptions, render_page
 from opensafeintent.report.tables import all_tables, write_tables
 from report.pages import page_of, saved
@@ -115,3 +117,21 @@ def test_the_description_names_second_turns_audit_and_guard_of_a_run_that_has_th
         "a verdict on 80 of 120 responses.",
     ):
         assert part in described
+
+
+def test_the_sentences_for_a_paper_have_repeats_by_model_and_exact_names() -> None:
+    run = random_run(("lab/a", "lab/b"), 3)
+    assert "Each prompt was sent" not in measurement(*into_cohorts([run]))
+    again = [replace(row, epoch=2) for row in run.rows if row.model == "lab/a"]
+    entries = dict(run.manifest.models)
+    entries["lab/a"] = replace(entries["lab/a"], label="Alpha", epochs=2)
+    twice = run._replace(rows=[*run.rows, *again], manifest=replace(run.manifest, models=entries))
+    (cohort,) = into_cohorts([twice])
+    described = measurement(cohort)
+    assert "Models: Alpha (lab/a), lab/b" in described
+    assert "Each prompt was sent 2 times to Alpha; once to lab/b." in described
+    repeats = dict(facts_of(cohort, [twice]))["Repeats"]
+    assert repeats == "2 of each prompt for Alpha; 1 of each prompt for lab/b"
+    (group,) = metrics_file([cohort]).groups
+    names = {shown: (origin.model, origin.run) for shown, origin in group.origins.items()}
+    assert names == {"Alpha": ("lab/a", UNSET), "lab/b": ("lab/b", UNSET)}

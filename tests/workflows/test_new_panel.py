@@ -90,3 +90,33 @@ def test_an_addition_that_was_interrupted_is_told_when_it_is_complete(tmp_path: 
     (line,) = panel_notes(evaluated(tmp_path, MILD, STERN))
     assert "Mean Safety 1.00, now 0.00" in line
     assert panel_notes(evaluated(tmp_path, MILD, STERN)) == []
+
+
+def unlike_notes(outcome: Outcome) -> list[str]:
+    return [note for note in outcome.notes if " of this run" in note]
+
+
+@pytest.mark.slow
+def test_a_model_that_other_judges_grade_than_the_run_s_models_is_told(tmp_path: Path) -> None:
+    evaluated(tmp_path, MILD, STERN)
+    new: dict[str, Any] = {"models": "baseline/redirect", "dry_run": True}
+    (line,) = unlike_notes(evaluated(tmp_path, MILD, **new))
+    assert line.startswith("baseline/redirect: graded by python/mild@1; ")
+    assert f"{MODEL} of this run by python/mild@1 + python/stern@1." in line
+    assert "the same command with judges=python/stern@1 added" in line
+    assert unlike_notes(evaluated(tmp_path, MILD, STERN, **new)) == []
+    # a further judge: the models of the run have to be named too
+    third = judge("third", "3", "0")
+    (line,) = unlike_notes(evaluated(tmp_path, MILD, STERN, third, **new))
+    assert f"the same command with {MODEL} added" in line
+
+
+def test_a_model_that_is_asked_less_often_than_the_run_s_models_is_told(tmp_path: Path) -> None:
+    evaluated(tmp_path, MILD, epochs=2)
+    new: dict[str, Any] = {"models": "baseline/redirect", "dry_run": True}
+    (line,) = unlike_notes(evaluated(tmp_path, MILD, **new))
+    expected = f"1 response to each prompt; {MODEL} of this run: 2. epochs=2 makes them alike"
+    assert line == f"baseline/redirect: {expected}"
+    (line,) = unlike_notes(evaluated(tmp_path, MILD, epochs=3, **new))
+    assert line.endswith(f"epochs=3 for {MODEL} makes them alike")
+    assert unlike_notes(evaluated(tmp_path, MILD, epochs=2, **new)) == []

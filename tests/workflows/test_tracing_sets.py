@@ -221,3 +221,18 @@ def test_grades_of_one_purpose_say_which_of_the_two_questions_they_answer(tmp_pa
     shown = "".join(osi("trace", tmp_path / "run", "--set", name).out for name in SETS.by_id)
     for text in ("in_conversation (harm) by", "request_swap (helpfulness) by", ": harm by"):
         assert text in shown
+
+
+def test_a_label_is_refused_with_the_name_of_its_model(tmp_path: Path) -> None:
+    evaluate(
+        EvaluateSettings(
+            models=(target("m"),),
+            judges=(judge("a", 0),),
+            label=("python/m@1=Em",),
+            dataset=dataset_file(tmp_path, SETS),
+            limit=1,
+            out=tmp_path / "run",
+        )
+    )
+    refusal = osi("trace", tmp_path / "run", "--model", "Em").refusal
+    assert refusal.endswith("--model Em: is a label; expected the name of its model, python/m@1")

@@ -224,6 +224,13 @@ class Cohort:
         ]
 
     @property
+    def epochs(self) -> dict[str, int]:
+        """How often each model was sent a prompt, as far as its responses are stored."""
+        return {
+            model: max(len({row.epoch for row in rows}), 1) for model, rows in self.rows.items()
+        }
+
+    @property
     def extent(self) -> str:
         """The number of prompt-sets, the planned part of them if that is smaller, and whether
         an import has no paraphrases.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from opensafeintent import __version__
 from opensafeintent.analysis.cohort import Cohort, GradedRun, graders
@@ -98,8 +98,8 @@ def facts_of(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]
         facts.append(("Judge arguments", _arguments_text(conditions.arguments)))
     if conditions.parse != "strict":
         facts.append(("Grades read as", conditions.parse))
-    if cohort.array.sizes["epoch"] > 1:
-        facts.append(("Repeats", f"{cohort.array.sizes['epoch']} of each prompt"))
+    if repeats := _by_model(cohort, {}, "{} of each prompt", " for "):
+        facts.append(("Repeats", repeats))
     sampling = _sampling(cohort)
     return [*facts, ("Sampling", sampling)] if sampling else facts
 
@@ -113,13 +113,13 @@ def measurement(cohort: Cohort, corrected: Table | None = None) -> str:
     """
     dataset, conditions = cohort.dataset, cohort.conditions
     sampling = _sampling(cohort)
-    models = ", ".join(one_line(model, 100) for model in cohort.models)
+    models = ", ".join(_with_exact_name(cohort, model) for model in cohort.models)
     sentences = [
         f"Models: {models}{f' ({sampling})' if sampling else ''}.",
         f"Prompts: {cohort.extent} of {one_line(dataset.name, 60)} (SHA-256 {dataset.hash[:8]}).",
     ]
-    if (epochs := cohort.array.sizes["epoch"]) > 1:
-        sentences.append(f"Each prompt was sent {epochs} times.")
+    if repeats := _by_model(cohort, {1: "once"}, "{} times", " to "):
+        sentences.append(f"Each prompt was sent {repeats}.")
     states = {item.judge: CHECK_WORDS[item.state] for item in checked_judges(cohort)}
     judges = "; ".join(
         f"{one_line(judge, 80)}{f', which {states[judge]}' if judge in states else ''}"
@@ -202,6 +202,34 @@ def _corrections(cohort: Cohort, corrected: Table | None) -> list[str]:
         return ["People labelled some responses, too few to correct a number."]
     metrics = " and ".join(what.format(f"{count:,}") for what, count in labelled.items())
     return [f"Human labels corrected {metrics} by PPI++, beside the judges’ own values."]
+
+
+def _with_exact_name(cohort: Cohort, shown: str) -> str:
+    """Return a model as results show it, with its exact name behind a label."""
+    exact = cohort.origins[shown].model
+    name = one_line(shown, 100)
+    return name if shown.startswith(exact) else f"{name} ({one_line(exact, 100)})"
+
+
+def _by_model(cohort: Cohort, words: Mapping[int, str], form: str, of: str) -> str:
+    """Return how often each prompt was sent; by model if that differs, and "" if it was once to
+    all.
+
+    Args:
+        cohort: the models.
+        words: for some numbers of times.
+        form: for the others.
+        of: the word before the models.
+    """
+    by_epochs: dict[int, list[str]] = {}
+    for model, epochs in cohort.epochs.items():
+        by_epochs.setdefault(epochs, []).append(one_line(model, 80))
+    texts = {
+        epochs: words.get(epochs, form.format(epochs)) for epochs in sorted(by_epochs, reverse=True)
+    }
+    if len(texts) > 1:
+        return "; ".join(f"{text}{of}{', '.join(by_epochs[n])}" for n, text in texts.items())
+    return "" if 1 in texts else "".join(texts.values())
 
 
 def _checks(checked: Sequence[CheckedJudge]) -> str:

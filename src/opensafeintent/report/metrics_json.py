@@ -23,6 +23,7 @@ from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE
 from opensafeintent.report.schema import (
     CheckResult,
     DatasetIdentity,
+    ExactName,
     GroupIdentity,
     HarmUpTo1,
     JudgeRank,
@@ -50,6 +51,7 @@ def metrics_file(cohorts: Sequence[Cohort]) -> MetricsFile:
     for cohort in cohorts:
         models |= {wording.model: _metric_values(cohort, wording) for wording in cohort.wordings}
         coverage |= cohort.coverage
+    runs = {origin.run for cohort in cohorts for origin in cohort.origins.values()}
     demonstration = any(cohort.demonstration for cohort in cohorts)
     return MetricsFile(
         schema=1,
@@ -58,7 +60,7 @@ def metrics_file(cohorts: Sequence[Cohort]) -> MetricsFile:
         strata=_strata(cohorts),
         comparisons=[_comparisons(cohort) for cohort in cohorts],
         coverage=coverage,
-        groups=[_identity(cohort) for cohort in cohorts],
+        groups=[_identity(cohort, several_runs=len(runs) > 1) for cohort in cohorts],
         judges=[judges_of_group(cohort) for cohort in cohorts],
         request_swap=[_swap_audit(cohort) for cohort in cohorts],
         safe_up_to_1=[_safe_up_to_1(cohort) for cohort in cohorts],
@@ -171,12 +173,16 @@ def _kind(stratum: Stratum) -> Literal["harm_domain", "task_type", "cell"]:
     return "harm_domain" if stratum[0] else "task_type"
 
 
-def _identity(cohort: Cohort) -> GroupIdentity:
+def _identity(cohort: Cohort, *, several_runs: bool) -> GroupIdentity:
     """Return the models of a cohort and their common conditions."""
     dataset, conditions = cohort.dataset, cohort.conditions
     stop_questions = (manifest.stop_when for manifest in cohort.manifests)
     return GroupIdentity(
         models=list(cohort.models),
+        origins={
+            shown: ExactName(model=origin.model, run=origin.run if several_runs else UNSET)
+            for shown, origin in cohort.origins.items()
+        },
         dataset=DatasetIdentity(name=dataset.name, hash=dataset.hash, sets=len(dataset)),
         judges=list(conditions.judges),
         mode_judge=conditions.mode_judge,

@@ -102,10 +102,21 @@ class CheckResult(Struct, forbid_unknown_fields=True):
     failed: list[str] | UnsetType = UNSET
 
 
+class ExactName(Struct, forbid_unknown_fields=True):
+    """The name of a model in `grades.csv.gz`."""
+
+    model: str
+    """The exact name, also if a label is shown in its place."""
+    run: str | UnsetType = UNSET
+    """In a report over several runs."""
+
+
 class GroupIdentity(Struct, forbid_unknown_fields=True):
     """Models that can be compared, and their common conditions."""
 
     models: list[str]
+    origins: dict[str, ExactName]
+    """By shown name."""
     dataset: DatasetIdentity
     judges: list[str]
     mode_judge: str | None

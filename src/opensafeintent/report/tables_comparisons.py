@@ -185,11 +185,12 @@ def verdict_in_words(metric: str, first: str, second: str, difference: Differenc
     value, better = difference.value or 0.0, _BETTER.get(metric, "better")
     low, high = difference.interval or (-inf, inf)
     if not value and not difference.deviation:
-        return f"identical in {label} on all {sets}"
+        return f"{first} and {second} are identical in {label} on all {sets}"
     if not difference.claimed:
         between = f"the difference lies {_between(metric, low, high)}"
         reservation = _reservation(metric, difference)
-        return f"undecided which is {better}: {label}: {between}, {sets}{reservation}"
+        which = f"undecided which is {better}, {first} or {second}"
+        return f"{which}: {label}: {between}, {sets}{reservation}"
     ahead, behind = first, second
     if (value > 0) != METRICS[metric].less_is_better:
         ahead, behind = second, first

@@ -49,6 +49,7 @@ from opensafeintent.workflows.grade_into import grade_into
 from opensafeintent.workflows.guarding import guard_of
 from opensafeintent.workflows.judge_check import passed_before_line, raise_if_failed_before
 from opensafeintent.workflows.judge_files import default_judge_files
+from opensafeintent.workflows.judged_alike import unlike_models
 from opensafeintent.workflows.known_checks import made_before
 from opensafeintent.workflows.outcome import Outcome
 from opensafeintent.workflows.run_sizes import size_lines
@@ -255,6 +256,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
                 *self._all_taken(len(sets)),
                 *size_lines(settings, old, self._all_tasks(manifest)),
                 *self._asked_again(old),
+                *unlike_models(manifest, self.models),
             ],
             earlier=earlier,
             page=settings.report,

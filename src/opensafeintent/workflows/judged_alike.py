@@ -1,11 +1,13 @@
-"""Runs that were judged differently: the command that has one graded as the other was."""
+"""Runs and models that were evaluated differently: what makes them alike."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from opensafeintent.analysis.cohort import GradedRun
+from opensafeintent.analysis.cohort import GradedRun, graders
 from opensafeintent.calls.providers import PREFIX
+from opensafeintent.errors import Note, counted, option
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.files import near
 from opensafeintent.hostile import one_line
@@ -28,6 +30,48 @@ def how_to_grade_alike(
     first, second = (str(near(place.absolute())) for place in places)
     command = grading_command(old.manifest, new.manifest, models, (first, second))
     return f"; `{command}` grades the responses of {one_line(old.name, 200)} in the later way"
+
+
+def unlike_models(manifest: Manifest, named: Collection[str]) -> Iterator[str]:
+    """Yield a note for each way in which models of a command differ from the other models of the
+    run: their judges, and how often they are sent a prompt.
+
+    Args:
+        manifest: of the run with the command's models.
+        named: those models.
+    """
+    groups: dict[tuple[frozenset[str], int, bool], list[str]] = {}
+    for model, entry in manifest.models.items():
+        if entry.judges:
+            key = frozenset(entry.judges), entry.epochs, model in named
+            groups.setdefault(key, []).append(model)
+    for (judges, epochs, is_named), models in groups.items():
+        for (other_judges, other_epochs, other_is_named), others in groups.items():
+            if not is_named or other_is_named:
+                continue
+            if judges != other_judges:
+                lacking = [option("judges", judge) for judge in sorted(other_judges - judges)]
+                further = [*(others if judges - other_judges else ()), *lacking]
+                yield Note(
+                    f"{_few(models)}: graded by {graders(sorted(judges))}; {_few(others)} of this"
+                    f" run by {graders(sorted(other_judges))}. Only models with the same judges"
+                    " are in one table: the same command with"
+                    f" {' '.join(further)} added grades all of them alike"
+                )
+            if epochs != other_epochs:
+                most = max(epochs, other_epochs)
+                which = "" if epochs < most else f" for {_few(others)}"
+                yield Note(
+                    f"{_few(models)}: {counted(epochs, 'response')} to each prompt;"
+                    f" {_few(others)} of this run: {other_epochs}."
+                    f" {option('epochs', most)}{which} makes them alike"
+                )
+
+
+def _few(models: Collection[str]) -> str:
+    """Name the first of some models, and how many more there are."""
+    first, *others = models
+    return one_line(first, 200) + (f" and {len(others)} more" if others else "")
 
 
 def _can_be_graded_alike(old: Manifest, new: Manifest, earlier: str, later: str) -> bool:

@@ -187,6 +187,12 @@ def _checked(settings: TraceSettings, folder: RunFolder) -> GradedRun:
             f" or {option('differs')}"
         )
     manifest, dataset = folder.load()
+    labels = {entry.label: name for name, entry in manifest.models.items() if entry.label}
+    if settings.model in labels and settings.model not in manifest.models:
+        raise InputError(
+            f"{option('model', settings.model)}: is a label; expected the name of its model,"
+            f" {labels[settings.model]}"
+        )
     for setting, name, what, valid in (
         ("set_id", settings.set_id, f"a prompt-set of {dataset.name}", dataset.by_id),
         (
