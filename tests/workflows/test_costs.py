@@ -204,6 +204,8 @@ def test_later_commands_use_the_prices_that_a_run_keeps(
     cheaper = priced(tmp_path, TARGET)
     assert osi("report", run, "--prices", cheaper).code == 0
     assert cost(run)["without_price"] == [JUDGE]
+    dear = json_file(tmp_path / "dear.json", {TARGET: {"input": 1e6, "output": 1e6}})
+    assert osi("report", run, "--prices", dear).code == 0  # thousands of dollars
     # two files of prices are not put together
     evaluate(server, sets, other, "--prices", cheaper)
     ran = osi("report", run, other, "--out", tmp_path / "both")
@@ -225,8 +227,9 @@ def test_a_budget_in_dollars_needs_a_price_of_every_model(
         f"judge-check --judge {JUDGE}",
         f"build --generator {GENERATOR} --judge {JUDGE} --per-cell 1",
     ):
-        refusal = osi(*command.split(), *options, server=server).refusal
-        assert f"--budget-dollars: no price for {JUDGE}: {file} has none" in refusal
+        for dry_run in ((), ("--dry-run",)):
+            refusal = osi(*command.split(), *options, *dry_run, server=server).refusal
+            assert f"--budget-dollars: no price for {JUDGE}: {file} has none" in refusal
     assert total(server) == 0
     free = osi(*f"evaluate baseline/redirect {of_sets} baseline/judge".split(), *options)
     assert free.code == 0
@@ -250,6 +253,34 @@ def test_replies_without_an_answer_are_paid_for(
 
 # What to expect
 # ------------------------------------------------------------------------------
+
+
+def test_a_dry_run_says_that_a_budget_is_too_small(
+    server: LoopbackServer, prices: Path, tmp_path: Path
+) -> None:
+    arguments = (some_sets(tmp_path, 1), tmp_path / "run", "--dry-run", "--prices", prices)
+    budgets = {"calls": 3, "tokens": 100, "dollars": 0.0001}
+    for name, most in budgets.items():
+        ran = evaluate(server, *arguments, f"--budget-{name}", most)
+        assert f"note: --budget-{name} {most}: " in ran.text and f"{name} are expected" in ran.text
+    ample = evaluate(server, *arguments, "--budget-dollars", 100)
+    assert "are expected" not in ample.text
+
+
+def test_a_partial_sum_is_marked_and_the_file_s_other_names_are_given(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
+    file = priced(tmp_path, TARGET, GENERATOR)
+    arguments = (some_sets(tmp_path, 1), tmp_path / "run", "--prices", file)
+    expected = evaluate(server, *arguments, "--dry-run")
+    (total_line,) = [line for line in expected.out.splitlines() if line.startswith("All ")]
+    assert total_line.startswith("All ") and " partial sum " in total_line
+    assert f"no call goes to {GENERATOR}, of which prices.json has a price" in " ".join(
+        expected.text.replace(f"{tmp_path}/", "").split()
+    )
+    ran = evaluate(server, *arguments)
+    (total_line,) = [line for line in ran.out.splitlines() if line.startswith("All ")]
+    assert total_line.startswith("All ") and " partial sum " in total_line
 
 
 def table(ran: Ran) -> dict[tuple[str, str], list[str]]:

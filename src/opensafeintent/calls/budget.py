@@ -115,7 +115,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
         ):
             if limit is not None and used >= limit:
                 return (
-                    f"the budget of {form.format(limit)} is used up; run again with a larger"
-                    f" {option(setting)} to go on"
+                    f"the budget of {form.format(limit)} is used up ({option(setting)}), which is"
+                    " of one command; run again to go on"
                 )
         return None

@@ -42,6 +42,9 @@ usual length.
 """
 
 
+_SHOWN = 3
+"""Names of a file of prices in a note."""
+
 _Dollars = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
@@ -318,12 +321,14 @@ class Prices:
 
     def unpriced(self, models: Iterable[str]) -> list[str]:
         """Name the models without a price, if there are prices at all: a line, or none."""
-        lacking = self.lacking(models) if self else []
-        return (
-            [f"no price is given for {', '.join(lacking)}: its cost is not in the sum"]
-            if lacking
-            else []
-        )
+        called = list(models)
+        if not self or not (lacking := self.lacking(called)):
+            return []
+        line = f"no price is given for {', '.join(lacking)}: its cost is not in the sum"
+        if unused := sorted(self._listed_by_user.keys() - set(called))[:_SHOWN]:
+            names = ", ".join(one_line(name, 100) for name in unused)
+            line += f"; no call goes to {names}, of which {self._place} has a price"
+        return [line]
 
     def need(self, models: Iterable[str]) -> None:
         """See that every model has a price.

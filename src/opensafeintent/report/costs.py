@@ -20,6 +20,9 @@ from opensafeintent.report.schema import OtherModel
 ALL = "All"
 """Name of a line of sums."""
 
+PARTIAL = "partial sum"
+"""Purpose of such a line that lacks models without a price."""
+
 
 class Costs:
     """Costs of some runs, and their prices.
@@ -79,6 +82,8 @@ class _CostRow(NamedTuple):
     run: str
     line: Spending
     dollars: float | None
+    partial: bool = False
+    """Whether it is a sum that lacks models without a price."""
 
     def tokens(self, count: int) -> int | None:
         """Return a number of tokens, None if no reply says it."""
@@ -91,7 +96,9 @@ def _cost_rows(costs: Costs) -> Iterator[_CostRow]:
         for line in spent.lines:
             yield _CostRow(run, line, line.dollars(costs.prices))
         if spent.lines:
-            yield _CostRow(run, _sum(spent), spent.dollars(costs.prices))
+            priced = costs.prices.tells(costs.models)
+            partial = priced and bool(costs.prices.lacking(spent.models))
+            yield _CostRow(run, _sum(spent), spent.dollars(costs.prices), partial)
 
 
 _NAMES = ("model", "purpose", "service_tier")
@@ -190,7 +197,7 @@ def cost_table(costs: Costs) -> Table:
     columns: tuple[Columns[_CostRow], ...] = (
         Column("run", lambda row: row.run, "Run" if several else None),
         Column("model", lambda row: row.line.model, "Model", "name"),
-        Column("purpose", lambda row: row.line.purpose, "Purpose"),
+        Column("purpose", lambda row: PARTIAL if row.partial else row.line.purpose, "Purpose"),
         Column(
             "service_tier",
             lambda row: row.line.service_tier,
@@ -221,7 +228,10 @@ def cost_table(costs: Costs) -> Table:
         ),
         Column("dollars", lambda row: row.dollars, None, "number"),
         Column(
-            "shown", lambda row: dollars_text(row.dollars), "Dollars" if priced else None, "number"
+            "shown",
+            lambda row: dollars_text(row.dollars),
+            "Dollars" if priced else None,
+            "number",
         ),
     )
     return Table.of(

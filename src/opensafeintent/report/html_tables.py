@@ -77,7 +77,8 @@ def _cell(style: Style, cell: Cell, common: str) -> str:
     value = cell.fields[0]
     text, limits = text_and_limits(style, cell)
     if style not in TEXTS:
-        behind = "" if value is None or style == "count" else f" data-v={round(float(value), 6)}"
+        number = value.replace(",", "") if isinstance(value, str) else value
+        behind = "" if number is None or style == "count" else f" data-v={round(float(number), 6)}"
         interval = f"<span class=interval> {limits}</span>" if limits else ""
         return f"<td class=number{behind}>{html.escape(text)}{interval}"
     raw = value if isinstance(value, str) else text

@@ -43,7 +43,13 @@ from opensafeintent.report.costs import Costs
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
 from opensafeintent.workflows.batching import gathering, need_batches
 from opensafeintent.workflows.build_results import FINISHED, NAME, write_build_results
-from opensafeintent.workflows.call_limits import Limits, chosen_ways, flex_plan, wait_or_refuse
+from opensafeintent.workflows.call_limits import (
+    Limits,
+    beyond_budget,
+    chosen_ways,
+    flex_plan,
+    wait_or_refuse,
+)
 from opensafeintent.workflows.runtime import run_async
 from opensafeintent.workflows.settings import BuildSettings
 
@@ -109,6 +115,7 @@ class _BuildRun:
         )
         self._instructions = load_instructions(settings.templates)
         self._limits = Limits.of(settings)
+        self._limits.check_prices(settings.models)
         self._flex = flex_plan(settings, settings.models)
         self._seeds: StageResult[Seed] = (
             read_seeds(settings.seeds, settings.limit, settings.max_rows)
@@ -158,7 +165,6 @@ class _BuildRun:
             opened = open_models(
                 settings.models, http, settings.functions, known_left_out, self._flex
             )
-            self._limits.check_prices(opened)
             manifest = self._manifest({name: model.identity for name, model in opened.items()})
             renewed = self._check_same(manifest)
             folder.save(manifest)
@@ -217,16 +223,18 @@ class _BuildRun:
             lines = self._lines(
                 forecast_build(built, self._plan, self._taxonomy), experience_in(ledger)
             )
+        expected = Forecast(
+            lines,
+            _ASSUMED,
+            connections=settings.max_connections,
+            chosen=chosen_ways(settings, settings.models),
+        )
+        notes = [*renewed, *unset_lines(settings.models), *beyond_budget(expected, settings)]
         return BuildOutcome(
             exit_code=0,
             out=settings.out,
-            forecast=Forecast(
-                lines,
-                _ASSUMED,
-                connections=settings.max_connections,
-                chosen=chosen_ways(settings, settings.models),
-            ),
-            notes=[*renewed, *unset_lines(settings.models)],
+            forecast=expected,
+            notes=notes,
         )
 
     def _lines(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from opensafeintent.calls.budget import Budget, Tally
+from opensafeintent.calls.costs import expected_cost
 from opensafeintent.calls.models import is_local
 from opensafeintent.calls.prices import BATCH, Prices, way_of
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import ENDPOINTS, is_in_process, row_of
-from opensafeintent.calls.service_tiers import FLEX, NO_FLEX, FlexPlan
+from opensafeintent.calls.service_tiers import FLEX, NO_FLEX, STANDARD, FlexPlan
 from opensafeintent.calls.shutdown import raise_if_interrupted
-from opensafeintent.errors import InputError, nearest, option
+from opensafeintent.errors import InputError, Note, nearest, option
+from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.locks import Taken
+from opensafeintent.report.costs import dollars_text
 from opensafeintent.workflows.settings import Calling
 
 
@@ -119,3 +122,24 @@ def chosen_ways(settings: Calling, models: Iterable[str]) -> dict[str, str]:
         elif named & {"", model} and way_of(model, FLEX):
             chosen[model] = FLEX
     return chosen
+
+
+def beyond_budget(expected: Forecast, settings: Calling) -> Iterator[str]:
+    """Yield a note for each budget that the calls to come exceed."""
+    prices = Prices(settings.prices)
+    dollars = sum(
+        expected_cost(line, prices, tier=expected.chosen.get(line.model, STANDARD)) or 0.0
+        for line in expected.lines
+    )
+    calls = sum(line.calls for line in expected.lines)
+    tokens = sum(line.input_tokens + line.output_tokens for line in expected.lines)
+    for name, most, amount, shown in (
+        ("budget_calls", settings.budget_calls, calls, f"{calls:,} calls"),
+        ("budget_tokens", settings.budget_tokens, tokens, f"{tokens:,} tokens"),
+        ("budget_dollars", settings.budget_dollars, dollars, f"{dollars_text(dollars)} dollars"),
+    ):
+        if most is not None and amount > most:
+            yield Note(
+                f"{option(name, f'{most:g}')}: {shown} are expected; at the limit the command"
+                " stops with exit code 3, and goes on if it is run again"
+            )

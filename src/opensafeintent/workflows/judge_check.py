@@ -77,11 +77,12 @@ def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -
     identities = {name: model_identity(name, settings.functions) for name in examination.duties}
     flex = flex_plan(settings, identities)
     with closing(display or Display()) as screen:
+        limits = Limits.of(settings)
+        limits.check_prices(identities)
         if settings.dry_run:
             with Ledger(settings.ledger_path, readonly=True, missing_ok=True) as ledger:
                 expected = forecast(ledger, identities, check_work(examination))
             return Outcome.forecasting(expected, settings, unset_lines(identities))
-        limits = Limits.of(settings)
         with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
             check = partial(_check, settings, examination, identities, screen, limits, flex)
             return run_async(check)
@@ -99,7 +100,6 @@ async def _check(
     stopped = costs_if_stopped(settings, identities, work)
     async with HttpSession(settings.max_connections) as http:
         opened = open_models(identities, http, settings.functions, flex=flex)
-        limits.check_prices(opened)
         waiting = wait_or_refuse(settings, display)
         with stopped, Ledger(settings.ledger_path, waiting=waiting) as ledger:
             client = Client(ledger, opened, limits)

@@ -164,6 +164,7 @@ def compare_with_people(settings: JudgeCheckSettings, display: Display | None = 
     need_batches(settings, comparison.identities)
     flex = flex_plan(settings, comparison.identities)
     with closing(display or Display()) as screen:
+        Limits.of(settings).check_prices(comparison.identities)
         if settings.dry_run:
             with Ledger(settings.ledger_path, readonly=True, missing_ok=True) as ledger:
                 expected = forecast(ledger, comparison.identities, comparison.work)
@@ -179,7 +180,6 @@ async def _compare(comparison: _LabelComparison, display: Display, flex: FlexPla
     stopped = costs_if_stopped(settings, identities, comparison.work)
     async with HttpSession(settings.max_connections) as http:
         opened = open_models(identities, http, settings.functions, flex=flex)
-        limits.check_prices(opened)
         waiting = wait_or_refuse(settings, display)
         with stopped, Ledger(settings.ledger_path, waiting=waiting) as ledger:
             client = Client(ledger, opened, limits)

@@ -36,7 +36,7 @@ from opensafeintent.quoting import UnsafeTexts
 from opensafeintent.report.costs import Costs
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import METRIC_GRADES
-from opensafeintent.workflows.call_limits import chosen_ways
+from opensafeintent.workflows.call_limits import beyond_budget, chosen_ways
 from opensafeintent.workflows.settings import (
     Calling,
 )
@@ -96,7 +96,8 @@ class Outcome(msgspec.Struct, kw_only=True):
             f"a model that answers with rate limits (429) alone for {settings.retry_for:g} minutes"
             f" is stopped, and the run ends with exit code 3 ({option('retry_for')})"
         )
-        notes = [*notes, Note(waits)] if expected.lines else notes
+        if expected.lines:
+            notes = [*notes, *beyond_budget(expected, settings), Note(waits)]
         return cls(exit_code=0, forecast=expected, prices=settings.prices, notes=notes)
 
     def with_calls(self, client: Client) -> Outcome:

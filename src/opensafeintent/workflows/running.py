@@ -201,6 +201,7 @@ def dry_run(
     """
     manifest, dataset = plan.manifest, plan.dataset
     flex_plan(plan.settings, plan.asked)
+    Limits.of(plan.settings).check_prices(plan.asked)
     checks = check_work(plan.examination) if plan.examination else []
     if ledger_path is None:
         ledger_path = plan.folder.ledger_to_write(manifest, plan.settings.ledger)

@@ -17,7 +17,7 @@ from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import METRICS, STATED_POLICY
 from opensafeintent.report.cohort_columns import ANY_GRADES
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
-from opensafeintent.report.costs import ALL, dollars_text
+from opensafeintent.report.costs import ALL, PARTIAL, dollars_text
 from opensafeintent.report.tables_comparisons import (
     DETECTABLE,
     PairRow,
@@ -184,14 +184,15 @@ def forecast_table(
         chosen: by model, the tier at which the command asks and that prices them; a model that is
             not named is asked at the standard tier.
     """
+    priced = prices.tells(line.model for line in lines)
+    partial = priced and bool(prices.lacking(line.model for line in lines))
     total = ForecastLine(
         model=ALL,
-        purpose="",
+        purpose=PARTIAL if partial else "",
         calls=sum(line.calls for line in lines),
         input_tokens=sum(line.input_tokens for line in lines),
         output_tokens=sum(line.output_tokens for line in lines),
     )
-    priced = prices.tells(line.model for line in lines)
 
     def dollars(line: ForecastLine) -> float | None:
         if line is total:

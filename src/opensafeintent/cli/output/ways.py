@@ -9,7 +9,7 @@ from opensafeintent.calls.costs import ExpectedWay
 from opensafeintent.calls.prices import BATCH
 from opensafeintent.calls.service_tiers import FLEX, STANDARD
 from opensafeintent.report.columns import Column, Columns, Table
-from opensafeintent.report.costs import ALL, dollars_text
+from opensafeintent.report.costs import ALL, PARTIAL, dollars_text
 
 _STANDARD_TAKES = "as usual"
 _SLOWEST_TAKES = "as the slowest model"
@@ -30,12 +30,15 @@ class _WayRow(NamedTuple):
     cached_dollars: float | None
     """With cached input, an estimate; None if no input would be cached."""
     takes: str
+    partial: bool = False
+    """Whether it is a sum that lacks models without a price."""
 
     @property
     def way_text(self) -> str:
         """The way, and whether the command asks in it."""
         marked = self.is_chosen and self.way != _AS_CHOSEN
-        return f"{self.way} (chosen)" if marked else self.way
+        way = f"{self.way} (chosen)" if marked else self.way
+        return f"{way}, {PARTIAL}" if self.partial else way
 
 
 def ways_table(ways: Sequence[ExpectedWay], chosen: Mapping[str, str]) -> Table:
@@ -125,6 +128,7 @@ def _totals(ways: Sequence[ExpectedWay], chosen: Mapping[str, str]) -> Iterator[
             dollars,
             cached if cached != dollars else None,
             _all_take(taken),
+            partial=any(way.dollars is None for way in taken),
         )
 
 
