@@ -12,6 +12,7 @@ from opensafeintent.errors import (
     Note,
     OpenSafeIntentError,
     Stopped,
+    as_notes,
     first_exit_code,
     for_command_line,
     nearest,
@@ -96,7 +97,8 @@ def test_an_error_names_a_setting_as_python_or_as_a_shell_does(
 
     note = Note(f"use a larger {marked}")
     assert note == f"use a larger {in_python}"
-    for copy in (note, pickle.loads(pickle.dumps(note))):
+    for copy in (note, pickle.loads(pickle.dumps(note)), *as_notes([note], [note.marked])):
+        assert copy == f"use a larger {in_python}"
         assert for_command_line(copy) == f"use a larger {in_a_shell}"
 
 

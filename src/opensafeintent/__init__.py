@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
     from opensafeintent.calls.functions import FunctionModel as FunctionModel
     from opensafeintent.calls.ledger_merge import Merged as Merged, merge_ledgers as merge_ledgers
     from opensafeintent.construction.controls import DatasetCheck as DatasetCheck
+    from opensafeintent.construction.similarity import Deduplication as Deduplication
     from opensafeintent.errors import OpenSafeIntentError as OpenSafeIntentError
     from opensafeintent.interop.hub import Publication as Publication
     from opensafeintent.interop import served_models as served_models
@@ -35,7 +36,6 @@ if TYPE_CHECKING:  # for type checkers; a test compares it with `_NAMES`
     from opensafeintent.workflows.build import BuildOutcome as BuildOutcome, build as build
     from opensafeintent.workflows.datasets import (
         DatasetExport as DatasetExport,
-        Deduplication as Deduplication,
         check_dataset as check_dataset,
         convert_dataset as convert_dataset,
         dataset_info as dataset_info,
@@ -83,6 +83,7 @@ _NAMES = {
     "calls.functions": "FunctionModel",
     "calls.ledger_merge": "Merged merge_ledgers",
     "construction.controls": "DatasetCheck",
+    "construction.similarity": "Deduplication",
     "errors": "OpenSafeIntentError",
     "interop.hub": "Publication",
     "interop": "served_models",
@@ -94,7 +95,7 @@ _NAMES = {
     "workflows.batching": "batches",
     "workflows.build": "BuildOutcome build",
     "workflows.datasets": (
-        "DatasetExport Deduplication check_dataset convert_dataset dataset_info "
+        "DatasetExport check_dataset convert_dataset dataset_info "
         "dataset_template dedup_dataset export_dataset validate_dataset"
     ),
     "workflows.evaluate": "demo evaluate grade",

@@ -83,13 +83,19 @@ class Note(str):
     marked: str
 
     def __new__(cls, marked: str) -> Note:
-        """Make the line."""
+        """Make the line; of a note, the same one."""
+        marked = marked.marked if isinstance(marked, Note) else marked
         note = super().__new__(cls, for_python(marked))
         note.marked = marked
         return note
 
     def __reduce__(self) -> tuple[type[Note], tuple[str]]:
         return type(self), (self.marked,)
+
+
+def as_notes(*groups: Iterable[str]) -> list[Note]:
+    """Return the lines of all groups as notes, in this order."""
+    return [Note(line) for lines in groups for line in lines]
 
 
 class OpenSafeIntentError(Exception):

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from opensafeintent.analysis.cohort import GradedRun, into_cohorts
+from opensafeintent.analysis.corrections import Corrected
 from opensafeintent.annotation.labels import Answer, Label, text_hash, write_labels
 from opensafeintent.errors import InputError
 from opensafeintent.extensions.correction import (
@@ -24,7 +25,6 @@ from opensafeintent.extensions.correction import (
     correction_table,
 )
 from opensafeintent.extensions.human_labels import HumanLabels, read_human_labels
-from opensafeintent.extensions.prediction_powered import Corrected
 from opensafeintent.report.ci import summary
 from opensafeintent.report.conditions import measurement
 from opensafeintent.report.page import PageOptions, render_page

@@ -5,11 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opensafeintent.extensions.prediction_powered import (
-    Corrected,
-    LabelledUnits,
-    prediction_powered,
-)
+from opensafeintent.analysis.corrections import Corrected
+from opensafeintent.extensions.prediction_powered import LabelledUnits, prediction_powered
 from opensafeintent.statistics import share_interval
 
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from endtoend import osi
 from opensafeintent import dedup_dataset, load_dataset
+from opensafeintent.construction.similarity import Deduplication
 from opensafeintent.promptsets import Prompts, PromptSet
-from opensafeintent.workflows.datasets import Deduplication
 from samples import dataset_file, made_dataset, prompt_set
 
 DOMAIN, TYPE = "Cyber Compromise", "Explanation"

@@ -18,6 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from itertools import chain
+from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -27,6 +28,7 @@ from rapidfuzz.distance import LCSseq
 from rapidfuzz.process import cpdist
 
 from opensafeintent.construction.rouge import PAPER_THRESHOLD, Overlap, Threshold, words
+from opensafeintent.promptsets import Dataset
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 Number = TypeVar("Number", bound=np.generic)
@@ -387,3 +389,17 @@ def similar_pairs(
                 if earlier < start + row and entries[earlier].owner != owner:
                     overlap = Overlap(lcs, len(encoded.tokens[row]), index.length(earlier))
                     yield owner, Match.between(variant, text, entries[earlier], overlap)
+
+
+class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of `dataset dedup`."""
+
+    kept: Dataset
+    dropped: dict[str, Match]
+    """By the id of the set, in the dataset's order: its most similar pair with an earlier set."""
+    report: Path
+    """The file with a line on each of them."""
+    compared: int
+    """Pairs of prompts of two sets that were compared, only within a cell; with the rule `authors`,
+    pairs of sets.
+    """

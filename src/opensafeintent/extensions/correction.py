@@ -10,18 +10,17 @@ from collections.abc import Mapping, Sequence
 from math import isnan
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.analysis.cohort import Cohort
+from opensafeintent.analysis.corrections import Corrected, Correction
 from opensafeintent.equations import Grades
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.extensions.human_labels import HumanLabels, Truth, match
 from opensafeintent.extensions.prediction_powered import (
     FEWEST_LABELS,
-    Corrected,
     LabelledUnits,
     prediction_powered,
 )
@@ -30,26 +29,8 @@ from opensafeintent.metrics import METRICS, Unit
 from opensafeintent.report.cohort_columns import OfModel, cohort_notes, model_columns
 from opensafeintent.report.columns import Column, Columns, Table, estimate_columns
 from opensafeintent.report.schema import CorrectedMetric, CorrectedMetrics
-from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.intervals import Floats
 from opensafeintent.taxonomy import CORE_VARIANTS
-
-
-class Correction(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of one model, according to the judge and corrected."""
-
-    group: int
-    """Index among the report's groups."""
-    model: str
-    metric: str
-    raw: Estimate
-    corrected: Corrected | None
-    units: str
-    """The labelled unit: single responses, or whole prompt-sets."""
-    annotators: int
-    """People who labelled them."""
-    refused: str | None = None
-    """Why there is no corrected value."""
 
 
 class _Label(NamedTuple):

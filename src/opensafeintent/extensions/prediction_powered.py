@@ -8,22 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics import Estimate, rounded
+from opensafeintent.analysis.corrections import Corrected
+from opensafeintent.statistics import rounded
 from opensafeintent.statistics.intervals import CONFIDENCE, Floats, spread_of
 
 FEWEST_LABELS = 30
 """With fewer of its own, a model's mean is not corrected by them."""
-
-
-class Corrected(Estimate, frozen=True, kw_only=True):
-    """A corrected value; `n` units are labelled."""
-
-    value: float
-    interval: tuple[float, float]
-    sets: int
-    """Prompt-sets that the labels are of."""
-    power: float
-    """How far the judge is relied on, from 0 (the labels alone) to 1."""
 
 
 class LabelledUnits(NamedTuple):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.errors import InputError, Note, counted, nearest, option
+from opensafeintent.errors import InputError, Note, as_notes, counted, nearest, option
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.hostile import one_line
 from opensafeintent.interop.earlier_export import MARK, NO_LICENCE, TASKS, EarlierExport
@@ -200,7 +200,7 @@ class HubFolder(NamedTuple):
 
     files: list[Path]
     """Those that were written; an edited file of an earlier export is not."""
-    notes: list[str]
+    notes: list[Note]
     """Notes for the publisher, a line each."""
     repo: str | None
     """Its future name on the hub, as far as it is known."""
@@ -252,7 +252,7 @@ def write_hub_folder(
     if NO_LICENCE in card:
         where = f"in {CARD}" if CARD in earlier.edited else f"with {option('license', 'ID')}"
         notes.append(f"no licence is chosen; before you publish, name one {where}")
-    return HubFolder([out / path for path in files], [*map(Note, notes)], publication.repo)
+    return HubFolder([out / path for path in files], as_notes(notes), publication.repo)
 
 
 def _completed(

@@ -40,7 +40,7 @@ from opensafeintent.annotation.study import (
     quality_subject,
     response_subject,
 )
-from opensafeintent.errors import InputError, counted, nearest, option
+from opensafeintent.errors import InputError, Note, as_notes, counted, nearest, option
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import os_errors, seen_from, to_json, write_private
@@ -76,7 +76,7 @@ class ExportedStudy(msgspec.Struct, frozen=True, kw_only=True):
     """Forms that were there already; they may hold answers, and are left as they are."""
     left_out: dict[str, int] = {}
     """Responses that cannot be shown, by the reason."""
-    about_sample: tuple[str, ...] = ()
+    about_sample: tuple[Note, ...] = ()
     """Of a run: whether the sample is smaller than was asked for, the metrics that its labels can
     correct, and what others lack, a line each.
     """
@@ -147,8 +147,10 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
         f"longer than {LONGEST:,} characters": len(graded) - len(shown),
         "replies of second turns": sum(row.model in models for row in run.follow_ups),
     }
-    about = (*_fewer_than_asked(drawn, settings), *_corrects(drawn, _complete(run.rows), settings))
-    return msgspec.structs.replace(study, left_out=left_out, about_sample=about)
+    about = as_notes(
+        _fewer_than_asked(drawn, settings), _corrects(drawn, _complete(run.rows), settings)
+    )
+    return msgspec.structs.replace(study, left_out=left_out, about_sample=tuple(about))
 
 
 def _drawing(folder: Path) -> int:

@@ -35,7 +35,7 @@ from opensafeintent.construction.pipeline import (
 )
 from opensafeintent.construction.records import STAGES, Seed, Stage, StageResult
 from opensafeintent.construction.seeds import read_seeds
-from opensafeintent.errors import InputError, Note, NothingMade, Stopped, counted, option
+from opensafeintent.errors import InputError, Note, NothingMade, Stopped, as_notes, counted, option
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.promptsets import Dataset
@@ -76,9 +76,9 @@ class BuildOutcome(msgspec.Struct, kw_only=True):
     check: DatasetCheck | None = None
     """The dataset's controls."""
     costs: Costs | None = None
-    stopped: list[str] = []
+    stopped: list[Note] = []
     """Why the build ended before its last stage, a line each; its results are written."""
-    notes: list[str] = []
+    notes: list[Note] = []
     """Notes for a reader, a line each."""
     forecast: Forecast | None = None
     tally: Tally | None = None
@@ -151,8 +151,8 @@ class _BuildRun:
             dataset=results.dataset,
             check=results.check,
             costs=costs,
-            stopped=[*stopped],
-            notes=[*renewed, *remarks, *results.notes, *map(Note, client.notices)],
+            stopped=as_notes(stopped),
+            notes=as_notes(renewed, remarks, results.notes, client.notices),
             tally=client.tally,
         )
 
@@ -234,7 +234,7 @@ class _BuildRun:
             exit_code=0,
             out=settings.out,
             forecast=expected,
-            notes=notes,
+            notes=as_notes(notes),
         )
 
     def _lines(

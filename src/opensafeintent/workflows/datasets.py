@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
-from opensafeintent.errors import InputError, nearest
+from opensafeintent.errors import InputError, Note, nearest
 from opensafeintent.files import (
     MOST_ROWS,
     make_private_folder,
@@ -31,7 +31,7 @@ from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
 
 if TYPE_CHECKING:
     from opensafeintent.construction.controls import DatasetCheck
-    from opensafeintent.construction.similarity import Match, Rule
+    from opensafeintent.construction.similarity import Deduplication, Match, Rule
     from opensafeintent.interop.hub import Publication
 
 _EXAMPLE = {
@@ -166,7 +166,7 @@ class DatasetExport(msgspec.Struct, frozen=True, kw_only=True):
     dataset: Dataset
     files: list[Path]
     """Those that were written; an edited file of an earlier export is not."""
-    notes: list[str]
+    notes: list[Note]
     """Notes for the publisher, a line each."""
     repo: str | None
     """Its future name on the hub, as far as it is known."""
@@ -214,20 +214,6 @@ def export_dataset(
     return DatasetExport(dataset=dataset, **folder._asdict())
 
 
-class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of `dataset dedup`."""
-
-    kept: Dataset
-    dropped: dict[str, Match]
-    """By the id of the set, in the dataset's order: its most similar pair with an earlier set."""
-    report: Path
-    """The file with a line on each of them."""
-    compared: int
-    """Pairs of prompts of two sets that were compared, only within a cell; with the rule `authors`,
-    pairs of sets.
-    """
-
-
 def dedup_dataset(
     name: str,
     out: Path,
@@ -260,6 +246,7 @@ def dedup_dataset(
     """
     from opensafeintent.construction.similarity import (
         ComparedSet,
+        Deduplication,
         Rule,
         duplicates,
         pairs_compared,

@@ -20,7 +20,7 @@ from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE, conte
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.progress import Display
-from opensafeintent.errors import InputError, Note, counted, option, part_of_installation
+from opensafeintent.errors import InputError, Note, as_notes, counted, option, part_of_installation
 from opensafeintent.evaluation.differences import differences, judge_differences
 from opensafeintent.evaluation.judge_check import Examination, duties_of, load_gold_cases
 from opensafeintent.evaluation.labels import with_labels
@@ -111,8 +111,9 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
             if settings.follow_ups:
                 models = len(contenders(evaluation.models))
                 margins = (*margins, second_turn_in_reach(sets, epochs, models))
-            outcome.notes[:0] = [precision, *data.notes, *stand_in, *impossible, *margins]
-            outcome.cautions = [*impossible, *map(_undecided, undecidable_margins(*planned))]
+            outcome.notes[:0] = as_notes([precision], data.notes, stand_in, impossible, margins)
+            undecided = map(_undecided, undecidable_margins(*planned))
+            outcome.cautions = as_notes(impossible, undecided)
             # a model that has become better passes each margin: none is out of reach
             outcome.exit_code = 5 if impossible else 0
             return outcome

@@ -18,6 +18,7 @@ from opensafeintent.calls.recorded import WITHHELD
 from opensafeintent.errors import (
     InputError,
     Note,
+    as_notes,
     counted,
     install_extra,
     option,
@@ -51,7 +52,7 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
     """Result of an export."""
 
     files: tuple[Path, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
     """Notes for a reader, a line each."""
 
 
@@ -77,35 +78,35 @@ def export_run(settings: ExportSettings) -> Exported:
     """
     run = load_run(settings.run)
     coverage = [covered for cohort in run.cohorts for covered in cohort.coverage.items()]
-    notes = tuple(line for covered in coverage for line in partial_lines(*covered, settings.run))
+    notes = as_notes(*(partial_lines(*covered, settings.run) for covered in coverage))
     held = _Held()
     if settings.of_responses:
         written, hidden, quoting, count = _write_responses(settings, run, held)
         files = [written]
         if hidden:
-            notes += (
+            notes.append(
                 Note(
                     f"{hidden:,} of {counted(count, 'row')} without a text: the response is not"
                     f" graded safe, or the prompt is malicious; {option('include_unsafe')} writes"
                     " all texts"
-                ),
+                )
             )
         if quoting:
-            notes += (
+            notes.append(
                 Note(
                     f"{counted(quoting, 'response')} with a mark in place of words of the malicious"
                     f" prompt; {option('include_unsafe')} writes the words of the model"
-                ),
+                )
             )
     else:
         files, lacking = _write_shared(settings, run, notes, held)
-        notes += tuple(
+        notes += [
             Note(f"{one_line(model, 100)}: left out, for no headline metric is defined")
             for model in lacking
-        )
+        ]
     if settings.include_unsafe:
-        notes += (unsafe_note(UnsafeTexts(held.responses, len(held.prompts))),)
-    return Exported(files=tuple(files), notes=notes)
+        notes.append(unsafe_note(UnsafeTexts(held.responses, len(held.prompts))))
+    return Exported(files=tuple(files), notes=tuple(notes))
 
 
 def _write_shared(

@@ -14,7 +14,7 @@ from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.ledger_merge import copy_calls, copy_ledger
 from opensafeintent.calls.progress import Display
-from opensafeintent.errors import InputError, counted, option
+from opensafeintent.errors import InputError, Note, as_notes, counted, option
 from opensafeintent.evaluation.differences import differences, judge_differences
 from opensafeintent.evaluation.manifest import (
     Manifest,
@@ -75,13 +75,12 @@ def grade_into(
                 copy_ledger(stored, ledger_path)
             plan = work.plan(ledger_path, display)
             outcome = dry_run(plan, ledger_path)
-            outcome.notes.insert(0, _precision(plan))
+            outcome.notes.insert(0, Note(_precision(plan)))
             return outcome
     with folder.lock(wait_or_refuse(settings, display)):
         outcome = run_async(lambda: execute(work.plan(work.ledger_path(), display), display))
-    outcome.notes += [
-        shift_line(shift) for cohort in outcome.cohorts for shift in cohort.judges.shifts
-    ]
+    shifts = (shift for cohort in outcome.cohorts for shift in cohort.judges.shifts)
+    outcome.notes += as_notes(map(shift_line, shifts))
     return outcome
 
 

@@ -18,7 +18,15 @@ from opensafeintent.calls.ledger_imports import ResponsePlace, SourceFile
 from opensafeintent.calls.models import check_model_name
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.recorded import RecordedResponse, check_recorded
-from opensafeintent.errors import InputError, Note, counted, first_exit_code, nearest, option
+from opensafeintent.errors import (
+    InputError,
+    Note,
+    as_notes,
+    counted,
+    first_exit_code,
+    nearest,
+    option,
+)
 from opensafeintent.evaluation.manifest import (
     MOST_JUDGES,
     Manifest,
@@ -124,8 +132,8 @@ def _import(settings: ImportSettings, screen: Display) -> Outcome:
     outcome = write_results(run, folder, settings.max_missing)
     if failed:
         outcome.exit_code = first_exit_code(outcome.exit_code, 1)
-        outcome.stopped += failed
-    outcome.notes += _notes(read, halves, settings.out)
+        outcome.stopped += as_notes(failed)
+    outcome.notes += as_notes(_notes(read, halves, settings.out))
     return outcome
 
 

@@ -14,7 +14,7 @@ from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.service_tiers import FlexPlan
-from opensafeintent.errors import JudgeFailed, Note, counted, option
+from opensafeintent.errors import JudgeFailed, Note, as_notes, counted, option
 from opensafeintent.evaluation.forecast import forecast
 from opensafeintent.evaluation.judge_check import AnchorSetting, roles_of
 from opensafeintent.evaluation.labelled_responses import (
@@ -198,7 +198,7 @@ async def _compare(comparison: _LabelComparison, display: Display, flex: FlexPla
         out=settings.out,
         labels=labels,
         judge_files=files,
-        notes=[*comparison.notes(), *_texts_stored(labels)],
+        notes=as_notes(comparison.notes(), _texts_stored(labels)),
         costs=costs,
     ).with_calls(client)
 

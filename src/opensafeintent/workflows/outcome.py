@@ -6,11 +6,11 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, records_by_model
+from opensafeintent.analysis.corrections import Correction
 from opensafeintent.analysis.coverage import Coverage, planned_follow_ups
 from opensafeintent.analysis.gates import Gates
 from opensafeintent.analysis.guards import without_verdict
@@ -20,7 +20,7 @@ from opensafeintent.calls.budget import Tally
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.reasoning_marks import unknown_mark
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import Note, counted, option
+from opensafeintent.errors import Note, as_notes, counted, option
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.guard import Guard
 from opensafeintent.evaluation.judge_check import JudgeCheck
@@ -41,9 +41,6 @@ from opensafeintent.workflows.settings import (
     Calling,
 )
 
-if TYPE_CHECKING:
-    from opensafeintent.extensions.correction import Correction
-
 
 class Outcome(msgspec.Struct, kw_only=True):
     """Findings and files of a command, and how it ended."""
@@ -61,11 +58,11 @@ class Outcome(msgspec.Struct, kw_only=True):
     """By model, which prompt-sets newly fail and newly pass; of `compare` over two runs."""
     gates: Gates | None = None
     """Results of the gates of a report; None if there are none."""
-    notes: list[str] = []
+    notes: list[Note] = []
     """Notes for a reader, a line each."""
-    stopped: list[str] = []
+    stopped: list[Note] = []
     """Failures that did not end the rest, models that stopped above all, a line each."""
-    cautions: list[str] = []
+    cautions: list[Note] = []
     """Lines that a reader must not miss, on standard error; of a dry run."""
     forecast: Forecast | None = None
     """Of a dry run, which makes no call."""
@@ -96,18 +93,18 @@ class Outcome(msgspec.Struct, kw_only=True):
             f"a model that answers with rate limits (429) alone for {settings.retry_for:g} minutes"
             f" is stopped, and the run ends with exit code 3 ({option('retry_for')})"
         )
-        if expected.lines:
-            notes = [*notes, *beyond_budget(expected, settings), Note(waits)]
-        return cls(exit_code=0, forecast=expected, prices=settings.prices, notes=notes)
+        further = [*beyond_budget(expected, settings), waits] if expected.lines else ()
+        lines = as_notes(notes, further)
+        return cls(exit_code=0, forecast=expected, prices=settings.prices, notes=lines)
 
     def with_calls(self, client: Client) -> Outcome:
         """Return this outcome with notes on the calls that led to it."""
-        failed = [
-            Note(f"{model}: a call that failed said: {error}")
+        failed = (
+            f"{model}: a call that failed said: {error}"
             for model, error in client.last_errors.items()
             if model not in client.stopped_models
-        ]
-        notes = [*self.notes, *map(Note, client.notices), *failed]
+        )
+        notes = as_notes(self.notes, client.notices, failed)
         return msgspec.structs.replace(self, tally=client.tally, notes=notes)
 
 

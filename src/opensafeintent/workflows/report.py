@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from filecmp import cmp
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
+from opensafeintent.analysis.corrections import Correction
 from opensafeintent.analysis.gates import Gate, Gates
 from opensafeintent.analysis.judge_checks import failed_judges, labels_for
 from opensafeintent.analysis.label_checks import LabelCheck
@@ -22,7 +22,14 @@ from opensafeintent.analysis.versions import transitions_between, unlike_conditi
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display
-from opensafeintent.errors import InputError, Note, first_exit_code, option, part_of_installation
+from opensafeintent.errors import (
+    InputError,
+    Note,
+    as_notes,
+    first_exit_code,
+    option,
+    part_of_installation,
+)
 from opensafeintent.evaluation.labels import with_labels
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.spent import spent_of_run
@@ -61,9 +68,6 @@ from opensafeintent.workflows.settings import (
     ReportSettings,
 )
 
-if TYPE_CHECKING:
-    from opensafeintent.extensions.correction import Correction
-
 
 def write_report(settings: ReportSettings, display: Display | None = None) -> Outcome:
     """Rebuild the results of one or more runs from their ledgers: `metrics.json`, grades, tables,
@@ -99,7 +103,7 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
         hint = f"; or give {option('out', 'DIR')} for a report on the results so far"
         raise InputError(f"{refusal.marked}{'' if settings.out else hint}") from refusal
     if outcome.gates is not None:
-        outcome.notes += [*outcome.gates.cautions, *not_met(outcome.gates)]
+        outcome.notes += as_notes(outcome.gates.cautions, not_met(outcome.gates))
         outcome.exit_code = first_exit_code(outcome.exit_code, outcome.gates.exit_code)
     _, corrected = _correction(outcome.corrected, outcome.cohorts)
     try:
@@ -145,9 +149,9 @@ def _write_report(
             gate=lambda cohorts: find_gates(settings, gates, cohorts, runs, earlier, texts),
         )
         for run, path in zip(runs, named_runs(settings.runs), strict=True):
-            outcome.notes += [*run.notes, *beside_lines(run, path)]
-            outcome.notes += unparsed_lines(run, texts[run.name], path, settings.max_missing)
-        outcome.notes += unlike_prices
+            unparsed = unparsed_lines(run, texts[run.name], path, settings.max_missing)
+            outcome.notes += as_notes(run.notes, beside_lines(run, path), unparsed)
+        outcome.notes += as_notes(unlike_prices)
         display.stage("drawing")
         names = (run.name for run, _ in opened)
         stored = dict(zip(names, manifests, strict=True))
@@ -166,7 +170,7 @@ def _write_report(
                 max_missing=settings.max_missing,
             )
             write_private(new / ANNEX, annex)
-            outcome.notes.append(f"the annex is {out / ANNEX}")
+            outcome.notes.append(Note(f"the annex is {out / ANNEX}"))
     outcome.out = out
     return outcome
 
@@ -264,7 +268,7 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
         out=settings.out,
         cohorts=cohorts,
         transitions=transitions,
-        notes=[*_partial_notes(cohorts, folders), *failed_judges(cohorts)],
+        notes=as_notes(_partial_notes(cohorts, folders), failed_judges(cohorts)),
     )
 
 
@@ -369,9 +373,9 @@ def write_results(
             labels=labels_of(files),
             folders={run.name: out},
         )
-        outcome.notes += [*run.notes, *unread, *beside_lines(run, out)]
         texts = {run.name: RunTexts(*source, ledger)}
-        outcome.notes += unparsed_lines(run, texts[run.name], out, max_missing)
+        unparsed = unparsed_lines(run, texts[run.name], out, max_missing)
+        outcome.notes += as_notes(run.notes, unread, beside_lines(run, out), unparsed)
         if page:
             (display or Display()).stage("drawing")
             settings = ReportSettings(runs=(out,), max_missing=max_missing)
@@ -379,7 +383,8 @@ def write_results(
             _write_page(settings, [run], outcome, tables, texts, stored, new, earlier=out)
     outcome.out = out
     if outdated:
-        outcome.notes.append(f"the earlier {earlier} was removed, for it is out of date")
+        line = f"the earlier {earlier} was removed, for it is out of date"
+        outcome.notes.append(Note(line))
     return outcome
 
 
@@ -438,7 +443,7 @@ def _write_numbers(
         cohorts=cohorts,
         corrected=corrected,
         gates=gates,
-        notes=[*partial, *left_aside, *beyond, *([] if gates else failed_judges(cohorts))],
+        notes=as_notes(partial, left_aside, beyond, () if gates else failed_judges(cohorts)),
         costs=costs,
     )
     return outcome, tables

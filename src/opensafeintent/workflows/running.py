@@ -25,7 +25,7 @@ from opensafeintent.calls.progress import Display, progress_line, refreshed, sho
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
 from opensafeintent.calls.shutdown import raise_if_interrupted
-from opensafeintent.errors import InputError, Note, counted, first_exit_code, option
+from opensafeintent.errors import InputError, Note, as_notes, counted, first_exit_code, option
 from opensafeintent.evaluation.forecast import (
     Forecast,
     expected_calls,
@@ -273,11 +273,11 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
     outcome.again = run_again_can_bring((*run.rows, *run.follow_ups), plan.only_stored)
     if client.stopped_models:
         outcome.exit_code = 3
-        outcome.stopped = list(map(Note, client.stopped_models.values()))
-    outcome.notes += [*notes, *map(passed_line, checks), *_panel_effects(plan, outcome.cohorts)]
-    outcome.notes += plan.kept_judges
+        outcome.stopped = as_notes(client.stopped_models.values())
+    effects = _panel_effects(plan, outcome.cohorts)
+    outcome.notes += as_notes(notes, map(passed_line, checks), effects, plan.kept_judges)
     if plan.stop_when is not None:
-        outcome.notes += plan.stop_when.lines()
+        outcome.notes += as_notes(plan.stop_when.lines())
         outcome.exit_code = first_exit_code(outcome.exit_code, *plan.stop_when.exit_codes())
     return outcome
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
 
-from opensafeintent.errors import InputError, option
+from opensafeintent.errors import InputError, nearest, option
 from opensafeintent.files import MOST_ROWS
 
 
@@ -102,15 +102,26 @@ def _is_file(path: str | Path) -> bool:
         return False
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class _NamesChecked(msgspec.StructMeta):
+    """Makes records whose unknown settings are errors that name the nearest."""
+
+    def __call__(self, *values: Any, **settings: Any) -> Any:
+        valid = self.__struct_fields__
+        for name in settings:
+            if name not in valid:
+                raise InputError(f"{self.__name__}: no setting {name!r}; {nearest(name, valid)}")
+        return super().__call__(*values, **settings)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, metaclass=_NamesChecked):
     """Settings of a command, each checked for its type and limits when they are made.
 
     A text is accepted for a path, one text or path for a list of them, and a `FunctionModel` for a
     model's name.
 
     Raises:
-        InputError: a value is of another type, beyond its limits, or no Unicode text; the text
-            names the setting and the valid values.
+        InputError: there is no setting of that name, or a value is of another type, beyond its
+            limits, or no Unicode text; the text names the setting and what would be valid.
     """
 
     functions: Mapping[str, Any] = {}
@@ -128,7 +139,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 value = msgspec.convert(value, setting.kind, dec_hook=self._path)
             except (msgspec.ValidationError, TypeError) as error:
                 number = value if isinstance(value, int | float) else None
-                raise InputError(f"{setting.in_error(number)}: {_in_words(str(error))}") from error
+                reason = _in_words(str(error), setting.kind)
+                raise InputError(f"{setting.in_error(number)}: {reason}") from error
             if isinstance(value, str | Mapping):
                 try:  # bytes of another encoding, in a text or in one of a mapping's
                     json.dumps(value, ensure_ascii=False).encode()
@@ -193,13 +205,25 @@ def settings_of(record: type[Settings]) -> tuple[Setting, ...]:
 _BOUNDS = {"<=": "up to", ">=": "of at least", "<": "below", ">": "above"}
 
 
-def _in_words(reason: str) -> str:
-    """Return a reason of msgspec's; a limit in words: "expected a number up to 1"."""
+def _in_words(reason: str, kind: Any) -> str:
+    """Return a reason of msgspec's; a limit in words, "expected a number up to 1", and an unknown
+    value with the valid ones of its kind.
+    """
+    if match := re.fullmatch(r"Invalid enum value (.*?)(?: - at .*)?", reason):
+        return f"{match[1]}: expected {', '.join(map(str, _choices(kind)))}"
     if match := re.fullmatch(r"Expected `(int|float)` ([<>]=?) (\S+).*", reason):
         kind, sign, limit = match.groups()
         number = "a number" if kind == "float" else "a whole number"
         return f"expected {number} {_BOUNDS[sign]} {limit.removesuffix('.0')}"
     return reason.replace("`", "").replace("Expected", "expected")
+
+
+def _choices(kind: Any) -> tuple[object, ...]:
+    """Return the values that a setting may have, or those of its list; none if any may be."""
+    parts = get_args(kind)
+    if get_origin(kind) is Literal:
+        return parts
+    return next(filter(None, map(_choices, parts)), ())
 
 
 def _names_for_functions(value: Any, setting: Setting, functions: dict[str, Any]) -> Any:

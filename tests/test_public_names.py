@@ -1,0 +1,31 @@
+"""`help()` shows every public name, and the annotations of every record resolve."""
+
+from __future__ import annotations
+
+import inspect
+import pydoc
+import re
+import typing
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import opensafeintent
+
+DOCUMENTED = Path(__file__).parents[1] / "docs/python-api.md"
+NAMES = [name for name in opensafeintent.__all__ if name != "__version__"]
+CLASSES = [name for name in NAMES if inspect.isclass(getattr(opensafeintent, name))]
+RECORDS = re.findall(r"autoclass:: (opensafeintent\.\S+)", DOCUMENTED.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_shows_a_public_name(name: str) -> None:
+    assert name in pydoc.render_doc(getattr(opensafeintent, name))
+
+
+@pytest.mark.parametrize("name", [*CLASSES, *RECORDS])
+def test_the_annotations_of_a_record_resolve(name: str) -> None:
+    module, _, record = name.rpartition(".")
+    owner = import_module(module or "opensafeintent")
+    assert isinstance(typing.get_type_hints(getattr(owner, record)), dict)
