@@ -28,13 +28,12 @@ from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import MOST_ROWS
 from opensafeintent.workflows.reproduce import (
     NOT_STATED,
-    NOT_STATED_FOR_BUILD,
     NOT_STATED_FOR_REPORT,
     evaluation_commands,
     reproduction,
     stated,
-    stated_of_build,
 )
+from opensafeintent.workflows.reproduce_build import NOT_STATED_FOR_BUILD, stated_of_build
 from opensafeintent.workflows.settings.base import settings_of
 
 MODELS = ("baseline/comply-all", "baseline/redirect", "baseline/refuse-all")

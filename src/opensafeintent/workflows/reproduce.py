@@ -1,4 +1,4 @@
-"""The commands that make a run and its report, or a build, again, from the settings that it stores.
+"""The commands that make a run and its report again, from the settings that it stores.
 
 A command is built from the declaration of its settings: a setting is either stated, or named here
 with the reason why the result does not depend on it.
@@ -18,8 +18,6 @@ import msgspec
 
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Sampling
-from opensafeintent.construction.folder import BuildManifest
-from opensafeintent.construction.instructions import load_instructions
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.manifest import Manifest, ModelEntry, hashes_of
 from opensafeintent.evaluation.regrade import samples_by_model
@@ -30,7 +28,6 @@ from opensafeintent.report.reproduction import Reproduction
 from opensafeintent.taxonomy import default_taxonomy
 from opensafeintent.templates.layout import our_templates
 from opensafeintent.workflows.settings import (
-    BuildSettings,
     EvaluateSettings,
     GradeSettings,
     ReportSettings,
@@ -40,33 +37,33 @@ from opensafeintent.workflows.settings.base import Arg, Settings, settings_of
 NEW = "NEW"
 """The folder that the printed command writes into."""
 
-_ONLY_EXECUTION = "tells how calls are made, not which"
-_ONLY_DRY_RUN = "is for a dry run"
+ONLY_EXECUTION = "tells how calls are made, not which"
+ONLY_DRY_RUN = "is for a dry run"
 NOT_STATED = {
-    "wait": _ONLY_EXECUTION,
-    "max_connections": _ONLY_EXECUTION,
-    "max_retries": _ONLY_EXECUTION,
-    "retry_for": _ONLY_EXECUTION,
-    "service_tier": _ONLY_EXECUTION,
-    "flex_fallback": _ONLY_EXECUTION,
-    "batch": _ONLY_EXECUTION,
-    "batch_wait": _ONLY_EXECUTION,
-    "budget_calls": _ONLY_EXECUTION,
-    "budget_tokens": _ONLY_EXECUTION,
-    "budget_dollars": _ONLY_EXECUTION,
-    "ray": _ONLY_EXECUTION,
-    "shards": _ONLY_EXECUTION,
-    "gpus_per_model": _ONLY_EXECUTION,
+    "wait": ONLY_EXECUTION,
+    "max_connections": ONLY_EXECUTION,
+    "max_retries": ONLY_EXECUTION,
+    "retry_for": ONLY_EXECUTION,
+    "service_tier": ONLY_EXECUTION,
+    "flex_fallback": ONLY_EXECUTION,
+    "batch": ONLY_EXECUTION,
+    "batch_wait": ONLY_EXECUTION,
+    "budget_calls": ONLY_EXECUTION,
+    "budget_tokens": ONLY_EXECUTION,
+    "budget_dollars": ONLY_EXECUTION,
+    "ray": ONLY_EXECUTION,
+    "shards": ONLY_EXECUTION,
+    "gpus_per_model": ONLY_EXECUTION,
     "ledger": "names the file of the stored calls",
     "prices": "changes the costs alone",
     "max_missing": "changes the exit code alone",
     "report": "adds the page, which shows the results",
-    "dry_run": _ONLY_DRY_RUN,
-    "fail_under": _ONLY_DRY_RUN,
-    "fail_over": _ONLY_DRY_RUN,
-    "fail_if_worse": _ONLY_DRY_RUN,
-    "pairs": _ONLY_DRY_RUN,
-    "first_run": _ONLY_DRY_RUN,
+    "dry_run": ONLY_DRY_RUN,
+    "fail_under": ONLY_DRY_RUN,
+    "fail_over": ONLY_DRY_RUN,
+    "fail_if_worse": ONLY_DRY_RUN,
+    "pairs": ONLY_DRY_RUN,
+    "first_run": ONLY_DRY_RUN,
     "suite": "its models are stated",
     "as_paper": "the values that it sets are stated",
     "stop_when": "the size of the sample at which it ended the run is stated",
@@ -188,52 +185,6 @@ def stated(manifest: Manifest, models: Sequence[str], run: str, out: str) -> dic
         "guard": manifest.guard.model if manifest.guard else None,
         "guard_form": manifest.guard.form if manifest.guard else None,
         **_judging(manifest, entry, run),
-    }
-
-
-NOT_STATED_FOR_BUILD = {
-    **{name: why for name, why in NOT_STATED.items() if why == _ONLY_EXECUTION},
-    "max_rows": "is a limit, which the seeds keep to",
-    "prices": NOT_STATED["prices"],
-    "dry_run": _ONLY_DRY_RUN,
-}
-"""The same for `build`."""
-
-
-def build_command(manifest: BuildManifest, build: str) -> str:
-    """Return the command that continues a build in its folder.
-
-    Args:
-        manifest: of the build.
-        build: the path of its folder, as the command is to name it.
-    """
-    return command_line("build", BuildSettings, stated_of_build(manifest, build))
-
-
-def stated_of_build(manifest: BuildManifest, build: str) -> dict[str, Any]:
-    """Return the settings that continue a build, by name; see `build_command`."""
-    generator, judge = manifest.generator_sampling, manifest.judge_sampling
-    ours = load_instructions().sources()
-    return {
-        "seeds": manifest.seeds,
-        "generator": manifest.generator,
-        "judge": manifest.judge,
-        "out": build,
-        "per_cell": manifest.per_cell,
-        "stages": manifest.stages,
-        "labels": manifest.labels,
-        "limit": manifest.limit,
-        "taxonomy": build if manifest.taxonomy != default_taxonomy() else None,
-        "templates": build if manifest.templates != ours else None,
-        "temperature": generator.temperature,
-        "max_tokens": generator.max_tokens,
-        "reasoning_effort": generator.reasoning_effort,
-        "extra": generator.extra,
-        "judge_args": judge.extra,
-        "judge_reasoning_effort": judge.reasoning_effort,
-        "judge_max_tokens": judge.max_tokens,
-        "structured_output": manifest.structured_output,
-        "ledger": manifest.ledger if Path(manifest.ledger).is_absolute() else None,
     }
 
 

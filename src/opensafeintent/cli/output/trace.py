@@ -24,7 +24,7 @@ from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.quoting import Hidden, hidden_prompt, hidden_text, without_quoted
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import CORE_VARIANTS, MALICIOUS, SCALES
-from opensafeintent.workflows.reproduce import build_command
+from opensafeintent.workflows.reproduce_build import build_command
 from opensafeintent.workflows.settings import TraceSettings
 from opensafeintent.workflows.trace import Trace, last_replies
 
