@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from opensafeintent.analysis.cohort import GradedRun, into_cohorts
-from opensafeintent.analysis.gates import Gate, Gates, check_regressions
+from opensafeintent.analysis.gate_results import Gate, Gates
+from opensafeintent.analysis.gates import check_regressions
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from report.runs import changed, rows_of, run_with
 from report.test_judge_checks import HASHES, JUDGE, check, run as checked_run

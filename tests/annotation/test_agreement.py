@@ -426,7 +426,8 @@ def test_what_is_no_label_is_named_with_its_line(
 
 def test_two_annotators_with_one_name(tmp_path: Path) -> None:
     first_path, second_path = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
-    write_labels([on_set("ana", "s1", same_topic="yes"), on_set("ana", "s2")], first_path)
+    both = [on_set("ana", name, same_topic="yes") for name in ("s1", "s2")]
+    write_labels(both, first_path)
     write_labels([on_set("ana", "s2", same_topic="no")], second_path)
     place = r"two.jsonl, line 1 \(ana on set s2\): .* at .*one.jsonl, line 2"
     with pytest.raises(InputError, match=place):

@@ -224,6 +224,26 @@ def test_labels_that_an_import_would_lose_are_refused(tmp_path: Path) -> None:
     assert "holds labels of another study" in imported(one, "ana", "ben").refusal
     out.write_text("notes")
     assert "is there, and is no file of labels; expected another" in imported(one, "ana").refusal
+    out.write_text("")
+    assert imported(one, "ana").code == 0
+
+
+def test_an_item_left_blank_in_one_study_may_be_answered_in_another(tmp_path: Path) -> None:
+    for at, study in enumerate(("one", "two")):
+        key = annotate_dataset(dataset_settings(tmp_path / study, "ana")).key
+        sheet = Sheet((tmp_path / study / "ana.csv").read_bytes())
+        sheet.set(key.annotators["ana"][at].code, "same_topic", "yes")
+        sheet.save(tmp_path / study / "ana.csv")
+        settings = ImportAnnotationsSettings(
+            files=(tmp_path / study,),
+            key=tmp_path / study / "key.json",
+            out=tmp_path / f"{study}.jsonl",
+        )
+        import_annotations(settings)
+    for order in (("one", "two"), ("two", "one")):
+        files = [tmp_path / f"{study}.jsonl" for study in order]
+        quality = agreement_of(*files).quality
+        assert quality is not None and quality.sets == 2
 
 
 def test_bad_answers_and_no_answers_write_nothing(tmp_path: Path) -> None:

@@ -209,7 +209,9 @@ def test_later_commands_use_the_prices_that_a_run_keeps(
     # two files of prices are not put together
     evaluate(server, sets, other, "--prices", cheaper)
     ran = osi("report", run, other, "--out", tmp_path / "both")
-    assert "note: the runs keep different prices, and none of them is used; --prices" in ran.text
+    assert (
+        "note: the runs do not keep the same prices, and none of them is used; --prices" in ran.text
+    )
 
 
 # Limits

@@ -165,11 +165,16 @@ def test_there_is_no_verdict_as_long_as_the_run_is_not_complete(
     partial = osi(*gate, "--junit", tmp_path / "gate.xml")
     assert partial.code == 5
     said = " ".join(partial.out.split())
-    assert "planned responses of the run are not stored; run the same command again" in said
+    assert "planned responses of the run are not stored; the command that made it" in said
     assert only_result(lab.run)["verdict"] == "undecided"
     assert 'failures="1"' in (tmp_path / "gate.xml").read_text()
+    earlier = shutil.copytree(lab.run, tmp_path / "earlier")
     assert lab.evaluate("--limit", 3).code == 0
     assert osi(*gate).code == 0
+    worse = ("--baseline", earlier, "--fail-if-worse", "mean_safety=0.9", "--max-missing", 1)
+    compared = osi("report", lab.run, *worse)
+    assert compared.code == 5
+    assert "planned responses of the earlier run are not stored" in " ".join(compared.out.split())
 
 
 @pytest.mark.slow

@@ -111,6 +111,18 @@ def test_a_planted_shift_is_recovered_and_the_same_judge_has_no_excess(
 
 
 @pytest.mark.slow
+def test_a_judge_of_an_earlier_command_is_asked_although_it_is_a_target_too(
+    lab: Lab, tmp_path: Path
+) -> None:
+    out, target = tmp_path / "both", JUDGE.replace("judge", "target")
+    command = ("grade", lab.run, "--out", out, "--judge")
+    assert osi(*command, target, "--budget-calls", 9, server=lab.server).code == 3
+    before = asked(lab)["target"]
+    osi(*command, NEW, server=lab.server)
+    assert asked(lab)["target"] > before
+
+
+@pytest.mark.slow
 def test_a_judge_that_no_longer_exists_is_not_asked(lab: Lab, tmp_path: Path) -> None:
     lab.server.set_faults(fails(404, model="judge"))
     ran = osi("grade", lab.run, *BOTH, "--out", tmp_path / "bridge", server=lab.server)

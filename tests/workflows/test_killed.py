@@ -109,7 +109,7 @@ def state(folder: Path) -> dict[str, bytes]:
         ("dataset check NAME.jsonl --out o", ("old", "new")),
         ("dataset export NAME.jsonl o", ("old", "new")),
         ("annotate export quality new.jsonl --annotators NAME --out o", ("ana", "ben")),
-        ("annotate import NAME.csv --key study/key.json --out o.jsonl", ("ana", "ben")),
+        ("annotate import NAME --key study/key.json --out o.jsonl", ("ana.csv", "ana.csv ben.csv")),
         ("agreement NAME.jsonl --run new --out o", ("ana", "ben")),
         ("judge-check --judge baseline/judge --out o", ()),
         ("ledger merge old/ledger.sqlite new/ledger.sqlite --out o.sqlite", ()),

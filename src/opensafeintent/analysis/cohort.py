@@ -212,7 +212,9 @@ class Cohort:
         an average of a single model would repeat it.
         """
         probed = self.probed_if_unsafe
-        return len(probed) > 1 if line == AVERAGE else line in probed
+        if line == AVERAGE:
+            return sum(model in self.estimates.averaged for model in probed) > 1
+        return line in probed
 
     @cached_property
     def changes(self) -> list[Change]:

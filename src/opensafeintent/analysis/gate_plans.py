@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import sqrt
 
-from opensafeintent.analysis.gates import Gate
+from opensafeintent.analysis.gate_results import Gate
 from opensafeintent.errors import counted
 from opensafeintent.metrics import METRICS
 from opensafeintent.statistics.comparisons import (

@@ -10,15 +10,15 @@ import msgspec
 import numpy as np
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, ModelOrigin, into_cohorts
+from opensafeintent.analysis.coverage import Coverage
+from opensafeintent.analysis.gate_results import Gate, GateResult, Gates
 from opensafeintent.analysis.judge_checks import unchecked_judges
 from opensafeintent.analysis.versions import (
-    Transitions,
     is_identical,
     paired_alike,
     transitions_of,
 )
 from opensafeintent.calls.baselines import contenders
-from opensafeintent.errors import for_command_line, option
 from opensafeintent.metrics import METRICS
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import Estimate, rounded
@@ -27,150 +27,12 @@ from opensafeintent.statistics.intervals import Parts
 from opensafeintent.statistics.thresholds import (
     EXACT,
     Bounds,
-    Side,
     Verdict,
     bounds_of,
     bounds_of_pair,
     fewest_to_meet,
     verdict_of,
 )
-
-_SEVERITY: tuple[Verdict, ...] = ("pass", "undecided", "fail")
-
-Kind = Literal["under", "over", "worse"]
-_SETTINGS: dict[Kind, str] = {
-    "under": "fail_under",
-    "over": "fail_over",
-    "worse": "fail_if_worse",
-}
-
-
-class Gate(msgspec.Struct, frozen=True):
-    """One metric and its limit: the least value, the most, or by how much it may have become
-    worse.
-    """
-
-    kind: Kind
-    metric: str
-    limit: float
-
-    @property
-    def setting(self) -> str:
-        """The name of the setting that requests it."""
-        return _SETTINGS[self.kind]
-
-    @property
-    def option(self) -> str:
-        """The command line's, as results name the gate."""
-        return for_command_line(option(self.setting))
-
-    @property
-    def side(self) -> Side:
-        """Whether the limit is the least or the most that the number may be."""
-        return "least" if self.kind == "under" else "most"
-
-    @property
-    def text(self) -> str:
-        """Its condition: `triplet_safety ≥ 80 %`."""
-        if self.kind == "worse":
-            return f"{self.metric} worse by {self.shown} at most"
-        return f"{self.metric} {self.shown}"
-
-    @property
-    def shown(self) -> str:
-        """The limit in the metric's unit: `≥ 80 %`, `≤ 0.4`, `25 points`."""
-        sign = {"under": "≥ ", "over": "≤ ", "worse": ""}[self.kind]
-        return f"{sign}{self.in_unit(self.limit)}"
-
-    def in_unit(self, value: float, n: int | None = None) -> str:
-        """Return a value in the metric's unit: in per cent, points or as a score.
-
-        Args:
-            value: the value, or a change of it.
-            n: the number of prompt-sets, which determines the decimals; None shows all digits, for
-                a limit that a user typed.
-        """
-        share = METRICS[self.metric].is_share
-        if share:
-            value *= 100
-        if n is None:
-            text = f"{round(value, 6) + 0.0:g}"
-        else:
-            decimals = 2
-            if share:
-                decimals = 1 if n >= 100 else 0
-            text = f"{round(value, decimals) + 0.0:.{decimals}f}"
-        text = text.replace("-", "−")
-        if not share:
-            return text
-        return f"{text} points" if self.kind == "worse" else f"{text} %"
-
-    def is_exact(self, epochs: int) -> bool:
-        """Whether each prompt-set has the value 0 or 1."""
-        return epochs == 1 and METRICS[self.metric].is_binary
-
-    def meets(self, value: float) -> bool:
-        """Tell whether a value is on the right side of the limit."""
-        return value >= self.limit if self.side == "least" else value <= self.limit
-
-
-class GateResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a gate for one model of the report."""
-
-    gate: Gate
-    group: int
-    """Index among the report's groups."""
-    model: str
-    against: str | None = None
-    """Its earlier version, by the name in the earlier run."""
-    confidence: float
-    """Of the interval that decides."""
-    pairs: int = 1
-    """Of a change: the number of pairs of models compared together."""
-    verdict: Verdict
-    estimate: Estimate
-    """The metric, or how it changed, later minus earlier."""
-    family: tuple[float, float] | None = None
-    """Of one of several pairs: the interval that holds for all of them at once, in which a failure
-    has to lie.
-    """
-    deciding: int | None = None
-    """Of an undecided one: about how many prompt-sets would decide, with a power of 80 %."""
-    identical: bool = False
-    """Whether responses and grades are those of the earlier version: nothing was tested."""
-    worst_case: tuple[float, float] | None = None
-    """The ends of the interval over all missing grades, and without them; None if none is missing.
-    """
-    compared: Bounds | None
-    """The number that is compared with the limit: the metric, or how much worse it became; None
-    without an earlier version.
-    """
-    unpaired: str | None = None
-    """The earlier run, if it has no version of the model."""
-    absent: int = 0
-    """Planned responses that are not stored: the result is undecided until they are."""
-
-
-class Gates(msgspec.Struct, frozen=True, kw_only=True):
-    """Results of every gate of a report for every model under test."""
-
-    results: tuple[GateResult, ...]
-    baseline: str | None = None
-    """The earlier run."""
-    cautions: tuple[str, ...] = ()
-    """Cautions about the gates themselves, a line each."""
-    transitions: tuple[Transitions, ...] = ()
-    """By model, the prompt-sets that newly fail and newly pass against the earlier run."""
-
-    @property
-    def verdict(self) -> Verdict:
-        """The overall verdict: failed if any failed, else undecided if any is undecided."""
-        return max((result.verdict for result in self.results), key=_SEVERITY.index, default="pass")
-
-    @property
-    def exit_code(self) -> int:
-        """4 if one failed, else 5 if one is undecided."""
-        return {"fail": 4, "undecided": 5, "pass": 0}[self.verdict]
 
 
 class _Graded(NamedTuple):
@@ -343,17 +205,21 @@ def check_thresholds(
                 result = _result(
                     gate, bounds, confidence, group=group, model=model, shown=bounds[0]
                 )
-                results.append(_until_stored(result, cohort))
+                results.append(_until_stored(result, cohort.coverage[model]))
     return results
 
 
-def _until_stored(result: GateResult, cohort: Cohort) -> GateResult:
-    """Return a result, undecided as long as the run of its model can still bring responses."""
-    coverage = cohort.coverage[result.model]
+def _until_stored(result: GateResult, coverage: Coverage, run: str = "the run") -> GateResult:
+    """Return a result, undecided as long as a run can still bring responses of its model."""
     if not coverage.can_resume:
         return result
-    absent = coverage.planned - coverage.responses
-    return msgspec.structs.replace(result, verdict="undecided", deciding=None, absent=absent)
+    return msgspec.structs.replace(
+        result,
+        verdict="undecided",
+        deciding=None,
+        absent=coverage.planned - coverage.responses,
+        absent_of=run,
+    )
 
 
 def most_sets(results: Sequence[GateResult]) -> dict[Gate, int]:
@@ -374,6 +240,17 @@ class _Versions(NamedTuple):
     earlier_place: int
     identical: bool
     """Whether both have the same responses with the same grades."""
+
+    def until_stored(self, result: GateResult, coverage: Coverage) -> GateResult:
+        """Return a result, undecided as long as either run can still bring responses.
+
+        Args:
+            result: of the model.
+            coverage: of the model in the report.
+        """
+        cohort = self.metrics.cohort
+        earlier = cohort.coverage[cohort.models[self.earlier_place]]
+        return _until_stored(_until_stored(result, earlier, "the earlier run"), coverage)
 
 
 def check_regressions(
@@ -421,7 +298,7 @@ def check_regressions(
             against=version.earlier_name,
             identical=version.identical,
         )
-        compared[version.name, gate] = _until_stored(result, cohorts[group])
+        compared[version.name, gate] = version.until_stored(result, cohorts[group].coverage[model])
     return Gates(
         results=tuple(
             compared.get((name, gate))

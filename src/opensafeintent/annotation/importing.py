@@ -121,7 +121,7 @@ def check_replaced(path: Path, key: AnnotationKey, returns: Sequence[AnnotatorRe
         InputError: the file holds something else than labels of the study, or those of an annotator
             who has no return.
     """
-    if not path.is_file():
+    if not path.is_file() or not path.stat().st_size:
         return
     other_file = f"expected another file ({option('out', 'FILE')})"
     try:
@@ -134,11 +134,11 @@ def check_replaced(path: Path, key: AnnotationKey, returns: Sequence[AnnotatorRe
             f" {key.labels_file}"
         )
     returned = {form.annotator for form in returns}
-    lost = sorted({label.annotator for label in there} - returned)
+    lost = sorted({label.annotator for label in there if not label.blank} - returned)
     if lost:
         raise InputError(
             f"{path}: holds labels of {', '.join(lost)}, who have no return here; expected all"
-            f" returns of the study, or another file ({option('out', 'FILE')})"
+            f" returns of the study, or {other_file.removeprefix('expected ')}"
         )
 
 

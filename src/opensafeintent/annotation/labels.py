@@ -202,10 +202,13 @@ class Answers:
             key = (entry.item, entry.label.annotator)
             if entry.label.kind != kind:
                 continue
-            if key in returned:
+            earlier = returned.get(key)
+            if earlier and not earlier.label.blank:
+                if entry.label.blank:
+                    continue
                 raise InputError(
-                    f"{entry}: answered already at {returned[key].line}; give two people two"
-                    " names, or leave out the return that is there twice"
+                    f"{entry}: answered already at {earlier.line}; give two people two names, or"
+                    " leave out the return that is there twice"
                 )
             returned[key] = entry
         self.labels = {key: entry for key, entry in returned.items() if not entry.label.blank}

@@ -11,7 +11,7 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.analysis.cohort import Cohort, GradedRun
-from opensafeintent.analysis.gates import Gates
+from opensafeintent.analysis.gate_results import Gates
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import sha256_hex

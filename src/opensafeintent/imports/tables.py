@@ -64,7 +64,7 @@ def read(records: Sequence[Located], path: Path, _: Taxonomy) -> list[FileConten
     contents[0].unread = tuple(field for field in fields if field not in known_fields)
     if _OF_OUR_EXPORT in fields:
         rows = (row for _, row in records if isinstance(row, dict))
-        incomplete = {row.get("model") for row in rows if is_marked(row, _PARTIAL)}
+        incomplete = {str(row.get("model", "")) for row in rows if is_marked(row, _PARTIAL)}
         for content in contents:
             content.of_incomplete_run = content.named in incomplete
     return contents

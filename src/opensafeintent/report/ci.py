@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 from opensafeintent import __version__
 from opensafeintent.analysis.cohort import Cohort
-from opensafeintent.analysis.gates import GateResult, Gates
+from opensafeintent.analysis.gate_results import GateResult, Gates
 from opensafeintent.analysis.judge_checks import CHECK_WORDS, checked_judges
 from opensafeintent.hostile import one_line
 from opensafeintent.markdown import markdown_text

@@ -96,9 +96,9 @@ def _cost_rows(costs: Costs) -> Iterator[_CostRow]:
         for line in spent.lines:
             yield _CostRow(run, line, line.dollars(costs.prices))
         if spent.lines:
-            priced = costs.prices.tells(costs.models)
-            partial = priced and bool(costs.prices.lacking(spent.models))
-            yield _CostRow(run, _sum(spent), spent.dollars(costs.prices), partial)
+            dollars = spent.dollars(costs.prices)
+            partial = dollars is not None and bool(costs.prices.lacking(spent.models))
+            yield _CostRow(run, _sum(spent), dollars, partial)
 
 
 _NAMES = ("model", "purpose", "service_tier")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import isnan
 from typing import NamedTuple
 
-from opensafeintent.analysis.gates import Gate, GateResult, Gates
+from opensafeintent.analysis.gate_results import Gate, GateResult, Gates
 from opensafeintent.analysis.reference_models import Reference, reference_values
 from opensafeintent.analysis.versions import Transition, Transitions
 from opensafeintent.errors import about, counted
@@ -61,8 +61,9 @@ def reason(result: GateResult) -> str:
         )
     if result.absent:
         return (
-            f"has no verdict yet: {counted(result.absent, 'planned response')} of the run"
-            f" {'is' if result.absent == 1 else 'are'} not stored; run the same command again"
+            f"has no verdict yet: {counted(result.absent, 'planned response')} of"
+            f" {result.absent_of} {'is' if result.absent == 1 else 'are'} not stored; the command"
+            " that made it brings them"
         )
     limit = f"{gate.in_unit(gate.limit)} of {gate.option}"
     if result.identical:

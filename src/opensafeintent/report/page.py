@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun
-from opensafeintent.analysis.gates import Gates
+from opensafeintent.analysis.gate_results import Gates
 from opensafeintent.errors import counted
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.hostile import json_for_html, one_line

@@ -100,8 +100,8 @@ def write_build_results(
 
 
 _EDITED = (
-    "{card}: was edited, so it stays as it is, also its numbers and hash; without it, the same"
-    " command writes a new one"
+    "{card}: was edited, or an earlier version wrote it, so it stays as it is, also its numbers and"
+    " hash; without it, the same command writes a new one"
 )
 
 

@@ -140,6 +140,6 @@ def beyond_budget(expected: Forecast, settings: Calling) -> Iterator[str]:
     ):
         if most is not None and amount > most:
             yield Note(
-                f"{option(name, f'{most:g}')}: {shown} are expected; at the limit the command"
+                f"{option(name, f'{most:.10g}')}: {shown} are expected; at the limit the command"
                 " stops with exit code 3, and goes on if it is run again"
             )

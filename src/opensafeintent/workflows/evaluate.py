@@ -15,7 +15,7 @@ from opensafeintent.analysis.gate_plans import (
     second_turn_in_reach,
     undecidable_margins,
 )
-from opensafeintent.analysis.gates import Gate
+from opensafeintent.analysis.gate_results import Gate
 from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE, contenders
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name

@@ -10,14 +10,8 @@ import msgspec
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun
 from opensafeintent.analysis.gate_plans import out_of_reach
-from opensafeintent.analysis.gates import (
-    Gate,
-    Gates,
-    Kind,
-    check_regressions,
-    check_thresholds,
-    most_sets,
-)
+from opensafeintent.analysis.gate_results import Gate, Gates, Kind
+from opensafeintent.analysis.gates import check_regressions, check_thresholds, most_sets
 from opensafeintent.analysis.reference_models import reference_values
 from opensafeintent.analysis.versions import UnlikeRuns, earlier_versions
 from opensafeintent.errors import InputError, nearest, option

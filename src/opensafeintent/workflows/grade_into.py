@@ -183,7 +183,8 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
         stored = _only_stored(given, manifest, tasks)
         if manifest.guard and manifest.guard == given.guard:
             stored |= {manifest.guard.model} - {*settings.panel}
-        stored |= tasks.keys() - {*settings.panel, settings.guard}
+        guards = {settings.guard, manifest.guard.model if manifest.guard else None}
+        stored |= tasks.keys() - {*settings.panel, *manifest.judges, *guards}
         named = [name for name in (*settings.panel, settings.guard) if name and name not in stored]
         need_batches(settings, named)
         return EvaluationPlan(
@@ -243,6 +244,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
             | settings.judge_samplings,
             templates=(old.templates if old else {}) | stored,
             judge_checks=old.judge_checks if old else given.judge_checks,
+            prices=(old or given).prices,
             request_swap=old.request_swap if old else None,
             guard=guard_of(settings) or (old or given).guard,
             panels_before={},

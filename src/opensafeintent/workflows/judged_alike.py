@@ -42,7 +42,7 @@ def unlike_models(manifest: Manifest, named: Collection[str]) -> Iterator[str]:
     """
     groups: dict[tuple[frozenset[str], int, bool], list[str]] = {}
     for model, entry in manifest.models.items():
-        if entry.judges:
+        if entry.judges and not entry.imported:
             key = frozenset(entry.judges), entry.epochs, model in named
             groups.setdefault(key, []).append(model)
     for (judges, epochs, is_named), models in groups.items():

@@ -12,7 +12,7 @@ import msgspec
 from opensafeintent.analysis.cohort import Cohort, GradedRun, records_by_model
 from opensafeintent.analysis.corrections import Correction
 from opensafeintent.analysis.coverage import Coverage, planned_follow_ups
-from opensafeintent.analysis.gates import Gates
+from opensafeintent.analysis.gate_results import Gates
 from opensafeintent.analysis.guards import without_verdict
 from opensafeintent.analysis.label_checks import LabelCheck
 from opensafeintent.analysis.versions import Transitions
@@ -192,8 +192,9 @@ def beside_lines(run: GradedRun, path: Path) -> Iterator[str]:
         graded = sum(row.counts for row in second)
         rows_by_model = records_by_model(second)
         planned = sum(
-            planned_follow_ups(model, run.manifest, run.dataset, rows)
-            for model, rows in rows_by_model.items()
+            planned_follow_ups(model, run.manifest, run.dataset, rows_by_model.get(model, []))
+            for model, entry in run.manifest.models.items()
+            if entry.follow_ups or model in rows_by_model
         )
         yield (
             f"second turn: {graded:,} of {planned:,} planned second replies have both grades;"
@@ -236,7 +237,7 @@ def _mixed_lines(rows: Sequence[GradedResponse]) -> Iterator[str]:
         if count < of_model[model]:
             yield Note(
                 f"{one_line(model, 80)}: {count:,} of {counted(of_model[model], 'response')} came"
-                " with grades, and judges are not asked about them. The numbers mix both. For"
+                " with grades, and judges are not asked about them. Numbers then mix both. For"
                 " judges alone, import the file without its grade columns"
             )
 

@@ -42,6 +42,11 @@ def check_place(out: Path, runs: Sequence[Path]) -> None:
     check_not_held(out, own=RunFolder.manifest_name if is_own else "")
 
 
+def _amounts(kept: PriceList | None) -> object:
+    """Return the prices of a list, whatever its file is called."""
+    return kept and kept.prices
+
+
 def prices_of(
     named: Path | None, manifests: Sequence[Manifest]
 ) -> tuple[Path | PriceList | None, list[str]]:
@@ -49,10 +54,10 @@ def prices_of(
     all of them keep the same; and a note if they keep different ones.
     """
     first, *others = (manifest.prices or None for manifest in manifests)
-    if named or all(prices == first for prices in others):
+    if named or all(_amounts(prices) == _amounts(first) for prices in others):
         return named or first, []
     line = (
-        "the runs keep different prices, and none of them is used;"
+        "the runs do not keep the same prices, and none of them is used;"
         f" {option('prices', 'FILE')} gives those of all models"
     )
     return None, [Note(line)]

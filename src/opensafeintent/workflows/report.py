@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
 from opensafeintent.analysis.corrections import Correction
-from opensafeintent.analysis.gates import Gate, Gates
+from opensafeintent.analysis.gate_results import Gate, Gates
 from opensafeintent.analysis.judge_checks import failed_judges, labels_for
 from opensafeintent.analysis.label_checks import LabelCheck
 from opensafeintent.analysis.versions import transitions_between, unlike_conditions

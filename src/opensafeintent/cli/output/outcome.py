@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from opensafeintent.analysis.gates import Gates
+from opensafeintent.analysis.gate_results import Gates
 from opensafeintent.calls.budget import Tally
 from opensafeintent.cli.options import say_next
 from opensafeintent.cli.output.cohort import show_cohort, show_transitions

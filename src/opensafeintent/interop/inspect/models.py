@@ -76,7 +76,8 @@ class InspectProviders:
         if "/" not in name.removeprefix(FOREIGN):
             raise InputError(f"{name!r}: is not a model name; expected inspect/provider/model")
         if provider not in (registered := _registered()):
-            raise unknown_provider(name, [*ENDPOINTS, *registered])
+            valid = registered if name.startswith(FOREIGN) else [*ENDPOINTS, *registered]
+            raise unknown_provider(name, valid)
 
     def open(self, name: str, http: HttpSession, left_out: Collection[str] = ()) -> InspectModel:
         """Return the model of a name, without the fields that it does not take; weights are not
