@@ -12,14 +12,16 @@ if TYPE_CHECKING:
 
 
 def page_environment(package: str, folder: str) -> Environment:
-    """Return the environment of the templates in a package's folder.
+    """Return the environment of the templates in a package's folder, which may include the head of
+    every page, `head.html`.
 
     Values are escaped in templates named `*.html`; every other template is plain text.
     """
-    from jinja2 import PackageLoader
+    from jinja2 import ChoiceLoader, PackageLoader
 
+    shared = PackageLoader("opensafeintent", "data/page")
     return _environment(
-        PackageLoader(package, folder),
+        ChoiceLoader([PackageLoader(package, folder), shared]),
         autoescape=lambda name: name is not None and name.endswith(".html"),
     )
 

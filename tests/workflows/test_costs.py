@@ -201,6 +201,9 @@ def test_later_commands_use_the_prices_that_a_run_keeps(
     assert "Dollars" in (run / "tables" / "cost.md").read_text()
     evaluate(server, sets, run)
     assert (run / "cost.json").read_bytes() == before
+    # so do a forecast and a budget
+    more = evaluate(server, sets, run, "--epochs", 2, "--dry-run", "--budget-dollars", 1e-6)
+    assert more.code == 0 and "--budget-dollars 1e-06: " in more.text
     cheaper = priced(tmp_path, TARGET)
     assert osi("report", run, "--prices", cheaper).code == 0
     assert cost(run)["without_price"] == [JUDGE]

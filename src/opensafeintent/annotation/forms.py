@@ -55,7 +55,7 @@ def render_page(
     script = page_script(asset(f"page_assets/{name}") for name in _SCRIPTS)
     environment = page_environment("opensafeintent.annotation", "page_assets")
     html = environment.get_template("template.html").render(
-        title=guide.title,
+        title=f"{guide.title} – {annotator}",
         annotator=annotator,
         version=__version__,
         policy=security_policy(scripts=(script,), styles=(style,)),
@@ -78,6 +78,7 @@ def render_guide(kind: LabelKind, lists: Sequence[LabelList] = ()) -> bytes:
     style = asset("page_assets/page.css")
     environment = page_environment("opensafeintent.annotation", "page_assets")
     html = environment.get_template("guide.html").render(
+        title=f"{guide.title} – guide",
         guide=guide,
         slots=SLOTS[kind],
         fields=fields,

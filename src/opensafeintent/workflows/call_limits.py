@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 from opensafeintent.calls.budget import Budget, Tally
 from opensafeintent.calls.costs import expected_cost
 from opensafeintent.calls.models import is_local
-from opensafeintent.calls.prices import BATCH, Prices, way_of
+from opensafeintent.calls.prices import BATCH, PriceList, Prices, way_of
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import ENDPOINTS, is_in_process, row_of
 from opensafeintent.calls.service_tiers import FLEX, NO_FLEX, STANDARD, FlexPlan
@@ -27,8 +28,9 @@ class Limits(Budget, frozen=True, kw_only=True):
     """Connections of one endpoint, exactly; adaptive by default."""
 
     @classmethod
-    def of(cls, settings: Calling) -> Limits:
-        """Return the limits that settings name, with the prices read.
+    def of(cls, settings: Calling, prices: Path | PriceList | None = None) -> Limits:
+        """Return the limits that settings name, with the prices read: those of the settings, or
+        others.
 
         Raises:
             InputError: the file of prices cannot be read.
@@ -37,7 +39,7 @@ class Limits(Budget, frozen=True, kw_only=True):
             calls=settings.budget_calls,
             tokens=settings.budget_tokens,
             dollars=settings.budget_dollars,
-            prices=Prices(settings.prices),
+            prices=Prices(prices or settings.prices),
             max_connections=settings.max_connections,
             max_retries=settings.max_retries,
             retry_seconds=settings.retry_for * 60,
@@ -124,9 +126,13 @@ def chosen_ways(settings: Calling, models: Iterable[str]) -> dict[str, str]:
     return chosen
 
 
-def beyond_budget(expected: Forecast, settings: Calling) -> Iterator[str]:
-    """Yield a note for each budget that the calls to come exceed."""
-    prices = Prices(settings.prices)
+def beyond_budget(
+    expected: Forecast, settings: Calling, kept: Path | PriceList | None = None
+) -> Iterator[str]:
+    """Yield a note for each budget that the calls to come exceed, by the prices of the settings, or
+    others.
+    """
+    prices = Prices(kept or settings.prices)
     dollars = sum(
         expected_cost(line, prices, tier=expected.chosen.get(line.model, STANDARD)) or 0.0
         for line in expected.lines

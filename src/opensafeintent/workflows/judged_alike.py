@@ -40,15 +40,14 @@ def unlike_models(manifest: Manifest, named: Collection[str]) -> Iterator[str]:
         manifest: of the run with the command's models.
         named: those models.
     """
-    groups: dict[tuple[frozenset[str], int, bool], list[str]] = {}
+    of_command: dict[tuple[frozenset[str], int], list[str]] = {}
+    of_others: dict[tuple[frozenset[str], int], list[str]] = {}
     for model, entry in manifest.models.items():
         if entry.judges and not entry.imported:
-            key = frozenset(entry.judges), entry.epochs, model in named
-            groups.setdefault(key, []).append(model)
-    for (judges, epochs, is_named), models in groups.items():
-        for (other_judges, other_epochs, other_is_named), others in groups.items():
-            if not is_named or other_is_named:
-                continue
+            groups = of_command if model in named else of_others
+            groups.setdefault((frozenset(entry.judges), entry.epochs), []).append(model)
+    for (judges, epochs), models in of_command.items():
+        for (other_judges, other_epochs), others in of_others.items():
             if judges != other_judges:
                 lacking = [option("judges", judge) for judge in sorted(other_judges - judges)]
                 further = [*(others if judges - other_judges else ()), *lacking]

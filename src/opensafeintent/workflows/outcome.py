@@ -18,6 +18,7 @@ from opensafeintent.analysis.label_checks import LabelCheck
 from opensafeintent.analysis.versions import Transitions
 from opensafeintent.calls.budget import Tally
 from opensafeintent.calls.client import Client
+from opensafeintent.calls.prices import PriceList
 from opensafeintent.calls.reasoning_marks import unknown_mark
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import Note, as_notes, counted, option
@@ -66,8 +67,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     """Lines that a reader must not miss, on standard error; of a dry run."""
     forecast: Forecast | None = None
     """Of a dry run, which makes no call."""
-    prices: Path | None = None
-    """The user's file of prices, for a forecast."""
+    prices: Path | PriceList | None = None
+    """The user's file of prices, or its content as the run keeps it, for a forecast."""
     checks: tuple[JudgeCheck, ...] = ()
     """Results of judges on the gold cases; of `judge-check`."""
     labels: tuple[LabelCheck, ...] = ()
@@ -82,8 +83,15 @@ class Outcome(msgspec.Struct, kw_only=True):
     """Whether answers are missing that the same command, run again, can bring."""
 
     @classmethod
-    def forecasting(cls, expected: Forecast, settings: Calling, notes: list[str]) -> Outcome:
-        """Return the outcome of a dry run."""
+    def forecasting(
+        cls,
+        expected: Forecast,
+        settings: Calling,
+        notes: list[str],
+        prices: Path | PriceList | None = None,
+    ) -> Outcome:
+        """Return the outcome of a dry run, by the prices of the settings, or others."""
+        prices = prices or settings.prices
         expected = msgspec.structs.replace(
             expected,
             connections=settings.max_connections,
@@ -93,9 +101,9 @@ class Outcome(msgspec.Struct, kw_only=True):
             f"a model that answers with rate limits (429) alone for {settings.retry_for:g} minutes"
             f" is stopped, and the run ends with exit code 3 ({option('retry_for')})"
         )
-        further = [*beyond_budget(expected, settings), waits] if expected.lines else ()
+        further = [*beyond_budget(expected, settings, prices), waits] if expected.lines else ()
         lines = as_notes(notes, further)
-        return cls(exit_code=0, forecast=expected, prices=settings.prices, notes=lines)
+        return cls(exit_code=0, forecast=expected, prices=prices, notes=lines)
 
     def with_calls(self, client: Client) -> Outcome:
         """Return this outcome with notes on the calls that led to it."""

@@ -20,7 +20,7 @@ from opensafeintent.calls.concurrency import under_way
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_merge import shard_read, take_up
-from opensafeintent.calls.prices import read_prices
+from opensafeintent.calls.prices import PriceList, read_prices
 from opensafeintent.calls.progress import Display, progress_line, refreshed, shown
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
@@ -168,6 +168,11 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
         }
 
     @property
+    def prices(self) -> Path | PriceList | None:
+        """The user's file of prices, or else its content as the run keeps it."""
+        return self.settings.prices or self.manifest.prices or None
+
+    @property
     def kept_judges(self) -> list[str]:
         """What a run keeps or changes without being told to, a line each: judges of earlier
         commands on a panel, if no line of `new_panels` names them, and another judge of modes.
@@ -201,7 +206,7 @@ def dry_run(
     """
     manifest, dataset = plan.manifest, plan.dataset
     flex_plan(plan.settings, plan.asked)
-    Limits.of(plan.settings).check_prices(plan.asked)
+    Limits.of(plan.settings, plan.prices).check_prices(plan.asked)
     checks = check_work(plan.examination) if plan.examination else []
     if ledger_path is None:
         ledger_path = plan.folder.ledger_to_write(manifest, plan.settings.ledger)
@@ -217,7 +222,7 @@ def dry_run(
     assumed = next((part.assumed for part in parts if part.assumed), "")
     expected = Forecast(tuple(lines), assumed)
     notes = [*plan.notes, *plan.new_panels.values(), *plan.kept_judges, *unset_lines(plan.asked)]
-    return Outcome.forecasting(expected, plan.settings, notes)
+    return Outcome.forecasting(expected, plan.settings, notes, plan.prices)
 
 
 async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
@@ -231,7 +236,7 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
     """
     folder, manifest, settings = plan.folder, plan.manifest, plan.settings
     ledger_path = folder.ledger_to_write(manifest, settings.ledger)
-    limits = Limits.of(settings)
+    limits = Limits.of(settings, plan.prices)
     checks: tuple[JudgeCheck, ...] = ()
     async with HttpSession(limits.max_connections) as http:
         flex = flex_plan(settings, plan.asked)

@@ -17,7 +17,7 @@ from opensafeintent.calls.costs import (
     expected_ways,
 )
 from opensafeintent.calls.limiter import START
-from opensafeintent.calls.prices import BATCH, Prices
+from opensafeintent.calls.prices import BATCH, PriceList, Prices
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.service_tiers import FLEX
 from opensafeintent.cli.options import say_next
@@ -31,7 +31,7 @@ from opensafeintent.evaluation.forecast import Forecast
 def show_forecast(
     console: Console,
     forecast: Forecast,
-    prices_path: Path | None,
+    kept_or_named: Path | PriceList | None,
     notes: Iterable[str],
     lead: str = "",
     *,
@@ -44,12 +44,12 @@ def show_forecast(
     Args:
         console: the output.
         forecast: of the calls.
-        prices_path: the user's file of prices.
+        kept_or_named: the user's file of prices, or its content as a run keeps it.
         notes: for a reader, a line each.
         lead: the sentence on the number of calls, in place of the usual one.
         in_reach: whether some outcome of the calls can meet every threshold.
     """
-    prices, lines = Prices(prices_path), forecast.lines
+    prices, lines = Prices(kept_or_named), forecast.lines
     print_table(console, forecast_table(lines, prices, forecast.chosen))
     priced = prices.tells(line.model for line in lines)
     print_notes(console, prices.unpriced(line.model for line in lines) if priced else ())
