@@ -51,14 +51,8 @@ def test_what_is_shown_is_typed() -> None:
     }
 
 
-MOST_LINES = 500
 MOST_LINES_OF_A_FUNCTION = 60
 BANNER = re.compile(r"^\s*#\s*[-=#*~]{8,}", re.MULTILINE)
-
-
-def test_no_module_is_longer_than_one_can_read_at_once() -> None:
-    long = {name for name, text in TEXTS.items() if len(text.splitlines()) > MOST_LINES}
-    assert long == set()
 
 
 def test_no_function_is_longer_than_one_can_see_at_once() -> None:
