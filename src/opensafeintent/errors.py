@@ -5,8 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 from opensafeintent.hostile import terminal_safe
 
@@ -197,24 +196,6 @@ def nearest(name: str, valid: Iterable[str], *, most: int = 3, shown: int = 45) 
 def install_extra(extra: str) -> str:
     """Return the command that installs an extra: no package is published, so it needs a clone."""
     return f'pip install ".[{extra}]" in a clone of opensafeintent'
-
-
-@contextmanager
-def part_of_installation(what: str) -> Iterator[None]:
-    """Import a feature that can be deleted from an installation.
-
-    Args:
-        what: the option or the command that needs it.
-
-    Raises:
-        InputError: it was deleted.
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if str(error.name).partition(".")[0] != __package__:
-            raise
-        raise InputError(f"{what}: is not part of this installation") from error
 
 
 def did_you_mean(name: str, valid: Iterable[str], *, most: int = 3) -> str:

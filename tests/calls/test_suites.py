@@ -43,7 +43,6 @@ def test_a_file_that_is_no_suite_is_told(tmp_path: Path, content: str | None, li
         load_suite("papr")
 
 
-@pytest.mark.optional
 def test_everything_that_a_suite_lacks_is_told_at_once(tmp_path: Path) -> None:
     pytest.importorskip("inspect_ai")  # else the first line names the extra
     run = tmp_path / "run"

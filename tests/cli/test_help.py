@@ -273,10 +273,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "opensafeintent judge-check --judge MODEL",
         ),
         ("dataset template OUT.csv", "opensafeintent dataset validate OUT.csv"),
-        pytest.param(
+        (
             "dataset export starter OUT --repo me/mine",
             "hf upload me/mine OUT --repo-type dataset",
-            marks=pytest.mark.optional,
         ),
     ],
 )

@@ -129,7 +129,6 @@ print(*(name for name in opensafeintent.__all__ if type(globals()[name]) is type
 
 
 @pytest.mark.slow
-@pytest.mark.optional
 def test_every_public_name_can_be_imported_and_is_no_module() -> None:
     assert python(_NAMES).split() == []
     assert dir(opensafeintent) == sorted(opensafeintent.__all__)

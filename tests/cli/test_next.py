@@ -74,14 +74,6 @@ annotate import STUDY2/ana.csv --key STUDY2/key.json --out OUT.jsonl
 """
 """Every command, and each form of its last line."""
 
-OPTIONAL = (
-    "agreement JUDGED",
-    "dataset export",
-    "export RUN --format every",
-    "export RUN --format hf",
-)
-"""Those that need a feature that can be deleted."""
-
 
 def test_every_command_is_here() -> None:
     def leaves(group: click.Group, path: str = "") -> set[str]:
@@ -194,13 +186,7 @@ def completed(following: str, places: dict[str, str]) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize(
-    "line",
-    [
-        pytest.param(line, marks=pytest.mark.optional) if line.startswith(OPTIONAL) else line
-        for line in LINES.splitlines()
-    ],
-)
+@pytest.mark.parametrize("line", LINES.splitlines())
 def test_the_suggested_command_works(
     line: str, places: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

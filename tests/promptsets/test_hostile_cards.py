@@ -9,7 +9,6 @@ import pytest
 from samples import dataset_file, exit_code, made_dataset, prompt_set
 
 pytest.importorskip("huggingface_hub")
-pytestmark = pytest.mark.optional
 
 
 def doubled(name: str) -> str:

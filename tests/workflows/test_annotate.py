@@ -323,7 +323,6 @@ def test_whole_sets_are_graded_whole(baselines: Path, tmp_path: Path) -> None:
     assert {label.stratum.split(" | ")[1] for label in imported.labels} == {"set"}
 
 
-@pytest.mark.optional
 def test_an_export_says_which_metrics_its_labels_correct(baselines: Path, tmp_path: Path) -> None:
     study = annotate_run(
         AnnotateRunSettings(
@@ -366,7 +365,6 @@ def test_a_study_of_an_earlier_draw_grows_with_its_own(tmp_path: Path) -> None:
     assert grown.key.items == first.key.items
 
 
-@pytest.mark.optional
 def test_an_export_counts_labels_as_the_report_does(tmp_path: Path) -> None:
     sets = made_dataset(*(prompt_set(f"s{n:02}") for n in range(12)))
     lines = lines_of(sets, helpfulness=3, harm_severity=0)

@@ -227,7 +227,6 @@ def totals(ran: Ran) -> dict[str, list[str]]:
     return {way: numbers for way, *numbers in found}
 
 
-@pytest.mark.optional
 def test_a_dry_run_has_the_sum_of_each_way_and_marks_the_chosen_one(tmp_path: Path) -> None:
     cheap = {"input": 1.0, "output": 4.0, "cache_read": 0.1}
     prices = json_file(tmp_path / "prices.json", {TARGET: cheap, JUDGE: cheap, CLAUDE: cheap})
@@ -295,7 +294,6 @@ def test_a_dry_run_without_prices_says_how_to_get_dollars(
         assert ways(ran)[JUDGE, "flex"] == ["50", "%", "up", "to", "15", "minutes", "a", "call"]
 
 
-@pytest.mark.optional
 def test_the_providers_with_a_price_of_batches_are_those_with_batches() -> None:
     from opensafeintent.extensions.batches.models import DIALECTS
 

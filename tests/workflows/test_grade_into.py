@@ -239,7 +239,6 @@ def test_refusals(lab: Lab, tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.optional
 def test_a_cluster_is_refused(lab: Lab, tmp_path: Path) -> None:
     command = ("grade", lab.run, *BOTH, "--out", tmp_path / "new", "--ray", "local")
     assert "--ray" in osi(*command, server=lab.server).refusal

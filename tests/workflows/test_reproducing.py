@@ -228,7 +228,6 @@ def test_the_page_of_a_copy_says_what_its_commands_need(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.optional
 def test_the_report_command_has_the_settings_of_the_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import click
 
 from opensafeintent.cli.options import command, say, say_next
 from opensafeintent.cli.values import NAME, PATH
-from opensafeintent.errors import counted, for_command_line, part_of_installation
+from opensafeintent.errors import counted, for_command_line
 
 if TYPE_CHECKING:
     from opensafeintent.workflows.settings import Data
@@ -249,8 +249,7 @@ def dataset_export_command(
     **texts: str,
 ) -> None:
     """Write a folder for the Hugging Face hub: Parquet and a card."""
-    with part_of_installation("dataset export"):
-        from opensafeintent.interop.hub import Publication
+    from opensafeintent.interop.hub import Publication
     from opensafeintent.workflows.datasets import export_dataset
 
     named = [path for path in (folder, out) if path is not None]

@@ -1,5 +1,4 @@
-"""Optional features: Inspect AI, the Hugging Face hub, Ray. Each can be deleted, as can each module
-of `extensions`, and the rest works without it.
+"""Other programs: Inspect AI, the Hugging Face hub, Ray, formats of shared results.
 
 This package decides which model answers for a name: our client's, or one that Inspect AI serves.
 """
@@ -7,8 +6,7 @@ This package decides which model answers for a name: our client's, or one that I
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from opensafeintent.calls.client import Model
@@ -18,20 +16,10 @@ if TYPE_CHECKING:
     from opensafeintent.calls.service_tiers import FlexPlan
 
 
-def optional(name: str) -> Any:
-    """Return a module of this package; None if it is not part of this installation."""
-    module = f"{__name__}.{name}"
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        if not module.startswith(str(error.name)):
-            raise
-        return None
+def _other_providers() -> OtherProviders:
+    from opensafeintent.interop.inspect.models import InspectProviders
 
-
-def _other_providers() -> OtherProviders | None:
-    inspect = optional("inspect.models")
-    return inspect.InspectProviders() if inspect else None
+    return InspectProviders()
 
 
 def open_models(
@@ -71,9 +59,9 @@ def model_identity(name: str, functions: Mapping[str, FunctionModel] | None = No
 def served_models() -> list[Served]:
     """List the names of models, and the variables that each needs."""
     from opensafeintent.calls import models
+    from opensafeintent.interop.inspect.providers import served_through_inspect
 
-    inspect = optional("inspect.providers")
-    return [*models.served_models(), *(inspect.served_through_inspect() if inspect else ())]
+    return [*models.served_models(), *served_through_inspect()]
 
 
 def unset_lines(names: Iterable[str]) -> list[str]:
@@ -81,13 +69,13 @@ def unset_lines(names: Iterable[str]) -> list[str]:
     variable.
     """
     from opensafeintent.calls import providers
+    from opensafeintent.interop.inspect import providers as inspect
 
-    inspect = optional("inspect.providers")
     needed: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         if providers.is_in_process(name):
             continue
-        unset = providers.unset if inspect is None or providers.is_native(name) else inspect.unset
+        unset = providers.unset if providers.is_native(name) else inspect.unset
         for variable in unset(name):
             needed.setdefault(variable, []).append(name)
     return [

@@ -12,7 +12,7 @@ from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER
 from opensafeintent.calls.progress import Display
 from opensafeintent.construction.folder import BuildFolder
-from opensafeintent.errors import InputError, option, part_of_installation
+from opensafeintent.errors import InputError, option
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.promptsets import Dataset
@@ -33,8 +33,8 @@ def need_batches(settings: Calling, names: Iterable[str]) -> None:
     """
     if not settings.batch:
         return
-    with part_of_installation(option("batch")):
-        from opensafeintent.extensions.batches.models import check_batches
+    from opensafeintent.extensions.batches.models import check_batches
+
     check_batches(names)
 
 
@@ -148,9 +148,9 @@ def batches(settings: BatchesSettings) -> list[BatchLine]:
     Raises:
         InputError: the folder holds none of these, or this installation has no batches.
     """
-    with part_of_installation("batches"):
-        from opensafeintent.extensions.batches.overview import overview
-        from opensafeintent.extensions.batches.store import BatchStore, store_path
+    from opensafeintent.extensions.batches.overview import overview
+    from opensafeintent.extensions.batches.store import BatchStore, store_path
+
     path = store_path(_ledger_in(settings.run))
     if not path.exists():
         return []

@@ -20,7 +20,7 @@ from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE, conte
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
 from opensafeintent.calls.progress import Display
-from opensafeintent.errors import InputError, Note, as_notes, counted, option, part_of_installation
+from opensafeintent.errors import InputError, Note, as_notes, counted, option
 from opensafeintent.evaluation.differences import differences, judge_differences
 from opensafeintent.evaluation.judge_check import Examination, duties_of, load_gold_cases
 from opensafeintent.evaluation.labels import with_labels
@@ -276,8 +276,8 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             raise_if_failed_before(plan.known_checks)
             plan.notes += [*unread, *map(passed_before_line, plan.known_checks)]
         if settings.stop_when is not None:
-            with part_of_installation(option("stop_when")):
-                from opensafeintent.extensions.stop_when import StopWhen
+            from opensafeintent.extensions.stop_when import StopWhen
+
             question = (settings.stop_when, settings.confidence, settings.max_missing)
             plan.stop_when = StopWhen(*question, manifest, old, self.dataset, work)
             plan.notes = [*plan.stop_when.impossible(), *plan.notes]

@@ -22,7 +22,6 @@ from opensafeintent.errors import (
     counted,
     install_extra,
     option,
-    part_of_installation,
 )
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import written_beside
@@ -115,10 +114,9 @@ def _write_shared(
     """Write the headline metrics of each model into a folder; returned beside are the models that
     have none.
     """
-    with part_of_installation(option("format", settings.format)):
-        from opensafeintent.interop.exchange.earlier import EarlierExports
-        from opensafeintent.interop.exchange.every_eval_ever import write_every_eval_ever
-        from opensafeintent.interop.exchange.hub_results import write_hf_results
+    from opensafeintent.interop.exchange.earlier import EarlierExports
+    from opensafeintent.interop.exchange.every_eval_ever import write_every_eval_ever
+    from opensafeintent.interop.exchange.hub_results import write_hf_results
     from opensafeintent.interop.exchange.shared import RunOrigin, models_without_results
 
     if notes and settings.format == "hf-results" and not settings.partial:

@@ -42,7 +42,6 @@ from opensafeintent.imports.content import FileContent
 from opensafeintent.imports.formats import read_file
 from opensafeintent.imports.matching import by_prompt, texts_of
 from opensafeintent.imports.progress import with_progress
-from opensafeintent.interop import optional
 from opensafeintent.promptsets import Dataset, load_dataset
 from opensafeintent.taxonomy import (
     DUAL_USE,
@@ -288,12 +287,13 @@ def _read_all(
     Raises:
         InputError: a file cannot be used, or none of the logs.
     """
-    log_files = optional("inspect.log_files")
+    from opensafeintent.interop.inspect.log_files import is_inspect_log
+
     read: list[FileContent] = []
     logs: list[InspectLog] = []
     failed: list[InputError] = []
     for path in settings.files:
-        if not log_files or not log_files.is_inspect_log(path):
+        if not is_inspect_log(path):
             read += read_file(path, taxonomy, settings.max_rows, screen)
             continue
         from opensafeintent.interop.inspect.logs import read_inspect_log

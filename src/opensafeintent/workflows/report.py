@@ -28,7 +28,6 @@ from opensafeintent.errors import (
     as_notes,
     first_exit_code,
     option,
-    part_of_installation,
 )
 from opensafeintent.evaluation.labels import with_labels
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
@@ -157,8 +156,8 @@ def _write_report(
         stored = dict(zip(names, manifests, strict=True))
         _write_page(settings, runs, outcome, tables, texts, stored, new, earlier=out)
         if settings.annex:
-            with part_of_installation(option("annex")):
-                from opensafeintent.extensions.annex import render_annex
+            from opensafeintent.extensions.annex import render_annex
+
             annex = render_annex(
                 outcome.cohorts,
                 runs,
@@ -180,9 +179,9 @@ Corrector = Callable[[Sequence[Cohort]], "tuple[list[Correction], list[str]]"]
 
 
 def _corrector(settings: ReportSettings, texts: Mapping[str, RunTexts]) -> Corrector:
-    with part_of_installation(option("human_labels")):
-        from opensafeintent.extensions.correction import correct
-        from opensafeintent.extensions.human_labels import read_human_labels
+    from opensafeintent.extensions.correction import correct
+    from opensafeintent.extensions.human_labels import read_human_labels
+
     labels = read_human_labels(settings.human_labels)
     return lambda cohorts: correct(labels, cohorts, texts)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import InputError, option, part_of_installation
+from opensafeintent.errors import InputError, option
 from opensafeintent.taxonomy import (
     MAX_MISSING,
     GuardFormName,
@@ -159,8 +159,8 @@ class Distributed(Judging, frozen=True, kw_only=True):
                         f"{option(name)}: is not for {option('ray')}, whose tasks do not know of"
                         " one another; leave one out"
                     )
-            with part_of_installation(option("ray")):
-                from opensafeintent.interop.ray.cluster import check_address
+            from opensafeintent.interop.ray.cluster import check_address
+
             check_address(self.ray)
 
 
