@@ -6,12 +6,13 @@ the last digit?
     python benchmarks/same_outputs.py compare before after
 
 `make` runs one fixed set of commands, offline: the demo; twenty models imported with grades; an
-evaluation by three judges in two epochs, its human labels and its correction; responses graded
-afterwards; a build; a study of a dataset; and, with the authors' files in `../shared/data`, an
-evaluation as in the paper. `compare` prints what is gone, new and changed: JSON by path, CSV by row
-and column, other files as a whole. It ends with 1 if a value that is in both folders differs.
-Differences that were wanted stand in `same_outputs.toml`, each with its reason, and are only
-counted.
+evaluation by three judges in two epochs, its human labels and its correction, graded by one more
+judge into a run of its own; second turns with their audit and a guard; a run that `--stop-when`
+ends; two runs in one report; responses graded afterwards; a build; a study of a dataset; and, with
+the authors' files in `../shared/data`, an evaluation as in the paper. `compare` prints what is
+gone, new and changed: JSON by path, CSV by row and column, other files as a whole. It ends with 1
+if a value that is in both folders differs. `same_outputs.toml` has the paths that were renamed, and
+the differences that were wanted, each with its reason: these are only counted.
 """
 
 from __future__ import annotations
@@ -54,16 +55,26 @@ def model(messages: list[dict[str, str]]) -> str:
     chance = _chance("model", text)
     if '"strategy"' in text:
         return json.dumps({"strategy": chance.choice(("full", "constrained", "refuse"))})
+    if len(messages) > 1:  # a second turn
+        chance = _chance("model", *(message["content"] for message in messages))
     return "" if chance.random() < 0.05 else "First this, then that. " * chance.randint(1, 30)
+
+
+def _shown(request: str) -> object:
+    """What a judge is shown, between its marks; they hold a nonce."""
+    found = re.findall(r"<<<([A-Z -]+) \S+?>>>\n(.*?)\n<<<END", request, re.DOTALL)
+    return found or request[-2000:]
+
+
+def guard(messages: list[dict[str, str]]) -> str:
+    chance = _chance("guard", _shown(messages[0]["content"]))
+    return chance.choice(("no", "no", "no", "yes", "perhaps"))
 
 
 def _judge(name: str) -> Callable[[list[dict[str, str]]], str]:
     def judge(messages: list[dict[str, str]]) -> str:
         first = messages[0]["content"]
-        parts = (
-            re.findall(r"<<<(REQUEST|RESPONSE) \S+?>>>\n(.*?)\n<<<END", first, re.DOTALL)
-            or first[-2000:]
-        )
+        parts = _shown(first)
         kinds = {"harm": "0 to 3", "helpfulness": "1 to 4", "mode": "A0", "strategy": "strategy"}
         kind = next(kind for kind, mark in kinds.items() if mark in first)
         chance = _chance(name if _chance(name, kind, parts).random() < 0.25 else "any", kind, parts)
@@ -85,9 +96,11 @@ def _judge(name: str) -> Callable[[list[dict[str, str]]], str]:
 
 
 judge_a, judge_b, judge_c = map(_judge, "abc")
-MODEL, A, B, C = (
-    f"python/same_outputs:{name}@1" for name in ("model", "judge_a", "judge_b", "judge_c")
+MODEL, A, B, C, GUARD = (
+    f"python/same_outputs:{name}@1" for name in ("model", "judge_a", "judge_b", "judge_c", "guard")
 )
+
+MODELS = f"baseline/comply-all baseline/redirect {MODEL}"
 
 # Files to import
 # ------------------------------------------------------------------------------
@@ -287,6 +300,15 @@ class Maker:
         self.run("report-imported", "report imported")
         self.run("compare", "compare imported --out compared")
 
+        self.grow(sets)
+        self.judge()
+        self.second_turns()
+        self.datasets()
+        if published:
+            self.as_paper()
+
+    def grow(self, sets: Mapping[str, int]) -> None:
+        """Import responses with and without grades into one run, and grade them."""
         self.lines("twice.jsonl", responses(sets, 3, epochs=2, graded=True))
         self.lines("bare.jsonl", responses(sets, 4, epochs=1, graded=False))
         self.run("import-twice", "import input/twice.jsonl --dataset starter --out grown")
@@ -294,10 +316,9 @@ class Maker:
         self.run("grade", f"grade grown --judge {A} --judge {B}")
         self.run("report-grown", "report grown")
 
-        models, panel = (
-            f"baseline/comply-all baseline/redirect {MODEL}",
-            f"--judge {A} --judge {B} --judge {C}",
-        )
+    def judge(self) -> None:
+        """Evaluate with a panel; label, correct, compare with an earlier run, grade again."""
+        models, panel = MODELS, f"--judge {A} --judge {B} --judge {C}"
         self.run("judge-check", f"judge-check {panel} --out checked")
         again = "--epochs 2 --request-swap 12 --judge-retest 30 --probe all --modes core"
         self.run("evaluate", f"evaluate {models} {panel} {again} --out judged")
@@ -315,7 +336,23 @@ class Maker:
             "report-later", "report later --baseline earlier --fail-if-worse triplet_safety=0.1"
         )
         self.run("trace", "trace later --worst 3")
+        self.run("grade-into", f"grade judged --judge {C} --out regraded")
+        self.run("report-regraded", "report regraded")
+        self.run("report-joined", "report earlier later --out joined")
+        self.run("compare-joined", "compare earlier later --out compared-runs")
 
+    def second_turns(self) -> None:
+        """Evaluate with second turns and a guard, and until a question is answered."""
+        models = MODELS
+        second = f"--follow-ups --follow-up-audit 20 --guard {GUARD} --guard-form yes-no"
+        self.run("evaluate-second", f"evaluate {models} --judge {A} --judge {B} {second} --out two")
+        self.run("report-second", "report two")
+        question = '--stop-when "triplet_safety >= 0.4"'
+        self.run("evaluate-stopped", f"evaluate {models} --judge {A} {question} --out stopped")
+        self.run("report-stopped", "report stopped")
+
+    def datasets(self) -> None:
+        """Label, describe, check and build prompt-sets."""
         self.study("quality", "export quality starter")
         self.run("agreement", "agreement quality/labels.jsonl --out agreement")
         self.run("info", "dataset info starter")
@@ -332,16 +369,18 @@ class Maker:
         self.lines("seeds.jsonl", seeds)
         scripted = "--generator baseline/generator --judge baseline/construction-judge"
         self.run("build", f"build input/seeds.jsonl {scripted} --out built")
-        if published:
-            server = ThreadingHTTPServer(("127.0.0.1", 0), Authors)
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            self.environment["OPENSAFEINTENT_MIRROR"] = f"http://127.0.0.1:{server.server_port}"
-            self.run(
-                "as-paper",
-                f"evaluate {MODEL} baseline/redirect --judge {A} --as-paper --out as-paper",
-            )
-            server.shutdown()
-            self.run("report-as-paper", "report as-paper")
+
+    def as_paper(self) -> None:
+        """Evaluate as in the paper, with the authors' files."""
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Authors)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.environment["OPENSAFEINTENT_MIRROR"] = f"http://127.0.0.1:{server.server_port}"
+        self.run(
+            "as-paper",
+            f"evaluate {MODEL} baseline/redirect --judge {A} --as-paper --out as-paper",
+        )
+        server.shutdown()
+        self.run("report-as-paper", "report as-paper")
 
 
 # The comparison
@@ -419,11 +458,29 @@ def differences(path: str, first: Any, second: Any) -> Iterator[tuple[str, str, 
             yield from differences(at, first[name], second[name])
 
 
+def rename(file: str, content: Any, renamed: Iterable[Mapping[str, str]], path: str = "") -> Any:
+    """Give what was renamed its new name. A row of `renamed` has the path `at` of an object, with
+    `*`, and `old` and `new`, a name within it.
+    """
+    if isinstance(content, list):
+        return [rename(file, one, renamed, f"{path}[]") for one in content]
+    if not isinstance(content, dict):
+        return content
+    names = {
+        one["old"]: one["new"] for one in renamed if fnmatch.fnmatch(f"{file}{path}", one["at"])
+    }
+    return {
+        names.get(name, name): rename(file, value, renamed, f"{path}.{name}")
+        for name, value in content.items()
+    }
+
+
 def compare(before: Path, after: Path) -> int:
     """Print what differs; return how many values that are in both folders do, the expected
     aside.
     """
-    expected = tomllib.loads((HERE / "same_outputs.toml").read_text())["expected"]
+    known = tomllib.loads((HERE / "same_outputs.toml").read_text())
+    expected = known["expected"]
     files = [
         {str(path.relative_to(side)) for path in side.rglob("*") if path.is_file()}
         for side in (before, after)
@@ -437,7 +494,8 @@ def compare(before: Path, after: Path) -> int:
         if file not in files[0] & files[1]:
             print(f"{file}: {'gone' if file in files[0] else 'new'}")
             continue
-        found = list(differences("", read(before / file), read(after / file)))
+        first = rename(file, read(before / file), known.get("renamed", ()))
+        found = list(differences("", first, read(after / file)))
         counts = Counter(what for what, _, _ in found)
         as_text = not file.endswith((".json", ".jsonl", ".csv", ".gz"))
         shown: Counter[str] = Counter()
