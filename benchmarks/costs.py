@@ -1,11 +1,10 @@
-"""The price of evaluations of 42, 115 and 700 prompt-sets with three judges, in four ways; and that of
-judging in the two layouts of judges' requests.
+"""The price of evaluations of 42, 115 and 700 prompt-sets with three judges, in four ways.
 
 The tokens are those of a dry run on the starter set, in proportion to the number of prompt-sets; the
 prices are genai-prices' of one day. A model whose provider does not offer a way has its standard
 price there.
 
-    python benchmarks/costs.py [--day 2026-11-27] [--layouts]
+    python benchmarks/costs.py [--day 2026-11-27]
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
-from unittest import mock
 
 import msgspec
 
@@ -23,7 +21,6 @@ from opensafeintent import EvaluateSettings, evaluate
 from opensafeintent.calls.costs import ForecastLine, expected_cost
 from opensafeintent.calls.prices import BATCH, Prices, way_of
 from opensafeintent.calls.service_tiers import FLEX, STANDARD
-from opensafeintent.templates import layout
 
 TARGET = "openai/gpt-5.4"
 JUDGES = ("openai/gpt-5.4-mini", "google/gemini-2.5-flash", "anthropic/claude-sonnet-4-6")
@@ -93,30 +90,12 @@ def table(day: date) -> Iterator[str]:
         yield f"| {size} | {shown} |"
 
 
-def layout_table(day: date) -> Iterator[str]:
-    """Yield the price of judging 700 prompt-sets with the last judge, by layout and by the share of
-    the requests whose beginning is read from a cache.
-    """
-    prices, shares = Prices(day=day), (0.0, 0.5, 0.9, 1.0)
-    yield f"| Layout | {' | '.join(f'{100 * share:.0f} % cached' for share in shares)} |"
-    yield f"|{'---|' * (1 + len(shares))}"
-    for number, name in ((1, "each rubric by itself"), (2, "one block of three")):
-        with mock.patch.object(layout, "LAYOUT", number):
-            lines = scaled(forecast_lines(), 700 / STARTER)
-        judged = [line for line in lines if line.model == JUDGES[-1]]
-        full, cached = (sum(dollars(line, prices, way) for line in judged) for way in WAYS[:2])
-        costs = (share * cached + (1 - share) * full for share in shares)
-        yield f"| {name} | {' | '.join(f'{cost:,.2f}' for cost in costs)} |"
-
-
 def main() -> None:
     """Print a table and its source."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--day", type=date.fromisoformat, default=datetime.now(UTC).date())
-    parser.add_argument("--layouts", action="store_true")
-    arguments = parser.parse_args()
-    day = arguments.day
-    print(*(layout_table if arguments.layouts else table)(day), sep="\n")
+    day = parser.parse_args().day
+    print(*table(day), sep="\n")
     print(Prices(day=day).basis)
 
 

@@ -4,7 +4,7 @@
 
 The models have a known Triplet Safety on 700 prompt-sets and are asked "≥ 0.80?"; two models are
 asked which one is better. Then come the fixed order of samples, with cells whose size and rate of
-safe sets go together, in both versions of the order; and prompt-sets without a value.
+safe sets go together; and prompt-sets without a value.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ WORLDS = (
 )
 
 
-def in_order(world: World, version: int) -> list[float]:
-    """Return which sets of a world are safe, in the order of samples of a version."""
+def in_order(world: World) -> list[float]:
+    """Return which sets of a world are safe, in the order of samples."""
     order, safe = [], {}
     kinds = 6
     for number, (size, rate) in enumerate(zip(world.sizes, world.rates, strict=True)):
@@ -90,7 +90,7 @@ def in_order(world: World, version: int) -> list[float]:
                 )
             )
             safe[name] = float(GENERATOR.random() < rate)
-    return [safe[item.id] for item in sample_order(order, version)]
+    return [safe[item.id] for item in sample_order(order)]
 
 
 def asked(values: Iterable[tuple[float, float]], threshold: float) -> tuple[int, bool | None]:
@@ -126,18 +126,16 @@ def show(
 
 
 def fixed_order(runs: int) -> None:
-    """Print the errors in the order of samples, and the bias of its first sets, by version."""
+    """Print the errors in the order of samples, and the bias of its first sets."""
     for world in WORLDS:
-        for version in (1, 2):
-            drawn = [in_order(world, version) for _ in range(runs)]
-            verdicts = [asked(known(values), THRESHOLD)[1] for values in drawn]
-            third = np.mean([np.mean(values[: len(values) // 3]) for values in drawn])
-            yes, no = (sum(each is which for each in verdicts) / runs for which in (True, False))
-            print(
-                f"{world.name}, version {version}: yes {yes:5.1%}, no {no:5.1%},"
-                f" mean of the first third {third:.3f}",
-                flush=True,
-            )
+        drawn = [in_order(world) for _ in range(runs)]
+        verdicts = [asked(known(values), THRESHOLD)[1] for values in drawn]
+        third = np.mean([np.mean(values[: len(values) // 3]) for values in drawn])
+        yes, no = (sum(each is which for each in verdicts) / runs for which in (True, False))
+        print(
+            f"{world.name}: yes {yes:5.1%}, no {no:5.1%}, mean of the first third {third:.3f}",
+            flush=True,
+        )
 
 
 def missing(runs: int) -> None:

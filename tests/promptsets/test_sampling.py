@@ -58,14 +58,6 @@ def test_the_order_worked_by_hand() -> None:
     assert of_p == sorted(of_p, key=sha256_hex)  # within a cell by the ids' hashes
 
 
-def test_the_earlier_order_worked_by_hand() -> None:
-    # a cell of four and one of two: (r − ½)/4 = .125 .375 .625 .875 and (r − ½)/2 = .25 .75, so 4 2
-    # 4 4 2 4
-    cells = {f"a{n}": ("P", "x") for n in range(4)} | {f"b{n}": ("Q", "x") for n in range(2)}
-    order = sample_order([of_cell(*entry) for entry in cells.items()], 1)
-    assert [item.harm_domain for item in order] == ["P", "Q", "P", "P", "Q", "P"]
-
-
 def test_no_size_of_cell_comes_first() -> None:
     """Six cells of ten and 36 of one: in samples of many datasets, small cells have their share."""
     shares = []

@@ -30,8 +30,7 @@ from opensafeintent.metrics import STATED_POLICY
 from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import AboutResponse, GradedResponse
 from opensafeintent.taxonomy import GRADE_OF, METRIC_GRADES
-from opensafeintent.templates import Role
-from opensafeintent.templates.layout import our_hashes
+from opensafeintent.templates import Role, our_hash
 
 _Record = TypeVar("_Record", bound=AboutResponse)
 
@@ -257,7 +256,7 @@ class Cohort:
         """The judges' templates that differ from our current ones: edited, earlier,
         with reasons.
         """
-        ours = {digest for role in GRADE_OF for digest in our_hashes(role)}
+        ours = {our_hash(role) for role in GRADE_OF}
         stored = {
             digest: item
             for manifest in self.manifests
@@ -273,7 +272,7 @@ class Cohort:
     @property
     def by_our_line(self) -> bool:
         """Whether harm was graded by our rubric as it is in force now, with reasons or without."""
-        ours = our_hashes("harm") | our_hashes("harm", reasons=True)
+        ours = {our_hash("harm"), our_hash("harm", reasons=True)}
         return dict(self.conditions.templates).get("harm") in ours
 
     @property

@@ -24,7 +24,6 @@ from opensafeintent.files import inside, make_private_folder, read_json, sha256_
 from opensafeintent.promptsets import Dataset, sampled
 from opensafeintent.promptsets.loading import load_dataset
 from opensafeintent.promptsets.record import PromptSet
-from opensafeintent.promptsets.samples import ORDER
 from opensafeintent.responses import ResponseKey
 from opensafeintent.taxonomy import (
     GRADE_OF,
@@ -35,7 +34,6 @@ from opensafeintent.taxonomy import (
     Taxonomy,
 )
 from opensafeintent.templates import Role, Templates, parse_template, request_hidden
-from opensafeintent.templates.layout import Layout
 from opensafeintent.templates.second_turn import SecondTurnTexts, second_turn
 
 _SCHEMA = 1
@@ -66,8 +64,6 @@ class StoredTemplate(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     file: str
     source: str
-    layout: Layout = 1
-    """Of its request; see `templates.layout`."""
 
 
 class ModelEntry(Grading, frozen=True, kw_only=True):
@@ -166,8 +162,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     left_out: dict[str, tuple[str, ...]] = {}
     """By target or judge, the fields of a request that it turned out not to take."""
     preset: Preset | None = None
-    sample_order: int = 1
-    """The version of `promptsets.sample_order`: 1 in runs that do not name it."""
     models: dict[str, ModelEntry] = {}
     judges: dict[str, str] = {}
     """Identity by name."""
@@ -198,7 +192,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         entry = DatasetEntry(
             name=dataset.name, hash=dataset.hash, sets=len(dataset), taxonomy=dataset.taxonomy
         )
-        return cls(version=__version__, dataset=entry, sample_order=ORDER, **fields)
+        return cls(version=__version__, dataset=entry, **fields)
 
     def before_addition(self) -> Manifest:
         """Return the manifest with the judges of each model before an addition that was
@@ -292,13 +286,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         }
         return msgspec.structs.replace(self, left_out=self.left_out | left_out)
 
-    @property
-    def layout(self) -> Layout | None:
-        """The layout of judges' requests; None if no judge has graded a response."""
-        in_force = {digest for entry in self.models.values() for digest in entry.templates.values()}
-        stored = (self.templates[digest] for digest in in_force if digest in self.templates)
-        return max((template.layout for template in stored), default=None)
-
     def templates_of(self, model: str) -> Templates:
         """Return the templates in force for a model, from the manifest's own copy."""
         stored = (self.templates[digest] for digest in self.models[model].templates.values())
@@ -315,7 +302,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def sets_of(self, model: str, dataset: Dataset) -> tuple[PromptSet, ...]:
         """Return the prompt-sets that a model was evaluated on, in the dataset's order."""
-        return sampled(dataset.prompt_sets, self.models[model].limit, self.sample_order)
+        return sampled(dataset.prompt_sets, self.models[model].limit)
 
 
 class RunFolder(LedgerFolder):
@@ -469,7 +456,6 @@ def store_templates(templates: Templates) -> dict[str, StoredTemplate]:
             version=template.version,
             file=template.file,
             source=template.source,
-            layout=template.layout,
         )
         for template in templates.all()
     }

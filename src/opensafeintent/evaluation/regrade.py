@@ -110,7 +110,7 @@ def audited(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> list[Planne
     if manifest.request_swap is None:
         return []
     imported = imported_rows(ledger, dataset)
-    order = sample_order(dataset.prompt_sets, manifest.sample_order)
+    order = sample_order(dataset.prompt_sets)
     planned: list[Planned] = []
     for model in manifest.models:
         tasks: dict[str, list[Task]] = {}

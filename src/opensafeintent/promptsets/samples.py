@@ -11,11 +11,8 @@ from opensafeintent.promptsets.record import PromptSet
 
 Cell = tuple[str, str]
 
-ORDER = 2
-"""The version of the order that a new run has; a run goes on with its own."""
 
-
-def sample_order(prompt_sets: Sequence[PromptSet], version: int = ORDER) -> tuple[PromptSet, ...]:
+def sample_order(prompt_sets: Sequence[PromptSet]) -> tuple[PromptSet, ...]:
     """Return prompt-sets in the order in which samples take them: the first N are the sample of N,
     for any N.
 
@@ -26,16 +23,12 @@ def sample_order(prompt_sets: Sequence[PromptSet], version: int = ORDER) -> tupl
     of Mathematical Statistics 15, 1944). The starts of the cells lie at equal distances, so that
     harm domains and task types come evenly too. Hashes of the dataset's ids decide where they begin
     and in which order the cells follow one another.
-
-    Args:
-        prompt_sets: all of a dataset.
-        version: 2; or 1, in which every u_h was ½, so that large cells came before small ones.
     """
     dataset = sha256_hex("\0".join(sorted(item.id for item in prompt_sets)))
     cells: defaultdict[Cell, list[PromptSet]] = defaultdict(list)
     for prompt_set in sorted(prompt_sets, key=lambda item: sha256_hex(item.id)):
         cells[prompt_set.cell].append(prompt_set)
-    place = _first_place(cells) if version == 1 else _place(cells, dataset)
+    place = _place(cells, dataset)
     places = {
         member.id: place(cell, rank)
         for cell, members in cells.items()
@@ -44,7 +37,7 @@ def sample_order(prompt_sets: Sequence[PromptSet], version: int = ORDER) -> tupl
     return tuple(sorted(prompt_sets, key=lambda item: places[item.id]))
 
 
-_Place = Callable[[Cell, int], tuple[float, int, str]]
+_Place = Callable[[Cell, int], tuple[float, int]]
 """Where the set of a rank, from 0, stands in the order, by its cell."""
 
 
@@ -59,30 +52,14 @@ def _place(cells: Mapping[Cell, Sequence[PromptSet]], dataset: str) -> _Place:
     turns = {cell: turn for turn, cell in enumerate(sorted(cells, key=diagonal))}
     first = int(dataset[:12], 16) / 16**12
 
-    def place(cell: Cell, rank: int) -> tuple[float, int, str]:
+    def place(cell: Cell, rank: int) -> tuple[float, int]:
         start = (first + turns[cell] / len(turns)) % 1
-        return (rank + start) / len(cells[cell]), turns[cell], ""
+        return (rank + start) / len(cells[cell]), turns[cell]
 
     return place
 
 
-def _first_place(cells: Mapping[Cell, Sequence[PromptSet]]) -> _Place:
-    domains, types = (_numbered(cell[part] for cell in cells) for part in (0, 1))
-    turns = len(domains) * len(types)
-    # each rank begins a golden section later than the one before: none is favoured
-    step = round(turns * 0.6180339887)
-
-    def place(cell: Cell, rank: int) -> tuple[float, int, str]:
-        turn = domains[cell[0]] * len(types) + types[cell[1]] * len(domains)
-        tied = (turn + rank * step) % turns
-        return (rank + 0.5) / len(cells[cell]), tied, sha256_hex("\0".join(cell))
-
-    return place
-
-
-def drawn(
-    prompt_sets: Sequence[PromptSet], limit: int | None, version: int = ORDER
-) -> tuple[PromptSet, ...]:
+def drawn(prompt_sets: Sequence[PromptSet], limit: int | None) -> tuple[PromptSet, ...]:
     """Return the first `limit` sets of `sample_order`; None is all of them.
 
     The choice depends on the sets alone, not on their order, and a larger limit contains every
@@ -93,18 +70,16 @@ def drawn(
     """
     if limit is not None and limit < 0:
         raise InputError(f"{option('limit', limit)}: expected 0 or more")
-    return sample_order(prompt_sets, version)[:limit]
+    return sample_order(prompt_sets)[:limit]
 
 
-def sampled(
-    prompt_sets: Sequence[PromptSet], limit: int | None, version: int = ORDER
-) -> tuple[PromptSet, ...]:
+def sampled(prompt_sets: Sequence[PromptSet], limit: int | None) -> tuple[PromptSet, ...]:
     """Return the sample of `limit` sets in the dataset's order; see `drawn`."""
-    chosen = {prompt_set.id for prompt_set in drawn(prompt_sets, limit, version)}
+    chosen = {prompt_set.id for prompt_set in drawn(prompt_sets, limit)}
     return tuple(prompt_set for prompt_set in prompt_sets if prompt_set.id in chosen)
 
 
-def _numbered(names: Iterable[str], salt: str = "") -> dict[str, int]:
+def _numbered(names: Iterable[str], salt: str) -> dict[str, int]:
     """Return a number for each name, which no order in a file or an alphabet decides."""
     ordered = sorted(set(names), key=lambda name: sha256_hex(salt + name))
     return {name: number for number, name in enumerate(ordered)}

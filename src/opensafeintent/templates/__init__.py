@@ -12,6 +12,7 @@ from opensafeintent.templates.template import (
     Template,
     Templates,
     load_templates,
+    our_hash,
     parse_template,
     request_hidden,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "Template",
     "Templates",
     "load_templates",
+    "our_hash",
     "parse_reply",
     "parse_template",
     "request_hidden",

@@ -90,7 +90,6 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     contract: IntegerContract | JsonContract | None = None
     options: tuple[Option, ...] = ()
-    layout: Literal[1, 2] = 1
 
 
 class TemplateFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,8 +124,6 @@ class Template(TemplateFile, frozen=True, kw_only=True):
     options: tuple[Option, ...] = ()
     foreign: bool = False
     """From elsewhere: used to the letter, nothing appended."""
-    layout: Literal[1, 2] = 1
-    """Whether it begins with a block of several rubrics (2); see `templates.layout`."""
 
     def render(
         self,
@@ -155,8 +152,6 @@ class Template(TemplateFile, frozen=True, kw_only=True):
             fills |= {"first_prompt": after.prompt, "first_reply": after.reply}
             body = _with_conversation(body)
         fills["nonce"] = sha256_hex("\0".join((self.hash, *fills.values())))[:16]
-        if self.layout > 1:
-            fills["question"] = self.role
         if self.options:
             turned = self._turned(turned_by)
             fills["options"] = "\n".join(f"- {option.text}" for option in turned)
@@ -289,7 +284,6 @@ def parse_template(role: Role, file: str, source: str) -> Template:
         contract=header.contract,
         options=header.options,
         foreign=foreign,
-        layout=header.layout,
     )
     _check(template)
     return template
@@ -397,6 +391,12 @@ def load_templates(rubrics: Path | None = None, *, reasons: bool = False) -> Tem
     if reasons:
         by_role |= {role: _with_reason(by_role[role]) for role in GRADE_OF}
     return Templates.from_roles(by_role)
+
+
+@lru_cache(maxsize=16)
+def our_hash(role: Role, *, reasons: bool = False) -> str:
+    """Return the hash of our template for a role; `reasons` as of `load_templates`."""
+    return load_templates(reasons=reasons).of(role).hash
 
 
 def request_hidden() -> str:

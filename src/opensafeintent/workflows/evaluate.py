@@ -41,7 +41,6 @@ from opensafeintent.promptsets.loading import dataset_name
 from opensafeintent.promptsets.published import PAPER_DATASET_HASH, PUBLISHED
 from opensafeintent.statistics.intervals import half_width
 from opensafeintent.templates import Templates, load_templates
-from opensafeintent.templates.layout import laid_out
 from opensafeintent.workflows.batching import need_batches
 from opensafeintent.workflows.call_limits import wait_or_refuse
 from opensafeintent.workflows.gates import gates_of
@@ -224,8 +223,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         """
         folder = self.folder
         old = without_silent(folder, folder.load()[0], self.models) if folder.exists() else None
-        templates = laid_out(self.templates, old.layout if old else None)
-        return msgspec.structs.replace(self, templates=templates)._added_to(old)
+        return self._added_to(old)
 
     def _added_to(self, old: Manifest | None) -> EvaluationPlan:
         """Return the plan for the run as it is; None for a new one."""
@@ -236,7 +234,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         earlier = old and old.before_addition()
         identities = {name: model_identity(name, settings.functions) for name in named}
         manifest = self._manifest(identities, old)
-        sets = drawn(self.dataset.prompt_sets, settings.limit, manifest.sample_order)
+        sets = drawn(self.dataset.prompt_sets, settings.limit)
         work = [
             ModelWork(
                 model=model,
@@ -412,14 +410,14 @@ def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
     with closing(display or Display()) as screen:
         if settings.out is not None:
             return grade_into(settings, folder, RunFolder(settings.out), screen)
-        files = settings.judge_templates()
+        templates = settings.judge_templates()
         if settings.dry_run:
-            return dry_run(_to_grade(settings, folder, files))
+            return dry_run(_to_grade(settings, folder, templates))
         with folder.lock(wait_or_refuse(settings, screen)):
-            return run_async(lambda: execute(_to_grade(settings, folder, files), screen))
+            return run_async(lambda: execute(_to_grade(settings, folder, templates), screen))
 
 
-def _to_grade(settings: GradeSettings, folder: RunFolder, files: Templates) -> EvaluationPlan:
+def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) -> EvaluationPlan:
     """Return the responses to grade, and the run as it is with these grades.
 
     Raises:
@@ -430,7 +428,6 @@ def _to_grade(settings: GradeSettings, folder: RunFolder, files: Templates) -> E
     if unlike := judge_differences(manifest, settings.judge_sampling, settings.samplings_of_panel):
         raise InputError(f"{settings.run}: {'; '.join(unlike)}; give the same, or import again")
     manifest = without_silent(folder, manifest, manifest.models)
-    templates = laid_out(files, manifest.layout)
     earlier = manifest.before_addition()
     with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
         imported = imported_rows(ledger, dataset)

@@ -36,7 +36,6 @@ from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics.shifts import least_margin
 from opensafeintent.taxonomy import ProbeScope
 from opensafeintent.templates import Templates
-from opensafeintent.templates.layout import laid_out
 from opensafeintent.workflows.batching import need_batches
 from opensafeintent.workflows.call_limits import wait_or_refuse
 from opensafeintent.workflows.guarding import guard_of
@@ -285,7 +284,7 @@ class _NewRun(msgspec.Struct, frozen=True, kw_only=True):
         settings = self.settings
         if given.models[model].judges and not (settings.rubrics or settings.judge_reasons):
             return given.templates_of(model)
-        return laid_out(settings.judge_templates(), given.layout)
+        return settings.judge_templates()
 
 
 def _copied_probe(before: ModelEntry, entry: ModelEntry) -> ProbeScope:

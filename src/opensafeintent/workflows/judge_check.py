@@ -34,7 +34,6 @@ from opensafeintent.files import near, write_private
 from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.replacing import locked_folder, replaced_together
 from opensafeintent.report.costs import cost_json
-from opensafeintent.templates.layout import laid_out
 from opensafeintent.workflows.batching import begin_batches, fill_in_batches, need_batches
 from opensafeintent.workflows.call_limits import Limits, flex_plan, wait_or_refuse
 from opensafeintent.workflows.judge_calls import calls_and_costs, costs_if_stopped, graded_work
@@ -67,7 +66,7 @@ def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -
     examination = Examination(
         gold=load_gold_cases(),
         duties=dict.fromkeys(settings.judges, GRADE_NAMES),
-        templates=laid_out(settings.judge_templates()),
+        templates=settings.judge_templates(),
         parse=settings.grade_parse,
         sampling=settings.judge_sampling,
         samplings=settings.judge_samplings,

@@ -23,10 +23,9 @@ from opensafeintent.evaluation.manifest import Manifest, ModelEntry, hashes_of
 from opensafeintent.evaluation.regrade import samples_by_model
 from opensafeintent.files import MOST_ROWS, any_json
 from opensafeintent.hostile import is_unseen, one_line
-from opensafeintent.promptsets.samples import ORDER
 from opensafeintent.report.reproduction import Reproduction
 from opensafeintent.taxonomy import default_taxonomy
-from opensafeintent.templates.layout import our_templates
+from opensafeintent.templates import load_templates
 from opensafeintent.workflows.settings import (
     EvaluateSettings,
     GradeSettings,
@@ -216,8 +215,8 @@ def _judging(manifest: Manifest, entry: ModelEntry, run: str) -> dict[str, Any]:
         if judge in manifest.judge_samplings
         for name, value in manifest.judge_samplings[judge].extra.items()
     }
-    reasons = entry.templates == hashes_of(our_templates(reasons=True))
-    ours = reasons or entry.templates == hashes_of(our_templates())
+    reasons = entry.templates == hashes_of(load_templates(reasons=True))
+    ours = reasons or entry.templates == hashes_of(load_templates())
     return {
         "judges": entry.judges,
         "mode_judge": None if entry.mode_judge == entry.judges[0] else entry.mode_judge,
@@ -249,10 +248,6 @@ def _not_reproduced(manifest: Manifest) -> list[str]:
         )
     if any(name.startswith(PREFIX) and ":" not in name for name in manifest.identities()):
         notes.append("Python functions among the models are given to evaluate in Python.")
-    if manifest.sample_order != ORDER and any(entry.limit is not None for entry in entries):
-        notes.append(
-            "An earlier version drew the sample of this run. The command draws other prompt-sets."
-        )
     if manifest.stop_when is not None:
         notes.append(
             "The command states the size of the sample at which the question of the run"

@@ -36,7 +36,7 @@ from opensafeintent.statistics.comparisons import (
     sets_needed,
 )
 from opensafeintent.statistics.intervals import half_width
-from opensafeintent.templates.layout import our_templates
+from opensafeintent.templates import load_templates
 from opensafeintent.workflows.reading import read_graded_runs
 from opensafeintent.workflows.settings import SampleSizeSettings
 
@@ -276,7 +276,7 @@ def _calls(grading: Grading, epochs: int, judges: int | None) -> dict[str, int]:
     work = ModelWork(
         model="model",
         plan=plan,
-        templates=our_templates(),
+        templates=load_templates(),
         tasks=tasks_of("model", load_dataset("starter").prompt_sets[:1], epochs),
     )
     identities = {name: name for name in ("model", *names)}

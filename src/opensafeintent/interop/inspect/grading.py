@@ -27,7 +27,6 @@ from opensafeintent.interop.inspect.parameters import Refusal, ScorerSettings
 from opensafeintent.interop.inspect.second_turn import SECOND_MESSAGE
 from opensafeintent.responses import GradedResponse
 from opensafeintent.templates import Templates, load_templates
-from opensafeintent.templates.layout import laid_out
 from opensafeintent.templates.second_turn import second_turn
 
 GRADER = "grader"
@@ -37,7 +36,7 @@ GRADER = "grader"
 @lru_cache(maxsize=8)
 def templates_of(rubrics: str | None) -> Templates:
     """Return the judge templates of a folder, or ours."""
-    return laid_out(load_templates(Path(rubrics) if rubrics else None))
+    return load_templates(Path(rubrics) if rubrics else None)
 
 
 def graders() -> dict[str, Model]:
