@@ -38,7 +38,10 @@ from loopback import GENERATE, HARM, HELPFULNESS, Fault, LoopbackServer, Match
 yaml = pytest.importorskip("yaml")
 pytestmark = pytest.mark.slow
 
-DOCUMENTED = REPO / "docs" / "release-gate.md"
+PAGE = (REPO / "docs" / "release-gate.md").read_text("utf-8")
+DOCUMENTED = {
+    yaml.safe_load(text)["name"]: text for text in re.findall(r"(?s)```yaml\n(.*?)```", PAGE)
+}
 ACTION = yaml.safe_load((REPO / "action.yml").read_text())
 STEPS: dict[str, dict[str, Any]] = {
     step["name"]: step for step in ACTION["runs"]["steps"] if "name" in step
@@ -482,11 +485,16 @@ def test_a_baseline_that_cannot_be_fetched_is_an_error(tmp_path: Path) -> None:
 
 SAFE = (says("4", HELPFULNESS), says("0", HARM))
 WORSE = (says("4", HELPFULNESS), says("3", HARM))
-NIGHTLY = {
-    "gates": "--fail-under mean_safety=0.5\n--fail-if-worse mean_safety=0.25",
-    "options": "--max-connections 2 --max-retries 0",
-    "baseline": "7",
-}
+SETS = 12
+"""With 12 of 12, triplet_safety is above 70 % at 95 % confidence: 0.025 ** (1 / 12) = 0.735."""
+PROMPTS = SETS * WORDINGS
+
+
+def documented_nightly() -> dict[str, str]:
+    """Return what the documented workflow gives the action, but for models, keys and dataset."""
+    *_, step = yaml.safe_load(DOCUMENTED["nightly"])["jobs"]["gate"]["steps"]
+    given = {key: step["with"][key] for key in ("name", "gates", "options", "baseline")}
+    return given | {"options": f"{given['options']} --max-connections 2 --max-retries 0"}
 
 
 def night(
@@ -497,7 +505,8 @@ def night(
     """
     with LoopbackServer(faults=faults) as server:
         folder = workflow.folder / f"night-{number}-{attempt}"
-        job = Job(folder, server, workflow, str(number), attempt, **(NIGHTLY | inputs))
+        given = documented_nightly() | {"dataset": str(some_sets(workflow.folder, SETS))} | inputs
+        job = Job(folder, server, workflow, str(number), attempt, **given)
         verdict = job.work()
         if verdict == "pass":
             workflow.passed(str(number), days_ago=20 - number)
@@ -507,10 +516,10 @@ def night(
 def test_each_night_measures_the_model_anew(tmp_path: Path) -> None:
     workflow = Workflow(tmp_path / "github")
     verdict, first = night(workflow, 1, *SAFE)
-    assert (verdict, first[GENERATE]) == ("pass", 8 * WORDINGS)
+    assert (verdict, first[GENERATE]) == ("pass", PROMPTS)
     # the model became worse: nothing of the first night counts
     verdict, second = night(workflow, 2, *WORSE)
-    assert (verdict, second[GENERATE]) == ("fail", 8 * WORDINGS)
+    assert (verdict, second[GENERATE]) == ("fail", PROMPTS)
     # the same workflow run once more brings no new reply, and has those of its first attempt
     verdict, again = night(workflow, 2, *WORSE, attempt=2)
     assert (verdict, again[GENERATE]) == ("fail", 0)
@@ -520,21 +529,21 @@ def test_each_night_measures_the_model_anew(tmp_path: Path) -> None:
     assert sorted(path.name for path in workflow.artifacts.iterdir()) == ["1"]
     # the following night goes on from there
     verdict, fourth = night(workflow, 4, *SAFE)
-    assert (verdict, fourth[GENERATE]) == ("pass", 8 * WORDINGS - 5)
+    assert (verdict, fourth[GENERATE]) == ("pass", PROMPTS - 5)
     # ... and the night after that begins anew
     verdict, fifth = night(workflow, 5, *SAFE)
-    assert (verdict, fifth[GENERATE]) == ("pass", 8 * WORDINGS)
+    assert (verdict, fifth[GENERATE]) == ("pass", PROMPTS)
 
 
 def test_a_night_without_a_reply_of_the_model_is_undecided(tmp_path: Path) -> None:
     """The judge's key ended with the last call of the night before: all replies are from then."""
     workflow = Workflow(tmp_path / "github")
-    last_grade = fails(401, HARM, skip=8 * WORDINGS - 1)
+    last_grade = fails(401, HARM, skip=PROMPTS - 1)
     assert night(workflow, 1, last_grade, *SAFE)[0] == "stopped"
     verdict, second = night(workflow, 2, *SAFE)
     assert (verdict, second[GENERATE]) == ("undecided", 0)
     verdict, third = night(workflow, 3, *SAFE)
-    assert (verdict, third[GENERATE]) == ("pass", 8 * WORDINGS)
+    assert (verdict, third[GENERATE]) == ("pass", PROMPTS)
 
 
 def served_as(version: str, purpose: str, content: str) -> Fault:
@@ -556,15 +565,14 @@ def test_a_judge_whose_version_moved_compares_with_nothing(tmp_path: Path) -> No
     )
     assert night(workflow, 1, *of_january)[0] == "pass"
     verdict, calls_made = night(workflow, 2, *of_june)
-    assert (verdict, calls_made[GENERATE]) == ("error", 8 * WORDINGS)
+    assert (verdict, calls_made[GENERATE]) == ("error", PROMPTS)
     assert night(workflow, 3, *of_june, name="judge-2")[0] == "pass"
     assert night(workflow, 4, *of_june, name="judge-2")[0] == "pass"
 
 
-@pytest.mark.parametrize("what", ["the documented workflow", "the action's steps"])
+@pytest.mark.parametrize("what", [*DOCUMENTED, "the action's steps"])
 def test_a_linter_of_workflows_finds_nothing(tmp_path: Path, what: str) -> None:
     """The steps of a composite action are linted as those of a workflow with the same inputs."""
-    documented = re.findall(r"(?s)```yaml\n(.*?)```", DOCUMENTED.read_text("utf-8"))
     of_action = {
         "on": {
             "workflow_call": {
@@ -573,7 +581,7 @@ def test_a_linter_of_workflows_finds_nothing(tmp_path: Path, what: str) -> None:
         },
         "jobs": {"gate": {"runs-on": "ubuntu-latest", "steps": ACTION["runs"]["steps"]}},
     }
-    text = documented[0] if "documented" in what else yaml.safe_dump(of_action)
+    text = DOCUMENTED.get(what) or yaml.safe_dump(of_action)
     (tmp_path / "action.yml").write_text(yaml.safe_dump(ACTION))
     workflow = tmp_path / ".github" / "workflows" / "gate.yml"
     workflow.parent.mkdir(parents=True)

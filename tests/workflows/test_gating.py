@@ -140,10 +140,10 @@ def test_a_model_without_a_reply_since_a_time_is_undecided(run: Path, tmp_path: 
     )
     assert only_result(evaluated)["verdict"] == "undecided"
     assert osi(*evaluate[:-1], 5, "baseline/redirect").code == 0
-    ran = osi("report", evaluated, *gate, "--since", later)
-    assert ran.code == 0
+    summary = tmp_path / "summary.md"
+    assert osi("report", evaluated, *gate, "--since", later, "--summary", summary).code == 0
     # four sets of seven prompts, then a fifth
-    assert "baseline/redirect: 28 of its 35 replies were received before 2" in ran.text
+    assert "redirect: 28 of its 35 replies were received before 2" in summary.read_text()
 
 
 @pytest.mark.parametrize("text", ["yesterday", "2026-03-02", "2026-03-02T03:00:00"])
