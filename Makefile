@@ -84,6 +84,7 @@ DOCS := docs
 BUILD := build
 docs: $(VENV)/.dev
 	$(BIN)/python -m opensafeintent.report.schema > docs/_static/metrics.schema.json
+	$(BIN)/python docs/_extensions/replies.py
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d $(BUILD)/doctrees $(DOCS) $(BUILD)/docs
 
 pictures: $(VENV)/.dev
