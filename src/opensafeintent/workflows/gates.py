@@ -171,9 +171,11 @@ def _check_baseline(baseline: Path, settings: Gating, runs: Sequence[Path]) -> N
 
 
 ANNEX = "annex.md"
+JUDGES = "judges.md"
 
 _OURS = (
     ANNEX,
+    JUDGES,
     "run.json",
     "prompt_sets.jsonl",
     "ledger.sqlite",
