@@ -77,10 +77,9 @@ class Workflow:
             if (kept := self.folder / found / path.name).exists():
                 copy(kept, path)
 
-    def passed(self, run: str, days_ago: float, event: str = "schedule") -> None:
-        if not event.startswith("pull_request"):  # `--jq` leaves these out
-            created = datetime.now(UTC) - timedelta(days=days_ago)
-            self.runs.insert(0, f"{created:%Y-%m-%dT%H:%M:%SZ} {run}")
+    def passed(self, run: str, days_ago: float) -> None:
+        created = datetime.now(UTC) - timedelta(days=days_ago)
+        self.runs.insert(0, f"{created:%Y-%m-%dT%H:%M:%SZ} {run}")
 
 
 def copy(source: Path, target: Path) -> None:
