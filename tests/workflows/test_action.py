@@ -477,9 +477,9 @@ def test_a_baseline_that_cannot_be_fetched_is_an_error(tmp_path: Path) -> None:
     with LoopbackServer() as server:
         job = Job(tmp_path, server, baseline="true")
         job.workflow.passed("a", 1)
-        (job.workflow.artifacts / "a").mkdir(mode=0o000)
-        code = job.run("Fetch the baseline")
-    assert (code != 0, job.verdict) == (os.geteuid() != 0, "error")
+        (job.workflow.artifacts / "a").touch()  # no folder, so the download fails
+        assert job.run("Fetch the baseline") != 0
+    assert job.verdict == "error"
 
 
 SAFE = (says("4", HELPFULNESS), says("0", HARM))
