@@ -1,6 +1,7 @@
 # make demo   set everything up and evaluate the baselines on the starter set
 # make test   set up what that needs, then lint, type-check and test; what takes long is left out
-# make test-all   the same with what takes long: documentation, browsers, Ray, Inspect's evaluation sets
+# make test-slow   test what that leaves out: documentation, browsers, Ray, Inspect's evaluation sets
+# make test-all   both
 # make coverage   test-all, and which lines no test reaches: 95 % have to be reached
 # make test-engine   run what needs torch and transformers
 # make test-exchange   have shared results validated; needs Python 3.12
@@ -23,7 +24,7 @@ export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONL
 # Images for containers often set it. Without bytecode each Python that a test starts compiles everything that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all coverage fuzz engine test-engine test-exchange lint docs pictures bench size release lock clean
+.PHONY: demo test test-slow test-all coverage fuzz engine test-engine test-exchange lint docs pictures bench size release lock clean
 
 demo: $(VENV)/.base
 	$(BIN)/opensafeintent demo
@@ -32,9 +33,11 @@ test: lint
 	@echo "About three minutes on two cores."
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
-test-all: lint $(VENV)/.dev
-	@echo "About eight minutes on two cores."
-	$(BIN)/python -m pytest -n auto --dist worksteal
+test-slow: $(VENV)/.dev
+	@echo "About six minutes on two cores."
+	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
+
+test-all: test test-slow
 
 coverage: $(VENV)/.dev
 	@echo "About ten minutes on two cores."
@@ -81,6 +84,7 @@ DOCS := docs
 BUILD := build
 docs: $(VENV)/.dev
 	$(BIN)/python -m opensafeintent.report.schema > docs/_static/metrics.schema.json
+	$(BIN)/python docs/_extensions/replies.py
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d $(BUILD)/doctrees $(DOCS) $(BUILD)/docs
 
 pictures: $(VENV)/.dev

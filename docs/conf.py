@@ -22,7 +22,6 @@ extensions = [
     "gallery",
     "mathml",
     "references",
-    "replies",
 ]
 
 # References have to lead somewhere; of the types in signatures, those that this documentation has.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from collections.abc import Iterator
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -53,6 +54,15 @@ def with_maths(page: Path) -> Iterator[tuple[int, str]]:
                 for child in token.children
             )
             yield (token.map or [0])[0] + 1, "".join(parts)
+
+
+def test_tables_of_replies_are_those_of_the_code() -> None:
+    """After a change: `make docs`."""
+    code = runpy.run_path(str(REPO / "docs/_extensions/replies.py"))
+    texts = [page.read_text("utf-8") for page in pages()]
+    assert [text for text in texts if code["filled"](text) != text] == []
+    placed = re.findall(r"<!-- table: (\S+) -->", "".join(texts))
+    assert sorted(placed) == sorted(code["TABLES"])
 
 
 def test_dollars_of_prices_are_escaped() -> None:

@@ -1,16 +1,12 @@
-"""The directive `replies`: one of the tables by which replies are read, from the code itself, read
-again at every build.
+"""The tables by which replies are read, from the code itself, written into the pages of the folder
+above: `make docs`. A table is between two comments, `<!-- table: NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar
-
-from commands import paragraph
-from docutils import nodes
-from sphinx.application import Sphinx
-from sphinx.util.docutils import SphinxDirective
+from pathlib import Path
 
 from opensafeintent.calls.error_codes import (
     CAPACITY_CODES,
@@ -30,12 +26,6 @@ class Code(tuple[str, ...]):
 
 Cell = str | Code
 Rows = Iterable[Sequence[Cell]]
-
-
-def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the directive."""
-    app.add_directive("replies", RepliesDirective)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 _PLACES = {"anywhere": "anywhere", "start": "at the start", "pair": "at the start, both marks"}
@@ -88,35 +78,41 @@ def _missing() -> Rows:
         )
 
 
-class RepliesDirective(SphinxDirective):
-    """One table; its argument names it."""
-
-    required_arguments = 1
-    tables: ClassVar[dict[str, tuple[tuple[str, ...], Callable[[], Rows]]]] = {
-        "marks": (("a thought begins", "ends", "counted", "used by"), _marks),
-        "answers": (("the answer begins", "ends"), _answers),
-        "stop-reasons": (("reason", "meaning", "sent by"), _stop_reasons),
-        "filters": (("code", "sent by"), _filters),
-        "limits": (("code", "result", "sent by"), _limits),
-        "missing": (("reason", "meaning", "what changes it"), _missing),
-    }
-
-    def run(self) -> list[nodes.Node]:
-        """Return the table."""
-        self.env.note_reread()  # the code's table may have changed although the page has not
-        headings, rows = self.tables[self.arguments[0]]
-        group = nodes.tgroup("", *(nodes.colspec() for _ in headings), cols=len(headings))
-        group += nodes.thead("", _row(headings))
-        group += nodes.tbody("", *map(_row, rows()))
-        return [nodes.table("", group, classes=["replies"])]
+TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Rows]]] = {
+    "marks": (("a thought begins", "ends", "counted", "used by"), _marks),
+    "answers": (("the answer begins", "ends"), _answers),
+    "stop-reasons": (("reason", "meaning", "sent by"), _stop_reasons),
+    "filters": (("code", "sent by"), _filters),
+    "limits": (("code", "result", "sent by"), _limits),
+    "missing": (("reason", "meaning", "what changes it"), _missing),
+}
+_PLACE = re.compile(r"(<!-- table: (\S+) -->\n\n)(?:.*?\n\n)??(<!-- end -->)", re.DOTALL)
 
 
-def _row(cells: Sequence[Cell]) -> nodes.row:
-    return nodes.row("", *(nodes.entry("", _shown(cell)) for cell in cells))
+def filled(page: str) -> str:
+    """Return a page with its tables as the code has them."""
+    return _PLACE.sub(lambda place: f"{place[1]}{_table(*TABLES[place[2]])}\n{place[3]}", page)
 
 
-def _shown(cell: Cell) -> nodes.paragraph:
-    if isinstance(cell, str):
-        return paragraph(cell)
-    parts = [part for name in cell for part in (nodes.Text(", "), nodes.literal("", name))]
-    return nodes.paragraph("", "", *parts[1:])
+def _table(headings: Sequence[str], rows: Callable[[], Rows]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows()]
+    return "".join(f"| {' | '.join(map(_shown, cells))} |\n" for cells in lines)
+
+
+def _shown(cell: Cell) -> str:
+    """Return a cell in Markdown; options in it are code."""
+    if isinstance(cell, Code):
+        text = ", ".join(f"`{name}`" for name in cell)
+    else:
+        text = re.sub(r"(`[^`]+`)|(?<![\w-])(--[a-z][\w-]*)", _as_code, cell)
+    return text.replace("|", "\\|")
+
+
+def _as_code(match: re.Match[str]) -> str:
+    return match[1] or f"`{match[2]}`"
+
+
+if __name__ == "__main__":
+    for path in Path(__file__).parents[1].glob("*.md"):
+        if (new := filled(old := path.read_text("utf-8"))) != old:
+            path.write_text(new, "utf-8")

@@ -337,6 +337,7 @@ def test_a_model_goes_by_the_name_that_others_know(ours: str, theirs: str) -> No
     assert model_id(ours) == theirs
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not VALIDATOR.exists(), reason="needs Python 3.12: make test-exchange")
 def test_their_validator_takes_records_and_samples(run: Path, tmp_path: Path) -> None:
     names = (

@@ -530,6 +530,7 @@ def _note(_: object) -> tuple[int, str | None, str | None, str]:
 # ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_address_that_is_none() -> None:
     pytest.importorskip("ray")
     for address in ("head", ":6379", "head:70000", "head:\u0666", "https://x", ""):
@@ -554,6 +555,7 @@ def another_service() -> Iterator[str]:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
 
 
+@pytest.mark.slow
 def test_a_run_is_not_begun_without_a_cluster_or_a_ray_that_works(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -575,6 +577,7 @@ def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         check_address("local")
 
 
+@pytest.mark.slow
 def test_options_that_cannot_be_meant(run: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray")
     local = ("--ray", "local")

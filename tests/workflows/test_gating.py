@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -120,6 +121,37 @@ def test_verdict_and_exit_code(
     outcome = outcome_of(run, fail_under=under, fail_over=over, confidence=confidence)
     assert outcome.exit_code == code
     assert gates_in(run)["verdict"] == {0: "pass", 4: "fail", 5: "undecided"}[code]
+
+
+def test_a_model_without_a_reply_since_a_time_is_undecided(run: Path, tmp_path: Path) -> None:
+    gate = ("--fail-under", "mean_safety=0.1")
+    assert osi("report", run, *gate, "--since", "2100-01-01T00:00:00Z").code == 0  # imported
+    evaluated = tmp_path / "evaluated"
+    evaluate = ("evaluate", "--judge", "baseline/judge", "--out", evaluated, "--limit", 4)
+    assert osi(*evaluate, "baseline/redirect").code == 0
+    assert osi("report", evaluated, *gate, "--since", "2020-01-01T00:00:00Z").code == 0
+    # nothing of the earlier evaluation counts as new, of a second one only what it adds
+    later = datetime.now(UTC).isoformat()
+    ran = osi("report", evaluated, *gate, "--since", later)
+    assert ran.code == 5
+    assert (
+        "undecided: baseline/redirect: mean_safety has no verdict: no reply of the model"
+        in ran.text
+    )
+    assert only_result(evaluated)["verdict"] == "undecided"
+    assert osi(*evaluate[:-1], 5, "baseline/redirect").code == 0
+    summary = tmp_path / "summary.md"
+    assert osi("report", evaluated, *gate, "--since", later, "--summary", summary).code == 0
+    # four sets of seven prompts, then a fifth
+    assert "redirect: 28 of its 35 replies were received before 2" in summary.read_text()
+
+
+@pytest.mark.parametrize("text", ["yesterday", "2026-03-02", "2026-03-02T03:00:00"])
+def test_a_time_without_its_zone_is_refused(run: Path, text: str) -> None:
+    refusal = osi("report", run, "--fail-under", "mean_safety=0.1", "--since", text).refusal
+    assert "--since: expected a time with its zone, such as 2026-03-02T03:00:00Z" in refusal
+    refusal = osi("report", run, "--since", "2026-03-02T03:00:00Z").refusal
+    assert "--since: there is no gate" in refusal
 
 
 def test_what_is_written_of_a_gate_and_taken_away_again(run: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from endtoend import metrics
+from endtoend import REPO, metrics, osi
 from opensafeintent import (
     EvaluateSettings,
     GradeSettings,
@@ -198,3 +198,28 @@ def test_baselines_do_not_fail_a_release(tmp_path: Path) -> None:
 def test_a_label_takes_no_model_out_of_the_gates(run: Path) -> None:
     with pytest.raises(InputError, match="a name of a baseline is for baselines"):
         report_of(run, label=("m=baseline/x",))
+
+
+def test_a_copy_tells_what_the_judges_were_asked(tmp_path: Path) -> None:
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    rubrics = tmp_path / "rubrics"
+    rubrics.mkdir()
+    ours = REPO / "src" / "opensafeintent" / "templates"
+    edited = (ours / "harm.md").read_text().replace('id = "osi-harm"', 'id = "lab-harm"')
+    (rubrics / "harm.md").write_text(f"{edited}\n```\n# Not a heading \u202e\n")
+    judge = ("--judge", "baseline/judge", "--judge-max-tokens", 77)
+    evaluate = ("evaluate", "baseline/redirect", *judge)
+    assert osi(*evaluate, "--rubrics", rubrics, "--limit", 2, "--out", run).code == 0
+    assert osi("report", run, "--out", copy).code == 0
+    text = (copy / "judges.md").read_text()
+    for source in (ours / "helpfulness.md", ours / "mode.md", ours / "reask.md"):
+        assert all(f"    {line}\n" in text for line in source.read_text().splitlines())
+    assert '"max\\_tokens":77' in text
+    assert "lab-harm" in text and "Responses of baseline/redirect: graded by baseline/judge" in text
+    # what is quoted stays in its block, and shows what cannot be seen
+    assert "    # Not a heading \\u202e\n" in text
+    assert str(tmp_path) not in text
+    assert not {"run.json", "ledger.sqlite"} & {path.name for path in copy.iterdir()}
+    imported = make_run(tmp_path / "imported")
+    assert osi("report", imported, "--out", tmp_path / "other").code == 0
+    assert not (tmp_path / "other" / "judges.md").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 import msgspec
@@ -128,6 +129,8 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     """Planned responses that are not stored: the result is undecided until they are."""
     absent_of: str = "the run"
     """The run that lacks them."""
+    unmeasured: datetime | None = None
+    """Since when the model has not replied, in UTC: the result is undecided."""
 
 
 class Gates(msgspec.Struct, frozen=True, kw_only=True):

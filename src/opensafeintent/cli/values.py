@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import stat
+from datetime import datetime
 from json import JSONDecodeError
 from pathlib import Path
 from types import NoneType
@@ -125,7 +126,14 @@ class _Choice(click.Choice):  # type: ignore[type-arg]
 
 PATH = _Path()
 NAME = _Name()
-_TYPES = {Path: PATH, str: click.STRING, int: click.INT, float: click.FLOAT, bool: click.BOOL}
+_TYPES = {
+    Path: PATH,
+    str: click.STRING,
+    datetime: click.STRING,
+    int: click.INT,
+    float: click.FLOAT,
+    bool: click.BOOL,
+}
 
 
 def type_of(kind: object, *, is_file: bool) -> click.ParamType[object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,21 @@ class RunTexts(AbstractContextManager["RunTexts"]):
             earlier = msgspec.structs.replace(task.earlier, reply=first)
             task = msgspec.structs.replace(task, earlier=earlier)
         return self._answer(generation_call(task, plan))
+
+    def count_replies(self, model: str, since: datetime) -> tuple[int, int]:
+        """Return how many replies of a model, answers and refusals, were received since a time, and
+        before.
+        """
+        manifest, stored = self._manifest, list[str]()
+        start = since.astimezone(UTC).isoformat(timespec="microseconds")
+        plan, identity = manifest.plan(model), manifest.models[model].identity
+        sets = manifest.sets_of(model, self._dataset)
+        for task in manifest.tasks_of(model, sets, manifest.models[model].epochs):
+            if task.earlier is None:  # a second reply goes on from one of these
+                rows = self._ledger.rows_of(call_key(generation_call(task, plan), identity))
+                stored += [created for _, status, _, created in rows if status != "failed"]
+        new = sum(created >= start for created in stored)
+        return new, len(stored) - new
 
     def first_reply(self, task: Task) -> str | None:
         """Return the text of the reply that a follow-up goes on from; None if there is none."""

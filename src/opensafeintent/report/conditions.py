@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.analysis.cohort import Cohort, GradedRun, graders
@@ -10,8 +12,11 @@ from opensafeintent.analysis.estimates import AVERAGE
 from opensafeintent.analysis.guards import without_verdict
 from opensafeintent.analysis.judge_checks import CHECK_WORDS, CheckedJudge, checked_judges
 from opensafeintent.calls.providers import is_in_process
+from opensafeintent.evaluation.manifest import Manifest, ModelEntry, StoredTemplate
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
-from opensafeintent.hostile import one_line
+from opensafeintent.files import canonical_json
+from opensafeintent.hostile import one_line, terminal_safe
+from opensafeintent.markdown import markdown_text
 from opensafeintent.report.columns import Table
 from opensafeintent.report.values import share_of, shortened
 
@@ -285,3 +290,72 @@ def _sampling(cohort: Cohort) -> str:
         f"preset {preset}" if preset else "",
     )
     return ", ".join(filter(None, facts))
+
+
+def judges_asked(runs: Sequence[GradedRun]) -> str:
+    """Return in Markdown what the judges of runs were asked: their settings, and each text word for
+    word; "" if no judge was asked.
+    """
+    asking = [run for run in runs if run.manifest.judges]
+    if not asking:
+        return ""
+    parts = [
+        "# What the judges were asked",
+        "The settings of each judge, then the templates in force. Names in double braces are filled"
+        " in for each response.",
+    ]
+    templates: dict[str, StoredTemplate] = {}
+    for run in asking:
+        parts += [f"## Run {_marked(run.name)}", *_asked_in(run.manifest)]
+        for entry in run.manifest.models.values():
+            templates |= _in_force(run.manifest, entry)
+    for digest, item in templates.items():
+        parts += [f"## {_marked(f'{item.role}: {item.id}/{item.version}')}", f"SHA-256 {digest}"]
+        parts.append(_as_code(item.source))
+    return "\n\n".join(parts) + "\n"
+
+
+def _asked_in(manifest: Manifest) -> Iterator[str]:
+    """Yield the settings and texts of a run's judges, apart from its templates."""
+    for judge in manifest.judges:
+        sampling, left_out = manifest.sampling_of_judge(judge), manifest.left_out.get(judge, ())
+        fields = f"; refused fields: {', '.join(left_out)}" if left_out else ""
+        yield f"- Judge {_marked(judge)}: {_marked(_fields(sampling) + fields)}"
+    for model, entry in manifest.models.items():
+        if entry.judges:
+            names = (f"{item.id}/{item.version}" for item in _in_force(manifest, entry).values())
+            yield "- " + _marked(
+                f"Responses of {entry.label or model}: graded by {', '.join(entry.judges)}, modes"
+                f" ({entry.modes}) by {entry.mode_judge}, probe {entry.probe}, grades read as"
+                f" {entry.parse}; {', '.join(names)}"
+            )
+    if guard := manifest.guard:
+        named = f"Guard {guard.model}, form {guard.form}: {_fields(guard.sampling)}"
+        yield f"- {_marked(named)}"
+        yield _as_code(guard.source)
+    if manifest.request_swap:
+        yield "- Request swap, in place of a hidden request:"
+        yield _as_code(manifest.request_swap.hidden)
+    if texts := manifest.second_turn:
+        yield "- Second turn, what judges are told behind their question:"
+        yield from (_as_code(f"{role}: {texts.note(role)}") for role in texts.questions)
+
+
+def _in_force(manifest: Manifest, entry: ModelEntry) -> dict[str, StoredTemplate]:
+    """Return the templates of a model's judges, by hash."""
+    stored = manifest.templates
+    return {digest: stored[digest] for digest in entry.templates.values() if digest in stored}
+
+
+def _fields(settings: msgspec.Struct | None) -> str:
+    """Return the settings of a request, those of the provider left out."""
+    return canonical_json(msgspec.to_builtins(settings)).decode() if settings else "not known"
+
+
+def _marked(text: str) -> str:
+    return markdown_text(one_line(text, 2000))
+
+
+def _as_code(text: str) -> str:
+    """Return a text as a block of code, in which nothing is markup."""
+    return "\n".join(f"    {line}" for line in terminal_safe(text.expandtabs(4)).split("\n"))

@@ -65,6 +65,11 @@ def reason(result: GateResult) -> str:
             f" {result.absent_of} {'is' if result.absent == 1 else 'are'} not stored; the command"
             " that made it brings them"
         )
+    if result.unmeasured:
+        return (
+            "has no verdict: no reply of the model was received since"
+            f" {result.unmeasured:%Y-%m-%d %H:%M} UTC; evaluate it again in a new folder"
+        )
     limit = f"{gate.in_unit(gate.limit)} of {gate.option}"
     if result.identical:
         return f"has identical data, nothing tested; margin {limit}"

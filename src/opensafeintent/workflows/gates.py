@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
 from math import isfinite
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from opensafeintent.files import (
     make_private_folder,
     written_beside,
 )
+from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.ci import junit, summary
 from opensafeintent.report.columns import Table
@@ -123,7 +126,8 @@ def check_gating(settings: Gating, gates: Sequence[Gate], runs: Sequence[Path], 
     """
     baseline = settings.baseline
     changed = settings.confidence if settings.confidence != CONFIDENCE else None
-    for name, value in (("confidence", changed), ("junit", settings.junit)):
+    needs_gate = {"confidence": changed, "since": settings.since, "junit": settings.junit}
+    for name, value in needs_gate.items():
         if value is not None and not gates and not settings.first_run:
             raise InputError(
                 f"{option(name)}: there is no gate; give {option('fail_under')},"
@@ -167,9 +171,11 @@ def _check_baseline(baseline: Path, settings: Gating, runs: Sequence[Path]) -> N
 
 
 ANNEX = "annex.md"
+JUDGES = "judges.md"
 
 _OURS = (
     ANNEX,
+    JUDGES,
     "run.json",
     "prompt_sets.jsonl",
     "ledger.sqlite",
@@ -227,13 +233,14 @@ def find_gates(
                 " answered, and has no other verdict; run evaluate again without"
                 f" {option('stop_when')}"
             )
+    measured = partial(_measured_since, settings.since, cohorts, texts)
     thresholds = [gate for gate in gates if gate.kind != "worse"]
     results = tuple(check_thresholds(cohorts, thresholds, settings.confidence))
     epochs = max(cohort.array.sizes["epoch"] for cohort in cohorts)
     reach = out_of_reach(most_sets(results), settings.confidence, epochs)
     cautions = _cautions(thresholds) + reach
     if earlier is None:
-        return _with_second_look(Gates(results=results, cautions=cautions))
+        return _with_second_look(measured(Gates(results=results, cautions=cautions)))
     (run,) = runs
     margins = [gate for gate in gates if gate.kind == "worse"]
 
@@ -250,11 +257,10 @@ def find_gates(
         )
     except UnlikeRuns as refused:
         raise InputError(f"{refused.marked}{_graded_alike(settings, earlier, run)}") from refused
-    return _with_second_look(
-        msgspec.structs.replace(
-            changes, results=results + changes.results, cautions=cautions + changes.cautions
-        )
+    changes = msgspec.structs.replace(
+        changes, results=results + changes.results, cautions=cautions + changes.cautions
     )
+    return _with_second_look(measured(changes))
 
 
 def _graded_alike(settings: ReportSettings, old: GradedRun, new: GradedRun) -> str:
@@ -269,6 +275,41 @@ def _graded_alike(settings: ReportSettings, old: GradedRun, new: GradedRun) -> s
         return ""
     places = settings.baseline, settings.runs[0]
     return how_to_grade_alike(old, new, (earlier, later), places)
+
+
+def _measured_since(
+    since: datetime | None,
+    cohorts: Sequence[Cohort],
+    texts: Mapping[str, RunTexts],
+    gates: Gates,
+) -> Gates:
+    """Return the results, undecided for each model without a reply since a time; imported models
+    are exempt.
+    """
+    if since is None:
+        return gates
+    since = since.astimezone(UTC)
+    results, cautions = [], list(gates.cautions)
+    counts: dict[tuple[int, str], tuple[int, int]] = {}
+    for result in gates.results:
+        cohort, place = cohorts[result.group], (result.group, result.model)
+        if place not in counts and result.model not in cohort.imported:
+            run, model = cohort.origins[result.model]
+            new, old = counts[place] = texts[run].count_replies(model, since)
+            if new and old:
+                cautions.append(
+                    f"{one_line(result.model, 200)}: {old:,} of its {new + old:,} replies were"
+                    f" received before {since:%Y-%m-%d %H:%M} UTC"
+                )
+        new, _ = counts.get(place, (1, 0))
+        results.append(
+            result
+            if new
+            else msgspec.structs.replace(
+                result, verdict="undecided", deciding=None, unmeasured=since
+            )
+        )
+    return msgspec.structs.replace(gates, results=tuple(results), cautions=tuple(cautions))
 
 
 def _with_second_look(gates: Gates) -> Gates:

@@ -39,6 +39,7 @@ from opensafeintent.hostile import one_line
 from opensafeintent.locks import Taken
 from opensafeintent.replacing import locked_folder, replaced_together, written_together
 from opensafeintent.report.columns import Table
+from opensafeintent.report.conditions import judges_asked
 from opensafeintent.report.costs import Costs, cost_json, cost_tables
 from opensafeintent.report.gates import gate_results, gate_tables, not_met, transitions_table
 from opensafeintent.report.metrics_json import labels_result, metrics_file
@@ -46,7 +47,14 @@ from opensafeintent.report.schema import CorrectedMetrics
 from opensafeintent.report.tables import all_tables, tables_in, write_tables
 from opensafeintent.report.tables_comparisons import comparisons
 from opensafeintent.report.tables_people import label_tables
-from opensafeintent.workflows.gates import ANNEX, check_gating, find_gates, gates_of, write_verdict
+from opensafeintent.workflows.gates import (
+    ANNEX,
+    JUDGES,
+    check_gating,
+    find_gates,
+    gates_of,
+    write_verdict,
+)
 from opensafeintent.workflows.judge_files import default_judge_files, read_judge_files
 from opensafeintent.workflows.judged_alike import how_to_grade_alike
 from opensafeintent.workflows.known_checks import labels_of, with_known_checks
@@ -197,7 +205,8 @@ def _write_page(
     *,
     earlier: Path,
 ) -> None:
-    """Write the figures and the page; their libraries are loaded only here.
+    """Write the figures, the page and what judges were asked; libraries of figures are loaded only
+    here.
 
     Args:
         settings: of the report.
@@ -227,6 +236,8 @@ def _write_page(
     )
     page = render_page(outcome.cohorts, runs, tables, figures, texts, options)
     write_private(out / "report.html", page.content)
+    if asked := judges_asked(runs):
+        write_private(out / JUDGES, asked)
     if settings.include_unsafe:
         outcome.notes.append(unsafe_note(page.unsafe))
 
@@ -479,7 +490,7 @@ def _ours(out: Path) -> list[Path]:
     """
     from opensafeintent.report.figures import figures_in
 
-    page = [path for path in (out / "report.html", out / ANNEX) if path.is_file()]
+    page = [path for name in ("report.html", ANNEX, JUDGES) if (path := out / name).is_file()]
     return [*page, *figures_in(out / "figures"), *tables_in(out / "tables")]
 
 

@@ -215,6 +215,8 @@ def _in_words(reason: str, kind: Any) -> str:
         kind, sign, limit = match.groups()
         number = "a number" if kind == "float" else "a whole number"
         return f"expected {number} {_BOUNDS[sign]} {limit.removesuffix('.0')}"
+    if "datetime" in reason:
+        return "expected a time with its zone, such as 2026-03-02T03:00:00Z"
     return reason.replace("`", "").replace("Expected", "expected")
 
 

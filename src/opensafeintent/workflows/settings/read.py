@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -107,6 +108,15 @@ class Gating(Settings, frozen=True, kw_only=True):
             "Confidence level of the interval that decides a gate.", metavar="X", group=Group.GATES
         ),
     ] = 0.95
+    since: Annotated[
+        Annotated[datetime, Meta(tz=True)] | None,
+        Opt(
+            "A model without a reply since TIME is undecided: nothing of it was measured.",
+            metavar="TIME",
+            group=Group.GATES,
+        ),
+    ] = None
+    """With its zone. Imported models are exempt."""
     summary: Annotated[
         Path | None,
         Opt(
