@@ -301,6 +301,25 @@ def test_the_precision_of_so_many_sets() -> None:
     assert "± 16 points" not in str(sentences_by_topic(graded(m=36)))
 
 
+@pytest.mark.parametrize("sets", [1, 3, 9])
+def test_few_sets_have_no_precision(sets: int) -> None:
+    """The interval of a share of one set would be ± 152 points wide."""
+    dataset = many_sets(sets, 0)
+    models = {"one": "40 40 10", "other": "42 30 10"}
+    rows = [
+        row
+        for model, grades in models.items()
+        for row in rows_of(model, dataset, dict.fromkeys(dataset.by_id, grades))
+    ]
+    few = cohort_with(dataset, rows)
+    (text,) = (text for text in distrusted(few) if "too few for a paper" in text)
+    assert "±" not in text.partition("Use 115 prompt-sets")[0]
+    for comparison in few.estimates.comparisons.values():
+        difference = comparison.pair(0, 1)
+        detectable = difference and difference.minimum_detectable_difference
+        assert detectable is None or (sets > 1 and detectable < 1)
+
+
 def test_names_are_parts_of_their_own_and_cannot_break_out_of_a_line() -> None:
     (part,) = listed(["a\nb\u202ec"])
     assert part == "a b\\u202ec" and isinstance(part, Name)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from endtoend import metrics
+from endtoend import grades, metrics, values
 from opensafeintent import (
     EvaluateSettings,
     GradeSettings,
@@ -198,3 +199,20 @@ def test_baselines_do_not_fail_a_release(tmp_path: Path) -> None:
 def test_a_label_takes_no_model_out_of_the_gates(run: Path) -> None:
     with pytest.raises(InputError, match="a name of a baseline is for baselines"):
         report_of(run, label=("m=baseline/x",))
+
+
+# Names of models
+# ------------------------------------------------------------------------------
+
+
+def test_grades_and_tables_name_a_model_alike(tmp_path: Path) -> None:
+    """Under a label, and where two runs have a name in common."""
+    first_run, second_run = make_run(tmp_path / "a"), make_run(tmp_path / "b", grades=BEST)
+    make_run(tmp_path / "b", "lab/n")
+    report_of(first_run, second_run, out=tmp_path / "both", label=("lab/n=Ours, 2",))
+    with (tmp_path / "both" / "tables" / "metrics.csv").open(newline="") as file:
+        in_tables = {row["model"] for row in csv.DictReader(file)} - {"model average"}
+    assert "Ours, 2" in in_tables and len(in_tables) == 3
+    assert values(grades(tmp_path / "both"), "model") == in_tables
+    origins = metrics(tmp_path / "both")["groups"][0]["origins"]
+    assert origins["Ours, 2"] == {"model": "lab/n", "run": str(second_run)}

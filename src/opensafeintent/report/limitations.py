@@ -410,6 +410,7 @@ def _of_prompts(cohort: Cohort) -> Iterator[Sentence]:
         yield (warn if len(sets) < FEWEST_SETS else distrust)(
             "precision",
             sets=len(sets),
+            fewest=FEWEST_SAID,
             points=f"{100 * half_width(len(sets)):.0f}",
             enough=_ENOUGH_SETS,
             then=f"{100 * half_width(_ENOUGH_SETS):.0f}",

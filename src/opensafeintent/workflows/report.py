@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
+from opensafeintent.analysis.cohort import Cohort, GradedRun, ModelOrigin, into_cohorts
 from opensafeintent.analysis.corrections import Correction
 from opensafeintent.analysis.gate_results import Gate, Gates
 from opensafeintent.analysis.judge_checks import failed_judges, labels_for
@@ -37,6 +37,7 @@ from opensafeintent.files import to_json, write_private
 from opensafeintent.grades import write_grades_of_runs
 from opensafeintent.hostile import one_line
 from opensafeintent.locks import Taken
+from opensafeintent.promptsets import Dataset
 from opensafeintent.replacing import locked_folder, replaced_together, written_together
 from opensafeintent.report.columns import Table
 from opensafeintent.report.costs import Costs, cost_json, cost_tables
@@ -46,6 +47,7 @@ from opensafeintent.report.schema import CorrectedMetrics
 from opensafeintent.report.tables import all_tables, tables_in, write_tables
 from opensafeintent.report.tables_comparisons import comparisons
 from opensafeintent.report.tables_people import label_tables
+from opensafeintent.responses import GradedResponse
 from opensafeintent.workflows.gates import ANNEX, check_gating, find_gates, gates_of, write_verdict
 from opensafeintent.workflows.judge_files import default_judge_files, read_judge_files
 from opensafeintent.workflows.judged_alike import how_to_grade_alike
@@ -423,10 +425,7 @@ def _write_numbers(
         other_models=costs.other_models,
     )
     write_private(out / "metrics.json", to_json(metrics))
-    write_grades_of_runs(
-        {run.name: ([*run.rows, *run.follow_ups], run.dataset) for run in runs},
-        out / "grades.csv.gz",
-    )
+    write_grades_of_runs(_rows_as_shown(runs, cohorts), out / "grades.csv.gz")
     write_private(out / "cost.json", cost_json(costs))
     tables = [
         *all_tables(cohorts),
@@ -446,6 +445,25 @@ def _write_numbers(
         costs=costs,
     )
     return outcome, tables
+
+
+def _rows_as_shown(
+    runs: Sequence[GradedRun], cohorts: Sequence[Cohort]
+) -> dict[str, tuple[list[GradedResponse], Dataset]]:
+    """Return every response by run, second replies last, under the name that tables have for its
+    model.
+    """
+    shown = {origin: name for cohort in cohorts for name, origin in cohort.origins.items()}
+    return {
+        run.name: (
+            [
+                msgspec.structs.replace(row, model=shown[ModelOrigin(run.name, row.model)])
+                for row in (*run.rows, *run.follow_ups)
+            ],
+            run.dataset,
+        )
+        for run in runs
+    }
 
 
 def _coverage_notes(
