@@ -21,6 +21,7 @@ from opensafeintent.report.columns import Table
 from opensafeintent.report.conditions import measurement
 from opensafeintent.report.formats import to_markdown
 from opensafeintent.report.gates import gate_tables, headline, reason, verdict_word
+from opensafeintent.report.limitations import judge_cautions
 from opensafeintent.report.tables_headline import headline_table
 
 
@@ -88,6 +89,7 @@ def _behind(cohorts: Sequence[Cohort], number: int) -> list[str]:
         *([f"Judges: {'; '.join(checks)}."] if checks else []),
         *([f"Partial: {'; '.join(partial)}."] if partial else []),
         f"Missing grades: {'; '.join(missing) or 'none'}.",
+        *(sentence.text for sentence in judge_cautions(cohort)),
         *([DEMONSTRATION_NOTE] if cohort.demonstration else []),
     ]
 

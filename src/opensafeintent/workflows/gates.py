@@ -16,6 +16,7 @@ from opensafeintent.analysis.reference_models import reference_values
 from opensafeintent.analysis.versions import UnlikeRuns, earlier_versions
 from opensafeintent.errors import InputError, nearest, option
 from opensafeintent.evaluation.manifest import RunFolder
+from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import (
     make_private_folder,
@@ -24,6 +25,7 @@ from opensafeintent.files import (
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.ci import junit, summary
 from opensafeintent.report.columns import Table
+from opensafeintent.report.conditions import with_version
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.comparisons import NEW_SETS, SECOND_LOOK
@@ -231,7 +233,7 @@ def find_gates(
     results = tuple(check_thresholds(cohorts, thresholds, settings.confidence))
     epochs = max(cohort.array.sizes["epoch"] for cohort in cohorts)
     reach = out_of_reach(most_sets(results), settings.confidence, epochs)
-    cautions = _cautions(thresholds) + reach
+    cautions = _basis(cohorts, thresholds) + _cautions(thresholds) + reach
     if earlier is None:
         return _with_second_look(Gates(results=results, cautions=cautions))
     (run,) = runs
@@ -277,6 +279,24 @@ def _with_second_look(gates: Gates) -> Gates:
         return gates
     advice = f"{SECOND_LOOK}: {NEW_SETS}, or --confidence 0.98"
     return msgspec.structs.replace(gates, cautions=(*gates.cautions, advice))
+
+
+def _basis(cohorts: Sequence[Cohort], thresholds: Sequence[Gate]) -> tuple[str, ...]:
+    """Say whose grades thresholds rest on; a change against an earlier run has the same judges in
+    both.
+    """
+    judges = dict.fromkeys(
+        with_version(cohort, judge)
+        for cohort in cohorts
+        for judge in cohort.conditions.judges
+        if judge != IMPORTED_JUDGE
+    )
+    if not (judges and thresholds):
+        return ()
+    return (
+        f"the thresholds rest on the grades of {' and '.join(judges)}: by another judge, or another"
+        " version of it, the same responses can have another verdict",
+    )
 
 
 def _cautions(gates: Sequence[Gate]) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ from opensafeintent.replacing import locked_folder, replaced_together, written_t
 from opensafeintent.report.columns import Table
 from opensafeintent.report.costs import Costs, cost_json, cost_tables
 from opensafeintent.report.gates import gate_results, gate_tables, not_met, transitions_table
+from opensafeintent.report.limitations import judge_cautions
 from opensafeintent.report.metrics_json import labels_result, metrics_file
 from opensafeintent.report.schema import CorrectedMetrics
 from opensafeintent.report.tables import all_tables, tables_in, write_tables
@@ -50,7 +51,7 @@ from opensafeintent.report.tables_people import label_tables
 from opensafeintent.responses import GradedResponse
 from opensafeintent.workflows.gates import ANNEX, check_gating, find_gates, gates_of, write_verdict
 from opensafeintent.workflows.judge_files import default_judge_files, read_judge_files
-from opensafeintent.workflows.judged_alike import how_to_grade_alike
+from opensafeintent.workflows.judged_alike import check_served_alike, how_to_grade_alike
 from opensafeintent.workflows.known_checks import labels_of, with_known_checks
 from opensafeintent.workflows.outcome import (
     COVERAGE_LINES,
@@ -134,7 +135,7 @@ def _write_report(
             run.name: spent_of_run(run.manifest, run.dataset, ledger) for run, ledger in opened
         }
         runs = [
-            with_known_checks(run._replace(manifest=manifest), ledger, spent[run.name], files)
+            with_known_checks(run._replace(manifest=manifest), ledger, files)
             for (run, ledger), manifest in zip(opened, manifests, strict=True)
         ]
         display.stage("estimating")
@@ -256,6 +257,7 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
         cohorts = into_cohorts(runs)
         folders = {name: path for path, name in named_runs(settings.runs).items()}
         _check_alike(runs, cohorts, folders)
+        check_served_alike(runs, cohorts, folders)
         screen.stage("estimating")
         for cohort in cohorts:
             _ = cohort.estimates.comparisons
@@ -269,8 +271,15 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
         out=settings.out,
         cohorts=cohorts,
         transitions=transitions,
-        notes=as_notes(_partial_notes(cohorts, folders), failed_judges(cohorts)),
+        notes=as_notes(
+            _partial_notes(cohorts, folders), _judge_notes(cohorts), failed_judges(cohorts)
+        ),
     )
+
+
+def _judge_notes(cohorts: Sequence[Cohort]) -> Iterator[str]:
+    """Yield the limitations by a name of several models, and by a judge with one grade."""
+    return (sentence.text for cohort in cohorts for sentence in judge_cautions(cohort))
 
 
 def _partial_notes(cohorts: Sequence[Cohort], folders: Mapping[str, Path]) -> Iterator[str]:
@@ -286,8 +295,7 @@ def _runs_with_checks(folders: Sequence[Path], display: Display) -> list[GradedR
     runs = []
     for path, name in named_runs(folders).items():
         with open_run(RunFolder(path), name, display) as (run, ledger):
-            spent = spent_of_run(run.manifest, run.dataset, ledger)
-            runs.append(with_known_checks(run, ledger, spent, files))
+            runs.append(with_known_checks(run, ledger, files))
     return runs
 
 
@@ -365,7 +373,7 @@ def write_results(
     ):
         spent = spent_of_run(*source, ledger)
         files, unread = default_judge_files()
-        run = with_known_checks(run, ledger, spent, files)
+        run = with_known_checks(run, ledger, files)
         outcome, tables = _write_numbers(
             [run],
             new,
@@ -413,6 +421,7 @@ def _write_numbers(
         gate: compares the models with the gates of a report.
     """
     cohorts = into_cohorts(runs)
+    check_served_alike(runs, cohorts, folders)
     gates = gate(cohorts)
     corrected, left_aside = corrector(cohorts) if corrector else ([], [])
     correction, correction_tables = _correction(corrected, cohorts)
@@ -441,7 +450,13 @@ def _write_numbers(
         cohorts=cohorts,
         corrected=corrected,
         gates=gates,
-        notes=as_notes(partial, left_aside, beyond, () if gates else failed_judges(cohorts)),
+        notes=as_notes(
+            partial,
+            left_aside,
+            beyond,
+            _judge_notes(cohorts),
+            () if gates else failed_judges(cohorts),
+        ),
         costs=costs,
     )
     return outcome, tables
