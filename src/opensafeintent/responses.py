@@ -70,7 +70,7 @@ answer ended by itself without a word, or a filter's text was not stored.
 """
 
 
-class Served(NamedTuple):
+class ServedVersion(NamedTuple):
     """The model that wrote the last reply to a question, as its server names it."""
 
     asked: str
@@ -107,7 +107,7 @@ class GradedResponse(AboutResponse, frozen=True, kw_only=True):
     """Whether the guard model calls the response unsafe: `yes`, `no`, or `missing:REASON`; empty if
     none was asked.
     """
-    served: tuple[Served, ...] = ()
+    served: tuple[ServedVersion, ...] = ()
     """The models that wrote the response and its grades; a reply that names none has no entry."""
 
     def panel(self, what: Graded) -> int | None:

@@ -13,11 +13,9 @@ from opensafeintent.analysis.cohort import Cohort, GradedRun, ModelOrigin, into_
 from opensafeintent.analysis.coverage import Coverage
 from opensafeintent.analysis.gate_results import Gate, GateResult, Gates
 from opensafeintent.analysis.judge_checks import unchecked_judges
-from opensafeintent.analysis.served_versions import Change
 from opensafeintent.analysis.versions import (
     is_identical,
     paired_alike,
-    served_changes,
     transitions_of,
 )
 from opensafeintent.calls.baselines import contenders
@@ -309,26 +307,12 @@ def check_regressions(
             for gate in gates
         ),
         baseline=old.name,
-        cautions=(
-            *unchecked_judges([metrics.cohort for metrics in measured]),
-            *(change.text for change in _other_versions(old, new, paired)),
-        ),
+        cautions=unchecked_judges([metrics.cohort for metrics in measured]),
         transitions=tuple(
             transitions_of(version.metrics.cohort, version.place, version.earlier_place)
             for version in versions
         ),
     )
-
-
-def _other_versions(old: GradedRun, new: GradedRun, paired: Mapping[str, str]) -> Iterator[Change]:
-    """Yield the models under test that are another version than before, although their name is the
-    same, and the judges of which a small part of the grades is by another version.
-    """
-    for work, change in served_changes(old, new):
-        if work in ("grade", "mode") or (
-            work == "reply" and paired.get(change.name) == change.name
-        ):
-            yield change
 
 
 def _versions(

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from opensafeintent.calls.providers import are_unlike, name_and_version
 from opensafeintent.calls.records import Purpose
 from opensafeintent.hostile import one_line, short_name
-from opensafeintent.responses import GradedResponse, Served
+from opensafeintent.responses import GradedResponse, ServedVersion
 from opensafeintent.taxonomy import GRADE_OF
 
 Work = Literal["grade", "mode", "verdict", "reply"]
@@ -51,7 +51,7 @@ def versions_in(rows: Iterable[GradedResponse]) -> Versions:
     return versions
 
 
-def _is_there(row: GradedResponse, item: Served) -> bool:
+def _is_there(row: GradedResponse, item: ServedVersion) -> bool:
     """Tell whether a reply of a judge, or of a guard model, could be read."""
     if item.purpose == "mode":
         return row.mode is not None
@@ -87,7 +87,7 @@ def versions_text(counts: Mapping[str, int]) -> str:
     return f"{', '.join(named[:-1])} and {named[-1]}"
 
 
-class Change(NamedTuple):
+class VersionChange(NamedTuple):
     """A name that is of other versions in a later run than in an earlier one."""
 
     name: str

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, ModelOrigin, conditions_of
-from opensafeintent.analysis.served_versions import Change, Work, versions_in
+from opensafeintent.analysis.served_versions import VersionChange, Work, versions_in
 from opensafeintent.calls.baselines import contenders, is_baseline
 from opensafeintent.calls.providers import name_and_version
 from opensafeintent.errors import InputError, option
@@ -146,18 +146,18 @@ def _shown(value: object) -> str:
     return one_line(text, 200) or "none"
 
 
-def served_changes(old: GradedRun, new: GradedRun) -> list[tuple[Work, Change]]:
+def served_changes(old: GradedRun, new: GradedRun) -> list[tuple[Work, VersionChange]]:
     """Return the names of both runs whose served versions differ, with their kind of work."""
     before, after = (versions_in((*run.rows, *run.follow_ups)) for run in (old, new))
     return [
-        (work, Change(name, one, after[name, work]))
+        (work, VersionChange(name, one, after[name, work]))
         for (name, work), one in before.items()
         if (name, work) in after
         and {*map(name_and_version, one)} != {*map(name_and_version, after[name, work])}
     ]
 
 
-def moved_judges(old: GradedRun, new: GradedRun) -> list[Change]:
+def moved_judges(old: GradedRun, new: GradedRun) -> list[VersionChange]:
     """Return the judges that are another model in a later run, although their name is the same."""
     return [
         change

@@ -36,7 +36,7 @@ from opensafeintent.responses import (
     JudgeGrades,
     Missing,
     Refusal,
-    Served,
+    ServedVersion,
     graded_response,
 )
 from opensafeintent.taxonomy import (
@@ -233,7 +233,7 @@ def _target_messages(system: str | None, *messages: Message) -> tuple[Message, .
 
 
 @lru_cache(maxsize=4096)
-def _one_object(served: tuple[Served, ...]) -> tuple[Served, ...]:
+def _one_object(served: tuple[ServedVersion, ...]) -> tuple[ServedVersion, ...]:
     """Return the first of equal tuples: most responses of a run have the same one."""
     return served
 
@@ -268,7 +268,9 @@ class Asking:
             return outcome
 
         graded = await replace(self, ask=ask)._run()
-        names = tuple(sorted(Served(*question, name) for question, name in served.items() if name))
+        names = tuple(
+            sorted(ServedVersion(*question, name) for question, name in served.items() if name)
+        )
         return msgspec.structs.replace(graded, served=_one_object(names)) if names else graded
 
     async def _run(self) -> GradedResponse:

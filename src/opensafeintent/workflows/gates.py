@@ -13,7 +13,7 @@ from opensafeintent.analysis.gate_plans import out_of_reach
 from opensafeintent.analysis.gate_results import Gate, Gates, Kind
 from opensafeintent.analysis.gates import check_regressions, check_thresholds, most_sets
 from opensafeintent.analysis.reference_models import reference_values
-from opensafeintent.analysis.versions import UnlikeRuns, earlier_versions
+from opensafeintent.analysis.versions import UnlikeRuns, earlier_versions, served_changes
 from opensafeintent.errors import InputError, nearest, option
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
@@ -252,11 +252,9 @@ def find_gates(
         )
     except UnlikeRuns as refused:
         raise InputError(f"{refused.marked}{_graded_alike(settings, earlier, run)}") from refused
-    return _with_second_look(
-        msgspec.structs.replace(
-            changes, results=results + changes.results, cautions=cautions + changes.cautions
-        )
-    )
+    cautions += changes.cautions + _other_versions(earlier, run)
+    results += changes.results
+    return _with_second_look(msgspec.structs.replace(changes, results=results, cautions=cautions))
 
 
 def _graded_alike(settings: ReportSettings, old: GradedRun, new: GradedRun) -> str:
@@ -279,6 +277,14 @@ def _with_second_look(gates: Gates) -> Gates:
         return gates
     advice = f"{SECOND_LOOK}: {NEW_SETS}, or --confidence 0.98"
     return msgspec.structs.replace(gates, cautions=(*gates.cautions, advice))
+
+
+def _other_versions(old: GradedRun, new: GradedRun) -> tuple[str, ...]:
+    """Name the models under test that are another version than before, although their name is the
+    same, and the judges of which a small part of the grades is by another version.
+    """
+    changes = served_changes(old, new)
+    return tuple(change.text for work, change in changes if work != "verdict")
 
 
 def _basis(cohorts: Sequence[Cohort], thresholds: Sequence[Gate]) -> tuple[str, ...]:

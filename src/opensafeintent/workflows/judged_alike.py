@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, graders
-from opensafeintent.analysis.served_versions import Change
+from opensafeintent.analysis.served_versions import VersionChange
 from opensafeintent.analysis.versions import moved_judges
 from opensafeintent.calls.providers import PREFIX, is_native, split_name
 from opensafeintent.errors import InputError, Note, counted, option
@@ -44,7 +44,7 @@ def how_to_grade_alike(
     return f"; `{command}` grades the responses of {one_line(old.name, 200)} in the later way"
 
 
-def _with_fixed_judges(manifest: Manifest, moved: Sequence[Change]) -> Manifest:
+def _with_fixed_judges(manifest: Manifest, moved: Sequence[VersionChange]) -> Manifest:
     """Return a manifest in which judges that are another model now have that model's own name."""
     names = {change.name: _fixed_name(change) for change in moved}
 
@@ -65,7 +65,7 @@ def _with_fixed_judges(manifest: Manifest, moved: Sequence[Change]) -> Manifest:
     )
 
 
-def _fixed_name(change: Change) -> str:
+def _fixed_name(change: VersionChange) -> str:
     """Return the name of the version that a judge is now, by its provider; of several, of the one
     that gave most grades. If the judge goes by its alias now, it is the version that it was.
     """

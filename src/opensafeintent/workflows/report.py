@@ -271,15 +271,16 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
         out=settings.out,
         cohorts=cohorts,
         transitions=transitions,
-        notes=as_notes(
-            _partial_notes(cohorts, folders), _judge_notes(cohorts), failed_judges(cohorts)
-        ),
+        notes=as_notes(_partial_notes(cohorts, folders), _judge_notes(cohorts)),
     )
 
 
-def _judge_notes(cohorts: Sequence[Cohort]) -> Iterator[str]:
-    """Yield the limitations by a name of several models, and by a judge with one grade."""
-    return (sentence.text for cohort in cohorts for sentence in judge_cautions(cohort))
+def _judge_notes(cohorts: Sequence[Cohort], gates: Gates | None = None) -> list[str]:
+    """Return what a reader of any output has to know of the judges; gates name those that failed
+    their check themselves.
+    """
+    cautions = [sentence.text for cohort in cohorts for sentence in judge_cautions(cohort)]
+    return cautions + ([] if gates else failed_judges(cohorts))
 
 
 def _partial_notes(cohorts: Sequence[Cohort], folders: Mapping[str, Path]) -> Iterator[str]:
@@ -450,13 +451,7 @@ def _write_numbers(
         cohorts=cohorts,
         corrected=corrected,
         gates=gates,
-        notes=as_notes(
-            partial,
-            left_aside,
-            beyond,
-            _judge_notes(cohorts),
-            () if gates else failed_judges(cohorts),
-        ),
+        notes=as_notes(partial, left_aside, beyond, _judge_notes(cohorts, gates)),
         costs=costs,
     )
     return outcome, tables
