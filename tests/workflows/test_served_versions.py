@@ -14,13 +14,15 @@ import pytest
 
 from endtoend import JUDGE, TARGET, Ran, metrics, osi, some_sets
 from loopback import GENERATE, HARM, HELPFULNESS, Fault, LoopbackServer, Match
+from opensafeintent import load_run
+from opensafeintent.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 FIRST, SECOND = "judge-1-2026-01", "judge-2-2026-06"
 GATES = ("--fail-if-worse", "triplet_safety=0.9", "--max-missing", 1)
-GRADES = 4 * 7 * 2
-"""Of one judge: four prompt-sets, seven wordings, two questions."""
+GRADES = 4 * (7 * 2 + 1)
+"""Of one judge, modes included: four prompt-sets, seven wordings, two questions."""
 
 
 def names(served: str, *, model: str | None = "judge", **match: object) -> Fault:
@@ -83,6 +85,8 @@ def test_runs_whose_judge_is_another_model_are_not_compared(
         assert len(commands) == 2
         assert all(f"--judge openai-api/loop/{SECOND}" in line for line in commands)
     assert not (tmp_path / "both").exists()
+    with pytest.raises(InputError, match="now as judge-2-2026-06"):
+        load_run(first_run, second_run)
     server.set_faults()
     graded_runs = [tmp_path / "a-again", tmp_path / "b-again"]
     for line, out in zip(commands, graded_runs, strict=True):
@@ -95,32 +99,31 @@ def test_runs_whose_judge_is_another_model_are_not_compared(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("served", "refused"),
+    ("before", "after", "refused"),
     [
-        (SECOND, True),
-        ("judge", False),  # the name that was asked: any version of it
-        ("", False),  # no name
-        (FIRST, False),
+        (FIRST, FIRST, False),
+        ("judge-2026-01-01", "judge-2026-06-01", True),
+        ("judge-2026-01-01", "judge", False),  # the name that was asked: any version of it
+        ("judge", "other-8b", True),
+        (FIRST, "", False),  # no name
     ],
 )
 def test_only_another_version_is_refused(
-    served: str, refused: bool, server: LoopbackServer, tmp_path: Path
+    before: str, after: str, refused: bool, server: LoopbackServer, tmp_path: Path
 ) -> None:
-    first_run = evaluated(server, tmp_path, "a", names("judge-2025-03-01"))
-    if served == FIRST:
-        first_run = evaluated(server, tmp_path, "c", names(FIRST))
-    second_run = evaluated(server, tmp_path, "b", names(served))
+    first_run = evaluated(server, tmp_path, "a", names(before))
+    second_run = evaluated(server, tmp_path, "b", names(after))
     assert (osi("compare", first_run, second_run).code == 2) is refused
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("every", "refused"), [(7, True), (28, False)])
+@pytest.mark.parametrize(("every", "refused"), [(9, True), (14, False)])
 def test_a_small_part_by_another_version_is_a_limitation(
     every: int, refused: bool, server: LoopbackServer, tmp_path: Path
 ) -> None:
-    """Eight of 56 grades, 14 %, or two, 3.6 %."""
+    """Three of 60 grades, 5 %, or two, 3.3 %."""
     first_run = evaluated(server, tmp_path, "a", names(FIRST))
-    some = (names(SECOND, purpose=HARM, every=every // 2), names(FIRST))
+    some = (names(SECOND, purpose=HARM, every=every), names(FIRST))
     second_run = evaluated(server, tmp_path, "b", *some)
     compared = osi("compare", first_run, second_run)
     gated = osi("report", second_run, "--baseline", first_run, *GATES)
@@ -188,32 +191,34 @@ def test_a_name_of_two_models_is_a_limitation_of_its_run(
         names("target-2026-01-01", model="target"),
     )
     # 28 grades of helpfulness, 28 of harm, four modes; every fourth of 28 responses
-    judged = f"The judge {JUDGE} answered as {FIRST} (28) and {SECOND} (28)"
-    moded = f"{JUDGE} (answered as {FIRST} (32) and {SECOND} (28))"
+    judged = f"The judge {JUDGE} answered as {FIRST} (32) and {SECOND} (28)"
+    with_versions = f"{JUDGE} (answered as {FIRST} (32) and {SECOND} (28))"
     answered = f"{TARGET} answered as target-2026-01-01 (21) and target-2026-06-01 (7)"
     ran, outputs = three_outputs(run)
     assert ran.code == 0
     for text in outputs:
         assert judged in text and answered in text
     for text in outputs[1:]:  # the description for a paper
-        assert f"Judge: {moded}" in text
+        assert f"Judge: {with_versions}" in text
     with (run / "tables" / "cost.csv").open(newline="") as file:
         costs = {(row["model"], row["purpose"]): row["served"] for row in csv.DictReader(file)}
     assert costs[JUDGE, "harm"] == FIRST
     assert costs[TARGET, "generate"] == "target-2026-01-01 (21) and target-2026-06-01 (7)"
     _, (said, *_) = three_outputs(run, "--fail-under", "mean_safety=0.01")
-    assert f"thresholds rest on the grades of {moded}" in said
+    assert f"thresholds rest on the grades of {with_versions}" in said
 
 
 def test_a_threshold_names_the_version_that_it_rests_on(
     server: LoopbackServer, tmp_path: Path
 ) -> None:
     run = evaluated(server, tmp_path, "run", names(SECOND))
-    _, outputs = three_outputs(run, "--fail-under", "mean_safety=0.01")
+    gate = ("--fail-under", "mean_safety=0.01", "--junit", run / "gate.xml")
+    _, outputs = three_outputs(run, *gate)
     for text in outputs:
         assert f"rest on the grades of {JUDGE} (answered as {SECOND})" in text
         assert "more than one model" not in text
     assert SECOND in str(metrics(run)["gates"]["cautions"])
+    assert f'name="judges" value="{JUDGE} (answered as {SECOND})"' in (run / "gate.xml").read_text()
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ import msgspec
 
 from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.label_checks import CheckedSetting, LabelCheck
-from opensafeintent.analysis.served_versions import of_judge
 from opensafeintent.evaluation.judge_check import GradeName, JudgeCheck, roles_of
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.grades import PANEL
@@ -117,7 +116,7 @@ def _asked_so(judge: str, checked: CheckedSetting, roles: Iterable[Role], cohort
     return (
         all(in_force.get(role) == setting.templates.get(role, "") for role in roles)
         and setting.parse == cohort.conditions.parse
-        and _served_alike(checked.served, of_judge(cohort.served, judge))
+        and _served_alike(checked.served, cohort.served.get((judge, "grade"), ()))
         and all(
             manifest.judges.get(judge) == checked.identity
             and manifest.sampling_of_judge(judge) == setting.sampling

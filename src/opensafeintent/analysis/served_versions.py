@@ -16,12 +16,12 @@ from opensafeintent.hostile import one_line, short_name
 from opensafeintent.responses import GradedResponse, ServedVersion
 from opensafeintent.taxonomy import GRADE_OF
 
-Work = Literal["grade", "mode", "verdict", "reply"]
-"""The work of a judge, of a judge of modes, of a guard model, and of a model under test."""
+Work = Literal["grade", "verdict", "reply"]
+"""The work of a judge, modes included, of a guard model, and of a model under test."""
 
 _WORK: dict[Purpose, Work] = {
     **dict.fromkeys(GRADE_OF, "grade"),
-    "mode": "mode",
+    "mode": "grade",
     "guard": "verdict",
     "generate": "reply",
     "probe": "reply",
@@ -62,11 +62,6 @@ def _is_there(row: GradedResponse, item: ServedVersion) -> bool:
         for role, grade in GRADE_OF.items()
         if role == item.purpose
     )
-
-
-def of_judge(versions: Versions, judge: str) -> Counter[str]:
-    """Return the versions of a judge, over grades and modes."""
-    return versions.get((judge, "grade"), Counter()) + versions.get((judge, "mode"), Counter())
 
 
 def are_several(named: Iterable[str]) -> bool:

@@ -160,9 +160,7 @@ def served_changes(old: GradedRun, new: GradedRun) -> list[tuple[Work, VersionCh
 def moved_judges(old: GradedRun, new: GradedRun) -> list[VersionChange]:
     """Return the judges that are another model in a later run, although their name is the same."""
     return [
-        change
-        for work, change in served_changes(old, new)
-        if work in ("grade", "mode") and change.is_another
+        change for work, change in served_changes(old, new) if work == "grade" and change.is_another
     ]
 
 

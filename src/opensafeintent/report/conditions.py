@@ -9,7 +9,7 @@ from opensafeintent.analysis.cohort import Cohort, GradedRun, graders
 from opensafeintent.analysis.estimates import AVERAGE
 from opensafeintent.analysis.guards import without_verdict
 from opensafeintent.analysis.judge_checks import CHECK_WORDS, CheckedJudge, checked_judges
-from opensafeintent.analysis.served_versions import of_judge, versions_text
+from opensafeintent.analysis.served_versions import versions_text
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.hostile import one_line
@@ -69,7 +69,7 @@ def differences_from(cohort: Cohort, other: Cohort) -> str:
 
 def with_version(cohort: Cohort, judge: str) -> str:
     """Return a judge's name, with the versions that its replies name if that is another name."""
-    versions = versions_text(of_judge(cohort.served, judge))
+    versions = versions_text(cohort.served.get((judge, "grade"), {}))
     return one_line(judge, 80) + _in_brackets(judge, versions)
 
 
