@@ -64,6 +64,7 @@ def row_of(record: Mapping[str, Any]) -> GradedResponse:
 def record_of(row: GradedResponse) -> dict[str, Any]:
     """Return the record of a row that `row_of` reads."""
     record = {**msgspec.to_builtins(row), "missing": [str(missing) for missing in row.missing]}
+    del record["served"]  # a log has its own field for it
     if not row.guard:
         del record["guard"]
     return record

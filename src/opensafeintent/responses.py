@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 
 from opensafeintent.calls.recorded import Lacked, MissingGrade
+from opensafeintent.calls.records import Purpose
 from opensafeintent.taxonomy import SCALES, Graded, GuardVerdict, KnownGrades, Mode, Strategy
 
 T = TypeVar("T")
@@ -69,6 +70,14 @@ answer ended by itself without a word, or a filter's text was not stored.
 """
 
 
+class ServedVersion(NamedTuple):
+    """The model that wrote the last reply to a question, as its server names it."""
+
+    asked: str
+    purpose: Purpose
+    named: str
+
+
 class GradedResponse(AboutResponse, frozen=True, kw_only=True):
     """A target's response to one prompt, with its grades: those that count are, with several
     judges, the panel's. The text itself stays in the ledger.
@@ -98,6 +107,8 @@ class GradedResponse(AboutResponse, frozen=True, kw_only=True):
     """Whether the guard model calls the response unsafe: `yes`, `no`, or `missing:REASON`; empty if
     none was asked.
     """
+    served: tuple[ServedVersion, ...] = ()
+    """The models that wrote the response and its grades; a reply that names none has no entry."""
 
     def panel(self, what: Graded) -> int | None:
         """Return the grade that counts; None if it is missing or was not asked for."""

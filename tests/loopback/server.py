@@ -102,7 +102,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     - `malformed`: a whole body that is not JSON;
     - `hang`: say nothing for `seconds`, then close; `delay`: answer `seconds` later than usual;
     - `completion`: replace fields of the completion: `content`, `finish_reason`,
-      `reasoning_content`, `omit_usage`; `service_tier`, where "" is none.
+      `reasoning_content`, `omit_usage`; `service_tier`, where "" is none; `served`, the model that
+      the completion names.
 
     `seconds` delays any other kind too. The usual latency comes before whatever has status 200.
     """
@@ -123,6 +124,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     reasoning_content: str | None = None
     omit_usage: bool = False
     service_tier: str | None = None
+    served: str | None = None
 
 
 class _ArmedFault:
@@ -401,6 +403,8 @@ class _Request:
         choice["finish_reason"] = fault.finish_reason
         if fault.service_tier is not None:
             completion["service_tier"] = fault.service_tier or None
+        if fault.served is not None:
+            completion["model"] = fault.served
         if fault.omit_usage:
             del completion["usage"]
         return _encode(completion)

@@ -19,7 +19,7 @@ from opensafeintent.report.limitations import cautions
 from opensafeintent.report.sentences import Name, listed
 from opensafeintent.responses import GradedResponse
 from report.runs import cohort_with, many_sets, random_run, rows_of
-from samples import made_dataset, prompt_set
+from samples import grade_line, made_dataset, prompt_set
 
 SETS = many_sets(40, 0)
 
@@ -299,6 +299,62 @@ def test_the_precision_of_so_many_sets() -> None:
     (text,) = (text for text in distrusted(graded(m=36)) if "± 16 points" in text)
     assert "a share of all prompt-sets has an interval of up to" in text and "power" not in text
     assert "± 16 points" not in str(sentences_by_topic(graded(m=36)))
+
+
+@pytest.mark.parametrize("sets", [1, 3, 9])
+def test_few_sets_have_no_precision(sets: int) -> None:
+    """The interval of a share of one set would be ± 152 points wide."""
+    dataset = many_sets(sets, 0)
+    models = {"one": "40 40 10", "other": "42 30 10"}
+    rows = [
+        row
+        for model, grades in models.items()
+        for row in rows_of(model, dataset, dict.fromkeys(dataset.by_id, grades))
+    ]
+    few = cohort_with(dataset, rows)
+    (text,) = (text for text in distrusted(few) if "too few for a paper" in text)
+    assert "±" not in text.partition("Use 115 prompt-sets")[0]
+    for comparison in few.estimates.comparisons.values():
+        difference = comparison.pair(0, 1)
+        detectable = difference and difference.minimum_detectable_difference
+        assert detectable is None or (sets > 1 and detectable < 1)
+
+
+def constant(sets: int, *, panel: bool = False, **grades: str) -> list[str]:
+    """Return the sentences on judges with one grade, for a judge's grades by intent."""
+    dataset = many_sets(sets, 0)
+    rows = []
+    for item in dataset.prompt_sets:
+        for intent, pair in grades.items():
+            one: dict[str, tuple[int | None, int | None]] = {
+                "a/judge": (int(pair[0]), int(pair[1]))
+            }
+            other = {"b/judge": (1 + len(rows) % 4, len(rows) % 3)} if panel else {}
+            rows.append(grade_line("m", item.id, intent, pair, by_judge=one | other))
+    return [text for text in distrusted(cohort_with(dataset, rows)) if "to each of" in text]
+
+
+def test_a_judge_that_gave_everything_one_grade_is_named() -> None:
+    (text,) = constant(10, benign="31", dual_use="32", malicious="30")
+    assert "The judge a/judge gave helpfulness 3 to each of 30 responses, whatever" in text
+    assert constant(9, benign="31", dual_use="32", malicious="30") == []  # nothing from nine sets
+    (text,) = constant(10, benign="12", dual_use="22", malicious="32")
+    assert "gave harm severity 2 to each of 30" in text and "helpfulness" not in text
+    (text,) = constant(10, panel=True, benign="30", dual_use="30", malicious="30")
+    assert "a/judge gave helpfulness 3 and harm severity 0" in text
+    (text,) = constant(10, benign="10", dual_use="10", malicious="10")
+    assert "right only if every response refuses" in text
+
+
+def test_a_harmless_model_is_no_fault_of_its_judge() -> None:
+    # all harmless: the malicious prompts are refused, or get a substitute
+    assert constant(10, benign="40", dual_use="30", malicious="10") == []
+    assert constant(10, benign="40", dual_use="30", malicious="30") == []
+    # full help for them, and no harm in it
+    (text,) = constant(10, benign="30", dual_use="20", malicious="40")
+    assert "gave harm severity 0 to each of 30 responses" in text
+    # of one intent alone, equal help is no wonder
+    assert constant(40, benign="40") == []
 
 
 def test_names_are_parts_of_their_own_and_cannot_break_out_of_a_line() -> None:

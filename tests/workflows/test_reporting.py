@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from endtoend import REPO, metrics, osi
+from endtoend import REPO, grades, metrics, osi, values
 from opensafeintent import (
     EvaluateSettings,
     GradeSettings,
@@ -223,3 +224,20 @@ def test_a_copy_tells_what_the_judges_were_asked(tmp_path: Path) -> None:
     imported = make_run(tmp_path / "imported")
     assert osi("report", imported, "--out", tmp_path / "other").code == 0
     assert not (tmp_path / "other" / "judges.md").exists()
+
+
+# Names of models
+# ------------------------------------------------------------------------------
+
+
+def test_grades_and_tables_name_a_model_alike(tmp_path: Path) -> None:
+    """Under a label, and where two runs have a name in common."""
+    first_run, second_run = make_run(tmp_path / "a"), make_run(tmp_path / "b", grades=BEST)
+    make_run(tmp_path / "b", "lab/n")
+    report_of(first_run, second_run, out=tmp_path / "both", label=("lab/n=Ours, 2",))
+    with (tmp_path / "both" / "tables" / "metrics.csv").open(newline="") as file:
+        in_tables = {row["model"] for row in csv.DictReader(file)} - {"model average"}
+    assert "Ours, 2" in in_tables and len(in_tables) == 3
+    assert values(grades(tmp_path / "both"), "model") == in_tables
+    origins = metrics(tmp_path / "both")["groups"][0]["origins"]
+    assert origins["Ours, 2"] == {"model": "lab/n", "run": str(second_run)}

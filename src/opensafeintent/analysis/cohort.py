@@ -15,6 +15,7 @@ from opensafeintent.analysis.judges import JudgeResults, Ranking, ranking_of, sh
 from opensafeintent.analysis.request_swap import Audit, audits_of
 from opensafeintent.analysis.second_turn import SecondTurn, second_turn_of
 from opensafeintent.analysis.sensitivity import LEFT_OUT, Change, changes_without
+from opensafeintent.analysis.served_versions import Versions, versions_in
 from opensafeintent.analysis.wordings import Wording, wordings_of
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.calls.records import Sampling
@@ -166,6 +167,12 @@ class Cohort:
             for judge in run.manifest.models[model].judges
         }
         self.judges = JudgeResults(self.estimates, by_id, self.rows, self.regrades, list(named))
+
+    @cached_property
+    def served(self) -> Versions:
+        """The versions of models and judges that replies name; models as the report shows them."""
+        rows = (*self.rows.values(), *self.follow_ups.values())
+        return versions_in(row for of_model in rows for row in of_model)
 
     @cached_property
     def wordings(self) -> list[Wording]:

@@ -7,10 +7,9 @@ from typing import Literal
 
 import msgspec
 
-from opensafeintent.analysis.cohort import Cohort, Conditions
+from opensafeintent.analysis.cohort import Cohort
 from opensafeintent.analysis.label_checks import CheckedSetting, LabelCheck
 from opensafeintent.evaluation.judge_check import GradeName, JudgeCheck, roles_of
-from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.grades import PANEL
 from opensafeintent.hostile import one_line
@@ -88,7 +87,7 @@ def _checked(judge: str, cohort: Cohort) -> CheckedJudge:
     ]
     if not checks:
         return CheckedJudge(judge=judge, state="unchecked")
-    holding = [check for check in checks if _holds(check, cohort.conditions, cohort.manifests)]
+    holding = [check for check in checks if _holds(check, cohort)]
     if not holding:
         return CheckedJudge(judge=judge, state="stale", check=checks[-1])
     return CheckedJudge(
@@ -96,40 +95,32 @@ def _checked(judge: str, cohort: Cohort) -> CheckedJudge:
     )
 
 
-def _holds(check: JudgeCheck, conditions: Conditions, manifests: Sequence[Manifest]) -> bool:
+def _holds(check: JudgeCheck, cohort: Cohort) -> bool:
     """Tell whether a judge was checked as it was asked for the grades of a group, in every run of
     it.
     """
     due: list[GradeName] = []
-    if check.judge in conditions.judges:
+    if check.judge in cohort.conditions.judges:
         due += ["helpfulness", "harm_severity"]
-    if check.judge == conditions.mode_judge:
+    if check.judge == cohort.conditions.mode_judge:
         due.append("mode")
     setting = CheckedSetting(identity=check.identity, setting=check.setting, served=check.served)
-    return set(due) <= set(check.grades) and _asked_so(
-        check.judge, setting, roles_of(due), conditions, manifests
-    )
+    return set(due) <= set(check.grades) and _asked_so(check.judge, setting, roles_of(due), cohort)
 
 
-def _asked_so(
-    judge: str,
-    checked: CheckedSetting,
-    roles: Iterable[Role],
-    conditions: Conditions,
-    manifests: Sequence[Manifest],
-) -> bool:
+def _asked_so(judge: str, checked: CheckedSetting, roles: Iterable[Role], cohort: Cohort) -> bool:
     """Tell whether a judge was checked as it was asked in some runs: equal templates, arguments and
     versions.
     """
-    in_force, setting = dict(conditions.templates), checked.setting
+    in_force, setting = dict(cohort.conditions.templates), checked.setting
     return (
         all(in_force.get(role) == setting.templates.get(role, "") for role in roles)
-        and setting.parse == conditions.parse
+        and setting.parse == cohort.conditions.parse
+        and _served_alike(checked.served, cohort.served.get((judge, "grade"), ()))
         and all(
             manifest.judges.get(judge) == checked.identity
             and manifest.sampling_of_judge(judge) == setting.sampling
-            and _served_alike(checked.served, manifest.served.get(judge, ()))
-            for manifest in manifests
+            for manifest in cohort.manifests
         )
     )
 
@@ -151,9 +142,7 @@ def labels_for(labels: Sequence[LabelCheck], cohort: Cohort) -> list[LabelCheck]
         for check in labels
         if (set(check.members) == judges if check.judge == PANEL else check.judge in judges)
         and all(
-            _asked_so(
-                judge, checked, checked.setting.templates, cohort.conditions, cohort.manifests
-            )
+            _asked_so(judge, checked, checked.setting.templates, cohort)
             for judge, checked in check.members.items()
         )
     ]

@@ -26,7 +26,7 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.responses import NO_FIRST_REPLY, GradedResponse
 from opensafeintent.statistics import Comparison, Estimate, compare_models, estimate, rounded
 from opensafeintent.statistics.comparisons import Paired, compare_pairs
-from opensafeintent.statistics.intervals import METHOD, Floats, parts_of
+from opensafeintent.statistics.intervals import METHOD, Floats, parts_of, rounded_if_defined
 from opensafeintent.taxonomy import DIRECT_TWINS, FOLLOW_UPS, SCALES, FollowUp
 
 
@@ -374,7 +374,7 @@ def _effects(models: Sequence[str], pairs: Mapping[Measure, _Arms]) -> list[Turn
             else None,
             p_adjusted=rounded(paired.p_adjusted[at]),
             family=int(paired.pairs[at]),
-            minimum_detectable_difference=rounded(detectable[at]),
+            minimum_detectable_difference=rounded_if_defined(detectable[at]),
         )
         if paired.spread.n[at]
         else TurnNumber(value=None, n=0)

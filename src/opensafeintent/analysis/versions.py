@@ -10,7 +10,9 @@ import msgspec
 import numpy as np
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, ModelOrigin, conditions_of
+from opensafeintent.analysis.served_versions import VersionChange, Work, versions_in
 from opensafeintent.calls.baselines import contenders, is_baseline
+from opensafeintent.calls.providers import name_and_version
 from opensafeintent.errors import InputError, option
 from opensafeintent.hostile import one_line
 from opensafeintent.responses import GradedResponse
@@ -144,6 +146,24 @@ def _shown(value: object) -> str:
     return one_line(text, 200) or "none"
 
 
+def served_changes(old: GradedRun, new: GradedRun) -> list[tuple[Work, VersionChange]]:
+    """Return the names of both runs whose served versions differ, with their kind of work."""
+    before, after = (versions_in((*run.rows, *run.follow_ups)) for run in (old, new))
+    return [
+        (work, VersionChange(name, one, after[name, work]))
+        for (name, work), one in before.items()
+        if (name, work) in after
+        and {*map(name_and_version, one)} != {*map(name_and_version, after[name, work])}
+    ]
+
+
+def moved_judges(old: GradedRun, new: GradedRun) -> list[VersionChange]:
+    """Return the judges that are another model in a later run, although their name is the same."""
+    return [
+        change for work, change in served_changes(old, new) if work == "grade" and change.is_another
+    ]
+
+
 def paired_alike(
     new: GradedRun, old: GradedRun, tested: Sequence[str], pairs: Sequence[str]
 ) -> dict[str, str]:
@@ -160,6 +180,7 @@ def paired_alike(
         for name, earlier in paired.items()
         for change in what_changed(old, new, earlier, name)
     ]
+    changes += [change.text for change in moved_judges(old, new)]
     if changes:
         raise UnlikeRuns(
             f"{option('baseline', old.name)}: the runs differ in more than the models, which may"
@@ -184,7 +205,8 @@ def is_identical(
 
     after, before = rows_of(new, later), rows_of(old, earlier)
     return after.keys() == before.keys() and all(
-        msgspec.structs.replace(row, model=earlier) == before[key] and same_text(row, before[key])
+        msgspec.structs.replace(row, model=earlier, served=before[key].served) == before[key]
+        and same_text(row, before[key])
         for key, row in after.items()
     )
 

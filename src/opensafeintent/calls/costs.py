@@ -43,6 +43,8 @@ class Spending(msgspec.Struct, kw_only=True):
     cache_write_tokens: int = 0
     """Input tokens that were written to one."""
     output_tokens: int = 0
+    served: Counter[str] = msgspec.field(default_factory=Counter)
+    """Replies by the model that they name."""
 
     @property
     def has_usage(self) -> bool:
@@ -70,6 +72,8 @@ class Spending(msgspec.Struct, kw_only=True):
         self.cached_tokens += attempt.cached_tokens
         self.cache_write_tokens += attempt.cache_write_tokens
         self.output_tokens += attempt.output_tokens
+        if attempt.served_model:
+            self.served[short_name(attempt.served_model)] += 1
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,15 +87,21 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     """
     day: date | None = None
     """Of the last call (UTC); None if there was none."""
-    other_models: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
-    """Replies by the model that was asked and the other one that they name."""
-    served: dict[str, tuple[str, ...]] = {}
-    """By model, the models that its replies name."""
 
     @property
     def models(self) -> list[str]:
         """The models that were called, each once."""
         return list(dict.fromkeys(line.model for line in self.lines))
+
+    @property
+    def other_models(self) -> Counter[tuple[str, str]]:
+        """Replies by the model that was asked and the other one that they name."""
+        others: Counter[tuple[str, str]] = Counter()
+        for line in self.lines:
+            for name, count in line.served.items():
+                if is_another(line.model, name):
+                    others[line.model, name] += count
+        return others
 
     @property
     def paid(self) -> bool:
@@ -131,16 +141,10 @@ def spent_of(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
     """
     lines: dict[tuple[str, str, str], Spending] = {}
     day: date | None = None
-    other_models: Counter[tuple[str, str]] = Counter()
-    served: defaultdict[str, set[str]] = defaultdict(set)
     for attempt in ledger.attempts(keys):
         line = Spending(model=attempt.model, purpose=attempt.purpose, service_tier=attempt.tier)
         lines.setdefault((line.model, line.purpose, line.service_tier), line).add(attempt)
         day = max(day or date.min, attempt.created.date())
-        if attempt.served_model:
-            served[attempt.model].add(attempt.served_model)
-        if is_another(attempt.model, attempt.served_model):
-            other_models[attempt.model, short_name(attempt.served_model)] += 1
     return Spent(
         lines=tuple(
             sorted(
@@ -154,8 +158,6 @@ def spent_of(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
         ),
         shared=keys is not None,
         day=day,
-        other_models=other_models,
-        served={model: tuple(sorted(names)) for model, names in served.items()},
     )
 
 

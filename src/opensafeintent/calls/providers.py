@@ -199,7 +199,7 @@ def provider_of(name: str) -> str:
 _VERSION = re.compile(r"-((\d{4}-)?\d{2}-\d{2}|\d{3,8})$")
 
 
-def _stem(name: str) -> tuple[str, str]:
+def name_and_version(name: str) -> tuple[str, str]:
     """Split a model's name, ours or its server's, into the name and its date or version number; ""
     if it has none.
     """
@@ -208,14 +208,20 @@ def _stem(name: str) -> tuple[str, str]:
     return (plain[: match.start()], match[0].replace("-", "")) if match else (plain, "")
 
 
-@lru_cache(maxsize=256)
 def is_another(asked: str, served: str) -> bool:
     """Tell whether a reply names another model than the requested one: another name, or another
     version if both have one (docs/missing-grades.md).
     """
-    (name, version), (served_name, its_version) = _stem(asked), _stem(served)
-    same = name == served_name and (version == its_version or not (version and its_version))
-    return bool(served) and not is_in_process(asked) and not same
+    return bool(served) and not is_in_process(asked) and are_unlike(asked, served)
+
+
+@lru_cache(maxsize=256)
+def are_unlike(name: str, other: str) -> bool:
+    """Tell whether two names are of unlike models: other names, or other versions if both have
+    one.
+    """
+    (stem, version), (other_stem, other_version) = name_and_version(name), name_and_version(other)
+    return stem != other_stem or bool(version and other_version and version != other_version)
 
 
 def split_name(name: str) -> tuple[str, str]:

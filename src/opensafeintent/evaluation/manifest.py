@@ -169,8 +169,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """By hash."""
     judge_checks: tuple[JudgeCheck, ...] = ()
     """Results of the judges on the gold cases; a run may hold none."""
-    served: dict[str, tuple[str, ...]] = {}
-    """By model, the models that its replies name; known when a run is read, and not stored."""
     request_swap: SwapPlan | None = None
     """The audit of its judges, which belongs to the run: models and judges that join it take part.
     """

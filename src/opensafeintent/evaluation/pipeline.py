@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -35,6 +36,7 @@ from opensafeintent.responses import (
     JudgeGrades,
     Missing,
     Refusal,
+    ServedVersion,
     graded_response,
 )
 from opensafeintent.taxonomy import (
@@ -230,6 +232,12 @@ def _target_messages(system: str | None, *messages: Message) -> tuple[Message, .
     return (Message("system", (system,)), *messages) if system else messages
 
 
+@lru_cache(maxsize=4096)
+def _one_object(served: tuple[ServedVersion, ...]) -> tuple[ServedVersion, ...]:
+    """Return the first of equal tuples: most responses of a run have the same one."""
+    return served
+
+
 @dataclass(frozen=True)
 class Asking:
     """Makes the calls of one task, in the order of the plan.
@@ -251,6 +259,21 @@ class Asking:
 
     async def run(self) -> GradedResponse:
         """Generate and grade the response; that of a second turn needs the first reply."""
+        served: dict[tuple[str, Purpose], str] = {}
+
+        async def ask(call: Call) -> Outcome:
+            outcome = await self.ask(call)
+            if call.counted and not isinstance(outcome, Failed):
+                served[call.model, call.purpose] = outcome.served_model
+            return outcome
+
+        graded = await replace(self, ask=ask)._run()
+        names = tuple(
+            sorted(ServedVersion(*question, name) for question, name in served.items() if name)
+        )
+        return msgspec.structs.replace(graded, served=_one_object(names)) if names else graded
+
+    async def _run(self) -> GradedResponse:
         match await self._with_first_reply():
             case Asking() as asking:
                 return await asking._generate_and_grade()

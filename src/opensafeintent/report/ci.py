@@ -18,9 +18,10 @@ from opensafeintent.hostile import one_line
 from opensafeintent.markdown import markdown_text
 from opensafeintent.report.cohort_columns import DEMONSTRATION_NOTE, cohort_line
 from opensafeintent.report.columns import Table
-from opensafeintent.report.conditions import measurement
+from opensafeintent.report.conditions import measurement, with_version
 from opensafeintent.report.formats import to_markdown
 from opensafeintent.report.gates import gate_tables, headline, reason, verdict_word
+from opensafeintent.report.limitations import judge_cautions
 from opensafeintent.report.tables_headline import headline_table
 
 
@@ -88,6 +89,7 @@ def _behind(cohorts: Sequence[Cohort], number: int) -> list[str]:
         *([f"Judges: {'; '.join(checks)}."] if checks else []),
         *([f"Partial: {'; '.join(partial)}."] if partial else []),
         f"Missing grades: {'; '.join(missing) or 'none'}.",
+        *(sentence.text for sentence in judge_cautions(cohort)),
         *([DEMONSTRATION_NOTE] if cohort.demonstration else []),
     ]
 
@@ -111,7 +113,12 @@ def junit(cohorts: Sequence[Cohort], gates: Gates) -> str:
         counts = _counts(one_line(cohort_line(cohorts, number), _LONGEST), results)
         suite = ElementTree.SubElement(root, "testsuite", counts)
         properties = ElementTree.SubElement(suite, "properties")
-        conditions = {"opensafeintent": __version__, "dataset": cohort.dataset.hash}
+        judges = "; ".join(with_version(cohort, judge) for judge in cohort.conditions.judges)
+        conditions = {
+            "opensafeintent": __version__,
+            "dataset": cohort.dataset.hash,
+            "judges": one_line(judges, _LONGEST),
+        }
         for name, value in conditions.items():
             ElementTree.SubElement(properties, "property", {"name": name, "value": value})
         for result in results:

@@ -11,6 +11,7 @@ from opensafeintent.analysis.cohort import Cohort, GradedRun, graders
 from opensafeintent.analysis.estimates import AVERAGE
 from opensafeintent.analysis.guards import without_verdict
 from opensafeintent.analysis.judge_checks import CHECK_WORDS, CheckedJudge, checked_judges
+from opensafeintent.analysis.served_versions import versions_text
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.evaluation.manifest import Manifest, ModelEntry, StoredTemplate
 from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
@@ -71,6 +72,18 @@ def differences_from(cohort: Cohort, other: Cohort) -> str:
     return "; ".join(reasons)
 
 
+def with_version(cohort: Cohort, judge: str) -> str:
+    """Return a judge's name, with the versions that its replies name if that is another name."""
+    versions = versions_text(cohort.served.get((judge, "grade"), {}))
+    return one_line(judge, 80) + _in_brackets(judge, versions)
+
+
+def _in_brackets(name: str, versions: str) -> str:
+    if not versions or name.rpartition("/")[2] == versions.rpartition("/")[2]:
+        return ""
+    return f" (answered as {versions})"
+
+
 def _named(judges: Sequence[str]) -> str:
     return one_line(graders(judges), 80) or "none"
 
@@ -91,7 +104,10 @@ def facts_of(cohort: Cohort, runs: Sequence[GradedRun]) -> list[tuple[str, str]]
         ("Size", f"{cohort.extent}; {len(domains)} harm domains, {len(types)} task types"),
         ("Models", f"{len(cohort.models)}"),
         ("Responses", f"{responses:,}, of which {counted:,} have both grades"),
-        ("Judge" if len(conditions.judges) == 1 else "Judges", _named(conditions.judges)),
+        (
+            "Judge" if len(conditions.judges) == 1 else "Judges",
+            graders([with_version(cohort, judge) for judge in conditions.judges]) or "none",
+        ),
     ]
     if conditions.mode_judge and conditions.mode_judge not in conditions.judges:
         facts.append(("Judge of modes", one_line(conditions.mode_judge, 80)))
@@ -127,7 +143,7 @@ def measurement(cohort: Cohort, corrected: Table | None = None) -> str:
         sentences.append(f"Each prompt was sent {repeats}.")
     states = {item.judge: CHECK_WORDS[item.state] for item in checked_judges(cohort)}
     judges = "; ".join(
-        f"{one_line(judge, 80)}{f', which {states[judge]}' if judge in states else ''}"
+        f"{with_version(cohort, judge)}{f', which {states[judge]}' if judge in states else ''}"
         for judge in conditions.judges
     )
     sentences.append(f"{'Judges' if len(conditions.judges) > 1 else 'Judge'}: {judges or 'none'}.")
@@ -210,10 +226,11 @@ def _corrections(cohort: Cohort, corrected: Table | None) -> list[str]:
 
 
 def _with_exact_name(cohort: Cohort, shown: str) -> str:
-    """Return a model as results show it, with its exact name behind a label."""
+    """Return a model as results show it, with its exact name behind a label, and its version."""
     exact = cohort.origins[shown].model
     name = one_line(shown, 100)
-    return name if shown.startswith(exact) else f"{name} ({one_line(exact, 100)})"
+    full = name if shown.startswith(exact) else f"{name} ({one_line(exact, 100)})"
+    return full + _in_brackets(exact, versions_text(cohort.served.get((shown, "reply"), {})))
 
 
 def _by_model(cohort: Cohort, words: Mapping[int, str], form: str, of: str) -> str:

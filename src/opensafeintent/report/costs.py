@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from opensafeintent.analysis.served_versions import versions_text
 from opensafeintent.calls.costs import Spending, Spent
 from opensafeintent.calls.prices import PriceList, Prices
 from opensafeintent.calls.service_tiers import STANDARD
@@ -101,8 +102,8 @@ def _cost_rows(costs: Costs) -> Iterator[_CostRow]:
             yield _CostRow(run, _sum(spent), dollars, partial)
 
 
-_NAMES = ("model", "purpose", "service_tier")
-"""Fields of a line that are no counts."""
+_NAMES = ("model", "purpose", "service_tier", "served")
+"""Fields of a line that are no sums."""
 
 
 def _sum(spent: Spent) -> Spending:
@@ -232,6 +233,11 @@ def cost_table(costs: Costs) -> Table:
             lambda row: dollars_text(row.dollars),
             "Dollars" if priced else None,
             "number",
+        ),
+        Column(
+            "served",
+            lambda row: versions_text(row.line.served),
+            "Replies name" if any(row.line.served for row in rows) else None,
         ),
     )
     return Table.of(

@@ -245,6 +245,7 @@ def _history_effect(turn: SecondTurn, measure: Measure, models: Sequence[str]) -
     def facts(model: str) -> dict[str, object]:
         effect = effects[model]
         size, (low, high) = effect.value or 0.0, effect.interval or (0.0, 0.0)
+        detectable = effect.minimum_detectable_difference
         return {
             "model": model,
             "more": size > 0,
@@ -253,7 +254,7 @@ def _history_effect(turn: SecondTurn, measure: Measure, models: Sequence[str]) -
             "low": _signed(low, shown),
             "high": _signed(high, shown),
             "sets": effect.n,
-            "detectable": shown(effect.minimum_detectable_difference or 0.0),
+            "detectable": detectable and shown(detectable),
         }
 
     largest_first = sorted(models, key=lambda model: -abs(effects[model].value or 0.0))

@@ -103,7 +103,7 @@ class CheckResult(Struct, forbid_unknown_fields=True):
 
 
 class ExactName(Struct, forbid_unknown_fields=True):
-    """The name of a model in `grades.csv.gz`."""
+    """The name of a model in its run."""
 
     model: str
     """The exact name, also if a label is shown in its place."""

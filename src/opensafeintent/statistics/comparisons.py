@@ -24,6 +24,7 @@ from opensafeintent.statistics.intervals import (
     Spread,
     interval_of,
     rounded,
+    rounded_if_defined,
     spread_of,
 )
 from opensafeintent.statistics.students_t import t_quantile, t_within
@@ -61,7 +62,9 @@ class Paired(NamedTuple):
 
     @property
     def minimum_detectable_difference(self) -> Floats:
-        """The difference that the test finds with a power of 80 %; see `detectable_difference`."""
+        """The difference that the test finds with a power of 80 %; see `detectable_difference`. NaN
+        if it finds none that sets can have.
+        """
         differences = np.full(len(self.shares), np.nan)
         for row in np.flatnonzero(self.spread.n > 0):
             equation = _of_shares if self.shares[row] else _detectable
@@ -72,6 +75,7 @@ class Paired(NamedTuple):
                 _Z_POWER,
                 2 * self.width**2,
             )
+        differences[differences >= self.width - _LEAST] = np.nan
         return differences
 
 
@@ -303,8 +307,10 @@ class Difference(Estimate, frozen=True, kw_only=True):
     """Of this pair on its own."""
     p_adjusted: float
     """Of this pair among the pairs of its family."""
-    minimum_detectable_difference: float
-    """The difference that this test finds with a power of 80 %."""
+    minimum_detectable_difference: float | None
+    """The difference that this test finds with a power of 80 %; None if it finds none that sets can
+    have.
+    """
     deviation: float
     """Standard deviation of a set's difference; 0 of a single set."""
     pairs: int
@@ -380,7 +386,9 @@ class Comparison(NamedTuple):
             worst_case=(rounded(self.worst_low[at]), rounded(self.worst_high[at])),
             p_unadjusted=rounded(self.p_unadjusted[at]),
             p_adjusted=rounded(self.p_adjusted[at]),
-            minimum_detectable_difference=rounded(self.minimum_detectable_difference[at]),
+            minimum_detectable_difference=rounded_if_defined(
+                self.minimum_detectable_difference[at]
+            ),
             deviation=rounded(self.deviation[at]),
             pairs=int(self.pairs[at]),
         )

@@ -41,6 +41,11 @@ def rounded(number: float) -> float:
     return round(float(number), 6) + 0.0
 
 
+def rounded_if_defined(number: float) -> float | None:
+    """Return a number with six decimals; None for NaN."""
+    return None if isnan(number) else rounded(number)
+
+
 def limits_of(low: float, high: float) -> tuple[float, float] | None:
     """Return the ends of an interval, rounded; None if it is undefined."""
     return None if isnan(low + high) else (rounded(low), rounded(high))

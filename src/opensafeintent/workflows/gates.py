@@ -15,9 +15,10 @@ from opensafeintent.analysis.gate_plans import out_of_reach
 from opensafeintent.analysis.gate_results import Gate, Gates, Kind
 from opensafeintent.analysis.gates import check_regressions, check_thresholds, most_sets
 from opensafeintent.analysis.reference_models import reference_values
-from opensafeintent.analysis.versions import UnlikeRuns, earlier_versions
+from opensafeintent.analysis.versions import UnlikeRuns, earlier_versions, served_changes
 from opensafeintent.errors import InputError, nearest, option
 from opensafeintent.evaluation.manifest import RunFolder
+from opensafeintent.evaluation.rebuild import IMPORTED_JUDGE
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import (
     make_private_folder,
@@ -27,6 +28,7 @@ from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.ci import junit, summary
 from opensafeintent.report.columns import Table
+from opensafeintent.report.conditions import with_version
 from opensafeintent.responses import GradedResponse
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.comparisons import NEW_SETS, SECOND_LOOK
@@ -238,7 +240,7 @@ def find_gates(
     results = tuple(check_thresholds(cohorts, thresholds, settings.confidence))
     epochs = max(cohort.array.sizes["epoch"] for cohort in cohorts)
     reach = out_of_reach(most_sets(results), settings.confidence, epochs)
-    cautions = _cautions(thresholds) + reach
+    cautions = _basis(cohorts, thresholds) + _cautions(thresholds) + reach
     if earlier is None:
         return _with_second_look(measured(Gates(results=results, cautions=cautions)))
     (run,) = runs
@@ -257,9 +259,9 @@ def find_gates(
         )
     except UnlikeRuns as refused:
         raise InputError(f"{refused.marked}{_graded_alike(settings, earlier, run)}") from refused
-    changes = msgspec.structs.replace(
-        changes, results=results + changes.results, cautions=cautions + changes.cautions
-    )
+    cautions += changes.cautions + _other_versions(earlier, run)
+    results += changes.results
+    changes = msgspec.structs.replace(changes, results=results, cautions=cautions)
     return _with_second_look(measured(changes))
 
 
@@ -318,6 +320,32 @@ def _with_second_look(gates: Gates) -> Gates:
         return gates
     advice = f"{SECOND_LOOK}: {NEW_SETS}, or --confidence 0.98"
     return msgspec.structs.replace(gates, cautions=(*gates.cautions, advice))
+
+
+def _other_versions(old: GradedRun, new: GradedRun) -> tuple[str, ...]:
+    """Name the models under test that are another version than before, although their name is the
+    same, and the judges of which a small part of the grades is by another version.
+    """
+    changes = served_changes(old, new)
+    return tuple(change.text for work, change in changes if work != "verdict")
+
+
+def _basis(cohorts: Sequence[Cohort], thresholds: Sequence[Gate]) -> tuple[str, ...]:
+    """Say whose grades thresholds rest on; a change against an earlier run has the same judges in
+    both.
+    """
+    judges = dict.fromkeys(
+        with_version(cohort, judge)
+        for cohort in cohorts
+        for judge in cohort.conditions.judges
+        if judge != IMPORTED_JUDGE
+    )
+    if not (judges and thresholds):
+        return ()
+    return (
+        f"the thresholds rest on the grades of {' and '.join(judges)}: by another judge, or another"
+        " version of it, the same responses can have another verdict",
+    )
 
 
 def _cautions(gates: Sequence[Gate]) -> tuple[str, ...]:

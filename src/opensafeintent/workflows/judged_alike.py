@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 
-from opensafeintent.analysis.cohort import GradedRun, graders
-from opensafeintent.calls.providers import PREFIX
-from opensafeintent.errors import Note, counted, option
+import msgspec
+
+from opensafeintent.analysis.cohort import Cohort, GradedRun, graders
+from opensafeintent.analysis.served_versions import VersionChange
+from opensafeintent.analysis.versions import moved_judges
+from opensafeintent.calls.providers import PREFIX, is_native, split_name
+from opensafeintent.errors import InputError, Note, counted, option
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.files import near
 from opensafeintent.hostile import one_line
-from opensafeintent.workflows.reproduce import grading_command
+from opensafeintent.workflows.reproduce import NEW, grading_command
 
 
 def how_to_grade_alike(
@@ -28,8 +33,78 @@ def how_to_grade_alike(
     if not _can_be_graded_alike(old.manifest, new.manifest, *models):
         return ""
     first, second = (str(near(place.absolute())) for place in places)
+    if moved := moved_judges(old, new):
+        like = _with_fixed_judges(new.manifest, moved)
+        commands = (
+            grading_command(old.manifest, like, models, (first, second)),
+            grading_command(new.manifest, like, (models[1],) * 2, (second,) * 2, f"{NEW}-2"),
+        )
+        return f"; `{commands[0]}` and `{commands[1]}` grade the responses of both by one version"
     command = grading_command(old.manifest, new.manifest, models, (first, second))
     return f"; `{command}` grades the responses of {one_line(old.name, 200)} in the later way"
+
+
+def _with_fixed_judges(manifest: Manifest, moved: Sequence[VersionChange]) -> Manifest:
+    """Return a manifest in which judges that are another model now have that model's own name."""
+    names = {change.name: _fixed_name(change) for change in moved}
+
+    def fixed(judge: str) -> str:
+        return names.get(judge, judge)
+
+    return msgspec.structs.replace(
+        manifest,
+        models={
+            model: msgspec.structs.replace(
+                entry,
+                judges=tuple(map(fixed, entry.judges)),
+                mode_judge=fixed(entry.mode_judge),
+            )
+            for model, entry in manifest.models.items()
+        },
+        judge_samplings={fixed(name): own for name, own in manifest.judge_samplings.items()},
+    )
+
+
+def _fixed_name(change: VersionChange) -> str:
+    """Return the name of the version that a judge is now, by its provider; of several, of the one
+    that gave most grades. If the judge goes by its alias now, it is the version that it was.
+    """
+    name = change.name
+    parent = name.removesuffix(split_name(name)[1]) if is_native(name) else ""
+    names = [
+        (parent if "/" in version and parent else f"{name.rpartition('/')[0]}/") + version
+        for versions in (change.after, change.before)
+        for version, _ in versions.most_common()
+    ]
+    return next(fixed for fixed in names if fixed != name)
+
+
+def check_served_alike(
+    runs: Sequence[GradedRun], cohorts: Sequence[Cohort], places: Mapping[str, Path]
+) -> None:
+    """Refuse runs whose models would be compared although a judge of both is another model in one
+    of them.
+
+    Args:
+        runs: the runs, the oldest first.
+        cohorts: of all of them.
+        places: their folders, by name.
+
+    Raises:
+        InputError: see above; the text names the versions, and the commands that grade the
+            responses of both runs by one of them.
+    """
+    by_name = {run.name: run for run in runs}
+    for cohort in cohorts:
+        models = {origin.run: origin.model for origin in cohort.origins.values()}
+        for old, new in combinations([by_name[name] for name in models], 2):
+            if moved := moved_judges(old, new):
+                pair, folders = (old.name, new.name), (places[old.name], places[new.name])
+                way_out = how_to_grade_alike(old, new, (models[pair[0]], models[pair[1]]), folders)
+                raise InputError(
+                    f"{' and '.join(one_line(name, 200) for name in pair)} cannot be compared:"
+                    f" {'; '.join(change.text for change in moved)}{way_out}"
+                )
 
 
 def unlike_models(manifest: Manifest, named: Collection[str]) -> Iterator[str]:

@@ -11,7 +11,6 @@ import msgspec
 
 from opensafeintent.analysis.cohort import GradedRun
 from opensafeintent.analysis.label_checks import LabelCheck
-from opensafeintent.calls.costs import Spent
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.judge_check import (
@@ -32,16 +31,13 @@ from opensafeintent.evaluation.spent import asked_in
 from opensafeintent.workflows.judge_files import JudgeFile
 
 
-def with_known_checks(
-    run: GradedRun, ledger: Ledger, spent: Spent, files: Sequence[JudgeFile]
-) -> GradedRun:
+def with_known_checks(run: GradedRun, ledger: Ledger, files: Sequence[JudgeFile]) -> GradedRun:
     """Return a run with every check of its judges: its own, those whose calls are in its ledger,
     and those of files.
 
     Args:
         run: the run.
         ledger: of the run.
-        spent: its calls, by which its judges' versions are known.
         files: results of `judge-check`.
     """
     manifest = run.manifest
@@ -49,9 +45,7 @@ def with_known_checks(
     known = with_checks(of_files, manifest.judge_checks)
     found = [*_checks_in(ledger, manifest, known)]
     return run._replace(
-        manifest=msgspec.structs.replace(
-            manifest, judge_checks=with_checks(known, found), served=spent.served
-        )
+        manifest=msgspec.structs.replace(manifest, judge_checks=with_checks(known, found))
     )
 
 

@@ -35,6 +35,7 @@ from opensafeintent.workflows.frames import (
     stratum_estimates,
     table_frame,
 )
+from opensafeintent.workflows.judged_alike import check_served_alike
 from opensafeintent.workflows.reading import named_runs, read_graded_runs
 from opensafeintent.workflows.runtime import rare_collections
 
@@ -62,15 +63,19 @@ def load_run(run: str | os.PathLike[str], *further: str | os.PathLike[str]) -> R
         further: folders of runs to look at together with it.
 
     Raises:
-        InputError: a folder holds no run, or a run that is damaged.
+        InputError: a folder holds no run, or a run that is damaged; or a judge of two runs was
+            another model in one of them.
     """
     for folder in (run, *further):
         if not isinstance(folder, str | os.PathLike):
             raise InputError(f"load_run: expected a path or its text, got {type(folder).__name__}")
     folders = named_runs([Path(folder) for folder in (run, *further)])
     with rare_collections():
-        cohorts = into_cohorts(read_graded_runs(list(folders)))
-    return Run(cohorts, {name: path for path, name in folders.items()})
+        runs = read_graded_runs(list(folders))
+        cohorts = into_cohorts(runs)
+        places = {name: path for path, name in folders.items()}
+        check_served_alike(runs, cohorts, places)
+    return Run(cohorts, places)
 
 
 class ShownTexts(NamedTuple):

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from opensafeintent.analysis.cohort import Cohort, GradedRun, into_cohorts
+from opensafeintent.analysis.cohort import Cohort, GradedRun, ModelOrigin, into_cohorts
 from opensafeintent.analysis.corrections import Correction
 from opensafeintent.analysis.gate_results import Gate, Gates
 from opensafeintent.analysis.judge_checks import failed_judges, labels_for
@@ -37,16 +37,19 @@ from opensafeintent.files import to_json, write_private
 from opensafeintent.grades import write_grades_of_runs
 from opensafeintent.hostile import one_line
 from opensafeintent.locks import Taken
+from opensafeintent.promptsets import Dataset
 from opensafeintent.replacing import locked_folder, replaced_together, written_together
 from opensafeintent.report.columns import Table
 from opensafeintent.report.conditions import judges_asked
 from opensafeintent.report.costs import Costs, cost_json, cost_tables
 from opensafeintent.report.gates import gate_results, gate_tables, not_met, transitions_table
+from opensafeintent.report.limitations import judge_cautions
 from opensafeintent.report.metrics_json import labels_result, metrics_file
 from opensafeintent.report.schema import CorrectedMetrics
 from opensafeintent.report.tables import all_tables, tables_in, write_tables
 from opensafeintent.report.tables_comparisons import comparisons
 from opensafeintent.report.tables_people import label_tables
+from opensafeintent.responses import GradedResponse
 from opensafeintent.workflows.gates import (
     ANNEX,
     JUDGES,
@@ -56,7 +59,7 @@ from opensafeintent.workflows.gates import (
     write_verdict,
 )
 from opensafeintent.workflows.judge_files import default_judge_files, read_judge_files
-from opensafeintent.workflows.judged_alike import how_to_grade_alike
+from opensafeintent.workflows.judged_alike import check_served_alike, how_to_grade_alike
 from opensafeintent.workflows.known_checks import labels_of, with_known_checks
 from opensafeintent.workflows.outcome import (
     COVERAGE_LINES,
@@ -140,7 +143,7 @@ def _write_report(
             run.name: spent_of_run(run.manifest, run.dataset, ledger) for run, ledger in opened
         }
         runs = [
-            with_known_checks(run._replace(manifest=manifest), ledger, spent[run.name], files)
+            with_known_checks(run._replace(manifest=manifest), ledger, files)
             for (run, ledger), manifest in zip(opened, manifests, strict=True)
         ]
         display.stage("estimating")
@@ -265,6 +268,7 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
         cohorts = into_cohorts(runs)
         folders = {name: path for path, name in named_runs(settings.runs).items()}
         _check_alike(runs, cohorts, folders)
+        check_served_alike(runs, cohorts, folders)
         screen.stage("estimating")
         for cohort in cohorts:
             _ = cohort.estimates.comparisons
@@ -278,8 +282,16 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
         out=settings.out,
         cohorts=cohorts,
         transitions=transitions,
-        notes=as_notes(_partial_notes(cohorts, folders), failed_judges(cohorts)),
+        notes=as_notes(_partial_notes(cohorts, folders), _judge_notes(cohorts)),
     )
+
+
+def _judge_notes(cohorts: Sequence[Cohort], gates: Gates | None = None) -> list[str]:
+    """Return what a reader of any output has to know of the judges; gates name those that failed
+    their check themselves.
+    """
+    cautions = [sentence.text for cohort in cohorts for sentence in judge_cautions(cohort)]
+    return cautions + ([] if gates else failed_judges(cohorts))
 
 
 def _partial_notes(cohorts: Sequence[Cohort], folders: Mapping[str, Path]) -> Iterator[str]:
@@ -295,8 +307,7 @@ def _runs_with_checks(folders: Sequence[Path], display: Display) -> list[GradedR
     runs = []
     for path, name in named_runs(folders).items():
         with open_run(RunFolder(path), name, display) as (run, ledger):
-            spent = spent_of_run(run.manifest, run.dataset, ledger)
-            runs.append(with_known_checks(run, ledger, spent, files))
+            runs.append(with_known_checks(run, ledger, files))
     return runs
 
 
@@ -374,7 +385,7 @@ def write_results(
     ):
         spent = spent_of_run(*source, ledger)
         files, unread = default_judge_files()
-        run = with_known_checks(run, ledger, spent, files)
+        run = with_known_checks(run, ledger, files)
         outcome, tables = _write_numbers(
             [run],
             new,
@@ -422,6 +433,7 @@ def _write_numbers(
         gate: compares the models with the gates of a report.
     """
     cohorts = into_cohorts(runs)
+    check_served_alike(runs, cohorts, folders)
     gates = gate(cohorts)
     corrected, left_aside = corrector(cohorts) if corrector else ([], [])
     correction, correction_tables = _correction(corrected, cohorts)
@@ -434,10 +446,7 @@ def _write_numbers(
         other_models=costs.other_models,
     )
     write_private(out / "metrics.json", to_json(metrics))
-    write_grades_of_runs(
-        {run.name: ([*run.rows, *run.follow_ups], run.dataset) for run in runs},
-        out / "grades.csv.gz",
-    )
+    write_grades_of_runs(_rows_as_shown(runs, cohorts), out / "grades.csv.gz")
     write_private(out / "cost.json", cost_json(costs))
     tables = [
         *all_tables(cohorts),
@@ -453,10 +462,29 @@ def _write_numbers(
         cohorts=cohorts,
         corrected=corrected,
         gates=gates,
-        notes=as_notes(partial, left_aside, beyond, () if gates else failed_judges(cohorts)),
+        notes=as_notes(partial, left_aside, beyond, _judge_notes(cohorts, gates)),
         costs=costs,
     )
     return outcome, tables
+
+
+def _rows_as_shown(
+    runs: Sequence[GradedRun], cohorts: Sequence[Cohort]
+) -> dict[str, tuple[list[GradedResponse], Dataset]]:
+    """Return every response by run, second replies last, under the name that tables have for its
+    model.
+    """
+    shown = {origin: name for cohort in cohorts for name, origin in cohort.origins.items()}
+    return {
+        run.name: (
+            [
+                msgspec.structs.replace(row, model=shown[ModelOrigin(run.name, row.model)])
+                for row in (*run.rows, *run.follow_ups)
+            ],
+            run.dataset,
+        )
+        for run in runs
+    }
 
 
 def _coverage_notes(

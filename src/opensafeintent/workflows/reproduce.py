@@ -188,7 +188,11 @@ def stated(manifest: Manifest, models: Sequence[str], run: str, out: str) -> dic
 
 
 def grading_command(
-    given: Manifest, like: Manifest, models: tuple[str, str], places: tuple[str, str]
+    given: Manifest,
+    like: Manifest,
+    models: tuple[str, str],
+    places: tuple[str, str],
+    out: str = NEW,
 ) -> str:
     """Return the command that grades the responses of a run as those of another one, in a new run.
 
@@ -197,12 +201,13 @@ def grading_command(
         like: of the other run.
         models: a model of each.
         places: the paths of their folders, as the command is to name them.
+        out: the folder of the new run.
     """
     first, second = given.models[models[0]], like.models[models[1]]
     judging = _judging(like, second, places[1])
     judging["judge_reasons"] = False
     judging["rubrics"] = None if first.templates == second.templates else places[1]
-    return command_line("grade", GradeSettings, {"run": places[0], "out": NEW, **judging})
+    return command_line("grade", GradeSettings, {"run": places[0], "out": out, **judging})
 
 
 def _judging(manifest: Manifest, entry: ModelEntry, run: str) -> dict[str, Any]:
