@@ -5,6 +5,8 @@ wrong.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import os
 import subprocess
 import sys
@@ -16,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from endtoend import finish, wait_until
+from endtoend import begin, finish, wait_until
 from opensafeintent import EvaluateSettings, FunctionModel, evaluate
-from opensafeintent.calls import functions
+from opensafeintent.calls import functions, http
 from opensafeintent.calls.records import Attempt, Call
 from opensafeintent.errors import InputError
 from samples import dataset_file, made_dataset, prompt_set
@@ -166,7 +168,7 @@ def test_a_function_that_never_returns_fails_in_the_end(
 
     async def hurried(self: functions.CalledFunction, call: Call) -> Attempt:
         little = "unkindly" in call.messages[-1].content
-        monkeypatch.setattr(functions, "ATTEMPT_SECONDS", 0.05 if little else 60)
+        monkeypatch.setattr(http, "ATTEMPT_SECONDS", 0.05 if little else 60)
         return await attempt(self, call)
 
     monkeypatch.setattr(functions.CalledFunction, "attempt", hurried)
@@ -276,3 +278,55 @@ def test_names_that_cannot_be_used_end_with_2(tmp_path: Path, name: str, words: 
     ran = finish(started(tmp_path, name))
     assert ran.code == 2
     assert words in ran.err and ran.err.count("error:") == 1
+
+
+AGENT = "def ask(messages):\n    return answer(messages)\n\n\ndef answer(messages):\n"
+
+
+def agent(folder: Path, body: str) -> None:
+    """Write the user's module, as a process of its own reads it."""
+    (folder / "agent.py").write_text(f"{AGENT}    {body}\n")
+
+
+def ask_agent(folder: Path, version: str = "1", *options: object) -> Any:
+    where = ("--dataset", dataset_file(folder, SETS), "--out", folder / "run")
+    asked = ("evaluate", f"python/agent:ask@{version}", "--judge", "baseline/judge", *where)
+    calls = ("--probe", "none", "--max-missing", "1", "--max-retries", "0", *options)
+    with contextlib.chdir(folder):
+        return finish(begin(*asked, *calls))
+
+
+@pytest.mark.slow
+def test_code_that_changed_is_not_mixed_with_replies_of_the_same_version(tmp_path: Path) -> None:
+    agent(tmp_path, "raise ValueError('not yet')")
+    assert ask_agent(tmp_path).code == 3
+    # it never answered: nothing could be mixed
+    agent(tmp_path, "1 / 0 if 'again' in messages[-1]['content'] else None; return 'Help.'")
+    assert ask_agent(tmp_path).code == 1
+    # some calls have failed, and the same command again would ask for those alone
+    agent(tmp_path, "return 'Other help.'")
+    refused = ask_agent(tmp_path)
+    assert refused.code == 2
+    assert "python/agent:ask@1: its code has changed, and its version has not" in refused.err
+    assert "another version of the function" in refused.err
+    assert ask_agent(tmp_path, "2").code == 0
+    # as it was, it goes on
+    agent(tmp_path, "1 / 0 if 'again' in messages[-1]['content'] else None; return 'Help.'")
+    assert ask_agent(tmp_path).code == 1
+
+
+def test_the_code_of_a_function_is_known_however_it_is_given() -> None:
+    class Agent:
+        def __call__(self, messages: list[dict[str, str]]) -> str:
+            return "Help."
+
+        def method(self, messages: list[dict[str, str]]) -> str:
+            return "Help."
+
+    ways = [Agent(), Agent().method, functools.partial(Agent().method), lambda messages: "Help."]
+    # all are in this file
+    (code,) = {model(ask).code for ask in ways}
+    assert len(code) == 64
+    made: dict[str, Any] = {}
+    exec("def ask(messages): return 'Help.'", made)
+    assert {model(made["ask"]).code, model(len).code} == {""}
