@@ -5,8 +5,8 @@ wrong.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
+import linecache
 import os
 import subprocess
 import sys
@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from endtoend import begin, finish, wait_until
+from endtoend import Ran, finish, osi, wait_until
 from opensafeintent import EvaluateSettings, FunctionModel, evaluate
 from opensafeintent.calls import functions, http
 from opensafeintent.calls.records import Attempt, Call
@@ -283,36 +283,35 @@ def test_names_that_cannot_be_used_end_with_2(tmp_path: Path, name: str, words: 
 AGENT = "def ask(messages):\n    return answer(messages)\n\n\ndef answer(messages):\n"
 
 
-def agent(folder: Path, body: str) -> None:
-    """Write the user's module, as a process of its own reads it."""
-    (folder / "agent.py").write_text(f"{AGENT}    {body}\n")
-
-
-def ask_agent(folder: Path, version: str = "1", *options: object) -> Any:
-    where = ("--dataset", dataset_file(folder, SETS), "--out", folder / "run")
-    asked = ("evaluate", f"python/agent:ask@{version}", "--judge", "baseline/judge", *where)
-    calls = ("--probe", "none", "--max-missing", "1", "--max-retries", "0", *options)
-    with contextlib.chdir(folder):
-        return finish(begin(*asked, *calls))
-
-
 @pytest.mark.slow
-def test_code_that_changed_is_not_mixed_with_replies_of_the_same_version(tmp_path: Path) -> None:
-    agent(tmp_path, "raise ValueError('not yet')")
-    assert ask_agent(tmp_path).code == 3
+def test_code_that_changed_is_not_mixed_with_replies_of_the_same_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    files = ("--dataset", dataset_file(tmp_path, SETS), "--out", tmp_path / "run")
+    calls = ("--probe", "none", "--max-missing", "1", "--max-retries", "0")
+
+    def ask_agent(body: str, version: str = "1") -> Ran:
+        """Evaluate a function of the user's module, as a process of its own finds it."""
+        (tmp_path / "agent.py").write_text(f"{AGENT}    {body}\n")
+        sys.modules.pop("agent", None)
+        linecache.clearcache()
+        judging = ("--judge", "baseline/judge")
+        return osi("evaluate", f"python/agent:ask@{version}", *judging, *files, *calls)
+
     # it never answered: nothing could be mixed
-    agent(tmp_path, "1 / 0 if 'again' in messages[-1]['content'] else None; return 'Help.'")
-    assert ask_agent(tmp_path).code == 1
+    assert ask_agent("raise ValueError('not yet')").code == 3
+    half = "1 / 0 if 'again' in messages[-1]['content'] else None; return 'Help.'"
+    assert ask_agent(half).code == 0
     # some calls have failed, and the same command again would ask for those alone
-    agent(tmp_path, "return 'Other help.'")
-    refused = ask_agent(tmp_path)
+    refused = ask_agent("return 'Other help.'")
     assert refused.code == 2
     assert "python/agent:ask@1: its code has changed, and its version has not" in refused.err
     assert "another version of the function" in refused.err
-    assert ask_agent(tmp_path, "2").code == 0
+    assert ask_agent("return 'Other help.'", "2").code == 0
     # as it was, it goes on
-    agent(tmp_path, "1 / 0 if 'again' in messages[-1]['content'] else None; return 'Help.'")
-    assert ask_agent(tmp_path).code == 1
+    assert ask_agent(half).code == 0
 
 
 def test_the_code_of_a_function_is_known_however_it_is_given() -> None:

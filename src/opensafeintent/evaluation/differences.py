@@ -89,7 +89,8 @@ def connection_differences(before: Connections, now: Connections) -> dict[str, s
             lines[model] = (
                 f"headers of {model}: before {_headers_text(old)}, now {_headers_text(new)}"
             )
-        if before.code.get(model) != now.code.get(model):
+        codes = {one.code[model] for one in (before, now) if model in one.code}
+        if len(codes) > 1:
             lines[model] = f"{model}: its code has changed, and its version has not"
     return dict(sorted(lines.items()))
 
