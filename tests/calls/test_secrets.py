@@ -17,7 +17,7 @@ from calls import support
 from calls.support import ask, chat_model, holds, user_call
 from endtoend import osi
 from loopback import Fault, LoopbackServer
-from opensafeintent import EvaluateSettings, FunctionModel, evaluate
+from opensafeintent import EvaluateSettings, FunctionModel, evaluate, secrets
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Attempt
@@ -145,6 +145,42 @@ def test_secrets_are_not_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(InputError) as caught:
         evaluate(EvaluateSettings(models=name, judges="baseline/judge", out=tmp_path / "run"))
     assert str(caught.value) == f"{name}: ValueError: ***"
+
+
+@pytest.mark.parametrize(
+    "variable", ["LAB_AUTH", "DB_PASSWD", "PGP_PASSPHRASE", "LAB_PWD", "SESSION_COOKIE", "BEARER"]
+)
+def test_variables_that_are_called_otherwise_hold_secrets_too(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, SECRET)
+    monkeypatch.setenv("GIT_AUTHOR_NAME", "Jo Miller-Mendes")
+    assert known_secrets().scrub(f"{SECRET}, Jo Miller-Mendes") == "***, Jo Miller-Mendes"
+
+
+def test_a_noted_variable_holds_a_secret_whatever_it_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TEAM_ROUTE", SECRET)
+    assert known_secrets().scrub(SECRET) == SECRET
+    monkeypatch.setattr(secrets, "_noted", set())
+    secrets.note_secret("TEAM_ROUTE")
+    assert known_secrets().scrub(SECRET) == "***"
+    assert secrets.secret_variable(f"a {SECRET} b") == "TEAM_ROUTE"
+    assert secrets.secret_variable("a b") == ""
+
+
+def test_a_key_beyond_what_is_read_of_an_exception_leaves_no_part(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LAB_KEY", SECRET)
+    # all blanks are one: what is cut in the middle of the key would be shown
+    (tmp_path / "far.py").write_text(f"raise ValueError(' ' * {2**16 - 25} + {SECRET!r})")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError) as caught:
+        evaluate(EvaluateSettings(models="python/far:ask@1", judges="baseline/judge"))
+    assert str(caught.value).endswith("ValueError: ***")
 
 
 def test_a_word_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

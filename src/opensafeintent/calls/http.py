@@ -31,7 +31,7 @@ from opensafeintent.calls.left_out import LeftOut, named_field
 from opensafeintent.calls.limiter import CEILING, FEW, START, Limiter
 from opensafeintent.calls.outcomes import NotAnAnswer, no_answer
 from opensafeintent.calls.provider_errors import LONGEST_ERROR, read_error
-from opensafeintent.calls.providers import Endpoint
+from opensafeintent.calls.providers import Endpoint, row_of
 from opensafeintent.calls.proxies import is_loopback, proxy_for
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied
 from opensafeintent.calls.replies import read_reply
@@ -428,7 +428,8 @@ class EndpointModel:
         retry = kind in _RETRIED
         failure = Failure(
             kind=kind,
-            error=f"{status} from {self._place(status)}: {message}{self._hint(kind, status)}",
+            error=f"{status} from {self._place(status)}: {message}"
+            f"{self._hint(kind, status, message)}",
             retry=retry,
             fatal=kind in FATAL,
             throttled=kind == "rate_limited",
@@ -443,18 +444,29 @@ class EndpointModel:
     def _place(self, status: int) -> str:
         return self._url if status == 404 else self.endpoint.base_url
 
-    def _hint(self, kind: str, status: int) -> str:
+    def _hint(self, kind: str, status: int, message: str) -> str:
         """Return advice for a kind of failure, in brackets; "" if there is none."""
         variable = self.endpoint.key_variable
         if status == 404:
-            lacks = not _API_VERSION.search(self._url)
-            return f" (does {self.endpoint.url_variable} lack /v1 at its end?)" if lacks else ""
+            named = re.search(rf"(?<!\w){re.escape(self.endpoint.model)}(?!\w)", message)
+            return "" if named else self._hint_of_address()
         match kind:
             case "unauthorized" | "forbidden":
                 return f" (check {variable})"
             case "no_credit":
                 return f" (the account behind {variable})"
         return ""
+
+    def _hint_of_address(self) -> str:
+        """Return advice on a base URL that may be wrong; "" if it is the provider's own."""
+        base_url, row = self.endpoint.base_url, row_of(self.identity)
+        if row is not None and base_url == row.base_url:
+            return ""
+        perhaps = "" if _API_VERSION.search(self._url) else f", perhaps {base_url}/v1"
+        return (
+            f" (is {self.endpoint.url_variable} right? expected the server's address up to"
+            f" {self._protocol.route}{perhaps})"
+        )
 
     def _scrub(self, text: str) -> str:
         return one_line(without_user_info(self._secrets.scrub(text)), 300)
