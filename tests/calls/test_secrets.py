@@ -20,7 +20,7 @@ from loopback import Fault, LoopbackServer
 from opensafeintent import EvaluateSettings, FunctionModel, evaluate, secrets
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.records import Attempt
+from opensafeintent.calls.records import Answered, Attempt
 from opensafeintent.errors import InputError
 from opensafeintent.secrets import Secrets, known_secrets
 from samples import dataset_file, made_dataset, prompt_set
@@ -145,6 +145,21 @@ def test_secrets_are_not_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(InputError) as caught:
         evaluate(EvaluateSettings(models=name, judges="baseline/judge", out=tmp_path / "run"))
     assert str(caught.value) == f"{name}: ValueError: ***"
+
+
+def test_what_a_server_names_after_a_key_is_not_kept(tmp_path: Path) -> None:
+    names = dict.fromkeys(("id", "model", "system_fingerprint", "service_tier"), support.KEY)
+    choice = {"message": {"content": "Help."}, "finish_reason": support.KEY}
+    body = json.dumps(names | {"choices": [choice], "usage": {}}).encode()
+    fault = Fault(
+        action="body", status=200, body=body, headers={"x-gemini-service-tier": support.KEY}
+    )
+    path = tmp_path / "ledger.sqlite"
+    with Ledger(path) as ledger, LoopbackServer(faults=[fault]) as server:
+        outcome = ask(ledger, server.base_url)
+    assert isinstance(outcome, Answered)
+    assert (outcome.text, outcome.served_model, outcome.stop_reason) == ("Help.", "***", "***")
+    assert not holds(path, support.KEY) and not holds(path, "skloopback")
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
+import msgspec
 import pytest
 
 from calls.support import holds
-from endtoend import JUDGE, TARGET, Ran, evaluate, osi, running, some_sets
+from endtoend import JUDGE, KEY, TARGET, Ran, evaluate, osi, running, some_sets
 from loopback import Fault, LoopbackServer, Match
+from opensafeintent.calls.http import HttpSession
+from opensafeintent.calls.providers import resolve_endpoint
 from opensafeintent.evaluation.manifest import RunFolder
+from opensafeintent.extensions.batches.server import BatchServer
 from opensafeintent.workflows.reproduce import evaluation_commands
 
 SECRET = "gw/canary+0123456789=="
@@ -157,38 +161,57 @@ def test_grade_check_and_build_send_headers(server: LoopbackServer, dataset: Pat
     assert f"headers of {TARGET}" in osi(*build, *makers, server=server).refusal
 
 
-class _Redirects(BaseHTTPRequestHandler):
-    """Sends every request on to another host, and notes the headers that came."""
+class _Other(ThreadingHTTPServer):
+    """Answers every request in one way, and notes the headers that came."""
 
-    seen: ClassVar[list[str | None]] = []
-    elsewhere = ""
+    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.seen: list[str | None] = []
+        self.answer = (status, headers, body)
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Other
 
     def do_POST(self) -> None:
-        self.seen.append(self.headers.get("X-Gateway-Key"))
+        self.server.seen.append(self.headers.get("X-Gateway-Key"))
         self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(307)
-        self.send_header("Location", self.elsewhere)
-        self.send_header("Content-Length", "0")
+        status, headers, body = self.server.answer
+        self.send_response(status)
+        for name, value in (headers | {"Content-Length": str(len(body))}).items():
+            self.send_header(name, value)
         self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         """Print nothing."""
 
 
-@pytest.fixture
-def redirecting(server: LoopbackServer) -> Iterator[str]:
-    _Redirects.seen, _Redirects.elsewhere = [], f"{server.base_url}/chat/completions"
-    redirects = ThreadingHTTPServer(("127.0.0.1", 0), _Redirects)
-    with running(redirects):
-        yield f"http://127.0.0.1:{redirects.server_address[1]}/v1"
-
-
-def test_a_header_follows_no_redirect(
-    server: LoopbackServer, redirecting: str, dataset: Path
-) -> None:
-    run(server, dataset, *TEAM, "--max-retries", "0", LOOP_BASE_URL=redirecting)
-    assert SECRET in _Redirects.seen
+def test_a_header_follows_no_redirect(server: LoopbackServer, dataset: Path) -> None:
+    redirecting = _Other(307, {"Location": f"{server.base_url}/chat/completions"}, b"")
+    with running(redirecting):
+        url = redirecting.base_url
+        run(server, dataset, *TEAM, "--max-retries", "0", LOOP_BASE_URL=url)
+    assert SECRET in redirecting.seen
     assert server.requests == []
+
+
+def test_requests_about_batches_have_the_headers_and_their_ids_no_secret() -> None:
+    other = _Other(200, {}, json.dumps({"id": SECRET, "key": KEY, "state": "open"}).encode())
+    endpoint = resolve_endpoint(TARGET, {"LOOP_BASE_URL": other.base_url, "LOOP_API_KEY": KEY})
+    endpoint = msgspec.structs.replace(endpoint, headers={"x-gateway-key": SECRET})
+
+    async def create() -> Any:
+        async with HttpSession() as http:
+            return await BatchServer(endpoint, http).post("/batches", {})
+
+    with running(other):
+        assert asyncio.run(create()) == {"id": "***", "key": "***", "state": "open"}
+    assert other.seen == [SECRET]
 
 
 @pytest.mark.slow
