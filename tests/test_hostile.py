@@ -114,6 +114,7 @@ def test_text_and_numbers_stay_as_they_are_in_a_cell(text: str) -> None:
         ("-rf", "rf"),
         ("C:\\a\x00b", "C-a-b"),
         ("名前 é", "名前-é"),
+        ("a\u202eb\u200bc\u3164d\uffa0\u3000e", "a-b-c-d-e"),
         ("a" * 300, "a" * 60),
     ],
 )

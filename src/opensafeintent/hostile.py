@@ -126,11 +126,30 @@ def text_of_cell(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and cell_safe(cell) != cell else cell
 
 
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U000e0100-\U000e01ef]"
+)
+"""Letters and marks that show nothing."""
+
+
+def seen_name(text: str, instead: str) -> str:
+    """Return a name with something visible in place of each character that is not: two files that
+    look the same are the same.
+    """
+    return "".join(
+        instead
+        if is_unseen(char) or (char.isspace() and char != " ") or _BLANK.match(char)
+        else char
+        for char in text
+    )
+
+
 def name_safe(text: str, most: int = 60) -> str:
     """Return `text` as a file name: letters and digits of any script, `.`, `_` and `-` only, no
     leading dot.
     """
-    return re.sub(r"[^\w.-]+", "-", text).strip("-.")[:most] or "unnamed"
+    return re.sub(r"[^\w.-]+", "-", seen_name(text, " ")).strip("-.")[:most] or "unnamed"
 
 
 def json_for_html(value: Any) -> bytes:

@@ -20,18 +20,42 @@ _LONGEST_WORD = 15
 _MASK = b"***"
 _LAYERS = 4
 """Of escapes within escapes: HTML in JSON in JSON."""
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.I)
+_SECRET = re.compile(
+    r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|_PWD|CREDENTIAL|COOKIE|BEARER|AUTH(?!OR)", re.I
+)
 """Words in the name of a variable whose value is a secret."""
+_noted: set[str] = set()
+"""Further variables whose values are secrets."""
 _USER_INFO = re.compile(r"(?:^|://)([^\s/?#]*:[^\s/?#]*)@")
 
 
+def note_secret(variable: str) -> None:
+    """Count a variable's value as a secret, whatever the variable is called."""
+    _noted.add(variable)
+
+
+def is_word(value: str) -> bool:
+    """Tell whether a value is a plain word: replies and errors may have it for another reason."""
+    return value.isalpha() and len(value) <= _LONGEST_WORD
+
+
+def secret_variable(text: str) -> str:
+    """Return the variable whose value stands in a text as a secret; "" if there is none."""
+    named = (name for name in sorted(os.environ) if _SECRET.search(name) or name in _noted)
+    for name in named:
+        value = os.environ[name].strip()
+        if not is_word(value) and Secrets([value]).scrub(text) != text:
+            return name
+    return ""
+
+
 def known_secrets() -> Secrets:
-    """Return the secrets in the environment: values of variables that are named like keys, and the
-    users and passwords in URLs.
+    """Return the secrets in the environment: values of variables that are named like keys, or were
+    noted, and the users and passwords in URLs.
     """
     values: list[str] = []
     for name, value in os.environ.items():
-        if _SECRET.search(name) and not (value.isalpha() and len(value) <= _LONGEST_WORD):
+        if (_SECRET.search(name) or name in _noted) and not is_word(value):
             values.append(value.strip())
         if ("://" in value or "PROXY" in name.upper()) and (match := _USER_INFO.search(value)):
             user_info = unquote(match[1])

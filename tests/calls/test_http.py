@@ -12,10 +12,11 @@ from collections.abc import Callable
 
 import pytest
 
-from calls.support import KEY, chat_model, user_call
+from calls.support import KEY, MODEL, chat_model, user_call
 from loopback import Fault, LoopbackServer, Match, answer_text
 from opensafeintent.calls import http as module
-from opensafeintent.calls.http import HttpSession
+from opensafeintent.calls.http import EndpointModel, HttpSession
+from opensafeintent.calls.providers import provider_of, resolve_endpoint, variables as variables_of
 from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Replied, Sampling
 from opensafeintent.errors import InputError
 from opensafeintent.secrets import Secrets
@@ -164,6 +165,39 @@ LATER = (True, False, True)
 def test_what_an_attempt_comes_to(fault: Fault, kind: str, what: tuple[bool, ...]) -> None:
     result = failure(fault)
     assert (result.kind, (result.retry, result.fatal, result.throttled)) == (kind, what)
+
+
+@pytest.mark.parametrize(
+    ("name", "base_url", "message", "hint"),
+    [
+        (MODEL, "http://h:1", "Not Found", "up to /chat/completions, perhaps http://h:1/v1)"),
+        (MODEL, "http://h:1/v1beta/x", "Not Found", "up to /chat/completions)"),
+        # the server was reached, and does not know the model
+        (MODEL, "http://h:1", "The model `m` does not exist.", ""),
+        ("perplexity/sonar", "", "Not Found", ""),
+        ("anthropic/claude", "", "not_found", ""),
+        ("anthropic/claude", "https://gw.example/anthropic", "no", "up to /v1/messages)"),
+    ],
+)
+def test_a_404_says_what_a_base_url_is_if_it_may_be_wrong(
+    name: str, base_url: str, message: str, hint: str
+) -> None:
+    variables = variables_of(provider_of(name))
+    environment = dict(zip(variables, (base_url, "sk-0123456789"), strict=True))
+
+    async def run() -> str:
+        async with HttpSession() as http:
+            model = EndpointModel(name, resolve_endpoint(name, environment), http)
+            body = json.dumps({"error": {"message": message}}).encode()
+            result, _ = model.result_of({}, 404, body, {}, 0.1)
+            assert isinstance(result, Failure)
+            return result.error
+
+    error = asyncio.run(run())
+    if hint:
+        assert error.endswith(f" (is {variables[0]} right? expected the server's address {hint}")
+    else:
+        assert error.endswith(message)
 
 
 def test_a_reply_without_end_is_not_heard_out(monkeypatch: pytest.MonkeyPatch) -> None:

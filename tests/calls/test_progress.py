@@ -53,12 +53,44 @@ def test_the_line_holds_the_figures_of_the_run(clock: SimpleNamespace) -> None:
     tally = tally_of(60, in_flight=20, reused=30, retries=4, refused=3)
     tally.missing = 2
     clock.now += 10
-    # 60 + 30 of 290 are done; 80 begun in 10 s are 8/s; 200 are left, which take 25 s; 60 answers
-    # of 1,000 and 250 tokens.
+    # 60 + 30 of 290 are done; 80 begun in 10 s are 8/s; 60 ended in 10 s are 6/s, at which the 200
+    # that are left take 33 s; 60 answers of 1,000 and 250 tokens.
     assert progress_line(tally, 290, 12.5).split(" · ") == [
         *("90 of 290 calls", "8/s", "tokens 60,000 in, 15,000 out", "$12.50"),
-        *("3 refused", "4 retries", "2 missing", "0:00:25 left"),
+        *("3 refused", "4 retries", "2 missing", "0:00:33 left"),
     ]
+
+
+def test_no_time_left_is_stated_while_the_last_calls_hang(clock: SimpleNamespace) -> None:
+    tally = tally_of(0, in_flight=100)
+    assert progress_line(tally, 100).endswith("tokens 0 in, 0 out")
+    clock.now += 10
+    call = user_call()
+    for _ in range(98):
+        tally.in_flight -= 1
+        tally.finished(call, ANSWER)
+    lines = []
+    for seconds in (1, 9, 51, 540):
+        clock.now += seconds
+        lines.append(progress_line(tally, 100).rpartition(" · ")[2])
+    # two calls at 9.8/s; then nothing for a minute, and for ten
+    assert lines == [
+        "0:00:00 left",
+        "0:00:00 left",
+        "no answer for 0:01:01",
+        "no answer for 0:10:01",
+    ]
+    tally.in_flight -= 1
+    tally.finished(call, ANSWER)
+    # 99 in 611 s: the last one as long as one of them
+    assert progress_line(tally, 100).endswith("0:00:06 left")
+
+
+def test_many_calls_left_are_more_than_a_silence(clock: SimpleNamespace) -> None:
+    tally = tally_of(100, in_flight=10)
+    clock.now += 60
+    # 900 calls at 100 a minute
+    assert progress_line(tally, 1000).endswith("0:09:00 left")
 
 
 def test_the_plain_display_writes_a_line_every_ten_seconds_and_the_last(

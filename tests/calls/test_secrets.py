@@ -17,10 +17,10 @@ from calls import support
 from calls.support import ask, chat_model, holds, user_call
 from endtoend import osi
 from loopback import Fault, LoopbackServer
-from opensafeintent import EvaluateSettings, FunctionModel, evaluate
+from opensafeintent import EvaluateSettings, FunctionModel, evaluate, secrets
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.records import Attempt
+from opensafeintent.calls.records import Answered, Attempt
 from opensafeintent.errors import InputError
 from opensafeintent.secrets import Secrets, known_secrets
 from samples import dataset_file, made_dataset, prompt_set
@@ -145,6 +145,57 @@ def test_secrets_are_not_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(InputError) as caught:
         evaluate(EvaluateSettings(models=name, judges="baseline/judge", out=tmp_path / "run"))
     assert str(caught.value) == f"{name}: ValueError: ***"
+
+
+def test_what_a_server_names_after_a_key_is_not_kept(tmp_path: Path) -> None:
+    names = dict.fromkeys(("id", "model", "system_fingerprint", "service_tier"), support.KEY)
+    choice = {"message": {"content": "Help."}, "finish_reason": support.KEY}
+    body = json.dumps(names | {"choices": [choice], "usage": {}}).encode()
+    fault = Fault(
+        action="body", status=200, body=body, headers={"x-gemini-service-tier": support.KEY}
+    )
+    path = tmp_path / "ledger.sqlite"
+    with Ledger(path) as ledger, LoopbackServer(faults=[fault]) as server:
+        outcome = ask(ledger, server.base_url)
+    assert isinstance(outcome, Answered)
+    assert (outcome.text, outcome.served_model, outcome.stop_reason) == ("Help.", "***", "***")
+    assert not holds(path, support.KEY) and not holds(path, "skloopback")
+
+
+@pytest.mark.parametrize(
+    "variable", ["LAB_AUTH", "DB_PASSWD", "PGP_PASSPHRASE", "LAB_PWD", "SESSION_COOKIE", "BEARER"]
+)
+def test_variables_that_are_called_otherwise_hold_secrets_too(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, SECRET)
+    monkeypatch.setenv("GIT_AUTHOR_NAME", "Jo Miller-Mendes")
+    assert known_secrets().scrub(f"{SECRET}, Jo Miller-Mendes") == "***, Jo Miller-Mendes"
+
+
+def test_a_noted_variable_holds_a_secret_whatever_it_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TEAM_ROUTE", SECRET)
+    assert known_secrets().scrub(SECRET) == SECRET
+    monkeypatch.setattr(secrets, "_noted", set())
+    secrets.note_secret("TEAM_ROUTE")
+    assert known_secrets().scrub(SECRET) == "***"
+    assert secrets.secret_variable(f"a {SECRET} b") == "TEAM_ROUTE"
+    assert secrets.secret_variable("a b") == ""
+
+
+def test_a_key_beyond_what_is_read_of_an_exception_leaves_no_part(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LAB_KEY", SECRET)
+    # all blanks are one: what is cut in the middle of the key would be shown
+    (tmp_path / "far.py").write_text(f"raise ValueError(' ' * {2**16 - 25} + {SECRET!r})")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError) as caught:
+        evaluate(EvaluateSettings(models="python/far:ask@1", judges="baseline/judge"))
+    assert str(caught.value).endswith("ValueError: ***")
 
 
 def test_a_word_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -331,6 +331,10 @@ def test_two_names_of_a_dataset_are_both_named(run: Path, tmp_path: Path) -> Non
         ("openai/data", "openai/data_"),
         ("vllm/data/con.model", "data_/con_.model"),
         ("vllm/dataset/console", "dataset/console"),
+        # bidirectional, zero-width, filling and selecting characters, and blanks of other widths
+        ("lab/a\u202eb\u2066/c\u200bd\ufeff", "a_b_/c_d_"),
+        ("lab/m\u3164\u115f/x\ufe0f\U000e0101\u3000", "m__/x___"),
+        ("lab/\u05d0\u0301/caf\u0065\u0301 1", "\u05d0\u0301/caf\u0065\u0301 1"),
     ],
 )
 def test_a_model_goes_by_the_name_that_others_know(ours: str, theirs: str) -> None:

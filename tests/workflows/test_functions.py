@@ -5,6 +5,8 @@ wrong.
 from __future__ import annotations
 
 import asyncio
+import functools
+import linecache
 import os
 import subprocess
 import sys
@@ -16,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from endtoend import finish, wait_until
+from endtoend import Ran, finish, osi, wait_until
 from opensafeintent import EvaluateSettings, FunctionModel, evaluate
-from opensafeintent.calls import functions
+from opensafeintent.calls import functions, http
 from opensafeintent.calls.records import Attempt, Call
 from opensafeintent.errors import InputError
 from samples import dataset_file, made_dataset, prompt_set
@@ -166,7 +168,7 @@ def test_a_function_that_never_returns_fails_in_the_end(
 
     async def hurried(self: functions.CalledFunction, call: Call) -> Attempt:
         little = "unkindly" in call.messages[-1].content
-        monkeypatch.setattr(functions, "ATTEMPT_SECONDS", 0.05 if little else 60)
+        monkeypatch.setattr(http, "ATTEMPT_SECONDS", 0.05 if little else 60)
         return await attempt(self, call)
 
     monkeypatch.setattr(functions.CalledFunction, "attempt", hurried)
@@ -276,3 +278,54 @@ def test_names_that_cannot_be_used_end_with_2(tmp_path: Path, name: str, words: 
     ran = finish(started(tmp_path, name))
     assert ran.code == 2
     assert words in ran.err and ran.err.count("error:") == 1
+
+
+AGENT = "def ask(messages):\n    return answer(messages)\n\n\ndef answer(messages):\n"
+
+
+@pytest.mark.slow
+def test_code_that_changed_is_not_mixed_with_replies_of_the_same_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    files = ("--dataset", dataset_file(tmp_path, SETS), "--out", tmp_path / "run")
+    calls = ("--probe", "none", "--max-missing", "1", "--max-retries", "0")
+
+    def ask_agent(body: str, version: str = "1") -> Ran:
+        """Evaluate a function of the user's module, as a process of its own finds it."""
+        (tmp_path / "agent.py").write_text(f"{AGENT}    {body}\n")
+        sys.modules.pop("agent", None)
+        linecache.clearcache()
+        judging = ("--judge", "baseline/judge")
+        return osi("evaluate", f"python/agent:ask@{version}", *judging, *files, *calls)
+
+    # it never answered: nothing could be mixed
+    assert ask_agent("raise ValueError('not yet')").code == 3
+    half = "1 / 0 if 'again' in messages[-1]['content'] else None; return 'Help.'"
+    assert ask_agent(half).code == 0
+    # some calls have failed, and the same command again would ask for those alone
+    refused = ask_agent("return 'Other help.'")
+    assert refused.code == 2
+    assert "python/agent:ask@1: its code has changed, and its version has not" in refused.err
+    assert "another version of the function" in refused.err
+    assert ask_agent("return 'Other help.'", "2").code == 0
+    # as it was, it goes on
+    assert ask_agent(half).code == 0
+
+
+def test_the_code_of_a_function_is_known_however_it_is_given() -> None:
+    class Agent:
+        def __call__(self, messages: list[dict[str, str]]) -> str:
+            return "Help."
+
+        def method(self, messages: list[dict[str, str]]) -> str:
+            return "Help."
+
+    ways = [Agent(), Agent().method, functools.partial(Agent().method), lambda messages: "Help."]
+    # all are in this file
+    (code,) = {model(ask).code for ask in ways}
+    assert len(code) == 64
+    made: dict[str, Any] = {}
+    exec("def ask(messages): return 'Help.'", made)
+    assert {model(made["ask"]).code, model(len).code} == {""}

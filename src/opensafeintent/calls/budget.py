@@ -28,6 +28,8 @@ class Tally:
         self.missing = 0
         """Grades that were requested but not obtained."""
         self.in_flight = 0
+        self.answered_at = self.started
+        """When the last answer came, by `time.monotonic`."""
         self.abandoned = 0
         """Requests that were not waited for to their end."""
         self.draining = False
@@ -66,6 +68,7 @@ class Tally:
 
     def finished(self, call: Call, outcome: Answered | Refused, tier: str = STANDARD) -> None:
         """Note an outcome."""
+        self.answered_at = time.monotonic()
         self.refusals += isinstance(outcome, Refused)
         self.paid(call, outcome.usage, tier)
 

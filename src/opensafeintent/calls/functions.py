@@ -10,18 +10,20 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from opensafeintent.calls.http import ATTEMPT_SECONDS, HttpSession
+from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.limiter import UNLIMITED, Limiter
 from opensafeintent.calls.outcomes import NotAnAnswer
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Attempt, Call, Failure, Replied
 from opensafeintent.calls.replies import completion_body, read_reply
 from opensafeintent.errors import InputError, did_you_mean
+from opensafeintent.files import sha256_hex
 from opensafeintent.hostile import one_line, without_user_info
 from opensafeintent.secrets import known_secrets
 
@@ -32,6 +34,7 @@ _THREADS = 16
 """Concurrent calls of a plain function, if the user set no number."""
 _MOST_READ = 2**16
 """Characters of an exception that are looked through."""
+_ASTRIDE = 2**12
 _FORM = re.compile(r"[\w.:\-]+")
 
 
@@ -43,8 +46,8 @@ class FunctionModel:
     called in threads, up to 16 at once; set `max_connections=1` if it must not run concurrently. An
     async function runs in an event loop for functions.
 
-    The ledger stores its answers by name and version: give a changed function another version, or
-    the ledger returns the earlier answers.
+    The ledger stores its answers by name and version: give a changed function another version. A
+    run that has answers of it refuses changed code of the same version.
 
     Args:
         ask: the function.
@@ -66,6 +69,21 @@ class FunctionModel:
                 )
         self.ask = ask
         self.identity = f"{PREFIX}{name}@{version}"
+
+    @property
+    def code(self) -> str:
+        """A hash of the function's code: of its module's file or, in a script or notebook, of its
+        own text; "" if neither is known.
+        """
+        ask: Any = self.ask
+        while isinstance(ask, partial):
+            ask = ask.func
+        named = ask if hasattr(ask, "__qualname__") else type(ask)
+        module: Any = sys.modules.get(named.__module__)
+        try:
+            return sha256_hex(inspect.getsource(named if module.__name__ == "__main__" else module))
+        except (AttributeError, OSError, TypeError):
+            return ""
 
 
 Functions = Mapping[str, FunctionModel]
@@ -112,6 +130,12 @@ def function_named(name: str, functions: Functions) -> FunctionModel:
     return FunctionModel(value, name=path, version=version)
 
 
+def code_of_functions(names: Iterable[str], functions: Functions) -> dict[str, str]:
+    """Return the hash of each function's code, by name, as far as it is known."""
+    code = {name: function_named(name, functions).code for name in names if name.startswith(PREFIX)}
+    return {name: digest for name, digest in code.items() if digest}
+
+
 def _spelling_hint(error: BaseException, attribute: str) -> str:
     """Return a question about a module or a function that was misspelt, if one is near."""
     if isinstance(error, ModuleNotFoundError):
@@ -130,7 +154,9 @@ def _error_text(error: BaseException) -> str:
     # `__str__` is the user's code as well, and may raise anything
     except BaseException:
         text = type(error).__name__
-    return one_line(without_user_info(known_secrets().scrub(text[:_MOST_READ])), 300)
+    # a key may lie across the cut
+    text = known_secrets().scrub(text[: _MOST_READ + _ASTRIDE])[:_MOST_READ]
+    return one_line(without_user_info(text), 300)
 
 
 class _Result(NamedTuple):
@@ -177,15 +203,16 @@ class CalledFunction:
     async def attempt(self, call: Call) -> Attempt:
         """Call the function and return the result; nothing is raised but cancellation."""
         messages = [{"role": message.role, "content": message.content} for message in call.messages]
-        started = time.monotonic()
+        assert self._http is not None
+        started, seconds_at_most = time.monotonic(), self._http.attempt_seconds
         try:
-            async with asyncio.timeout(ATTEMPT_SECONDS):
+            async with asyncio.timeout(seconds_at_most):
                 # a call that was given up runs on
                 while len(self._running) >= self.limiter.limit:
                     await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
                 result = await self._call(messages)
         except TimeoutError:
-            line = f"{self.identity}: no answer in {ATTEMPT_SECONDS:.0f} seconds"
+            line = f"{self.identity}: no answer in {seconds_at_most:g} seconds"
             return Failure(kind="timeout", error=line, seconds=time.monotonic() - started)
         seconds = time.monotonic() - started
         if result.raised:

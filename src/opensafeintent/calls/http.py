@@ -31,7 +31,7 @@ from opensafeintent.calls.left_out import LeftOut, named_field
 from opensafeintent.calls.limiter import CEILING, FEW, START, Limiter
 from opensafeintent.calls.outcomes import NotAnAnswer, no_answer
 from opensafeintent.calls.provider_errors import LONGEST_ERROR, read_error
-from opensafeintent.calls.providers import Endpoint
+from opensafeintent.calls.providers import Endpoint, row_of
 from opensafeintent.calls.proxies import is_loopback, proxy_for
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied
 from opensafeintent.calls.replies import read_reply
@@ -39,7 +39,7 @@ from opensafeintent.calls.service_tiers import FIELD, FLEX, FLEX_SECONDS, FlexTi
 from opensafeintent.calls.stated_wait import stated_delay
 from opensafeintent.files import canonical_json
 from opensafeintent.hostile import one_line, without_user_info
-from opensafeintent.secrets import Secrets
+from opensafeintent.secrets import Secrets, is_word
 
 if TYPE_CHECKING:
     import aiohttp
@@ -81,10 +81,15 @@ def _files_left() -> int:
 class HttpSession(AsyncExitStack):
     """The connections of one run: one session, and one limiter for each endpoint, shared by its
     models. Other resources that the run opened are closed with them.
+
+    Args:
+        max_connections: requests at once to one endpoint; adaptive by default.
+        timeout: seconds after which a request is given up, if the user set them.
     """
 
-    def __init__(self, max_connections: int | None = None) -> None:
+    def __init__(self, max_connections: int | None = None, timeout: float | None = None) -> None:
         super().__init__()
+        self.timeout = timeout
         self._max_connections = max_connections
         self._limiters: dict[str, Limiter] = {}
         self._connecting: dict[str, Limiter] = {}
@@ -94,6 +99,11 @@ class HttpSession(AsyncExitStack):
         self._doubted: set[bytes] = set()
         """Ids of replies that arrived for two requests."""
         self._function_loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def attempt_seconds(self) -> float:
+        """Seconds after which a request is given up."""
+        return self.timeout or ATTEMPT_SECONDS
 
     @property
     def function_loop(self) -> asyncio.AbstractEventLoop:
@@ -141,7 +151,7 @@ class HttpSession(AsyncExitStack):
             self._session = aiohttp.ClientSession(
                 connector=Pool(limit=0, keepalive_timeout=60, ttl_dns_cache=300),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=_deadline(ATTEMPT_SECONDS),
+                timeout=_deadline(self.attempt_seconds),
             )
             self.push_async_callback(self._session.close)
         return self._session
@@ -195,9 +205,10 @@ class Access(NamedTuple):
 def access_to(endpoint: Endpoint) -> Access:
     """Return the headers of an endpoint's requests, with its key, and the proxy on the way."""
     headers = {"Content-Type": "application/json"}
-    headers |= endpoint.protocol.headers(endpoint.api_key)
+    headers |= endpoint.protocol.headers(endpoint.api_key) | endpoint.headers
     proxy = proxy_for(endpoint.base_url)
-    secrets = Secrets([endpoint.api_key or "", *(proxy.secrets if proxy else ())])
+    added = (value for value in endpoint.headers.values() if not is_word(value))
+    secrets = Secrets([endpoint.api_key or "", *added, *(proxy.secrets if proxy else ())])
     if proxy is None:
         return Access(headers, {}, secrets)
     # a request without TLS goes to the proxy itself, which reads its headers
@@ -290,7 +301,9 @@ class EndpointModel:
         from aiohttp import ClientConnectorCertificateError, ClientError
 
         body = canonical_json(fields)
-        seconds_at_most = FLEX_SECONDS if fields.get(FIELD) == FLEX else ATTEMPT_SECONDS
+        seconds_at_most = self._http.attempt_seconds
+        if fields.get(FIELD) == FLEX:
+            seconds_at_most = self._http.timeout or FLEX_SECONDS
         started = time.monotonic()
         try:
             async with self._http.session.post(
@@ -327,7 +340,8 @@ class EndpointModel:
             seconds = time.monotonic() - started
             return Failure(kind="certificate", error=line, fatal=True, seconds=seconds), None
         except (ClientError, TimeoutError, OSError) as error:
-            return self._unconnected(error, time.monotonic() - started), None
+            seconds = time.monotonic() - started
+            return self._unconnected(error, seconds, seconds_at_most), None
         return self.result_of(fields, status, reply, headers, time.monotonic() - started)
 
     def result_of(
@@ -358,14 +372,15 @@ class EndpointModel:
         except ValueError as error:
             return self._unreadable(fields, reply, str(error), seconds)
 
-    def _unconnected(self, error: Exception, seconds: float) -> Failure:
-        """Return the failure of a request that got no reply."""
+    def _unconnected(self, error: Exception, seconds: float, most: float) -> Failure:
+        """Return the failure of a request that got no reply in at most so many seconds."""
+        late = f"none in {most:g} seconds" if isinstance(error, TimeoutError) else ""
         full = getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE)
         return Failure(
             kind="open_files" if full else "connection",
             error=(
                 f"no answer from {self.endpoint.base_url}:"
-                f" {self._scrub(str(error) or type(error).__name__)}"
+                f" {self._scrub(str(error) or late or type(error).__name__)}"
             ),
             retry=True,
             throttled=full,
@@ -413,7 +428,8 @@ class EndpointModel:
         retry = kind in _RETRIED
         failure = Failure(
             kind=kind,
-            error=f"{status} from {self._place(status)}: {message}{self._hint(kind, status)}",
+            error=f"{status} from {self._place(status)}: {message}"
+            f"{self._hint(kind, status, message)}",
             retry=retry,
             fatal=kind in FATAL,
             throttled=kind == "rate_limited",
@@ -428,18 +444,29 @@ class EndpointModel:
     def _place(self, status: int) -> str:
         return self._url if status == 404 else self.endpoint.base_url
 
-    def _hint(self, kind: str, status: int) -> str:
+    def _hint(self, kind: str, status: int, message: str) -> str:
         """Return advice for a kind of failure, in brackets; "" if there is none."""
         variable = self.endpoint.key_variable
         if status == 404:
-            lacks = not _API_VERSION.search(self._url)
-            return f" (does {self.endpoint.url_variable} lack /v1 at its end?)" if lacks else ""
+            named = re.search(rf"(?<!\w){re.escape(self.endpoint.model)}(?!\w)", message)
+            return "" if named else self._hint_of_address()
         match kind:
             case "unauthorized" | "forbidden":
                 return f" (check {variable})"
             case "no_credit":
                 return f" (the account behind {variable})"
         return ""
+
+    def _hint_of_address(self) -> str:
+        """Return advice on a base URL that may be wrong; "" if it is the provider's own."""
+        base_url, row = self.endpoint.base_url, row_of(self.identity)
+        if row is not None and base_url == row.base_url:
+            return ""
+        perhaps = "" if _API_VERSION.search(self._url) else f", perhaps {base_url}/v1"
+        return (
+            f" (is {self.endpoint.url_variable} right? expected the server's address up to"
+            f" {self._protocol.route}{perhaps})"
+        )
 
     def _scrub(self, text: str) -> str:
         return one_line(without_user_info(self._secrets.scrub(text)), 300)

@@ -17,6 +17,7 @@ from opensafeintent.calls.functions import (
     Functions,
     function_named,
 )
+from opensafeintent.calls.headers import NO_HEADERS, Headers, values_of
 from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.providers import (
     ENDPOINTS,
@@ -52,6 +53,7 @@ def open_models(
     functions: Functions = NO_FUNCTIONS,
     left_out: Mapping[str, Collection[str]] = {},
     flex: FlexPlan = NO_FLEX,
+    headers: Headers = NO_HEADERS,
 ) -> dict[str, Model]:
     """Return the model of each name; nothing is sent yet.
 
@@ -62,6 +64,7 @@ def open_models(
         functions: those that settings carry.
         left_out: by model, fields that an earlier run found out that it does not take.
         flex: the models that are asked at the flex tier.
+        headers: of their requests.
 
     Raises:
         InputError: names, files or variables are not usable; a line each.
@@ -75,7 +78,8 @@ def open_models(
             elif other_providers is not None and _is_foreign(name):
                 opened[name] = other_providers.open(name, http, left_out.get(name, ()))
             else:
-                endpoint = resolve_endpoint(name)
+                added = values_of(name, headers.get(name, {}))
+                endpoint = msgspec.structs.replace(resolve_endpoint(name), headers=added)
                 opened[name] = EndpointModel(
                     name, endpoint, http, left_out.get(name, ()), flex.tier_of(name)
                 )

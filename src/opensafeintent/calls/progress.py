@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _REFRESH_SECONDS = 0.25
 _PLAIN_SECONDS = 10.0
+_SILENCE = 10.0
+"""Seconds without an answer after which the time left is doubtful."""
 
 
 class Display:
@@ -126,8 +128,8 @@ def progress_line(tally: Tally, expected: int | None, cost: float | None = None)
     `expected` calls may be unknown: None.
     """
     seconds = max(time.monotonic() - tally.started, 1e-6)
-    new_calls, done = tally.new_calls.total(), tally.done
-    rate = new_calls / seconds
+    done = tally.done
+    rate = tally.new_calls.total() / seconds
     tokens = {
         kind: sum(n for (_, what), n in tally.tokens.items() if what == kind)
         for kind in ("input", "output")
@@ -150,9 +152,21 @@ def progress_line(tally: Tally, expected: int | None, cost: float | None = None)
         parts.append(f"interrupted, {tally.abandoned:,} abandoned")
     elif tally.draining:
         parts.append(f"interrupted, {tally.in_flight:,} still in flight")
-    elif expected is not None and new_calls and done < expected:
-        parts.append(f"{timedelta(seconds=round((expected - done) / rate))} left")
+    elif expected is not None and done < expected:
+        parts += _time_left(tally, expected - done, seconds)
     return " · ".join(parts)
+
+
+def _time_left(tally: Tally, calls: int, seconds: float) -> list[str]:
+    """Return when some calls will be done, after so many seconds; or for how long no answer has
+    come, if by the rate so far they would be done by now. Nothing as long as there is no rate.
+    """
+    silence = time.monotonic() - tally.answered_at
+    ended = tally.done - tally.reused_calls
+    left = calls * seconds / ended if ended else 0.0
+    if silence > max(left, _SILENCE):
+        return [f"no answer for {timedelta(seconds=round(silence))}"]
+    return [f"{timedelta(seconds=round(left))} left"] if ended else []
 
 
 @contextlib.asynccontextmanager

@@ -149,6 +149,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     key_variable: str
     local: bool
     protocol: WireProtocol
+    headers: dict[str, str] = {}
+    """Those that the user adds to its requests, with their values."""
 
 
 def variables(provider: str) -> tuple[str, str]:
@@ -189,6 +191,12 @@ def is_native(name: str) -> bool:
 def row_of(name: str) -> Provider | None:
     """Return the row of a model's provider; None if the native client has none for it."""
     return ENDPOINTS.get(name.partition("/")[0]) if is_native(name) else None
+
+
+def own_headers(name: str) -> set[str]:
+    """Return the headers that the protocol of a model of the native client sets, in lower case."""
+    row = row_of(name) or Provider("")
+    return {header.lower() for header in row.protocol.headers("key")}
 
 
 def provider_of(name: str) -> str:

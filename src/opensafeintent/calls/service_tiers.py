@@ -137,4 +137,6 @@ def served_tier(reply: bytes, headers: Mapping[str, str], requested: object) -> 
     """
     if (stated := stated_tier(reply)) is not None:
         return stated
-    return tier_name(headers.get(_HEADER) or (requested if isinstance(requested, str) else ""))
+    header = headers.get(_HEADER) or ""
+    named = header if header.replace("_", "").isalpha() else ""
+    return tier_name(named or (requested if isinstance(requested, str) else ""))

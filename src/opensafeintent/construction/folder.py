@@ -62,6 +62,10 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
     structured_output: bool
     left_out: dict[str, tuple[str, ...]] = {}
     """By model, the fields of a request that it turned out not to take."""
+    headers: dict[str, dict[str, str]] = {}
+    """By model, the variable of each header that its requests have."""
+    code: dict[str, str] = {}
+    """By Python function, a hash of its code, as far as that is known."""
     taxonomy: Taxonomy
     seeds: str | None
     """The file or dataset of the seeds."""

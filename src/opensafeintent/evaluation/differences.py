@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Set
+from typing import Any, NamedTuple
 
 import msgspec
 
+from opensafeintent.calls.headers import Headers
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import counted
+from opensafeintent.errors import counted, option
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.promptsets import Dataset
+
+OTHERWISE = f"a new {option('out')}, or for changed code another version of the function"
+"""What to choose if connections differ."""
+
+
+class Connections(NamedTuple):
+    """What requests depend on that is no part of a call's key."""
+
+    models: Set[str]
+    """Every model that is asked."""
+    headers: Headers
+    code: Mapping[str, str]
+    """By Python function, a hash of its code."""
 
 
 def differences(manifest: Manifest, dataset: Dataset, sampling: dict[str, Any]) -> list[str]:
@@ -59,6 +73,30 @@ def judge_differences(
         for judge, new in samplings.items()
         if judge in manifest.judges and (earlier := manifest.sampling_of_judge(judge)) != new
     ]
+
+
+def connection_differences(before: Connections, now: Connections) -> dict[str, str]:
+    """Return, by model, how its requests differ from those that were made before, a line each.
+
+    Args:
+        before: of the models that were asked before.
+        now: of those that are asked now.
+    """
+    lines: dict[str, str] = {}
+    for model in before.models & now.models:
+        old, new = (headers.get(model, {}) for headers in (before.headers, now.headers))
+        if old != new:
+            lines[model] = (
+                f"headers of {model}: before {_headers_text(old)}, now {_headers_text(new)}"
+            )
+        codes = {one.code[model] for one in (before, now) if model in one.code}
+        if len(codes) > 1:
+            lines[model] = f"{model}: its code has changed, and its version has not"
+    return dict(sorted(lines.items()))
+
+
+def _headers_text(headers: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={headers[name]}" for name in sorted(headers)) or "none"
 
 
 def _show(value: Any) -> str:

@@ -161,6 +161,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Of the judges that have arguments of their own, by name."""
     left_out: dict[str, tuple[str, ...]] = {}
     """By target or judge, the fields of a request that it turned out not to take."""
+    headers: dict[str, dict[str, str]] = {}
+    """By target or judge, the variable of each header that its requests have."""
+    code: dict[str, str] = {}
+    """By Python function, a hash of its code, as far as that is known."""
     preset: Preset | None = None
     models: dict[str, ModelEntry] = {}
     judges: dict[str, str] = {}

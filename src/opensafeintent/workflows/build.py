@@ -18,6 +18,8 @@ from opensafeintent.calls.budget import Tally
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.concurrency import under_way
 from opensafeintent.calls.costs import Experience, ForecastLine, by_experience, experience_in
+from opensafeintent.calls.functions import code_of_functions
+from opensafeintent.calls.headers import headers_by_model
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import ledger_name
@@ -36,6 +38,11 @@ from opensafeintent.construction.pipeline import (
 from opensafeintent.construction.records import STAGES, Seed, Stage, StageResult
 from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.errors import InputError, Note, NothingMade, Stopped, as_notes, counted, option
+from opensafeintent.evaluation.differences import (
+    OTHERWISE,
+    Connections,
+    connection_differences,
+)
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.interop import model_identity, open_models, unset_lines
 from opensafeintent.promptsets import Dataset
@@ -117,6 +124,9 @@ class _BuildRun:
         self._limits = Limits.of(settings)
         self._limits.check_prices(settings.models)
         self._flex = flex_plan(settings, settings.models)
+        self._headers = headers_by_model(
+            settings.header, settings.under_test, (settings.judge,), settings.models
+        )
         self._seeds: StageResult[Seed] = (
             read_seeds(settings.seeds, settings.limit, settings.max_rows)
             if settings.seeds
@@ -159,11 +169,16 @@ class _BuildRun:
     async def _make_calls(self, display: Display) -> tuple[BuildManifest, Built, Client, list[str]]:
         """Make the calls of every stage; return what came of them, and remarks on renewed parts."""
         settings, folder = self.settings, self.folder
-        async with HttpSession(self._limits.max_connections) as http:
+        async with HttpSession(self._limits.max_connections, settings.timeout) as http:
             earlier = folder.load()
             known_left_out = earlier.left_out if earlier else {}
             opened = open_models(
-                settings.models, http, settings.functions, known_left_out, self._flex
+                settings.models,
+                http,
+                settings.functions,
+                known_left_out,
+                self._flex,
+                self._headers,
             )
             manifest = self._manifest({name: model.identity for name, model in opened.items()})
             renewed = self._check_same(manifest)
@@ -229,7 +244,11 @@ class _BuildRun:
             connections=settings.max_connections,
             chosen=chosen_ways(settings, settings.models),
         )
-        notes = [*renewed, *unset_lines(settings.models), *beyond_budget(expected, settings)]
+        notes = [
+            *renewed,
+            *unset_lines(settings.models, self._headers),
+            *beyond_budget(expected, settings),
+        ]
         return BuildOutcome(
             exit_code=0,
             out=settings.out,
@@ -277,6 +296,8 @@ class _BuildRun:
             stages=settings.stages,
             labels=tuple(map(str, settings.labels)),
             ledger=ledger_name(settings.ledger),
+            headers=self._headers,
+            code=code_of_functions(settings.models, settings.functions),
             templates=self._instructions.sources(),
         )
 
@@ -300,6 +321,19 @@ class _BuildRun:
         ]
         if old.taxonomy.cells != manifest.taxonomy.cells:
             differing.append("taxonomy")
+        before, now = (
+            Connections({one.generator, one.judge}, one.headers, one.code)
+            for one in (old, manifest)
+        )
+        if unlike := connection_differences(before, now):
+            with Ledger(self.folder.ledger_path(old), readonly=True, missing_ok=True) as ledger:
+                answering = ledger.answering_models()
+            lines = [line for model, line in unlike.items() if model in answering]
+            if lines:
+                raise InputError(
+                    f"{self.folder.path}: has replies that cannot be mixed with those of this"
+                    f" build: {'; '.join(lines)}; choose {OTHERWISE}"
+                )
         if differing:
             raise InputError(
                 f"{self.folder.path}: holds another build: {'; '.join(differing)}; choose a new"

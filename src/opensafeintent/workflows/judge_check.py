@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from opensafeintent.calls.client import Client
+from opensafeintent.calls.headers import Headers, headers_by_model, parse_header
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_folder import check_not_held
@@ -75,16 +76,17 @@ def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -
     need_batches(settings, examination.duties)
     identities = {name: model_identity(name, settings.functions) for name in examination.duties}
     flex = flex_plan(settings, identities)
+    headers = headers_by_model(settings.header, (), identities, identities)
     with closing(display or Display()) as screen:
         limits = Limits.of(settings)
         limits.check_prices(identities)
         if settings.dry_run:
             with Ledger(settings.ledger_path, readonly=True, missing_ok=True) as ledger:
                 expected = forecast(ledger, identities, check_work(examination))
-            return Outcome.forecasting(expected, settings, unset_lines(identities))
+            return Outcome.forecasting(expected, settings, unset_lines(identities, headers))
         with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
-            check = partial(_check, settings, examination, identities, screen, limits, flex)
-            return run_async(check)
+            check = partial(_check, settings, examination, identities, screen, limits)
+            return run_async(lambda: check(flex, headers))
 
 
 async def _check(
@@ -94,11 +96,12 @@ async def _check(
     display: Display,
     limits: Limits,
     flex: FlexPlan,
+    headers: Headers,
 ) -> Outcome:
     work = check_work(examination)
     stopped = costs_if_stopped(settings, identities, work)
-    async with HttpSession(settings.max_connections) as http:
-        opened = open_models(identities, http, settings.functions, flex=flex)
+    async with HttpSession(settings.max_connections, settings.timeout) as http:
+        opened = open_models(identities, http, settings.functions, flex=flex, headers=headers)
         waiting = wait_or_refuse(settings, display)
         with stopped, Ledger(settings.ledger_path, waiting=waiting) as ledger:
             client = Client(ledger, opened, limits)
@@ -186,7 +189,8 @@ def _cases_command(judge: str, settings: Judges, ledger: Path) -> str:
         for name, value in settings.judge_args.items()
         if name.rpartition(":")[0] in ("", judge)
     }
-    own = {"judges": (judge,), "judge_args": arguments, "ledger": near(ledger)}
+    headers = tuple(text for text in settings.header if parse_header(text).model == judge)
+    own = {"judges": (judge,), "judge_args": arguments, "ledger": near(ledger), "header": headers}
     return command_line("judge-check", JudgeCheckSettings, _how_asked(settings) | own)
 
 
@@ -201,7 +205,7 @@ def _how_asked(settings: Judges) -> dict[str, Any]:
     values = {
         setting.name: getattr(settings, setting.name)
         for setting in settings_of(Judges)
-        if setting.name.startswith("judge") or setting.name in ("rubrics", "grade_parse")
+        if setting.name.startswith("judge") or setting.name in ("rubrics", "grade_parse", "header")
     }
     return values | {"rubrics": settings.rubrics and near(settings.rubrics)}
 

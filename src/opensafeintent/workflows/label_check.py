@@ -10,6 +10,7 @@ import msgspec
 from opensafeintent.analysis.label_checks import CheckedSetting, LabelCheck
 from opensafeintent.analysis.label_comparison import draw_evenly, label_checks
 from opensafeintent.calls.client import Client
+from opensafeintent.calls.headers import Headers, headers_by_model
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display
@@ -162,24 +163,28 @@ def compare_with_people(settings: JudgeCheckSettings, display: Display | None = 
     """
     comparison = _LabelComparison.of(settings)
     need_batches(settings, comparison.identities)
-    flex = flex_plan(settings, comparison.identities)
+    names = comparison.identities
+    flex = flex_plan(settings, names)
+    headers = headers_by_model(settings.header, (), names, names)
     with closing(display or Display()) as screen:
         Limits.of(settings).check_prices(comparison.identities)
         if settings.dry_run:
             with Ledger(settings.ledger_path, readonly=True, missing_ok=True) as ledger:
                 expected = forecast(ledger, comparison.identities, comparison.work)
-            notes = [*comparison.notes(), *unset_lines(comparison.identities)]
+            notes = [*comparison.notes(), *unset_lines(names, headers)]
             return Outcome.forecasting(expected, settings, notes)
         with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
-            return run_async(lambda: _compare(comparison, screen, flex))
+            return run_async(lambda: _compare(comparison, screen, flex, headers))
 
 
-async def _compare(comparison: _LabelComparison, display: Display, flex: FlexPlan) -> Outcome:
+async def _compare(
+    comparison: _LabelComparison, display: Display, flex: FlexPlan, headers: Headers
+) -> Outcome:
     settings, identities = comparison.settings, comparison.identities
     limits = Limits.of(settings)
     stopped = costs_if_stopped(settings, identities, comparison.work)
-    async with HttpSession(settings.max_connections) as http:
-        opened = open_models(identities, http, settings.functions, flex=flex)
+    async with HttpSession(settings.max_connections, settings.timeout) as http:
+        opened = open_models(identities, http, settings.functions, flex=flex, headers=headers)
         waiting = wait_or_refuse(settings, display)
         with stopped, Ledger(settings.ledger_path, waiting=waiting) as ledger:
             client = Client(ledger, opened, limits)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from json import JSONDecodeError
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from opensafeintent.calls.headers import Headers
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import counted
@@ -42,6 +43,7 @@ NOT_STATED = {
     "wait": ONLY_EXECUTION,
     "max_connections": ONLY_EXECUTION,
     "max_retries": ONLY_EXECUTION,
+    "timeout": ONLY_EXECUTION,
     "retry_for": ONLY_EXECUTION,
     "service_tier": ONLY_EXECUTION,
     "flex_fallback": ONLY_EXECUTION,
@@ -160,6 +162,8 @@ def stated(manifest: Manifest, models: Sequence[str], run: str, out: str) -> dic
         sum, zip(*(_samples(manifest.models[model]) for model in models), strict=True)
     )
     labels = {model: manifest.models[model].label for model in models}
+    guard = [manifest.guard.model] if manifest.guard else []
+    asked = dict.fromkeys((*models, *entry.judges, entry.mode_judge, *guard))
     return {
         "models": models,
         "dataset": f"{run}/prompt_sets.jsonl",
@@ -184,6 +188,7 @@ def stated(manifest: Manifest, models: Sequence[str], run: str, out: str) -> dic
         "guard": manifest.guard.model if manifest.guard else None,
         "guard_form": manifest.guard.form if manifest.guard else None,
         **_judging(manifest, entry, run),
+        "header": headers_stated(manifest.headers, asked),
     }
 
 
@@ -232,7 +237,17 @@ def _judging(manifest: Manifest, entry: ModelEntry, run: str) -> dict[str, Any]:
         "rubrics": None if ours else run,
         "judge_reasons": reasons,
         "grade_parse": entry.parse,
+        "header": headers_stated(manifest.headers, panel),
     }
+
+
+def headers_stated(headers: Headers, models: Iterable[str]) -> list[str]:
+    """Return the headers of some models as `--header` takes them."""
+    return [
+        f"{model}:{name}={variable}"
+        for model in models
+        for name, variable in headers.get(model, {}).items()
+    ]
 
 
 def _judges_passed(manifest: Manifest, entry: ModelEntry) -> bool:

@@ -13,6 +13,7 @@ from opensafeintent.workflows.reproduce import (
     ONLY_DRY_RUN,
     ONLY_EXECUTION,
     command_line,
+    headers_stated,
 )
 from opensafeintent.workflows.settings import BuildSettings
 
@@ -58,5 +59,6 @@ def stated_of_build(manifest: BuildManifest, build: str) -> dict[str, Any]:
         "judge_reasoning_effort": judge.reasoning_effort,
         "judge_max_tokens": judge.max_tokens,
         "structured_output": manifest.structured_output,
+        "header": headers_stated(manifest.headers, manifest.headers),
         "ledger": manifest.ledger if Path(manifest.ledger).is_absolute() else None,
     }

@@ -15,8 +15,10 @@ import msgspec
 
 from opensafeintent.analysis.cohort import Cohort, GradedRun, graders, into_cohorts
 from opensafeintent.calls.budget import Budget
-from opensafeintent.calls.client import Client
+from opensafeintent.calls.client import Client, Model
 from opensafeintent.calls.concurrency import under_way
+from opensafeintent.calls.functions import code_of_functions
+from opensafeintent.calls.headers import NO_HEADERS, Headers, headers_by_model
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.ledger_merge import shard_read, take_up
@@ -26,6 +28,7 @@ from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Failed
 from opensafeintent.calls.shutdown import raise_if_interrupted
 from opensafeintent.errors import InputError, Note, as_notes, counted, first_exit_code, option
+from opensafeintent.evaluation.differences import OTHERWISE, Connections, connection_differences
 from opensafeintent.evaluation.forecast import (
     Forecast,
     expected_calls,
@@ -76,14 +79,7 @@ def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]
     again, without the judges that never answered. A model that is not named now keeps its judges:
     by them its grades are stored, or missing.
     """
-    answering: set[str] = set()
-    run_ledger = folder.ledger_path(manifest)
-    for path in filter(Path.is_file, (run_ledger, *_shards_of(folder))):
-        with (
-            contextlib.nullcontext() if path == run_ledger else shard_read(path.parent),
-            Ledger(path, readonly=True) as ledger,
-        ):
-            answering |= ledger.answering_models()
+    answering = _answering_in(folder, manifest)
     if manifest.guard and manifest.guard.model not in answering:
         manifest = msgspec.structs.replace(manifest, guard=msgspec.UNSET)
     models = {
@@ -96,6 +92,19 @@ def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]
         if entry.imported or name in answering or name in named
     }
     return msgspec.structs.replace(manifest, models=models)
+
+
+def _answering_in(folder: RunFolder, manifest: Manifest) -> set[str]:
+    """Return the models that have answered a call of a run."""
+    answering: set[str] = set()
+    run_ledger = folder.ledger_path(manifest)
+    for path in filter(Path.is_file, (run_ledger, *_shards_of(folder))):
+        with (
+            contextlib.nullcontext() if path == run_ledger else shard_read(path.parent),
+            Ledger(path, readonly=True) as ledger,
+        ):
+            answering |= ledger.answering_models()
+    return answering
 
 
 def _shards_of(folder: RunFolder) -> list[Path]:
@@ -127,14 +136,54 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
     """Whether page and figures are written too."""
     only_stored: frozenset[str] = frozenset()
     """The judges that are not called: the ledger has the grades that they gave."""
+    headers: Headers = NO_HEADERS
+    """Of the requests to each model, by the settings."""
 
     def __post_init__(self) -> None:
+        self._connect()
         if self.settings.prices is not None:
             prices = read_prices(self.settings.prices)
             self.manifest = msgspec.structs.replace(self.manifest, prices=prices)
         self.folder.check_size(self.manifest)
         epochs = max((entry.epochs for entry in self.manifest.models.values()), default=1)
         check_cells(self.folder.path, len(self.manifest.models), self.dataset, epochs)
+
+    def _connect(self) -> None:
+        """Take the headers of the settings and the code of functions into the run.
+
+        Raises:
+            InputError: the run has replies to requests with other headers, or by other code.
+        """
+        settings, asked = self.settings, self.asked
+        judges = {*settings.panel, *self._run_judges}
+        self.headers = headers_by_model(settings.header, settings.under_test, judges, asked)
+        code = code_of_functions(asked, settings.functions)
+        if (old := self.earlier) is not None:
+            before = Connections(old.identities().keys(), old.headers, old.code)
+            unlike = connection_differences(before, Connections({*asked}, self.headers, code))
+            # a name that never answered is as good as new
+            answering = _answering_in(self.folder, old) if unlike else {}
+            if lines := [line for model, line in unlike.items() if model in answering]:
+                raise InputError(
+                    f"{self.folder.path}: holds a run that cannot be mixed with this one:"
+                    f" {'; '.join(lines)}; choose {OTHERWISE}"
+                )
+        kept = {
+            name: headers for name, headers in self.manifest.headers.items() if name not in asked
+        }
+        self.manifest = msgspec.structs.replace(
+            self.manifest,
+            headers=kept | {name: dict(headers) for name, headers in self.headers.items()},
+            code=self.manifest.code | code,
+        )
+
+    @property
+    def _run_judges(self) -> set[str]:
+        """The judges and the guard of the responses that the calls are for."""
+        panels = {judge for item in self.work for judge in item.plan.judges}
+        if self.work and self.manifest.guard:
+            panels.add(self.manifest.guard.model)
+        return panels
 
     @property
     def asked(self) -> list[str]:
@@ -144,10 +193,7 @@ class EvaluationPlan(msgspec.Struct, kw_only=True):
         Raises:
             InputError: one of those is a Python function: a run may come from somebody else.
         """
-        panels = {judge for item in self.work for judge in item.plan.judges}
-        if self.work and self.manifest.guard:
-            panels.add(self.manifest.guard.model)
-        run_judges = sorted(panels - set(self.named) - self.only_stored)
+        run_judges = sorted(self._run_judges - set(self.named) - self.only_stored)
         if loaded := [judge for judge in run_judges if judge.startswith(PREFIX)]:
             raise InputError(
                 f"{self.folder.path}: was graded by {loaded[0]} too, and only Python that the"
@@ -221,7 +267,12 @@ def dry_run(
     lines = [line for part in parts for line in part.lines if line.model not in plan.only_stored]
     assumed = next((part.assumed for part in parts if part.assumed), "")
     expected = Forecast(tuple(lines), assumed)
-    notes = [*plan.notes, *plan.new_panels.values(), *plan.kept_judges, *unset_lines(plan.asked)]
+    notes = [
+        *plan.notes,
+        *plan.new_panels.values(),
+        *plan.kept_judges,
+        *unset_lines(plan.asked, plan.headers),
+    ]
     return Outcome.forecasting(expected, plan.settings, notes, plan.prices)
 
 
@@ -238,9 +289,8 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
     ledger_path = folder.ledger_to_write(manifest, settings.ledger)
     limits = Limits.of(settings, plan.prices)
     checks: tuple[JudgeCheck, ...] = ()
-    async with HttpSession(limits.max_connections) as http:
-        flex = flex_plan(settings, plan.asked)
-        opened = open_models(plan.asked, http, settings.functions, manifest.left_out, flex)
+    async with HttpSession(limits.max_connections, settings.timeout) as http:
+        opened = _open(plan, http)
         limits.check_prices(opened)
         for line in (*plan.notes, *plan.new_panels.values(), *plan.kept_judges):
             display.note(line)
@@ -285,6 +335,19 @@ async def execute(plan: EvaluationPlan, display: Display) -> Outcome:
         outcome.notes += as_notes(plan.stop_when.lines())
         outcome.exit_code = first_exit_code(outcome.exit_code, *plan.stop_when.exit_codes())
     return outcome
+
+
+def _open(plan: EvaluationPlan, http: HttpSession) -> dict[str, Model]:
+    """Return the models of a plan; nothing is sent yet."""
+    settings, asked = plan.settings, plan.asked
+    return open_models(
+        asked,
+        http,
+        settings.functions,
+        plan.manifest.left_out,
+        flex_plan(settings, asked),
+        plan.headers,
+    )
 
 
 def _with_judge_checks(manifest: Manifest, checks: Sequence[JudgeCheck]) -> Manifest:
@@ -455,6 +518,8 @@ async def _spread(
         max_connections=settings.max_connections,
         patience=Budget(max_retries=limits.max_retries, retry_seconds=limits.retry_seconds),
         flex=flex_plan(settings, plan.asked),
+        headers=plan.headers,
+        timeout=settings.timeout,
     )
     shards = Shards(cluster, plan.folder.path / _SHARDS, client, run_async)
 

@@ -183,7 +183,7 @@ class BatchServer:
         try:
             async with self._request(method, path, **options) as response:
                 status, headers = response.status, response.headers
-                body = await body_of(response) or b""
+                body = self.scrub_bytes(await body_of(response) or b"")
         except (ClientError, TimeoutError, OSError) as error:
             raise self._lost(path, error) from error
         if status >= 300:

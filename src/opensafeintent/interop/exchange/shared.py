@@ -14,6 +14,7 @@ from opensafeintent.calls.providers import is_in_process, provider_of
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.files import sha256_hex
+from opensafeintent.hostile import seen_name
 from opensafeintent.metrics import HEADLINES
 from opensafeintent.templates import Role
 
@@ -85,7 +86,8 @@ def model_id(model: str) -> str:
         parts = [provider, inner.rpartition("/")[2]]  # of a path to weights, the last folder
     else:
         parts = inner.split("/")
-    safe = (_NOT_IN_PATHS.sub("_", part).rstrip(". ") or "_" for part in parts)
+    seen = (seen_name(part, "_") for part in parts)
+    safe = (_NOT_IN_PATHS.sub("_", part).rstrip(". ") or "_" for part in seen)
     return "/".join(_RESERVED.sub(r"\g<0>_", part) for part in safe)
 
 

@@ -12,9 +12,10 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from opensafeintent.calls.http import ATTEMPT_SECONDS, HttpSession
+from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.left_out import LeftOut, named_field
 from opensafeintent.calls.outcomes import NotAnAnswer, no_answer
 from opensafeintent.calls.providers import (
@@ -260,7 +261,9 @@ class InspectModel:
             "max_retries": 0,
             "max_connections": self._connections,
             # how long it takes on the user's own machine is no matter of ours
-            "attempt_timeout": None if self._loads else int(ATTEMPT_SECONDS),
+            "attempt_timeout": None
+            if self._loads and self._http.timeout is None
+            else ceil(self._http.attempt_seconds),
             "cache": False,
         }
         return GenerateConfig(**(settings | ours))

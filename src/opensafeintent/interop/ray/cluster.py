@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from opensafeintent.calls.budget import Budget
+from opensafeintent.calls.headers import NO_HEADERS, Headers
 from opensafeintent.calls.service_tiers import NO_FLEX, FlexPlan
 from opensafeintent.errors import InputError, install_extra, option
 from opensafeintent.files import os_errors
@@ -49,6 +50,10 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """How long a call is tried again."""
     flex: FlexPlan = NO_FLEX
     """The models that are asked at the flex tier."""
+    headers: Headers = NO_HEADERS
+    """Of the requests to each model."""
+    timeout: float | None = None
+    """Seconds after which a request is given up, if the user set them."""
 
 
 def check_address(address: str) -> None:

@@ -15,6 +15,7 @@ from opensafeintent import __version__
 from opensafeintent.calls.budget import Budget, Tally
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.concurrency import under_way
+from opensafeintent.calls.headers import NO_HEADERS, Headers
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import LEDGER, Ledger
 from opensafeintent.calls.records import Answered, Refused
@@ -48,6 +49,10 @@ class Job(NamedTuple):
     """By model, fields that it is known not to take."""
     flex: FlexPlan = NO_FLEX
     """The models that are asked at the flex tier."""
+    headers: Headers = NO_HEADERS
+    """Of the requests to each model."""
+    timeout: float | None = None
+    """Seconds after which a request is given up, if the user set them."""
 
 
 class ShardReport(NamedTuple):
@@ -102,8 +107,10 @@ async def _make_calls(job: Job) -> ShardReport:
             f"{job.folder}: is not to be seen; the folder of a run has to be one that all nodes"
             " share"
         )
-    async with HttpSession(job.max_connections) as http:
-        opened = open_models(job.identities, http, left_out=job.left_out, flex=job.flex)
+    async with HttpSession(job.max_connections, job.timeout) as http:
+        opened = open_models(
+            job.identities, http, left_out=job.left_out, flex=job.flex, headers=job.headers
+        )
         for name, model in opened.items():
             if model.identity != job.identities[name]:
                 raise InputError(

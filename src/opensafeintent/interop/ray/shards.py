@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
@@ -140,9 +141,21 @@ class Shards:
             max_connections=connections,
             patience=self._cluster.patience,
             flex=self._cluster.flex,
+            headers=self._cluster.headers,
+            timeout=self._cluster.timeout,
             working_folder=Path.cwd(),
             run=self._run,
         )
+
+    @staticmethod
+    def _variables_of(job: Job) -> dict[str, str]:
+        """Return the variables that a job needs, by name."""
+        of_headers = (
+            variable for model in job.identities for variable in job.headers.get(model, {}).values()
+        )
+        return variables_of(job.identities) | {
+            name: os.environ[name] for name in of_headers if name in os.environ
+        }
 
     async def _work_on(self, job: Job, gpus: float) -> None:
         """Have one shard done, and merge its ledger."""
@@ -170,7 +183,7 @@ class Shards:
             max_retries=_RETRIES,
             scheduling_strategy="SPREAD",
         )(run_shard)
-        task = remote.remote(__version__, pickle.dumps(job), variables_of(job.identities))
+        task = remote.remote(__version__, pickle.dumps(job), self._variables_of(job))
         self._tasks.add(task)
         errors = self._ray.exceptions
         try:

@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from opensafeintent.errors import InputError, nearest, option
 from opensafeintent.files import MOST_ROWS
+from opensafeintent.secrets import secret_variable
 
 
 class Group(StrEnum):
@@ -94,6 +95,9 @@ class Setting(NamedTuple):
 _WRITTEN = ("out", "summary", "junit")
 """Settings that name what a command writes."""
 
+_TEXTS = ("system", "extra", "judge_args", "label")
+"""Settings that results quote as they are."""
+
 
 def _is_file(path: str | Path) -> bool:
     try:
@@ -150,6 +154,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, metaclass=_NamesChecke
             msgspec.structs.force_setattr(self, setting.name, value)
         msgspec.structs.force_setattr(self, "functions", functions)
         self._check_overwriting()
+        self._refuse_secrets()
+
+    def _refuse_secrets(self) -> None:
+        """Refuse the value of a secret variable in a text that is stored, sent or shown."""
+        for setting in settings_of(type(self)):
+            value = getattr(self, setting.name) if setting.name in _TEXTS else None
+            if value and (variable := secret_variable(json.dumps(value, default=str))):
+                raise InputError(
+                    f"{setting.in_error()}: holds the value of {variable}, which is stored nowhere;"
+                    " leave it out"
+                )
 
     def _check_overwriting(self) -> None:
         """Refuse a file to write that is also one to read."""

@@ -166,6 +166,11 @@ class BuildSettings(Calling, frozen=True, kw_only=True):
         return list(dict.fromkeys((self.generator, self.judge)))
 
     @property
+    def under_test(self) -> tuple[str, ...]:
+        """The model that a header without a model's name is for: the generator."""
+        return (self.generator,)
+
+    @property
     def generator_sampling(self) -> Sampling:
         """How the generator is sampled."""
         return Sampling(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from opensafeintent.calls.headers import parse_header
 from opensafeintent.calls.records import Sampling
 from opensafeintent.calls.service_tiers import FLEX
 from opensafeintent.errors import InputError, nearest, option
@@ -28,6 +29,9 @@ from opensafeintent.workflows.settings.base import (
 
 if TYPE_CHECKING:
     from opensafeintent.templates import Templates
+
+MOST_SECONDS = 86_400.0
+"""Of one request."""
 
 
 class Calling(Settings, frozen=True, kw_only=True):
@@ -51,6 +55,24 @@ class Calling(Settings, frozen=True, kw_only=True):
             group=Group.BUDGET,
         ),
     ] = None
+    timeout: Annotated[
+        Annotated[float, Meta(gt=0, le=MOST_SECONDS)] | None,
+        Opt(
+            "Give a request up after so long and try again.  [default: 600; flex tier: 900]",
+            metavar="SECONDS",
+            group=Group.BUDGET,
+        ),
+    ] = None
+    header: Annotated[
+        tuple[str, ...],
+        Opt(
+            "Header of requests, with the value of a variable: to the models under test, or to"
+            " MODEL. Repeatable.",
+            metavar="[MODEL:]NAME=VARIABLE",
+            group=Group.BUDGET,
+        ),
+    ] = ()
+    """No part of a call's key. `calls.headers` reads it."""
     service_tier: Annotated[
         tuple[str, ...],
         Opt(
@@ -123,6 +145,11 @@ class Calling(Settings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for text in self.header:
+            parse_header(text)
+        self._refuse_secrets()
+        for name in ("extra", "judge_args"):
+            _refuse_fields(name, getattr(self, name, {}))
         if self.batch_wait is not None and not self.batch:
             raise InputError(
                 f"{option('batch_wait')}: is for {option('batch')}, which is not given"
@@ -150,9 +177,37 @@ class Calling(Settings, frozen=True, kw_only=True):
                 f" than {option('retry_for', f'{self.retry_for:g}')}, after which the model stops"
             )
 
+    @property
+    def under_test(self) -> tuple[str, ...]:
+        """The models that a header without a model's name is for."""
+        return ()
+
     @classmethod
     def _path(cls, kind: type[Any], value: Any) -> Any:
         return super()._path(kind, value).absolute()
+
+
+_NO_FIELDS = {
+    **dict.fromkeys(
+        ("extra_headers", "default_headers", "headers"),
+        f"expected {option('header', 'NAME=VARIABLE')}, which stores no value",
+    ),
+    **dict.fromkeys(("extra_body", "extra_query"), "expected the fields in it, each as KEY=VALUE"),
+    **dict.fromkeys(("api_key", "authorization"), "expected a key in its provider's variable"),
+}
+"""Arguments of client libraries, which would go into the request's body and into the results."""
+
+
+def _refuse_fields(setting: str, fields: Mapping[str, Any]) -> None:
+    """Refuse fields that are no fields of a request.
+
+    Raises:
+        InputError: see above; the text does not quote the value.
+    """
+    for name in fields:
+        field = name.rpartition(":")[2].lower().replace("-", "_")
+        if hint := _NO_FIELDS.get(field):
+            raise InputError(f"{option(setting, name)}: is no field of a request; {hint}")
 
 
 class Judges(Calling, frozen=True, kw_only=True):

@@ -336,6 +336,11 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((*self.models, *suite)))
 
     @property
+    def under_test(self) -> tuple[str, ...]:
+        """The models that a header without a model's name is for."""
+        return self.targets
+
+    @property
     def _models_of_rubrics(self) -> tuple[str, ...]:
         return self.targets
 
