@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -134,9 +134,9 @@ def _count_steps(last: int) -> None:
         if count == last:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    once, lines, change, add = (
+    once, download, change, add = (
         BatchServer._once,
-        BatchServer.lines,
+        BatchServer.download,
         BatchStore._change,
         Ledger.catch_up,
     )
@@ -148,11 +148,16 @@ def _count_steps(last: int) -> None:
         finally:
             step()
 
-    async def counted_lines(self: BatchServer, path: str) -> AsyncGenerator[bytes]:
-        async for line in lines(self, path):
+    async def counted_download(
+        self: BatchServer, path: str, write: Callable[[bytes], object], submitted: int
+    ) -> str:
+        def counted_write(part: bytes) -> None:
             step()
-            yield line
+            write(part)
+
+        fault = await download(self, path, counted_write, submitted)
         step()
+        return fault
 
     @contextlib.contextmanager
     def counted_change(self: BatchStore) -> Iterator[Callable[..., Any]]:
@@ -167,6 +172,6 @@ def _count_steps(last: int) -> None:
 
     patch: Callable[[Any, str, Any], object] = setattr
     patch(BatchServer, "_once", counted_once)
-    patch(BatchServer, "lines", counted_lines)
+    patch(BatchServer, "download", counted_download)
     patch(BatchStore, "_change", counted_change)
     patch(Ledger, "catch_up", counted_catch_up)
