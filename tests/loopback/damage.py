@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 HTML = b"<!doctype html>\n<html><body>Back soon.</body></html>\n"
@@ -37,6 +38,11 @@ def _packed(lines: Sequence[bytes]) -> bytes:
     return gzip.compress(_text(lines))
 
 
+@cache
+def _bomb(byte: bytes, count: int) -> bytes:
+    return gzip.compress(byte * count)
+
+
 def _with_length(content: bytes, *, gzipped: bool = False, status: int = 200) -> Sent:
     return Sent(content, len(content), gzipped, status)
 
@@ -63,10 +69,8 @@ DAMAGE: Mapping[str, Callable[[Sequence[bytes]], Sent]] = {
     "empty": lambda _: _with_length(b""),
     "an error with 200": lambda _: _with_length(ERROR),
     "nested lines": lambda lines: _with_length(_deep(lines)),
-    "blank lines without end": lambda _: _with_length(
-        gzip.compress(b"\n" * 20_000_000), gzipped=True
-    ),
-    "one line without end": lambda _: _with_length(gzip.compress(bytes(90_000_000)), gzipped=True),
+    "blank lines without end": lambda _: _with_length(_bomb(b"\n", 10**8), gzipped=True),
+    "one line without end": lambda _: _with_length(_bomb(b" ", 10**8), gzipped=True),
     "other answers, cut": lambda lines: Sent(_in_line(lines).replace(b"Note ", b"Nota ")),
     "400": lambda _: _with_length(ERROR, status=400),
     "404": lambda _: _with_length(ERROR, status=404),
