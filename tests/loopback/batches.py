@@ -70,6 +70,8 @@ class BatchFaults(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Whether the file of answers never comes, although all lines count as completed."""
     silent: bool = False
     """Whether lines that expired are in no file."""
+    errors_first: bool = False
+    """Whether a line with an error goes before each line."""
     form_of_lines: str = ""
     """`text`: bodies are texts of JSON; `itself`: the reply is in the place of what holds it."""
     vanishes: int = 0
@@ -238,7 +240,7 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
         if batch.number > faults.damaged_batches:
             return False
         if faults.without_output and kind == "out":
-            return batch.looks > faults.looks + 3
+            return batch.looks >= faults.looks + faults.odd_states + 3
         damage = faults.damage.get(kind, "")
         if not damage or faults.damaged < 10**6:
             return False
@@ -364,6 +366,8 @@ class BatchHttpServer(http.server.ThreadingHTTPServer):
             if expired and faults.silent:
                 continue
             content = self._line(line, batch, refused=refused, expired=expired)
+            if faults.errors_first:
+                yield self._line(line, batch, refused=True, expired=False)
             yield content
             if _drawn("twice", custom_id) < faults.twice:
                 yield content

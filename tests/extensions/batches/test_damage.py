@@ -90,7 +90,6 @@ FINAL = {
     "nested lines": "that cannot be read (nested too deeply)",
     "404": "the file{}: 404 from http://127.0.0.1",
     "410": "the file{}: 410 from http://127.0.0.1",
-    "400": "the file{}: 400 from http://127.0.0.1",
 }
 
 
@@ -220,6 +219,15 @@ def test_a_reply_is_read_in_each_place_where_gateways_put_it(
     form: str, lines: str, small: Path, tmp_path: Path
 ) -> None:
     with batch_server(form, form_of_lines=lines) as server:
+        _ran(server, small, tmp_path / "run")
+        assert server.creates == 2
+
+
+@pytest.mark.slow
+def test_an_answer_counts_although_an_error_of_its_call_came_first(
+    small: Path, tmp_path: Path
+) -> None:
+    with batch_server("anthropic", errors_first=True) as server:
         _ran(server, small, tmp_path / "run")
         assert server.creates == 2
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -56,9 +56,6 @@ class Findings(msgspec.Struct):
     """What is known of the results of one batch."""
 
     answered: int = 0
-    failed: int = 0
-    unanswered: int = 0
-    """Lines that expired, were cancelled, or have no result."""
     names_field: bool = False
     """Whether an error names a field that the model does not take."""
     awaited: str = ""
@@ -67,6 +64,8 @@ class Findings(msgspec.Struct):
     """Whether the last download of a file was equal to the one before it."""
     seen: set[bytes] = set()
     """Keys of the calls whose line is stored."""
+    unmet: dict[bytes, str] = {}
+    """The kinds of failure of calls without an answer; a later line may yet be one."""
     read: set[str] = set()
     """Names of the files that this process has downloaded."""
     final: set[str] = set()
@@ -79,10 +78,12 @@ class Findings(msgspec.Struct):
     def line(self) -> str:
         """What is odd about them, and how many have no answer; "" if there is nothing."""
         odd = self.odd.values()
+        # expired, cancelled, or without a line
+        unanswered = sum(kind == _UNANSWERED for kind in self.unmet.values())
         first = next((each.first_malformed for each in odd if each.malformed), "")
         counts = {
-            "failed": self.failed,
-            "without a result": self.unanswered,
+            "failed": len(self.unmet) - unanswered,
+            "without a result": unanswered,
             "of unknown calls": sum(each.unknown for each in odd),
             "repeated": sum(each.twice for each in odd),
             f"that cannot be read ({first})": sum(each.malformed for each in odd),
@@ -213,10 +214,7 @@ class Collector:
         try:
             return _Fetched("came", await download(model, path, file, batch.lines))
         except RequestRefused as refused:
-            if refused.status in GONE:
-                return _Fetched("gone", str(refused))
-            passing = refused.kind in ("server", "rate_limited") or refused.status in (401, 403)
-            return _Fetched("unknown" if passing else "came", str(refused))
+            return _Fetched("gone" if refused.status in GONE else "unknown", str(refused))
         except (LostReply, NotSent) as error:
             return _Fetched("unknown", str(error))
 
@@ -234,18 +232,17 @@ class Collector:
         keys of calls of the others.
         """
         ours, keys = set(self._store.keys(batch)), set[bytes]()
-        results = dict[bytes, LineResult]()
+        results = list[tuple[bytes, LineResult]]()
         for number, result in enumerate(results_in(file, model), 1):
             if isinstance(result, str):
                 odd.malformed += 1
                 odd.first_malformed = odd.first_malformed or result
             elif (key := key_of(result)) not in ours:
                 odd.unknown += 1
-            elif key in keys:
-                odd.twice += 1
             else:
+                odd.twice += key in keys
                 keys.add(key)
-                results[key] = result
+                results.append((key, result))
             if number % _AT_ONCE == 0:
                 if storing:
                     await self._store_some(model, batch, results, findings)
@@ -260,25 +257,31 @@ class Collector:
         self,
         model: BatchModel,
         batch: StoredBatch,
-        results: Mapping[bytes, LineResult],
+        results: Sequence[tuple[bytes, LineResult]],
         findings: Findings,
     ) -> None:
-        # the first line of a call counts
-        new = [key for key in results if key not in findings.seen]
-        calls = self._store.find(batch, new) if new else {}
+        """Store some lines. The first answer of a call counts; without one, its first line."""
+        keys = {key for key, _ in results if key not in findings.seen or key in findings.unmet}
+        calls = self._store.find(batch, keys) if keys else {}
         # by an earlier process
-        stored = self._client.ledger.find_all(list(calls))
-        for key, call in calls.items():
+        stored = self._client.ledger.find_all(list(calls.keys() - findings.seen))
+        for key, result in results:
+            if key not in calls or (key in findings.seen and key not in findings.unmet):
+                continue
             if key in stored:
                 findings.answered += 1
-            else:
-                self._record_result(model, call, key, results[key], findings)
-        findings.seen |= calls.keys()
+                findings.seen.add(key)
+                continue
+            attempt = self._attempt(model, calls[key], result, findings)
+            if key not in findings.unmet or isinstance(attempt, Replied):
+                findings.seen.add(key)
+                self._record(model, calls[key], key, attempt, findings)
         await self._client.ledger.catch_up(_AT_ONCE)
 
-    def _record_result(
-        self, model: BatchModel, call: Call, key: bytes, result: LineResult, findings: Findings
-    ) -> None:
+    def _attempt(
+        self, model: BatchModel, call: Call, result: LineResult, findings: Findings
+    ) -> Attempt:
+        """Return what a line says of a call."""
         match result.kind:
             case "reply":
                 fields = model.model.fields_of(call, model.model.left_out)
@@ -286,19 +289,19 @@ class Collector:
                 if field is not None and isinstance(attempt, Failure):
                     findings.names_field = True
                     attempt = msgspec.structs.replace(attempt, kind=UNSUPPORTED_FIELD, retry=True)
+                return attempt
             case "expired":
-                attempt = _unanswered("the batch expired before this call was made")
+                return _unanswered("the batch expired before this call was made")
             case "cancelled":
-                attempt = _unanswered("the batch was cancelled before this call was made")
+                return _unanswered("the batch was cancelled before this call was made")
             case "unreadable":
-                attempt = Failure(
+                return Failure(
                     kind="malformed",
                     error="the line of results holds neither a response nor an error",
                     retry=True,
                     replied=True,
                     body=result.body[:LONGEST_ERROR],
                 )
-        self._record(model, call, key, attempt, findings)
 
     def _record(
         self, model: BatchModel, call: Call, key: bytes, attempt: Attempt, findings: Findings
@@ -309,12 +312,11 @@ class Collector:
         client.tally.new_calls[call.model, call.purpose] += 1
         if isinstance(attempt, Replied):
             findings.answered += 1
+            findings.unmet.pop(key, None)
+            client.final_failures.discard(key)
             client.tally.reused_calls -= self._read_again
             return
-        if attempt.kind == _UNANSWERED:
-            findings.unanswered += 1
-        else:
-            findings.failed += 1
+        findings.unmet[key] = attempt.kind
         self._tries[key] += 1
         self._replies[key] += attempt.replied
         if attempt.fatal:

@@ -150,10 +150,10 @@ class OpenAIBatches:
             # some gateways have the completion itself in its place, or beside the id
             body = next((held for held in (response, fields) if "choices" in held), None)
         if isinstance(body, dict | str):
-            status = status if isinstance(status, int) else 200
+            status = status if type(status) is int else 200
             return LineResult(custom_id, "reply", status, reply_body(body))
         if error:
-            status = status if isinstance(status, int) and status >= 400 else None
+            status = status if type(status) is int and status >= 400 else None
             problem = msgspec.json.encode({"error": error}, enc_hook=str)
             status = status or read_error(problem).status or 500
             return LineResult(custom_id, "reply", status, problem)
