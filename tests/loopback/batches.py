@@ -552,8 +552,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._send_lines(self.server.whole(batch, kind))
             return
         self.send_response(sent.status)
-        if sent.gzipped:
-            self.send_header("Content-Encoding", "gzip")
+        if sent.encoding:
+            self.send_header("Content-Encoding", sent.encoding)
         if sent.length is not None:
             self.send_header("Content-Length", str(sent.length))
         if sent.length != len(sent.content):

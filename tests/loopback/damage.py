@@ -18,7 +18,7 @@ class Sent(NamedTuple):
     content: bytes
     length: int | None = None
     """That its header says; None for a reply that ends with the connection."""
-    gzipped: bool = False
+    encoding: str = ""
     status: int = 200
 
 
@@ -43,8 +43,8 @@ def _bomb(byte: bytes, count: int) -> bytes:
     return gzip.compress(byte * count)
 
 
-def _with_length(content: bytes, *, gzipped: bool = False, status: int = 200) -> Sent:
-    return Sent(content, len(content), gzipped, status)
+def _with_length(content: bytes, *, encoding: str = "", status: int = 200) -> Sent:
+    return Sent(content, len(content), encoding, status)
 
 
 def _deep(lines: Sequence[bytes]) -> bytes:
@@ -57,21 +57,27 @@ DAMAGE: Mapping[str, Callable[[Sequence[bytes]], Sent]] = {
     "cut at a line's end": lambda lines: Sent(_text(_half(lines))),
     "cut within a line": lambda lines: Sent(_in_line(lines)),
     "cut before its length": lambda lines: Sent(_in_line(lines), len(_text(lines))),
-    "gzip, cut": lambda lines: Sent(_packed(lines)[: len(_packed(lines)) // 2], gzipped=True),
+    "gzip, cut": lambda lines: Sent(_packed(lines)[: len(_packed(lines)) // 2], encoding="gzip"),
     "gzip, cut, with a length": lambda lines: _with_length(
-        _packed(lines)[: len(_packed(lines)) // 2], gzipped=True
+        _packed(lines)[: len(_packed(lines)) // 2], encoding="gzip"
     ),
-    "gzip without its trailer": lambda lines: _with_length(_packed(lines)[:-8], gzipped=True),
+    "gzip without its trailer": lambda lines: _with_length(_packed(lines)[:-8], encoding="gzip"),
     "gzip with a wrong sum": lambda lines: _with_length(
-        _packed(lines)[:-8] + bytes(8), gzipped=True
+        _packed(lines)[:-8] + bytes(8), encoding="gzip"
     ),
+    "compressed as nobody asked": lambda lines: _with_length(_text(lines), encoding="br"),
+    "moved": lambda _: _with_length(b"", status=302),
     "HTML": lambda _: _with_length(HTML),
     "empty": lambda _: _with_length(b""),
     "an error with 200": lambda _: _with_length(ERROR),
     "nested lines": lambda lines: _with_length(_deep(lines)),
-    "blank lines without end": lambda _: _with_length(_bomb(b"\n", 10**8), gzipped=True),
-    "one line without end": lambda _: _with_length(_bomb(b" ", 10**8), gzipped=True),
+    "blank lines without end": lambda _: _with_length(_bomb(b"\n", 10**8), encoding="gzip"),
+    "one line without end": lambda _: _with_length(_bomb(b" ", 10**8), encoding="gzip"),
     "other answers, cut": lambda lines: Sent(_in_line(lines).replace(b"Note ", b"Nota ")),
+    "sound: gzip in two members": lambda lines: _with_length(
+        _packed(_half(lines)) + _packed(lines[len(_half(lines)) :]), encoding="gzip"
+    ),
+    "sound: without an end of the last line": lambda lines: Sent(_text(lines)[:-1]),
     "400": lambda _: _with_length(ERROR, status=400),
     "404": lambda _: _with_length(ERROR, status=404),
     "410": lambda _: _with_length(ERROR, status=410),

@@ -37,7 +37,7 @@ _STEPS = 130
 
 
 _BOTH = ["out", "err"]
-_PASSING = ("400", "503", "other answers, cut")
+_PASSING = ("400", "503", "moved", "other answers, cut")
 """Damage that is not for ever: a server that fails, and one whose answers differ."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from calls.support import rows
+from calls.support import holds
 from endtoend import Ran, osi, some_sets
 from extensions.batches.support import hasten, run_batch, served
 from loopback.batches import LIMIT, BatchHttpServer, batch_server
@@ -20,7 +20,8 @@ FOREVER = 10**9
 FILE = {"openai": "out", "together": "out", "mistral": "out", "anthropic": "all"}
 """The file with the answers, by form."""
 FAST = (("openai", "gzip, cut"), ("anthropic", "cut at a line's end"))
-TWICE = sorted(DAMAGE.keys() - {"404", "410"})
+SOUND = sorted(name for name in DAMAGE if name.startswith("sound"))
+TWICE = sorted(DAMAGE.keys() - {"404", "410", *SOUND})
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +72,20 @@ def test_a_file_that_is_damaged_is_read_again_and_not_paid_for_again(
         assert server.creates == 2
         assert set(server.downloads.values()) == {3}
     assert "cannot be read to its end" in ran.err
-    assert "Nota " not in _responses(tmp_path / "run")
+    ledger = tmp_path / "run" / "ledger.sqlite"
+    assert (holds(ledger, "Note "), holds(ledger, "Nota ")) == (True, False)
 
 
-def _responses(run: Path) -> str:
-    return str(rows(run / "ledger.sqlite", "stop_reason, model")) + "".join(
-        path.read_text() for path in run.glob("*.md")
-    )
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["openai", "anthropic"])
+@pytest.mark.parametrize("damage", SOUND)
+def test_a_file_that_is_sound_in_an_odd_form_is_read_once(
+    form: str, damage: str, small: Path, tmp_path: Path
+) -> None:
+    with batch_server(form, damage={FILE[form]: damage}) as server:
+        ran = _ran(server, small, tmp_path / "run")
+        assert (server.creates, set(server.downloads.values())) == (2, {1})
+    assert "cannot be read to its end" not in ran.err
 
 
 FINAL = {

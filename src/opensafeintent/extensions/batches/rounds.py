@@ -343,6 +343,7 @@ class Batching:
                     f" {counted(batch.lines, 'call')} are lost; to ask for them again, at their"
                     f" price, delete {self._store.path}"
                 )
+                return
         self._note_unreadable(batch, str(refused))
 
     def _note_unreadable(self, batch: StoredBatch, why: str, *, nearer: bool = False) -> None:
