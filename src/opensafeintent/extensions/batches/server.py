@@ -17,7 +17,7 @@ from opensafeintent.calls.http import LONGEST_REPLY, HttpSession, access_to, bod
 from opensafeintent.calls.provider_errors import LONGEST_ERROR, ProviderError, read_error
 from opensafeintent.calls.providers import Endpoint
 from opensafeintent.calls.stated_wait import stated_delay
-from opensafeintent.extensions.batches.results import decoded
+from opensafeintent.extensions.batches.results import decoded, identified
 from opensafeintent.hostile import one_line, short_name, without_user_info
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class _TextOfLines:
         """
         if self._rest.strip():
             try:
-                decoded(bytes(self._rest))
+                identified(bytes(self._rest))
             except ValueError as error:
                 raise UnsoundText("its last line is no whole JSON") from error
 
@@ -116,8 +116,8 @@ async def _decompressed(response: aiohttp.ClientResponse) -> AsyncGenerator[byte
     Raises:
         UnsoundText: its compression is damaged or unknown, or does not come to its end.
     """
-    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
-    if encoding == "identity":
+    encoding = response.headers.get("Content-Encoding", "").strip().lower()
+    if encoding in ("", "identity"):
         async for part in response.content.iter_any():
             yield part
         return

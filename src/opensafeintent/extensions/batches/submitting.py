@@ -82,6 +82,8 @@ class Submitter:
         self._not_before: defaultdict[str, float] = defaultdict(float)
         self._full: Counter[str] = Counter()
         """How often the queue was full, by model."""
+        self._unreadable_since: dict[int, float] = {}
+        """Since when results that may be those of a batch cannot be read."""
 
     async def submit(self, model: BatchModel) -> None:
         """Make batches of all staged calls of a model, or none if the queue is still full.
@@ -227,7 +229,7 @@ class Submitter:
         is in none for some minutes.
 
         Raises:
-            Stopped: the list cannot be read.
+            Stopped: the list, or the results of a batch that may be it, cannot be read.
             InputError: the key is another one.
         """
         if not is_of_account(model, batch):
@@ -236,7 +238,7 @@ class Submitter:
             found = await self._found(model, batch)
         except (LostReply, NotSent, RequestRefused) as error:
             raise Stopped(
-                f"{model.name}: the list of batches cannot be read, so a batch may exist: {error}"
+                f"{model.name}: it cannot be found out whether a batch exists: {error}"
             ) from error
         if isinstance(found, RemoteBatch):
             self._opened(batch, found)
@@ -291,10 +293,13 @@ class Submitter:
             try:
                 fault = await download(model, path, file, batch.lines)
                 keys = {key_of(result) for result in results_in(file, model)}
-            except RequestRefused as refused:
-                if refused.status in GONE:
+            except (LostReply, NotSent, RequestRefused) as error:
+                if isinstance(error, RequestRefused) and error.status in GONE:
                     return False
-                raise
+                since = self._unreadable_since.setdefault(batch.id, time.monotonic())
+                if time.monotonic() > since + PACE.unreadable:
+                    raise
+                return None
             finally:
                 file.unlink(missing_ok=True)
             if keys & ours:
