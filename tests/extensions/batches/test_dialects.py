@@ -12,6 +12,8 @@ from calls.support import rows
 from endtoend import results
 from extensions.batches.support import NAMES, ledger_rows, run_batch
 from loopback.batches import batch_server
+from opensafeintent.extensions.batches.dialects import quoted_id
+from opensafeintent.extensions.batches.server import LostReply
 
 
 @pytest.mark.slow
@@ -154,3 +156,17 @@ def test_every_name_is_a_provider_of_the_table() -> None:
         DIALECTS["openai"]
     }
     assert dialect_of("ollama/m") is None
+
+
+@pytest.mark.parametrize(
+    "batch_id",
+    ["", "a b", "a\nb", "a\u200bb", "..", "../files", "a/../b", "a\\..", "x" * 1001, None, 7],
+)
+def test_an_id_of_another_form_is_none(batch_id: object) -> None:
+    with pytest.raises(LostReply, match="names no batch or file by an id"):
+        quoted_id(batch_id)
+
+
+def test_an_id_is_one_segment_of_a_path() -> None:
+    assert quoted_id("gs://b/c?x=1#%2e") == "gs%3A%2F%2Fb%2Fc%3Fx%3D1%23%252e"
+    assert quoted_id("x" * 1000) == "x" * 1000
