@@ -30,7 +30,7 @@ from opensafeintent.calls.records import (
     Usage,
     call_key,
 )
-from opensafeintent.calls.replies import usage_in
+from opensafeintent.calls.replies import protocol_named, usage_in
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped, option
 from opensafeintent.quoting import without_request
 
@@ -323,7 +323,8 @@ class Client:
             self._answered.add(call.model)
             self.tally.finished(call, attempt.outcome, attempt.tier)
         else:
-            usage = usage_in(attempt.body) if attempt.body else Usage()
+            protocol = protocol_named(attempt.protocol)
+            usage = usage_in(attempt.body, protocol) if attempt.body else Usage()
             self.tally.paid(call, usage, attempt.tier)
         return attempt
 
@@ -334,7 +335,7 @@ class Client:
         outcome = self.ledger.settled(call.model, call.purpose, attempt.outcome)
         if isinstance(outcome, NotAnAnswer):
             failure = no_answer(outcome, attempt.body, attempt.seconds)
-            return msgspec.structs.replace(failure, tier=attempt.tier)
+            return msgspec.structs.replace(failure, tier=attempt.tier, protocol=attempt.protocol)
         if outcome is attempt.outcome:
             return attempt
         return msgspec.structs.replace(attempt, outcome=outcome)

@@ -15,9 +15,8 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.ledger_file import NO_OUTCOME, T, Texts, connect, pack, reason
+from opensafeintent.calls.ledger_file import NO_OUTCOME, T, Texts, Way, connect, pack, reason
 from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Refused, Replied, Usage
-from opensafeintent.calls.service_tiers import STANDARD
 from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json
 from opensafeintent.templates.template import MessageRole as Role
@@ -236,7 +235,7 @@ class Writer:
             call.template_hash,
             call.epoch,
             call.attempt,
-            self._request(connection, call, attempt.tier),
+            self._request(connection, call, attempt),
             status,
             stop_reason,
             usage.input_tokens,
@@ -248,31 +247,32 @@ class Writer:
             datetime.now(UTC).isoformat(timespec="microseconds"),
         )
 
-    def _request(self, connection: sqlite3.Connection, call: Call, tier: str) -> str:
+    def _request(self, connection: sqlite3.Connection, call: Call, attempt: Attempt) -> str:
         def kept(part: str) -> str | int:
             return self._texts.id_of(connection, part) if len(part) >= _SHARED_TEXT else part
 
         messages = ((message.role, message.parts) for message in call.messages)
-        return stored_request(messages, call.sampling, kept, tier)
+        way = Way(attempt.tier, attempt.protocol)
+        return stored_request(messages, call.sampling, kept, way)
 
 
 def stored_request(
     messages: Iterable[tuple[Role, Iterable[T]]],
     sampling: Any,
     kept: Callable[[T], str | int],
-    tier: str = STANDARD,
+    way: Way,
 ) -> str:
-    """Return a request as JSON, which ends with the service tier if that is not the standard one.
+    """Return a request as JSON, which ends with the way it was made if that is not the usual one.
 
     Args:
         messages: role and parts of each.
         sampling: of the request.
         kept: returns a part as the row holds it: a long one as the id of a text.
-        tier: the service tier that served it.
+        way: how it was made.
     """
     parts = [(role, list(map(kept, parts))) for role, parts in messages]
-    served = {"tier": tier} if tier != STANDARD else {}
-    return canonical_json({"messages": parts, "sampling": sampling, **served}).decode()
+    fields = {"messages": parts, "sampling": sampling}
+    return canonical_json(fields | way.stored()).decode()
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
