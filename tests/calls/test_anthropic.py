@@ -511,7 +511,8 @@ def test_a_body_of_both_protocols_is_judged_and_exported_as_one_text(tmp_path: P
     ran, _ = evaluate(tmp_path / "run", lambda asked: (200, BOTH))
     assert ran.code == 0
     out = tmp_path / "out.jsonl"
-    assert osi("export", tmp_path / "run", "--format", "jsonl", "--out", out).code == 0
+    options = ("--format", "jsonl", "--include-unsafe", "--out", out)
+    assert osi("export", tmp_path / "run", *options).code == 0
     assert {json.loads(line)["response"] for line in out.read_text().splitlines()} == {TEXT}
 
 

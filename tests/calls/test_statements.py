@@ -86,6 +86,7 @@ def _ledgers(folder: Path) -> None:
         assert len(ledger.find_all(keys)) == 9
         assert ledger.request(1)[0] == entries[0].call.messages
         assert ledger.last_failure(b"none") is None
+        assert not ledger.replied_since(b"none", "m")
         cut = Answered(text="A plan", stop_reason="length")
         assert ledger.settled("m", "generate", cut) == cut
     written(folder / "shard" / LEDGER, *entries)

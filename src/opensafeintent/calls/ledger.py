@@ -96,6 +96,11 @@ _ROWS_OF = (
 scans the table.
 """
 
+_REPLIED_SINCE = (
+    "SELECT EXISTS (SELECT 1 FROM calls WHERE id > (SELECT min(id) FROM calls WHERE key = ? AND"
+    " status = 'failed') AND model = ? AND status <> 'failed')"
+)
+
 STORED = (
     "key, status, created, seconds, response, model, purpose, template, template_hash, epoch,"
     " attempt, stop_reason, input_tokens, output_tokens, served_model, error"
@@ -326,6 +331,13 @@ class Ledger:
                 (key,),
             ).fetchone()
             return typed(row[0], str) if row else self._no_outcome.get(key)
+
+    def replied_since(self, key: bytes, model: str) -> bool:
+        """Tell whether a model replied after a stored failure of a call: then it is the call that
+        fails.
+        """
+        with reading(self.path):
+            return bool(self._reader.execute(_REPLIED_SINCE, (key, model)).fetchone()[0])
 
     def reasoning_only(self) -> set[bytes]:
         """Return the keys of the calls with an attempt that held reasoning and no text."""
