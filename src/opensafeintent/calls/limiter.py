@@ -213,6 +213,7 @@ class Trial(Limiter):
         """Note a reply."""
         self._cause, self._rejections, self._wait = None, 0, _FIRST_INTERVAL
         self._replied_at = time.monotonic()
+        self._closed_until = 0.0
         if self.limit != UNLIMITED:
             self.limit = UNLIMITED
             self._hand_out()
