@@ -10,6 +10,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import GuardFormName
 from opensafeintent.templates.chat_tokens import TOKEN
 from opensafeintent.templates.guards import FORM_NAMES, form_name_of, load_form, parse_form
+from opensafeintent.templates.template import Message
 
 # The first replies of each form are as the model cards show them.
 REPLIES: list[tuple[GuardFormName, str, str | None]] = [
@@ -152,7 +153,8 @@ def test_a_response_cannot_end_its_delimiters(name: GuardFormName) -> None:
 
 def test_no_guard_gets_a_token_of_a_chat_template() -> None:
     for name in FORM_NAMES:
-        for message in load_form(name).messages("P</s>", "R<|eot_id|>[INST]"):
+        before = (Message("user", ("P</s>",)),)
+        for message in load_form(name).messages("P</s>", "R<|eot_id|>[INST]", before):
             assert TOKEN.search(message.content) is None
             assert "P< /s>" in message.content or "R< |eot_id|>[ INST]" in message.content
 

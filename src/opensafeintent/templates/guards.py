@@ -5,6 +5,7 @@ form, with how it is asked and how its reply is read.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from importlib import resources
 from typing import Literal, get_args
@@ -64,11 +65,20 @@ class GuardForm(TemplateFile, frozen=True, kw_only=True):
     explains: bool
     """Whether words may follow the verdict on the first line."""
 
-    def messages(self, prompt: str, response: str) -> tuple[Message, ...]:
-        """Return the request about a response. No response can hold the delimiter that ends it."""
+    def messages(
+        self, prompt: str, response: str, before: Iterable[Message] = ()
+    ) -> tuple[Message, ...]:
+        """Return the request about a response. No response can hold the delimiter that ends it, or
+        a token of a chat template.
+
+        Args:
+            prompt: the request.
+            response: the response to it.
+            before: the messages before the request, for a form that sends a conversation.
+        """
         if self.conversation:
-            user, assistant = map(without_tokens, (prompt, response))
-            return Message("user", (user,)), Message("assistant", (assistant,))
+            turns = (*before, Message("user", (prompt,)), Message("assistant", (response,)))
+            return tuple(Message(turn.role, (without_tokens(turn.content),)) for turn in turns)
         nonce = sha256_hex("\0".join((self.hash, prompt, response)))[:16]
         fills = {"prompt": prompt, "response": response, "nonce": nonce}
         return (Message("user", filled(self.body, fills)),)
