@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import re
+import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from calls.support import holds, rows, user_call
+from calls.support import answered, holds, rows, user_call
 from endtoend import Ran, coverage, grades, osi
-from loopback.messages import MessagesServer, Reply, message, problem, serving
+from loopback.messages import MessagesServer, Reply, in_events, message, problem, serving
 from opensafeintent.calls import client as client_module
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import EndpointModel, HttpSession
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_merge import merge_ledgers
+from opensafeintent.calls.protocols import WireProtocol
 from opensafeintent.calls.protocols.anthropic import MESSAGES
+from opensafeintent.calls.protocols.chat_completions import CHAT_COMPLETIONS
 from opensafeintent.calls.providers import resolve_endpoint
 from opensafeintent.calls.records import (
     Answered,
     Attempt,
     Call,
     Failure,
+    Outcome,
     Refused,
     Replied,
     Sampling,
     Usage,
 )
+from opensafeintent.calls.replies import read_reply, usage_in
+from opensafeintent.errors import InputError
 from opensafeintent.templates import load_templates
 from opensafeintent.templates.template import Message
 
@@ -299,11 +307,86 @@ def test_what_a_reply_comes_to(name: str) -> None:
     word, reply = REPLIES[name]
     result, _ = attempt(lambda body: (200, reply))
     assert word_for(result) == word
-    # of a stored reply, by its form alone, the same comes out
+    # of a stored reply the same comes out
     if isinstance(result, Replied):
-        from opensafeintent.calls.replies import read_reply
+        assert read_reply(result.body, MESSAGES, stored=True) == result.outcome
 
-        assert read_reply(result.body, stored=True) == result.outcome
+
+def events(reply: dict[str, Any], *, named: bool = True, first: int = 0) -> bytes:
+    """Return a message as a stream, without its first events, and perhaps without their names."""
+    lines = b"".join(list(in_events(reply))[first:]).splitlines(keepends=True)
+    return b"".join(line for line in lines if named or not line.startswith(b"event:"))
+
+
+def event(**fields: Any) -> bytes:
+    return b"data: %b\n\n" % json.dumps(fields).encode()
+
+
+WHOLE = events(message("A good ", "note.", thinking="let me think"))
+OVERLOADED = event(**problem("overloaded_error", "Overloaded"))
+BEGUN = WHOLE[: WHOLE.index(b"event: message_delta")]
+NULLS = event(type="message_delta", delta={"stop_reason": None}, usage={"input_tokens": None})
+
+BOTH = message(TEXT) | {
+    "choices": [{"message": {"content": "Another text."}, "finish_reason": "stop"}]
+}
+"""A message that is a chat completion as well."""
+
+STREAMS: dict[str, tuple[str, bytes]] = {
+    "a stream": ("answered", WHOLE),
+    "without names": ("answered", events(message("A good ", "note."), named=False)),
+    "cut by the limit": ("cut", events(message(TEXT, stop="max_tokens"))),
+    "a refusal": ("refused", events(message(stop="refusal"))),
+    "thinking alone": ("reasoning_only", events(message(thinking="let me think"))),
+    "with pings": ("answered", b": ping\n\n" + event(type="ping") + WHOLE + event(type="ping")),
+    "without the start of a block": (
+        "answered",
+        re.sub(rb"event: content_block_start\ndata: .*\n\n", b"", WHOLE),
+    ),
+    "with line ends of two characters": ("answered", WHOLE.replace(b"\n", b"\r\n")),
+    "without its last event": ("answered", WHOLE[: WHOLE.index(b"event: message_stop")]),
+    "a later event that knows less": ("answered", WHOLE + NULLS),
+    "a whole message as one event": ("answered", event(**message(TEXT))),
+    "cut within an answer": ("broken_off", BEGUN),
+    "cut within an event": ("malformed", WHOLE[: WHOLE.index(b"note.")]),
+    "without its first event": ("malformed", events(message(TEXT), first=1)),
+    "an error in the middle": ("rate_limited", BEGUN + OVERLOADED),
+    "an error alone": ("rate_limited", b"event: error\n" + OVERLOADED),
+    "an error without a type": ("rate_limited", BEGUN + event(error={"type": "overloaded_error"})),
+    "another error in the middle": ("malformed", BEGUN + event(**problem("api_error", "x"))),
+    "a wrong key in a stream": ("unauthorized", event(**problem("authentication_error", "x"))),
+    "chunks of another protocol": ("malformed", event(choices=[{"delta": {"content": TEXT}}])),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_of_events_is_one_message(name: str) -> None:
+    word, body = STREAMS[name]
+    result, _ = attempt(lambda asked: (200, body))
+    assert word_for(result) == word
+    if word == "answered":
+        assert isinstance(result, Replied)
+        # 10 and 5, as `message` counts them: the start of a stream has the one, its end the other
+        assert result.outcome.usage == Usage(10, 5)
+        assert result.outcome.served_model == "claude-served"
+        assert read_reply(result.body, MESSAGES, stored=True) == result.outcome
+
+
+@pytest.mark.parametrize("reply", [message(TEXT), BOTH], ids=["message", "both"])
+@pytest.mark.parametrize("protocol", [MESSAGES, CHAT_COMPLETIONS], ids=lambda each: each.name)
+def test_what_an_event_may_hold_is_of_any_type(
+    protocol: WireProtocol, reply: dict[str, Any]
+) -> None:
+    odd = (None, [], {}, 1, True, "x", [[]], {"a": 1})
+    parts = [json.loads(each.partition(b"data: ")[2]) for each in in_events(reply)]
+    for number, part in enumerate(parts):
+        for field in part:
+            for value in odd:
+                changed = [*parts[:number], part | {field: value}, *parts[number + 1 :]]
+                body = b"".join(event(**each) for each in changed)
+                with contextlib.suppress(ValueError):  # an outcome, or no reply
+                    read_reply(body, protocol)
+                usage_in(body, protocol)
 
 
 ERRORS = {
@@ -399,20 +482,47 @@ def test_the_next_run_asks_nothing_again(tmp_path: Path) -> None:
     assert ran.code == 0 and server.requests == []
 
 
-def test_ledger_rows_are_read_by_their_form(tmp_path: Path) -> None:
+@pytest.mark.parametrize("body", [BOTH, event(**BOTH)], ids=["whole", "stream"])
+def test_a_stored_reply_is_read_by_the_protocol_that_it_was_asked_in(
+    tmp_path: Path, body: dict[str, Any] | bytes
+) -> None:
     call = user_call(model=NAME)
 
-    async def run(server: MessagesServer, ledger: Ledger) -> None:
+    async def run(server: MessagesServer, ledger: Ledger) -> Outcome:
         async with HttpSession() as http:
             model = EndpointModel(NAME, resolve_endpoint(NAME, variables(server)), http)
-            await Client(ledger, {NAME: model}).ask(call)
+            return await Client(ledger, {NAME: model}).ask(call)
 
+    path, merged = tmp_path / "ledger.sqlite", tmp_path / "merged.sqlite"
+    with serving(lambda asked: (200, body)) as server, Ledger(path) as ledger:
+        outcome = asyncio.run(run(server, ledger))
+    assert outcome == Answered(
+        text=TEXT, stop_reason="end_turn", usage=Usage(10, 5), served_model="claude-served"
+    )
+    merge_ledgers([path], merged)
+    for file in (path, merged):
+        with Ledger(file, readonly=True) as ledger:
+            assert ledger.find(Client(ledger, {NAME: NAME}).key_of(call)) == outcome
+            assert [each.input_tokens for each in ledger.attempts()] == [10]
+            assert ledger.packed_request(1).wire == "messages"
+
+
+def test_a_body_of_both_protocols_is_judged_and_exported_as_one_text(tmp_path: Path) -> None:
+    ran, _ = evaluate(tmp_path / "run", lambda asked: (200, BOTH))
+    assert ran.code == 0
+    out = tmp_path / "out.jsonl"
+    options = ("--format", "jsonl", "--include-unsafe", "--out", out)
+    assert osi("export", tmp_path / "run", *options).code == 0
+    assert {json.loads(line)["response"] for line in out.read_text().splitlines()} == {TEXT}
+
+
+def test_a_protocol_that_nobody_knows_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
-    with serving(lambda body: (200, message(TEXT))) as server, Ledger(path) as ledger:
-        asyncio.run(run(server, ledger))
-    with Ledger(path, readonly=True) as ledger:
-        client = Client(ledger, {NAME: NAME})
-        assert ledger.find(client.key_of(call)) == Answered(
-            text=TEXT, stop_reason="end_turn", usage=Usage(10, 5), served_model="claude-served"
+    with Ledger(path) as ledger:
+        ledger.add(answered("q"))
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            """UPDATE calls SET request = substr(request, 1, length(request) - 1) || ',"wire":"x"}'"""
         )
-    assert json.loads(msgspec.json.encode(call.messages))[0]["role"] == "user"
+    with Ledger(path, readonly=True) as ledger, pytest.raises(InputError, match="protocol x"):
+        ledger.find(answered("q").key)

@@ -27,7 +27,7 @@ from calls.support import (
     user_calls,
 )
 from loopback import Fault, LoopbackServer, Match, answer_text
-from opensafeintent.calls import client as module
+from opensafeintent.calls import client as module, limiter as limiter_module
 from opensafeintent.calls.budget import Budget
 from opensafeintent.calls.client import Client, ModelStopped
 from opensafeintent.calls.ledger import Ledger
@@ -298,6 +298,107 @@ def test_a_wrong_key_does_not_fail_ten_thousand_times(ledger: Ledger) -> None:
         outcomes = ask_all(ledger, server.base_url, user_calls(500))
         assert server.stats()["total"] <= 16  # what was in flight when the first answer came
     assert Counter(map(type, outcomes))[ModelStopped] >= 484
+
+
+PERMANENT = {
+    "no credit": (400, "Your credit balance is too low."),
+    "a disabled account": (400, "This organization has been disabled."),
+    "a limit of use": (400, "You have reached your specified API usage limits."),
+    "an unknown model": (400, "There is no model of this name."),
+    "a country": (403, "Your country is not supported."),
+    "an entity": (422, "The account cannot be processed."),
+}
+
+
+@pytest.mark.parametrize("name", PERMANENT)
+def test_what_never_passes_ends_after_a_few_calls_whatever_its_words(
+    ledger: Ledger, name: str
+) -> None:
+    number, message = PERMANENT[name]
+    fault = status(number, type="invalid_request_error", message=message, seconds=0.02)
+    with LoopbackServer(faults=[fault]) as server:
+        outcomes = ask_all(ledger, server.base_url, user_calls(300))
+        # four at once at first; the first two that end let two others begin
+        assert server.stats()["total"] <= 6
+    kinds = Counter(map(type, outcomes))
+    assert kinds[Failed] <= 6 and kinds[ModelStopped] >= 294
+
+
+@pytest.mark.slow
+def test_credit_that_ends_within_a_run_costs_what_was_on_its_way(ledger: Ledger) -> None:
+    ended = status(400, message="Your credit balance is too low.", match=Match(skip=100))
+    with LoopbackServer(faults=[ended], latency=0.02) as server:
+        outcomes = ask_all(ledger, server.base_url, user_calls(400), max_connections=8)
+        # eight on their way, and as many that began before the last answers had come
+        assert server.stats()["total"] <= 100 + 2 * 8
+    assert len(texts_of(outcomes)) == 100
+
+
+def test_rejections_of_single_requests_stop_nothing(ledger: Ledger) -> None:
+    """Every third request is rejected, at once; the others take their time."""
+    calls = user_calls(60)
+    rejected = [
+        status(400, code="invalid_prompt", match=Match(contains=call.messages[0].content))
+        for call in calls[::3]
+    ]
+    with LoopbackServer(faults=rejected, latency=0.05) as server:
+        outcomes = ask_all(ledger, server.base_url, calls)
+    assert Counter(map(type, outcomes)) == {Failed: 20, Answered: 40}
+
+
+def test_different_rejections_in_a_row_stop_nothing(ledger: Ledger) -> None:
+    calls = user_calls(10)
+    codes = ["invalid_prompt", "context_length_exceeded"] * 5
+    rejected = [
+        status(400, code=code, match=Match(contains=call.messages[0].content))
+        for call, code in zip(calls, codes, strict=True)
+    ]
+    with LoopbackServer(faults=rejected) as server:
+        results, client = ask_in_turn(ledger, server.base_url, 10)
+    assert Counter(map(type, results)) == {Failed: 10} and client.stopped_models == {}
+
+
+def test_calls_that_were_rejected_between_answers_stop_no_later_run(
+    path: Path, server: LoopbackServer
+) -> None:
+    # notes 0 to 9 are rejected, then note 10 is answered: the model is well
+    rejected = status(400, code="invalid_prompt", match=Match(first=10))
+    server.set_faults(rejected)
+    with Ledger(path) as ledger:
+        in_turn = [
+            result
+            for part in (user_calls(4), user_calls(8)[4:], user_calls(11)[8:])
+            for result in ask_all(ledger, server.base_url, part)
+        ]
+    assert [type(result) for result in in_turn] == [Failed] * 10 + [Answered]
+    server.set_faults(status(400, code="invalid_prompt"))
+    with Ledger(path) as ledger:
+        outcomes = ask_all(ledger, server.base_url, user_calls(11))
+    assert [type(outcome) for outcome in outcomes] == [Failed] * 10 + [Answered]
+
+
+@pytest.mark.slow
+def test_a_limit_that_states_no_wait_is_asked_about_a_few_times(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limiter_module, "_FIRST_INTERVAL", 0.01)
+    monkeypatch.setattr(module, "_FIRST_WAIT", 0.01)
+    fault = status(429, type="rate_limit_error", message="Extra usage is required.")
+    with LoopbackServer(faults=[fault]) as server:
+        outcomes = ask_all(ledger, server.base_url, user_calls(300), budget=Budget(retry_seconds=1))
+        # four at first; then one after .01, .02, .04, .08, .16 and .32 seconds
+        assert server.stats()["total"] <= 12
+    assert Counter(map(type, outcomes))[ModelStopped] >= 296
+
+
+@pytest.mark.slow
+def test_a_limit_that_states_no_wait_and_passes_is_waited_out(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limiter_module, "_FIRST_INTERVAL", 0.01)
+    with LoopbackServer(faults=[status(429, match=Match(first=8))]) as server:
+        outcomes = ask_all(ledger, server.base_url, user_calls(50))
+    assert len(texts_of(outcomes)) == 50
 
 
 def test_a_dead_endpoint_stops_after_twenty_calls(

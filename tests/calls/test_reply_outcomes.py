@@ -169,7 +169,7 @@ def test_a_403_without_a_code_stops_the_model_only_if_nothing_else_comes(tmp_pat
     assert row["missing"] == "response:forbidden"
     with answering(CASES["flagged account"].body, 403) as server:
         ran, run = evaluated(tmp_path / "all", server, *"abcdefgh")
-        assert server.stats()["total"] == 20
+        assert server.stats()["total"] <= 6
     assert ran.code == 3
     assert "check LOOP_API_KEY" in ran.err
 

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 READ_ONCE = (
     "SELECT DISTINCT model FROM calls",  # who has ever answered: as a run is taken up again
     "SELECT DISTINCT key FROM calls",  # whose attempts held reasoning alone: failed ones only
-    "SELECT response FROM calls WHERE model",  # how a model thinks, if a limit cut a reply of its
+    "FROM calls WHERE model = ? AND purpose",  # how a model thinks, if a limit cut a reply of its
     "SELECT count(*) FROM calls",  # how many rows there are
     "SELECT created FROM calls UNION",  # when the newest row was written: it dates an export
     "SELECT 1 FROM calls LIMIT 1",  # from here on the state of the file is read: one row is read
@@ -86,6 +86,7 @@ def _ledgers(folder: Path) -> None:
         assert len(ledger.find_all(keys)) == 9
         assert ledger.request(1)[0] == entries[0].call.messages
         assert ledger.last_failure(b"none") is None
+        assert not ledger.replied_since(b"none", "m")
         cut = Answered(text="A plan", stop_reason="length")
         assert ledger.settled("m", "generate", cut) == cut
     written(folder / "shard" / LEDGER, *entries)

@@ -23,9 +23,9 @@ from opensafeintent.errors import InputError
 def limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
-limit(100_000)
 path = Path(sys.argv[1])
 ledger = Ledger(path)
+limit(100_000)
 failures = []
 ledger.on_failure(failures.append)
 number = 0

@@ -1,25 +1,23 @@
 """A ledger that cannot be written ends the asking at once, in one line, and loses no more than it
-must.
+must. On a full disk it loses nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from endtoend import (
-    JUDGE,
-    TARGET,
     Ran,
     answers_in,
-    environment,
     evaluate,
     finish,
     some_sets,
@@ -28,17 +26,10 @@ from endtoend import (
     wait_until,
 )
 from loopback import LoopbackProcess
+from opensafeintent.calls.ledger_writer import ROOM
 
 CONNECTIONS = 16
-LIMIT = 300_000
-"""Bytes that a file may have: a ledger of some 70 calls."""
-
-_WITH_LIMIT = """
-import resource, sys
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)), resource.RLIM_INFINITY))
-from opensafeintent.cli import main
-main()
-"""
+ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 
 
 @pytest.fixture
@@ -46,15 +37,17 @@ def dataset(tmp_path: Path) -> Path:
     return some_sets(tmp_path, 12)
 
 
-def start_limited(
-    server: LoopbackProcess, dataset: Path, run: Path, *options: object
-) -> subprocess.Popen[str]:
-    """Start `evaluate` where no file may grow beyond the limit, as on a full disk."""
-    paths = ("--dataset", dataset, "--out", run, "--max-connections", CONNECTIONS)
-    arguments = [LIMIT, "evaluate", TARGET, "--judge", JUDGE, *paths, *options]
-    command = [sys.executable, "-c", _WITH_LIMIT, *map(str, arguments)]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, env=environment(server), stdout=pipe, stderr=pipe, text=True)
+@contextlib.contextmanager
+def small_disk(place: Path, kib: int) -> Iterator[Path]:
+    """Mount a disk of so many KiB."""
+    mount = ("mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", str(place))
+    place.mkdir()
+    if not ROOT or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("only root can mount a small disk")
+    try:
+        yield place
+    finally:
+        subprocess.run(("umount", str(place)), check=True)
 
 
 def lost_in(ran: Ran, ledger: Path, why: str = ".*") -> int:
@@ -69,23 +62,36 @@ def lost_in(ran: Ran, ledger: Path, why: str = ".*") -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files")
-@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
-def test_a_full_disk_ends_the_asking_and_costs_what_did_not_fit(
-    dataset: Path, tmp_path: Path, shared: bool
+@pytest.mark.parametrize("kib", [256, 384])
+def test_a_disk_without_room_for_the_last_answers_is_refused_before_the_first_call(
+    dataset: Path, tmp_path: Path, kib: int
 ) -> None:
-    run = tmp_path / "run"
-    ledger = tmp_path / "shared.sqlite" if shared else run / "ledger.sqlite"
-    options = ["--ledger", ledger] if shared else []
-    with LoopbackProcess(latency=0.05) as server:
-        ran = finish(start_limited(server, dataset, run, *options))
-        lost = lost_in(ran, ledger, "(?:disk I/O error|database or disk is full)")
-        made_calls, kept = total(server), answers_in(ledger)
-        # every answer is stored, or is owned up to: those in flight, and those of the last write
-        assert kept > 20 and 0 < lost <= 3 * CONNECTIONS
-        assert kept + lost == made_calls
+    with small_disk(tmp_path / "disk", kib) as disk, LoopbackProcess() as server:
+        ran = evaluate(server, dataset, disk / "run")
+        assert total(server) == 0
+        assert sorted(path.name for path in disk.rglob(".*room")) == []
+    (line,) = ran.errors
+    assert ran.code == 2 and "ledger" in line and "o space left" in line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("latency", [0.0, 0.05])
+@pytest.mark.parametrize("kib", [256, 384])
+def test_a_disk_that_runs_full_costs_no_answer(
+    dataset: Path, tmp_path: Path, kib: int, latency: float
+) -> None:
+    size = ROOM // 1024 + kib
+    with small_disk(tmp_path / "disk", size) as disk, LoopbackProcess(latency=latency) as server:
+        run, options = disk / "run", ("--max-connections", CONNECTIONS)
+        ran = evaluate(server, dataset, run, *options)
+        ledger = run / "ledger.sqlite"
+        assert lost_in(ran, ledger, "(?:disk I/O error|database or disk is full)") == 0
+        assert 20 < answers_in(ledger) == total(server)
+        larger = ("mount", "-o", f"remount,size={2 * size}k", str(disk))
+        subprocess.run(larger, check=True)
         assert evaluate(server, dataset, run, *options).code == 0
-        assert total(server) == answers_in(ledger) + lost
+        assert total(server) == answers_in(ledger)
+        assert not [*run.glob(".*room")]
 
 
 def replace(ledger: Path) -> None:
@@ -123,9 +129,7 @@ def test_a_ledger_that_is_gone_ends_the_asking(
     assert not (run / "metrics.json").exists()
 
 
-@pytest.mark.skipif(
-    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="to root no file is read-only"
-)
+@pytest.mark.skipif(ROOT or not hasattr(os, "geteuid"), reason="to root no file is read-only")
 def test_a_ledger_that_is_read_only_is_refused_before_anything_is_asked(
     dataset: Path, tmp_path: Path
 ) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 from endtoend import running
 
-Reply = Callable[[dict[str, Any]], tuple[int, dict[str, Any]]]
-"""From a request's body to a status and a body."""
+Reply = Callable[[dict[str, Any]], tuple[int, dict[str, Any] | bytes]]
+"""From a request's body to a status and a body; bytes are sent as an event stream."""
 
 
 class MessagesServer(http.server.ThreadingHTTPServer):
@@ -44,10 +44,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.server.requests.append(body)
         self.server.headers.append(str(self.headers))
         status, reply = self.server.reply(body)
+        if isinstance(reply, bytes):
+            self._send(status, reply, "text/event-stream")
+            return
         if "id" in reply:  # no two replies of the service have the same
             reply = reply | {"id": f"msg_{len(self.server.requests)}"}
         if body.get("stream") and status == 200:
-            self._send(200, b"".join(_events(reply)), "text/event-stream")
+            self._send(200, b"".join(in_events(reply)), "text/event-stream")
         else:
             self._send(status, json.dumps(reply).encode(), "application/json")
 
@@ -62,7 +65,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Keep quiet."""
 
 
-def _events(reply: dict[str, Any]) -> Iterator[bytes]:
+def in_events(reply: dict[str, Any]) -> Iterator[bytes]:
     """Yield a message as the stream of events that it comes in."""
 
     def event(kind: str, **fields: Any) -> bytes:

@@ -12,6 +12,8 @@ from hypothesis import given, strategies as st
 
 from loopback import purpose_of
 from opensafeintent.templates import Template, load_templates
+from opensafeintent.templates.chat_tokens import TOKEN, without_tokens
+from opensafeintent.templates.template import FirstTurn
 
 TEMPLATES = load_templates()
 JUDGES = [TEMPLATES.of("helpfulness"), TEMPLATES.of("harm"), TEMPLATES.mode]
@@ -93,6 +95,46 @@ def test_any_text_stands_between_its_markers(
         for what in ("RESPONSE", "REQUEST"):
             assert content.count(f"<<<END {what} {nonce_of(content)}>>>") == 1
         assert nonce_of(content) not in response
+
+
+TOKENS = [
+    *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|start_header_id|>"),
+    *("<|user|>", "<|end|>", "<|channel|>", "<|return|>", "<|END_OF_TURN_TOKEN|>"),
+    *("<｜User｜>", "<｜end▁of▁sentence｜>", "<|turn>", "<turn|>", "[|endofturn|]"),
+    *("[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CALLS]", "[gMASK]"),
+    *("<s>", "</s>", "<<SYS>>", "<</SYS>>", "<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"),
+    *("<extra_id_1>", "<end_of_utterance>", "<seed:eos>", "<reserved_106>", "]~b]", "[e~["),
+]
+ORDINARY = [
+    *("a < b > c", "<b>bold</b>", "<br/>", "[1]", "[x](y)", "`<|`", "a <| b |> c", "x <|> y", "||"),
+    *("[TODO]", "[inst]", "<system>", "<user>", "<p|q r>", "a[|]b", "<!-- s -->", "<role>", "</p>"),
+    *("List<String>", "if (a<s) { b>t }", "<<<END RESPONSE>>>", "[[INSTITUTE]]", "<span>", "s|t"),
+]
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_no_question_holds_a_token_of_a_chat_template(token: str) -> None:
+    """It is shown with a space behind its first character."""
+    text = f"One{token}{token}\n{token} two"
+    shown = text.replace(token, f"{token[0]} {token[1:]}")
+    first = FirstTurn(text, text)
+    for template in ASKED:
+        for content in (
+            template.render(text, text).content,
+            template.render(text, text, after=first).content,
+        ):
+            assert TOKEN.search(content) is None and shown in content
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_ordinary_text_is_asked_about_as_it_is(text: str) -> None:
+    assert without_tokens(text) == text
+
+
+@given(st.lists(st.sampled_from([*TOKENS, *ORDINARY, "<", ">", "|", "[", "]", "/", "s", " "])))
+def test_no_text_hides_a_token(parts: list[str]) -> None:
+    once = without_tokens("".join(parts))
+    assert TOKEN.search(once) is None and without_tokens(once) == once
 
 
 @by_role

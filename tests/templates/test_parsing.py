@@ -13,12 +13,16 @@ HELPFULNESS = IntegerContract(1, 4, "one integer from 1 to 4")
 HARM = IntegerContract(0, 3, "one integer from 0 to 3")
 MODE = JsonContract("mode", ("A0", "A1", "A2", "A3", "A4"), 'a JSON object with the key "mode"')
 STRATEGY = JsonContract("strategy", ("full", "constrained", "refuse"), 'with the key "strategy"')
-FENCED = ("```\n2\n```", "```text\n2\n```\n", "``` 2 ```")
+FENCED = (
+    *("```\n2\n```", "```text\n2\n```\n", "``` 2 ```", "```2```", "```json 2 ```", "```text 2```"),
+    *("```JSON\t2\n```", "``` json 2 ```"),
+)
 ESSAY = "The response explains two of the four steps. " * 50 + "I would say 3."
 
 NO_INTEGERS = (
     *("7", "", " \n", "two", "2.5", "2.0", "2.", "Score: 2", "2/4", "**2**", '"2"', "２", "²", "٢"),
     *("+2", "-2", "02", "22", "2 2", "2\n3", "2\u200b", "\ufeff2", "2e0", "0x2", "{2}", "2" * 5000),
+    *("```grade 2```", "```json2```", "```json json 2```", "```json 2 3```", "```json```"),
     *('{"helpfulness": 2}', "```\n2", "```\n2\n```\n```\n3\n```", "```\n2\n```\nbecause", ESSAY),
 )
 NO_OBJECTS = (
@@ -70,6 +74,12 @@ def test_the_first_integer_as_the_paper_reads_it(
         ('{"mode": "A2"}', "A2"),
         ('```json\n{"mode": "A4"}\n```', "A4"),
         ('```\n{\n  "mode": "A4"\n}\n```', "A4"),
+        ('```json {"mode": "A2"} ```', "A2"),
+        ('```json{"mode": "A2"}```', "A2"),
+        ('``` {"mode": "A2"} ```', "A2"),
+        ('```JSON {"mode":\n"A2"}\n```', "A2"),
+        ('```json {"mode": "A2"} ``` ```json {"mode": "A4"} ```', None),
+        ('```mode {"mode": "A2"} ```', None),
         ('{"mode": "\\u0041\\u0031"}', "A1"),  # JSON's own way to write A1
         *((reply, None) for reply in NO_OBJECTS),
     ],

@@ -16,8 +16,10 @@ from opensafeintent.calls.budget import Budget, Tally
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_writer import Entry
 from opensafeintent.calls.left_out import really_left_out
-from opensafeintent.calls.limiter import Limiter
+from opensafeintent.calls.limiter import Limiter, Trial
 from opensafeintent.calls.outcomes import NotAnAnswer, no_answer
+from opensafeintent.calls.provider_errors import read_error
+from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.records import (
     Answered,
     Attempt,
@@ -30,7 +32,7 @@ from opensafeintent.calls.records import (
     Usage,
     call_key,
 )
-from opensafeintent.calls.replies import usage_in
+from opensafeintent.calls.replies import protocol_named, usage_in
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped, option
 from opensafeintent.quoting import without_request
 
@@ -105,6 +107,7 @@ class Client:
         """By model, fields that others found out that it does not take."""
         self._replied_at: dict[str, float] = {}
         """When a model last replied, by `time.monotonic`."""
+        self._trials = {name: Trial() for name in models if not is_in_process(name)}
 
     def halt(self, reason: OpenSafeIntentError) -> None:
         """Begin no further call; those in flight finish and are recorded."""
@@ -112,6 +115,15 @@ class Client:
         for model in self._models.values():
             if not isinstance(model, str):
                 model.limiter.open()
+        for trial in self._trials.values():
+            trial.open()
+        self._wake()
+
+    def _stop(self, model: str, line: str) -> None:
+        """Make no further call to a model."""
+        self.stopped_models.setdefault(model, f"{model}: stopped: {line}")
+        if (trial := self._trials.get(model)) is not None:
+            trial.open()
         self._wake()
 
     def _listen(self) -> None:
@@ -270,13 +282,7 @@ class Client:
         number = 0
         while True:
             number += 1
-            # follow-up calls of a response come before new responses, so that prompts are finished
-            # first
-            await model.limiter.acquire(urgent=call.purpose != "generate")
-            try:
-                result = await self._attempt(call, key, model, number)
-            finally:
-                model.limiter.release()
+            result, wait = await self._try(call, key, model, number)
             if isinstance(result, Replied):
                 self._failures_in_a_row[call.model] = 0
                 self._replied_at[call.model] = time.monotonic()
@@ -286,12 +292,33 @@ class Client:
             # waiting for the first slot is no part of it
             give_up = give_up or time.monotonic() + seconds
             pause = _pause_before_next(result, tries, attempts) if replies < _REPLIES else None
+            pause = max(pause, wait) if pause is not None else None
             if pause is None or time.monotonic() + pause > give_up:
                 silent = self._replied_at.get(call.model, 0.0) < give_up - seconds
                 throttled = result.throttled and silent and pause is not None
                 self.note_failure(call, result, throttled_for=seconds if throttled else None)
                 return Failed(kind=result.kind, error=result.error)
             await self._pause(call.model, pause)
+
+    async def _try(
+        self, call: Call, key: bytes, model: Model, number: int
+    ) -> tuple[Attempt, float]:
+        """Make an attempt as soon as there is a slot; return its result, and for how many seconds
+        the model gets no further call.
+        """
+        # follow-up calls of a response come before new responses, so that prompts are finished
+        # first
+        urgent = call.purpose != "generate"
+        trial = self._trials.get(call.model)
+        if trial is None:
+            async with model.limiter.slot(urgent=urgent):
+                return await self._attempt(call, key, model, number), 0.0
+        while True:
+            async with trial.slot(urgent=urgent), model.limiter.slot(urgent=urgent):
+                if not trial.crowded:
+                    result = await self._attempt(call, key, model, number)
+                    self._learn(call, key, result, trial)
+                    return result, trial.closed_for
 
     async def _attempt(self, call: Call, key: bytes, model: Model, number: int) -> Attempt:
         self.check(call.model)
@@ -313,6 +340,19 @@ class Client:
             model.limiter.throttled(result.retry_after)
         return result
 
+    def _learn(self, call: Call, key: bytes, result: Attempt, trial: Trial) -> None:
+        """Note what an attempt tells about its model, and stop the model if it is hopeless."""
+        if isinstance(result, Replied) or result.replied:
+            trial.replied()
+        elif result.kind == "rate_limited" and not result.no_capacity:
+            if result.retry_after is None:
+                trial.limited()
+        elif not (result.retry or self.ledger.replied_since(key, call.model)):
+            codes = read_error(result.body).codes
+            trial.rejected((result.kind, frozenset(codes)))
+            if trial.hopeless:
+                self._stop(call.model, _error_text(call, result.error))
+
     def record(self, call: Call, key: bytes, attempt: Attempt) -> Attempt:
         """Store an attempt at a call in the ledger, and count it; return it as it is in view of the
         call's purpose.
@@ -323,7 +363,8 @@ class Client:
             self._answered.add(call.model)
             self.tally.finished(call, attempt.outcome, attempt.tier)
         else:
-            usage = usage_in(attempt.body) if attempt.body else Usage()
+            protocol = protocol_named(attempt.protocol)
+            usage = usage_in(attempt.body, protocol) if attempt.body else Usage()
             self.tally.paid(call, usage, attempt.tier)
         return attempt
 
@@ -334,7 +375,7 @@ class Client:
         outcome = self.ledger.settled(call.model, call.purpose, attempt.outcome)
         if isinstance(outcome, NotAnAnswer):
             failure = no_answer(outcome, attempt.body, attempt.seconds)
-            return msgspec.structs.replace(failure, tier=attempt.tier)
+            return msgspec.structs.replace(failure, tier=attempt.tier, protocol=attempt.protocol)
         if outcome is attempt.outcome:
             return attempt
         return msgspec.structs.replace(attempt, outcome=outcome)
@@ -370,15 +411,13 @@ class Client:
             line = (
                 f"rate limits for {throttled_for / 60:g} minutes ({option('retry_for')}): {error}"
             )
-            self.stopped_models.setdefault(model, f"{model}: stopped: {line}")
-            self._wake()
+            self._stop(model, line)
         if failure.replied:
             self._answered.add(model)
         else:
             self._failures_in_a_row[model] += 1
         if failure.fatal or self._failures_in_a_row[model] >= _FAILURES_IN_A_ROW:
-            self.stopped_models.setdefault(model, f"{model}: stopped: {error}")
-            self._wake()
+            self._stop(model, error)
 
 
 class Asked(NamedTuple):

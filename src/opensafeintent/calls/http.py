@@ -361,6 +361,17 @@ class EndpointModel:
             headers: of the reply.
             seconds: from the request to the reply.
         """
+        attempt, field = self._read(fields, status, reply, headers, seconds)
+        return msgspec.structs.replace(attempt, protocol=self._protocol.name), field
+
+    def _read(
+        self,
+        fields: Mapping[str, Any],
+        status: int,
+        reply: bytes,
+        headers: Mapping[str, str],
+        seconds: float,
+    ) -> tuple[Attempt, str | None]:
         if not 200 <= status < 300:
             return self._failed(fields, status, reply, headers, seconds)
         tier = served_tier(reply, headers, fields.get(FIELD))

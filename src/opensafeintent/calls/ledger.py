@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from opensafeintent.calls.ledger_file import (
+    END_OF_REQUEST,
     DamagedLedger,
     Request,
     Room,
@@ -26,10 +27,10 @@ from opensafeintent.calls.ledger_file import (
     text_of,
     typed,
     unpack,
+    way_of,
 )
 from opensafeintent.calls.ledger_imports import Imports
 from opensafeintent.calls.ledger_rows import (
-    END_OF_REQUEST,
     Attempted,
     Located,
     Status,
@@ -41,12 +42,17 @@ from opensafeintent.calls.outcomes import REPLIED, NotAnAnswer, response_of
 from opensafeintent.calls.providers import IN_PROCESS
 from opensafeintent.calls.reasoning_signs import REASONING_ONLY
 from opensafeintent.calls.records import Answered, Call, Failure, Refused
-from opensafeintent.calls.replies import ends_unopened_thought
+from opensafeintent.calls.replies import ends_unopened_thought, protocol_named
 from opensafeintent.errors import InputError
 from opensafeintent.locks import lock_held, refuse
 from opensafeintent.templates.template import Message
 
-_OUTCOME = "model, purpose, status, response, error, input_tokens, output_tokens, served_model"
+REQUEST_END = f"substr(request, -{END_OF_REQUEST})"
+
+_OUTCOME = (
+    f"model, purpose, status, response, {REQUEST_END}, error, input_tokens, output_tokens,"
+    " served_model"
+)
 
 _CACHE_KIB = 16 * 1024
 """Room for the calls of one wave and their index. It is not mapped into memory: a failing disk
@@ -67,7 +73,7 @@ _HAS_PROVIDER = " AND ".join(f"model NOT GLOB '{prefix}*'" for prefix in IN_PROC
 
 _ATTEMPT = f"""
     SELECT model, purpose, status, input_tokens, output_tokens, seconds, created, served_model,
-           substr(request, -{END_OF_REQUEST}), CASE WHEN {_HAS_PROVIDER} THEN response END
+           {REQUEST_END}, CASE WHEN {_HAS_PROVIDER} THEN response END
     FROM calls"""
 """Models of this process have no cache and no tiers."""
 
@@ -90,6 +96,11 @@ _ROWS_OF = (
 scans the table.
 """
 
+_REPLIED_SINCE = (
+    "SELECT EXISTS (SELECT 1 FROM calls WHERE id > (SELECT min(id) FROM calls WHERE key = ? AND"
+    " status = 'failed') AND model = ? AND status <> 'failed')"
+)
+
 STORED = (
     "key, status, created, seconds, response, model, purpose, template, template_hash, epoch,"
     " attempt, stop_reason, input_tokens, output_tokens, served_model, error"
@@ -102,14 +113,15 @@ _STORED_ROW: Any = tuple[
 ]
 
 _FOUND: Any = list[
-    tuple[bytes, int, str, str, Literal["answered", "refused"], bytes, str, int, int, str]
+    tuple[bytes, int, str, str, Literal["answered", "refused"], bytes, str, str, int, int, str]
 ]
 """Key, id and outcome of rows: their types are checked for several rows at once."""
 
 _ROWS_AT_ONCE = 50
 
 _RESPONSES = (
-    "SELECT response FROM calls WHERE model = ? AND purpose = 'generate' AND status = 'answered'"
+    f"SELECT response, {REQUEST_END} FROM calls WHERE model = ? AND purpose = 'generate' AND"
+    " status = 'answered'"
 )
 
 
@@ -303,8 +315,10 @@ class Ledger:
     def _thinks_unopened(self, model: str) -> bool:
         if model not in self._opens_no_thought:
             self._opens_no_thought[model] = any(
-                ends_unopened_thought(unpack(typed(body, bytes)))
-                for (body,) in self._reader.execute(_RESPONSES, (model,))
+                ends_unopened_thought(
+                    unpack(typed(body, bytes)), protocol_named(way_of(typed(end, str)).protocol)
+                )
+                for body, end in self._reader.execute(_RESPONSES, (model,))
             )
         return self._opens_no_thought[model]
 
@@ -317,6 +331,13 @@ class Ledger:
                 (key,),
             ).fetchone()
             return typed(row[0], str) if row else self._no_outcome.get(key)
+
+    def replied_since(self, key: bytes, model: str) -> bool:
+        """Tell whether a model replied after a stored failure of a call: then it is the call that
+        fails.
+        """
+        with reading(self.path):
+            return bool(self._reader.execute(_REPLIED_SINCE, (key, model)).fetchone()[0])
 
     def reasoning_only(self) -> set[bytes]:
         """Return the keys of the calls with an attempt that held reasoning and no text."""
@@ -378,11 +399,15 @@ class Ledger:
             return typed(row[0], str)
 
     def stored(self, keys: Collection[bytes] | None = None) -> Iterator[tuple[Any, ...]]:
-        """Yield every row, or those of some calls, without its request: the id, then `STORED`."""
+        """Yield every row, or those of some calls, with no more than the end of its request: the
+        id, then `STORED`, then that end.
+        """
+        every = f"SELECT id, {STORED}, {REQUEST_END} FROM calls ORDER BY id"
         with reading(self.path):
-            for row in self._reader.execute(f"SELECT id, {STORED} FROM calls ORDER BY id"):
+            for row in self._reader.execute(every):
                 if keys is None or row[1] in keys:
-                    unpack(typed(row, _STORED_ROW)[5])  # for its checksum
+                    typed(row[-1], str)
+                    unpack(typed(row[:-1], _STORED_ROW)[5])  # for its checksum
                     yield row
 
     def count(self) -> int:

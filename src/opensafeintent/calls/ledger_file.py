@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from opensafeintent.calls.records import USUAL_PROTOCOL
 from opensafeintent.calls.service_tiers import STANDARD
 from opensafeintent.errors import InputError
 from opensafeintent.files import sha256_hex
@@ -226,6 +228,37 @@ class Room:
         return text
 
 
+class Way(NamedTuple):
+    """How a request was made; no part of what was asked."""
+
+    tier: str = STANDARD
+    """The service tier that served it."""
+    protocol: str = USUAL_PROTOCOL
+    """The name of the wire protocol, by which the reply is read."""
+
+    def stored(self) -> dict[str, str]:
+        """Return the fields of a stored request that say so, after all others in the order of
+        their names; none if the way is the usual one.
+        """
+        tier = {"tier": self.tier} if self.tier != STANDARD else {}
+        return tier | ({"wire": self.protocol} if self.protocol != USUAL_PROTOCOL else {})
+
+
+END_OF_REQUEST = 96
+"""Characters at the end of a stored request that hold its way."""
+_WAY = re.compile(r'\}(?:,"tier":"([a-z_]+)")?(?:,"wire":"([a-z_]+)")?\}\Z')
+
+
+def way_of(request_end: str) -> Way:
+    """Return how a request was made.
+
+    Args:
+        request_end: the last `END_OF_REQUEST` characters of the stored request.
+    """
+    stored = _WAY.search(request_end)
+    return Way(stored[1] or STANDARD, stored[2] or USUAL_PROTOCOL) if stored else Way()
+
+
 class Request(msgspec.Struct):
     """A request as a row holds it, as JSON."""
 
@@ -233,7 +266,12 @@ class Request(msgspec.Struct):
     """Role and parts; a long part is the id of a text."""
     sampling: dict[str, Any]
     tier: str = STANDARD
-    """The service tier that served it."""
+    wire: str = USUAL_PROTOCOL
+
+    @property
+    def way(self) -> Way:
+        """How it was made."""
+        return Way(self.tier, self.wire)
 
 
 class Texts:

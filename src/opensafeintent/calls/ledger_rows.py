@@ -8,12 +8,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from opensafeintent.calls.ledger_file import (
-    unpack,
-)
+from opensafeintent.calls.ledger_file import unpack, way_of
 from opensafeintent.calls.outcomes import NotAnAnswer
 from opensafeintent.calls.records import Answered, Purpose, Refused, Usage
-from opensafeintent.calls.replies import read_reply, usage_in
+from opensafeintent.calls.replies import protocol_named, read_reply, usage_in
 from opensafeintent.calls.service_tiers import STANDARD, stated_tier
 
 Status = Literal["answered", "refused", "failed"]
@@ -48,9 +46,6 @@ class Attempted(NamedTuple):
     """The service tier that served it."""
 
 
-END_OF_REQUEST = 48
-"""Characters at the end of a stored request that hold its service tier."""
-_TIER = re.compile(r'\},"tier":"([a-z_]+)"\}\Z')
 _CACHE_COUNT = re.compile(rb'cach[a-z_]*"\s*:\s*[1-9]')
 """A count of cached tokens, in any form of usage."""
 
@@ -65,33 +60,41 @@ def with_reply(attempted: Attempted, packed: bytes, request_end: str) -> Attempt
         request_end: the last `END_OF_REQUEST` characters of the stored request.
     """
     reply = unpack(packed)
-    stored = _TIER.search(request_end)
-    tier = stored[1] if stored else stated_tier(reply)
+    way = way_of(request_end)
+    protocol = protocol_named(way.protocol)
+    tier = way.tier if way.tier != STANDARD else stated_tier(reply)
     if tier is not None and tier != STANDARD:
         attempted = attempted._replace(tier=tier)
     tokens = attempted.input_tokens + attempted.output_tokens
     if attempted.status == "failed" and not tokens:
-        return attempted._replace(**msgspec.structs.asdict(usage_in(reply)))
+        return attempted._replace(**msgspec.structs.asdict(usage_in(reply, protocol)))
     # most replies of most providers count none: nothing is decoded
     if not tokens or not _CACHE_COUNT.search(reply):
         return attempted
-    usage = usage_in(reply)
+    usage = usage_in(reply, protocol)
     return attempted._replace(
         cached_tokens=usage.cached_tokens, cache_write_tokens=usage.cache_write_tokens
     )
 
 
 def stored_outcome(
-    status: str, body: bytes, error: str, input_tokens: int, output_tokens: int, served: str
+    status: str,
+    body: bytes,
+    request_end: str,
+    error: str = "",
+    input_tokens: int = 0,
+    output_tokens: int = 0,
+    served: str = "",
 ) -> Answered | Refused | NotAnAnswer:
-    """Return the outcome of a row, by the rules of today.
+    """Return the outcome of a row, by the rules of today and the protocol that it was asked in.
 
     A refusal by a filter whose reply has a text is an answer that the filter cut. Without a count
     of tokens nobody knows whether the model wrote that text.
     """
     refused = Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
     try:
-        outcome = read_reply(unpack(body), stored=True)
+        protocol = protocol_named(way_of(request_end).protocol)
+        outcome = read_reply(unpack(body), protocol, stored=True)
     except NotAnAnswer as wrong:
         return refused if status == "refused" else wrong
     except ValueError:

@@ -15,9 +15,8 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.ledger_file import NO_OUTCOME, T, Texts, connect, pack, reason
+from opensafeintent.calls.ledger_file import NO_OUTCOME, T, Texts, Way, connect, pack, reason
 from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Refused, Replied, Usage
-from opensafeintent.calls.service_tiers import STANDARD
 from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json
 from opensafeintent.templates.template import MessageRole as Role
@@ -32,6 +31,13 @@ _MOST_WAITING = 1_000
 """Rows that may wait before the thread that adds rows lets the writer catch up. Without this limit
 a busy loop left the writer hardly any time: 80,000 answers once waited to be written.
 """
+
+ROOM = 8 * 2**20
+"""Bytes of the disk that a ledger keeps while it is written: enough for the answers on their way
+and for those of the commit in hand, if the disk is full.
+"""
+
+_PIECE = 2**20
 
 _GONE = "the file was deleted or replaced while it was written"
 
@@ -54,13 +60,17 @@ class Entry(msgspec.Struct, frozen=True):
 class Writer:
     """The writer of one ledger.
 
-    After a failed write, `failure` is set, `on_failure` has been called, and no further write is
-    accepted. Answers of calls then in flight are still written if there is room for them.
+    A file beside the ledger keeps `ROOM` of the disk. After a failed write it is removed, `failure`
+    is set, and `on_failure` has been called, so that no further call begins. Answers of the calls
+    then in flight are written into that room.
 
     Args:
         path: the ledger, which exists.
         texts: ids of its texts.
         written: called with the keys of recorded outcomes, on the writer's thread.
+
+    Raises:
+        InputError: the disk has not that much room.
     """
 
     def __init__(
@@ -74,6 +84,8 @@ class Writer:
         self._written = written
         self._queue: SimpleQueue[Entry | None] = SimpleQueue()
         """None is the end."""
+        self._room = path.resolve().with_name(f".{path.name}.room")
+        _keep_room(self._room, path)
         # a run may use up its open files: paid answers are written even then
         self._connection = connect(path)
         self._connection.execute("PRAGMA synchronous = NORMAL")
@@ -134,7 +146,7 @@ class Writer:
                 self._commit(entries)
             except Exception as error:  # no error may pass in silence
                 self._fail(error)
-                self._write_singly(entries)
+                self._write_again(entries)
             self._handled += len(entries)
         self._finish()
 
@@ -183,6 +195,7 @@ class Writer:
     def _fail(self, error: Exception) -> None:
         self._cannot_write = self._cannot_write or error
         self._spare.close()
+        self._give_up_room()
         self._connection.execute("PRAGMA busy_timeout = 0")
         self._stop(InputError(f"{self._path}: cannot write the ledger: {reason(error)}"))
 
@@ -192,22 +205,32 @@ class Writer:
             for tell in self.on_failure:
                 tell(failure)
 
-    def _write_singly(self, entries: Sequence[Entry]) -> None:
-        """Write the rows for which there is room: a single row may be the obstacle."""
-        for entry in entries:
-            try:
-                self._commit([entry])
-            except Exception:  # how many answers are lost is said at the end
-                self._unwritten.append(entry)
+    def _give_up_room(self) -> None:
+        with contextlib.suppress(OSError):  # the folder may be gone
+            self._room.unlink(missing_ok=True)
+
+    def _write_again(self, entries: Sequence[Entry]) -> None:
+        """Write rows together or, where that fails, each by itself: a single row may be the
+        obstacle.
+        """
+        try:
+            self._commit(entries)
+        except Exception:  # how many answers are lost is said at the end
+            if len(entries) == 1:
+                self._unwritten += entries
+            else:
+                for entry in entries:
+                    self._write_again([entry])
 
     def _finish(self) -> None:
         """Try once more to write the failed rows, and report the result."""
         last, self._unwritten = self._unwritten, []
-        self._write_singly(last)
+        self._write_again(last)
         lost = sum(entry.outcome is not None for entry in self._unwritten)
         if _identity(self._path) != self._file:
             self._fail(OSError(_GONE))
             lost += self._kept
+        self._give_up_room()
         self._connection.close()
         self._spare.close()
         if self._cannot_write is not None:
@@ -236,7 +259,7 @@ class Writer:
             call.template_hash,
             call.epoch,
             call.attempt,
-            self._request(connection, call, attempt.tier),
+            self._request(connection, call, attempt),
             status,
             stop_reason,
             usage.input_tokens,
@@ -248,31 +271,52 @@ class Writer:
             datetime.now(UTC).isoformat(timespec="microseconds"),
         )
 
-    def _request(self, connection: sqlite3.Connection, call: Call, tier: str) -> str:
+    def _request(self, connection: sqlite3.Connection, call: Call, attempt: Attempt) -> str:
         def kept(part: str) -> str | int:
             return self._texts.id_of(connection, part) if len(part) >= _SHARED_TEXT else part
 
         messages = ((message.role, message.parts) for message in call.messages)
-        return stored_request(messages, call.sampling, kept, tier)
+        way = Way(attempt.tier, attempt.protocol)
+        return stored_request(messages, call.sampling, kept, way)
 
 
 def stored_request(
     messages: Iterable[tuple[Role, Iterable[T]]],
     sampling: Any,
     kept: Callable[[T], str | int],
-    tier: str = STANDARD,
+    way: Way,
 ) -> str:
-    """Return a request as JSON, which ends with the service tier if that is not the standard one.
+    """Return a request as JSON, which ends with the way it was made if that is not the usual one.
 
     Args:
         messages: role and parts of each.
         sampling: of the request.
         kept: returns a part as the row holds it: a long one as the id of a text.
-        tier: the service tier that served it.
+        way: how it was made.
     """
     parts = [(role, list(map(kept, parts))) for role, parts in messages]
-    served = {"tier": tier} if tier != STANDARD else {}
-    return canonical_json({"messages": parts, "sampling": sampling, **served}).decode()
+    fields = {"messages": parts, "sampling": sampling}
+    return canonical_json(fields | way.stored()).decode()
+
+
+def _keep_room(room: Path, ledger: Path) -> None:
+    """Write a file that keeps room on the disk, in place of one that a killed process left.
+
+    Raises:
+        InputError: there is not enough.
+    """
+    try:
+        room.unlink(missing_ok=True)
+        with room.open("xb") as file:
+            # a file system that compresses would keep no room for zeros
+            file.write(os.urandom(_PIECE) * (ROOM // _PIECE))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            room.unlink(missing_ok=True)
+        raise InputError(
+            f"{ledger}: cannot keep {ROOM >> 20} MiB of the disk for the last answers:"
+            f" {reason(error)}; make room, or use another folder"
+        ) from error
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

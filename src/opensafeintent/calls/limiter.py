@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 import sys
 import time
 from collections import deque
+from collections.abc import AsyncIterator, Hashable
 
 from opensafeintent.errors import option
 
@@ -21,6 +24,13 @@ _PAYS = 1.05  # a higher limit has to bring at least this ratio of throughput to
 _HOLD = 8  # windows before a rise is tried again
 _HALVE_EVERY = 1.0  # seconds: a burst of 429s is one piece of news
 
+
+_DOUBTED = 3
+_HOPELESS = 5
+_SILENCE = 60.0
+"""Seconds without a reply; most limits pass within a minute."""
+_FIRST_INTERVAL, _LONGEST_INTERVAL = 0.5, 300.0
+"""Seconds."""
 
 UNLIMITED = sys.maxsize
 """The fixed limit of a model that answers in this process, at once."""
@@ -55,7 +65,10 @@ class Limiter:
     async def acquire(self, *, urgent: bool = False) -> None:
         """Wait for a slot; who is urgent comes before who is not."""
         if self._over or (
-            self.in_use < self.limit and not self._waiting and not self._urgent and not self._closed
+            self.in_use < self.limit
+            and not self._waiting
+            and not self._urgent
+            and not self.closed_for
         ):
             self.in_use += 1
             return
@@ -75,6 +88,15 @@ class Limiter:
         self.in_use -= 1
         self._hand_out()
 
+    @contextlib.asynccontextmanager
+    async def slot(self, *, urgent: bool = False) -> AsyncIterator[None]:
+        """Hold a slot for the length of a block; see `acquire`."""
+        await self.acquire(urgent=urgent)
+        try:
+            yield
+        finally:
+            self.release()
+
     def bound(self, most: int) -> None:
         """Give no more slots than connections can be opened."""
         if not self._adaptive and self.limit > most:
@@ -91,13 +113,19 @@ class Limiter:
         self._over = True
         self._hand_out()
 
+    def close(self, seconds: float) -> None:
+        """Give no slot for so long."""
+        self._closed_until = max(self._closed_until, time.monotonic() + seconds)
+        asyncio.get_running_loop().call_later(seconds + 0.001, self._hand_out)
+
     @property
-    def _closed(self) -> bool:
-        return self._closed_until > time.monotonic()
+    def closed_for(self) -> float:
+        """Seconds for which it gives no slot."""
+        return max(self._closed_until - time.monotonic(), 0.0)
 
     def _hand_out(self) -> None:
         while (self._urgent or self._waiting) and (
-            self._over or (self.in_use < self.limit and not self._closed)
+            self._over or (self.in_use < self.limit and not self.closed_for)
         ):
             slot = (self._urgent or self._waiting).popleft()
             if not slot.done():
@@ -144,10 +172,68 @@ class Limiter:
         """
         now = time.monotonic()
         if retry_after:
-            self._closed_until = max(self._closed_until, now + retry_after)
-            asyncio.get_running_loop().call_later(retry_after + 0.001, self._hand_out)
+            self.close(retry_after)
         if self._adaptive and now - self._last_cut > _HALVE_EVERY:
             self.limit = max(self.limit // 2, 1)
             self._last_cut = now
             self._before, self._hold = None, _HOLD
             self._begin_window()
+
+
+class Trial(Limiter):
+    """Slots of one model while nobody knows whether it answers at all: a few until its first reply.
+
+    A cause that no retry helps (no credit, a disabled account, an unknown model) may come in words
+    alone, which nothing here interprets. After `_DOUBTED` rejections of one cause in a row, calls
+    go one at a time; after `_HOPELESS`, with no other call on its way, the model is hopeless. A
+    reply ends all doubt. While nothing comes but rate limits that state no wait, one call asks at a
+    time, at intervals that double.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(FEW)
+        self._cause: Hashable = None
+        self._rejections = 0
+        self._wait = _FIRST_INTERVAL
+        self._replied_at = -math.inf
+
+    @property
+    def crowded(self) -> bool:
+        """Whether more calls hold a slot than may, since doubts came up while they waited for one
+        of the endpoint.
+        """
+        return self.in_use > self.limit and not self._over
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether the call that holds a slot is the last of too many rejections."""
+        return self._rejections >= _HOPELESS and self.in_use <= 1
+
+    def replied(self) -> None:
+        """Note a reply."""
+        self._cause, self._rejections, self._wait = None, 0, _FIRST_INTERVAL
+        self._replied_at = time.monotonic()
+        self._closed_until = 0.0
+        if self.limit != UNLIMITED:
+            self.limit = UNLIMITED
+            self._hand_out()
+
+    def rejected(self, cause: Hashable) -> None:
+        """Note a failure that no retry helps.
+
+        Args:
+            cause: equal for failures that may have one reason.
+        """
+        self._rejections = self._rejections + 1 if cause == self._cause else 1
+        self._cause = cause
+        if self._rejections >= _DOUBTED:
+            self.limit = 1
+
+    def limited(self) -> None:
+        """Note a rate limit that states no wait."""
+        silent = time.monotonic() - self._replied_at > _SILENCE
+        # those that were on their way when it closed are no further news
+        if silent and not self.closed_for:
+            self.limit = 1
+            self.close(self._wait)
+            self._wait = min(2 * self._wait, _LONGEST_INTERVAL)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from opensafeintent.calls.streams import NoStream, read_stream
+from opensafeintent.calls.streams import NoStream, Stream, read_stream
 
 LONGEST_ERROR = 2**20
 """Bytes; more of an error is neither read nor kept."""
@@ -72,10 +72,15 @@ def read_error(body: bytes) -> ProviderError:
         return ProviderError()
     errors: list[dict[str, Any]] = []
     with suppress(RecursionError, NoStream):
-        _collect(_json(body) or read_stream(body), errors, _LEVELS)
+        _collect(_json(body) or _errors_in(read_stream(body)), errors, _LEVELS)
     texts = body[: 4 * _MOST_READ].decode("utf-8", "replace")
     quoted = " ".join(str(fields.get("message"))[:_MOST_READ] for fields in errors)
     return ProviderError(tuple(errors) or ({},), f"{texts} {quoted}")
+
+
+def _errors_in(stream: Stream) -> list[dict[str, Any]]:
+    """Return the events of a stream that hold an error; all of them if none does."""
+    return [part for part in stream.parts if part.get("error")] or stream.parts
 
 
 def error_of(data: Any) -> ProviderError:

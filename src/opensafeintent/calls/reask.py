@@ -10,6 +10,7 @@ import msgspec
 from opensafeintent.calls.reasoning_marks import unknown_mark
 from opensafeintent.calls.reasoning_signs import REASONING_ONLY
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused
+from opensafeintent.templates.chat_tokens import without_tokens
 from opensafeintent.templates.template import Message
 
 T = TypeVar("T")
@@ -79,7 +80,7 @@ async def ask_until_parsed(
             return parsed
         messages = (
             *call.messages,
-            Message("assistant", (outcome.text or "(no reply)",)),
+            Message("assistant", (without_tokens(outcome.text) or "(no reply)",)),
             parsed.reminder,
         )
         call = msgspec.structs.replace(call, attempt=call.attempt + 1, messages=messages)

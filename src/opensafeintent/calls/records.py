@@ -206,6 +206,10 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
 Outcome = Answered | Refused | Failed
 
 
+USUAL_PROTOCOL = "chat_completions"
+"""Name of the protocol of nearly all replies; those of this process's own models are of it too."""
+
+
 class Replied(msgspec.Struct, frozen=True):
     """The model answered, or its provider's content filter refused."""
 
@@ -218,6 +222,8 @@ class Replied(msgspec.Struct, frozen=True):
     """
     tier: str = STANDARD
     """The service tier that served it."""
+    protocol: str = USUAL_PROTOCOL
+    """Name of the protocol that it was asked in, by which its body is read."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,6 +252,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[Failure, ...] = ()
     """As of `Replied`."""
     tier: str = STANDARD
+    """As of `Replied`."""
+    protocol: str = USUAL_PROTOCOL
     """As of `Replied`."""
 
 

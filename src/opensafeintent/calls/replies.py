@@ -1,4 +1,4 @@
-"""Bodies of replies: decoded, and read by the protocol that they are of."""
+"""Bodies of replies: decoded, and read by the protocol that they were asked in."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from opensafeintent.calls.providers import ENDPOINTS
 from opensafeintent.calls.records import Answered, Refused, Usage
 from opensafeintent.calls.streams import NoStream, read_stream
 from opensafeintent.files import canonical_json
+from opensafeintent.hostile import one_line
 
 _completion = msgspec.json.Decoder(dict[str, Any])
 _MOST_DIGITS = 18
@@ -22,7 +23,7 @@ call waits for it.
 """
 
 
-def _decode(body: bytes) -> dict[str, Any]:
+def _decode(body: bytes, protocol: WireProtocol) -> dict[str, Any]:
     """Return the fields of a reply. Each field is checked on use, so that a faulty field does not
     discard an answer beside it.
 
@@ -42,9 +43,10 @@ def _decode(body: bytes) -> dict[str, Any]:
         value = json.loads(body, parse_int=whole)
     except ValueError as error:
         try:
-            value = read_stream(body)
+            stream = read_stream(body)
         except NoStream:
             raise error from None
+        value = protocol.join(stream.parts, ended=stream.ended)
     # an answer that was cut within a character holds half of a surrogate pair, which only Python's
     # own reader takes
     text = json.dumps(value, ensure_ascii=False)
@@ -52,26 +54,30 @@ def _decode(body: bytes) -> dict[str, Any]:
     return msgspec.convert(json.loads(sound), dict[str, Any])
 
 
-_PROTOCOLS = tuple(dict.fromkeys(provider.protocol for provider in ENDPOINTS.values()))
+_PROTOCOLS: dict[str, WireProtocol] = {
+    provider.protocol.name: provider.protocol for provider in ENDPOINTS.values()
+} | {CHAT_COMPLETIONS.name: CHAT_COMPLETIONS}
 
 
-def _protocol_of(reply: dict[str, Any]) -> WireProtocol:
-    """Return the protocol of a reply, by its form: a ledger keeps the body alone."""
-    # nearly all replies: no search
-    if CHAT_COMPLETIONS.recognises(reply):
-        return CHAT_COMPLETIONS
-    recognised = (protocol for protocol in _PROTOCOLS if protocol.recognises(reply))
-    return next(recognised, CHAT_COMPLETIONS)
+def protocol_named(name: str) -> WireProtocol:
+    """Return a protocol by the name that a ledger has.
+
+    Raises:
+        ValueError: there is none with this name.
+    """
+    if (protocol := _PROTOCOLS.get(name)) is None:
+        raise ValueError(f"a reply of the unknown protocol {one_line(name, 60)}")
+    return protocol
 
 
 def read_reply(
-    body: bytes, protocol: WireProtocol | None = None, *, stored: bool = False
+    body: bytes, protocol: WireProtocol = CHAT_COMPLETIONS, *, stored: bool = False
 ) -> Answered | Refused:
     """Read the body of a reply: an answer, or an error in its place.
 
     Args:
         body: the reply.
-        protocol: of the request; None if the form of the reply has to tell.
+        protocol: of the request.
         stored: whether a ledger holds it as an outcome, perhaps of an earlier version. It then
             stays one if it can.
 
@@ -80,26 +86,24 @@ def read_reply(
         ValueError: it is neither a reply nor a content filter's error.
     """
     try:
-        reply = _decode(body)
+        reply = _decode(body, protocol)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        expected = (protocol or CHAT_COMPLETIONS).reply_name
-        raise ValueError(f"the reply is not a {expected}: {error}") from error
-    return (protocol or _protocol_of(reply)).read(reply, body, stored=stored)
+        raise ValueError(f"the reply is not a {protocol.reply_name}: {error}") from error
+    return protocol.read(reply, body, stored=stored)
 
 
-def usage_in(body: bytes) -> Usage:
+def usage_in(body: bytes, protocol: WireProtocol) -> Usage:
     """Return the tokens that a reply reports, of any kind of reply; none if it reports none."""
     try:
-        reply = _decode(body)
-        return _protocol_of(reply).usage(reply)
+        return protocol.usage(_decode(body, protocol))
     except (msgspec.DecodeError, ValueError, RecursionError):
         return Usage()
 
 
-def ends_unopened_thought(body: bytes) -> bool:
+def ends_unopened_thought(body: bytes, protocol: WireProtocol = CHAT_COMPLETIONS) -> bool:
     """Tell whether a stored reply ends a thought that no mark had opened."""
     try:
-        outcome = read_reply(body, stored=True)
+        outcome = read_reply(body, protocol, stored=True)
     except ValueError:
         return False
     return isinstance(outcome, Answered) and outcome.unopened

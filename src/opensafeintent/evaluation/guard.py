@@ -44,7 +44,7 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
         form = self.template
         return Call(
             model=self.model,
-            messages=(*before, *form.messages(prompt, response)),
+            messages=form.messages(prompt, response, before),
             sampling=self.sampling,
             purpose="guard",
             epoch=epoch,

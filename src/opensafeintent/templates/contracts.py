@@ -41,6 +41,8 @@ class JsonContract(msgspec.Struct, frozen=True, tag_field="kind", tag="json"):
 Contract = IntegerContract | JsonContract
 
 _FENCE = "```"
+_LANGUAGE = re.compile(r"\A\s*(?:json|text|txt|plaintext|markdown|md)\b(?=\s*\S)", re.IGNORECASE)
+"""The name of a language on one line with what is in the fence."""
 
 
 def parse_reply(contract: Contract, reply: str, rule: ParseRule = "strict") -> int | str | None:
@@ -72,7 +74,9 @@ def without_fence(text: str) -> str:
         return text
     inside = text[len(_FENCE) : -len(_FENCE)]
     language, newline, text_below = inside.partition("\n")
-    return (text_below if newline and language.strip().isalpha() else inside).strip()
+    if newline and language.strip().isalpha():
+        return text_below.strip()
+    return _LANGUAGE.sub("", inside).strip()
 
 
 def _reasoned(contract: IntegerContract, text: str) -> int | None:

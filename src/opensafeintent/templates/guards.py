@@ -5,6 +5,7 @@ form, with how it is asked and how its reply is read.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from importlib import resources
 from typing import Literal, get_args
@@ -14,6 +15,7 @@ import msgspec
 from opensafeintent.errors import InputError, option
 from opensafeintent.files import sha256_hex
 from opensafeintent.taxonomy import GuardFormName, GuardVerdict
+from opensafeintent.templates.chat_tokens import TOKEN, without_tokens
 from opensafeintent.templates.contracts import without_fence
 from opensafeintent.templates.template import (
     Message,
@@ -26,9 +28,11 @@ from opensafeintent.templates.template import (
 
 FORM_NAMES: tuple[GuardFormName, ...] = get_args(GuardFormName)
 
-_WORD = re.compile(r"[a-z]+")
-_CATEGORIES = re.compile(r"[\s:,;.*]*(?:[a-z]{1,2}\d+[\s,;.*]*)*")
-"""The rest of a line behind a verdict: codes such as S1, or nothing."""
+_MARKS = " \t*_\"'`>#"
+"""White space, emphasis, quotation."""
+_BETWEEN = r"[\s:,;.*_()\[\]–—-]*"
+_CATEGORIES = re.compile(rf"{_BETWEEN}(?:[a-z]{{1,2}}\d+{_BETWEEN})+")
+"""Codes of categories, such as S1."""
 
 
 class _FormHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,10 +65,20 @@ class GuardForm(TemplateFile, frozen=True, kw_only=True):
     explains: bool
     """Whether words may follow the verdict on the first line."""
 
-    def messages(self, prompt: str, response: str) -> tuple[Message, ...]:
-        """Return the request about a response. No response can hold the delimiter that ends it."""
+    def messages(
+        self, prompt: str, response: str, before: Iterable[Message] = ()
+    ) -> tuple[Message, ...]:
+        """Return the request about a response. No response can hold the delimiter that ends it, or
+        a token of a chat template.
+
+        Args:
+            prompt: the request.
+            response: the response to it.
+            before: the messages before the request, for a form that sends a conversation.
+        """
         if self.conversation:
-            return Message("user", (prompt,)), Message("assistant", (response,))
+            turns = (*before, Message("user", (prompt,)), Message("assistant", (response,)))
+            return tuple(Message(turn.role, (without_tokens(turn.content),)) for turn in turns)
         nonce = sha256_hex("\0".join((self.hash, prompt, response)))[:16]
         fills = {"prompt": prompt, "response": response, "nonce": nonce}
         return (Message("user", filled(self.body, fills)),)
@@ -73,38 +87,49 @@ class GuardForm(TemplateFile, frozen=True, kw_only=True):
         """Return whether a reply calls the response unsafe; None if it does not say so in the form,
         or says both.
 
-        A thought, white space, marks of emphasis and the names of categories may be around the
-        verdict.
+        A thought, white space, marks of emphasis, tokens of a chat template and the codes of
+        categories may be around the verdict; categories make none of a verdict that is safe.
         """
-        text = without_fence(reply.strip()).lower()
-        verdicts = set(map(self._verdict, self._labelled(text) if self.label else _lines(text)))
+        text = without_fence(TOKEN.sub("\n", reply).strip()).lower()
         if self.label:
-            return verdicts.pop() if len(verdicts) == 1 else None
-        if self.explains and (first := _WORD.match(text.lstrip("*_ \"'"))):
-            verdicts.add(self._verdict(first[0]))
-        verdicts.discard(None)
+            found = [self._verdict(value) for value in self._labelled(text)]
+            return found[0] if len(set(found)) == 1 else None
+        lines = [line.strip(_MARKS) for line in text.splitlines()]
+        verdicts = set(map(self._verdict, lines)) - {None}
+        if self.explains and (first := re.match(r"[a-z]+", text.lstrip(_MARKS))):
+            verdicts |= {self._verdict(first[0])} - {None}
+        if verdicts and self.explains:
+            verdicts |= self._standing_alone(text)
+        if "no" in verdicts and any(map(_CATEGORIES.fullmatch, lines)):
+            return None
         return verdicts.pop() if len(verdicts) == 1 else None
 
     def _labelled(self, text: str) -> list[str]:
-        """Return the words behind the label, wherever it is."""
-        label = re.escape(self.label.lower())
-        return re.findall(rf"\b{label}\b[\s*_]*:[\s*_\"']*([a-z]+)", text)
+        """Return what follows the label where it begins a line or follows another label's verdict,
+        up to the end of the line or the next label.
+        """
+        before = "|".join(map(re.escape, (*self.safe, *self.unsafe)))
+        start = rf"(?:^[ \t*_>#•-]*(?:\d+[.)][ \t]*)?|\b(?:{before})[.,;*_]*\s+)"
+        another = rf"\s[*_]*(?!(?:{before})\b)[a-z]+(?: [a-z]+)?[*_]*:"
+        value = rf"[\s*_]*:[*_]*(.*?)(?=$|{another})"
+        return re.findall(start + re.escape(self.label.lower()) + value, text, re.MULTILINE)
 
-    def _verdict(self, word: str) -> GuardVerdict | None:
-        if word in self.unsafe:
-            return "yes"
-        return "no" if word in self.safe else None
+    def _verdict(self, text: str) -> GuardVerdict | None:
+        """Return the verdict that a text is, alone or, if it is unsafe, with categories."""
+        match = re.match(r"[a-z]+", bare := text.strip(_MARKS))
+        if match is None:
+            return None
+        rest = bare[match.end() :]
+        if match[0] in self.unsafe:
+            return "yes" if not rest.strip(_MARKS + ".:,;") or _CATEGORIES.fullmatch(rest) else None
+        return "no" if match[0] in self.safe and not rest.strip(_MARKS + ".:,;") else None
 
-
-def _lines(text: str) -> list[str]:
-    """Return the first word of each line that holds a word and codes of categories alone."""
-    words = []
-    for line in text.splitlines():
-        bare = line.strip(" \t*_\"'")
-        word = _WORD.match(bare)
-        if word and _CATEGORIES.fullmatch(bare[word.end() :]):
-            words.append(word[0])
-    return words
+    def _standing_alone(self, text: str) -> set[GuardVerdict | None]:
+        """Return the verdicts of all words that are one. *No* before another word is none: it
+        denies what that names (*no warning*).
+        """
+        words = re.findall(r"\b(?:no(?![\s'’-]*[a-z])|(?!no\b)[a-z]+)\b", text)
+        return set(map(self._verdict, words)) - {None}
 
 
 @lru_cache(maxsize=8)

@@ -21,6 +21,7 @@ from opensafeintent.taxonomy import (
     STRATEGIES,
     QuestionRole,
 )
+from opensafeintent.templates.chat_tokens import without_tokens
 from opensafeintent.templates.contracts import Contract, IntegerContract, JsonContract
 
 MessageRole = Literal["system", "user", "assistant"]
@@ -233,11 +234,13 @@ class Templates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def filled(body: str, fills: Mapping[str, str], closing: str = "") -> tuple[str, ...]:
-    """Return a text in parts, its placeholders filled; `closing` comes after it."""
+    """Return a text in parts, its placeholders filled; `closing` comes after it. What is filled in
+    holds no token of a chat template any more.
+    """
     return tuple(
         part
         for text, name in _split(body, closing, tuple(fills))
-        for part in (text, fills.get(name, ""))
+        for part in (text, without_tokens(fills.get(name, "")))
         if part
     )
 

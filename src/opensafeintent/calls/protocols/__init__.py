@@ -7,7 +7,7 @@ for all protocols, in `calls.http` and the tables beside it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -17,6 +17,10 @@ from opensafeintent.hostile import one_line, short_name
 
 class WireProtocol(Protocol):
     """What a server of some kind understands, and how it answers."""
+
+    @property
+    def name(self) -> str:
+        """The name by which a ledger says which protocol a reply is of; it never changes."""
 
     @property
     def route(self) -> str:
@@ -43,8 +47,13 @@ class WireProtocol(Protocol):
         has.
         """
 
-    def recognises(self, reply: Mapping[str, Any]) -> bool:
-        """Tell whether a stored reply is of this protocol, by its form."""
+    def join(self, parts: Sequence[Mapping[str, Any]], *, ended: bool) -> dict[str, Any]:
+        """Return the reply that came as a stream of events, or the error in it.
+
+        Args:
+            parts: the data of the events, at least one.
+            ended: whether the stream ends with `[DONE]`.
+        """
 
     def read(self, reply: Mapping[str, Any], body: bytes, *, stored: bool) -> Answered | Refused:
         """Return the outcome of a call by its reply.
@@ -60,7 +69,7 @@ class WireProtocol(Protocol):
         """
 
     def usage(self, reply: Mapping[str, Any]) -> Usage:
-        """Return the tokens that a reply reports, of any kind of reply; none if it reports none."""
+        """Return the tokens that a reply reports; none if it reports none."""
 
 
 _MOST_TOKENS = 2**53

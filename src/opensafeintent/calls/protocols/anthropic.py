@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -39,6 +39,7 @@ _CACHED = {"type": "ephemeral"}
 class Messages:
     """The protocol; see `WireProtocol`."""
 
+    name = "messages"
     route = "/v1/messages"
     reply_name = "message"
 
@@ -74,9 +75,35 @@ class Messages:
         }
         return names - {"output_config", "thinking"} | {name for name in inside if inside[name]}
 
-    def recognises(self, reply: Mapping[str, Any]) -> bool:
-        """Tell whether a reply is a message."""
-        return reply.get("type") == "message"
+    def join(self, parts: Sequence[Mapping[str, Any]], *, ended: bool) -> dict[str, Any]:
+        """Return the message that came in events; one that broke off says so in its stop reason."""
+        reply: dict[str, Any] = {}
+        blocks: dict[str, dict[str, Any]] = {}
+        for part in parts:
+            index = str(part.get("index"))
+            match part.get("type"):
+                case "message_start":
+                    reply |= fields_of(part.get("message"))
+                case "content_block_start":
+                    blocks[index] = dict(fields_of(part.get("content_block")))
+                case "content_block_delta":
+                    _extend(blocks.setdefault(index, {}), fields_of(part.get("delta")))
+                case "message_delta":
+                    reply |= _given(part.get("delta"))
+                    reply["usage"] = fields_of(reply.get("usage")) | _given(part.get("usage"))
+                case "message_stop":
+                    ended = True
+                case "message":
+                    reply |= part
+                case "error":
+                    reply["error"] = part.get("error") or part
+                case _ if part.get("error"):
+                    reply["error"] = part["error"]
+        content = reply.get("content")
+        whole = content if isinstance(content, list) else []
+        if not (ended or reply.get("stop_reason")):
+            reply["stop_reason"] = "not_finished"
+        return reply | {"content": [*whole, *blocks.values()]}
 
     def usage(self, reply: Mapping[str, Any]) -> Usage:
         """Return the tokens that a reply reports. Those read from a cache, and those written to it,
@@ -95,7 +122,7 @@ class Messages:
     def read(self, reply: Mapping[str, Any], body: bytes, *, stored: bool) -> Answered | Refused:
         """Read a message, or an error in its place."""
         blocks = reply.get("content")
-        if not self.recognises(reply) or not isinstance(blocks, list):
+        if reply.get("type") != "message" or not isinstance(blocks, list) or reply.get("error"):
             line = "the reply is not a message"
             if reply.get("error"):
                 line += f" but an error: {error_text(reply['error'])}"
@@ -121,6 +148,27 @@ class Messages:
 
 
 MESSAGES = Messages()
+
+_DELTAS = {"text_delta": ("text", "text"), "thinking_delta": ("thinking", "thinking")}
+"""Parts of a block that have a text: the type of the block, and the field with the text. Others,
+such as signatures and arguments of tools, are of no use here.
+"""
+
+
+def _extend(block: dict[str, Any], delta: Mapping[str, Any]) -> None:
+    """Add a part to a block, whose start some gateways leave out."""
+    kind, field = _DELTAS.get(str(delta.get("type")), ("", ""))
+    if isinstance(more := delta.get(field), str):
+        block.setdefault("type", kind)
+        so_far = block.get(field)
+        block[field] = (so_far if isinstance(so_far, str) else "") + more
+
+
+def _given(value: Any) -> dict[str, Any]:
+    """Return the fields of an object that are neither null nor 0: a later event of a stream may
+    know less than an earlier one.
+    """
+    return {name: given for name, given in fields_of(value).items() if given}
 
 
 def _texts(messages: Iterable[Message], role: str) -> list[str]:

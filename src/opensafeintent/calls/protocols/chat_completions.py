@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from opensafeintent.calls.error_codes import is_filter
@@ -22,6 +22,7 @@ class ChatCompletions:
         limit_field: the usual name of the token limit, of the two that there are.
     """
 
+    name = "chat_completions"
     route = "/chat/completions"
     reply_name = "chat completion"
 
@@ -58,9 +59,14 @@ class ChatCompletions:
         """Return the fields of a request besides model and messages."""
         return fields.keys() - {"model", "messages"}
 
-    def recognises(self, reply: Mapping[str, Any]) -> bool:
-        """Tell whether a reply holds choices."""
-        return "choices" in reply
+    def join(self, parts: Sequence[Mapping[str, Any]], *, ended: bool) -> dict[str, Any]:
+        """Return the completion that came in chunks; one that broke off says so in its finish
+        reason.
+        """
+        completion = _Chunks()
+        for part in parts:
+            completion.add(part)
+        return completion.reply(ended=ended)
 
     def usage(self, reply: Mapping[str, Any]) -> Usage:
         """Return the tokens that a reply reports."""
@@ -105,6 +111,53 @@ class ChatCompletions:
 
 
 CHAT_COMPLETIONS = ChatCompletions()
+
+
+class _Chunks:
+    """A completion that comes in chunks."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, Any] = {}
+        self._choice: dict[str, Any] = {}
+        self._message: dict[str, Any] = {}
+        self._texts: dict[str, list[str]] = {}
+        self._whole = False
+        """Whether a part had the whole message."""
+
+    def add(self, part: Mapping[str, Any]) -> None:
+        choices = part.get("choices")
+        if part.get("error") or (choices is None and "usage" not in part):
+            self._fields["error"] = part.get("error") or part
+        self._fields |= {
+            name: value
+            for name, value in part.items()
+            if name not in ("choices", "error") and value is not None
+        }
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict) and choice.get("index") in (None, 0):
+                self._choice |= {name: value for name, value in choice.items() if value is not None}
+                self._whole = self._whole or isinstance(choice.get("message"), dict)
+                delta = choice.get("message") or choice.get("delta")
+                self._add_message(delta if isinstance(delta, dict) else {})
+
+    def _add_message(self, delta: dict[str, Any]) -> None:
+        for name, value in delta.items():
+            if isinstance(value, str) and name != "role":
+                self._texts.setdefault(name, []).append(value)
+            elif isinstance(value, list) and isinstance(self._message.get(name), list):
+                self._message[name].extend(value)
+            elif value is not None:
+                self._message[name] = value
+
+    def reply(self, *, ended: bool) -> dict[str, Any]:
+        """Return the completion; one that broke off says so in its finish reason."""
+        if not self._choice:
+            return {"choices": [], **self._fields}
+        choice = {name: value for name, value in self._choice.items() if name != "delta"}
+        if not (ended or self._whole or choice.get("finish_reason")):
+            choice["finish_reason"] = "not_finished"
+        message = self._message | {name: "".join(texts) for name, texts in self._texts.items()}
+        return {**self._fields, "choices": [choice | {"message": message}]}
 
 
 _CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
