@@ -554,7 +554,6 @@ def served_as(version: str, purpose: str, content: str) -> Fault:
     )
 
 
-@pytest.mark.xfail(strict=True, reason="served versions of judges are no condition yet")
 def test_a_judge_whose_version_moved_compares_with_nothing(tmp_path: Path) -> None:
     """The way out is another `name`, whose runs begin a series of their own."""
     workflow = Workflow(tmp_path / "github")
