@@ -399,6 +399,8 @@ def test_tasks_get_the_variables_of_their_models_alone() -> None:
         (("hf/org/m", "baseline/refuse-all"), {"HF_TOKEN"}),
     ):
         assert set(variables_of(names, environment)) == expected
+    headers = {"openai/gpt": {"x-a": "AWS_PROFILE"}, "groq/m": {"x-a": "HOME"}}
+    assert set(variables_of(["openai/gpt"], environment, headers)) == OPENAI | {"AWS_PROFILE"}
 
 
 def test_which_models_load_weights_where_they_are_asked() -> None:

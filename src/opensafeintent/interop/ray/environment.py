@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
+from opensafeintent.calls.headers import NO_HEADERS, Headers
 from opensafeintent.calls.providers import (
     INSPECT_PROVIDERS,
     LOCAL_WEIGHTS,
@@ -27,9 +28,13 @@ _FURTHER_PREFIXES = {
 
 
 def variables_of(
-    names: Iterable[str], environment: Mapping[str, str] = os.environ
+    names: Iterable[str],
+    environment: Mapping[str, str] = os.environ,
+    headers: Headers = NO_HEADERS,
 ) -> dict[str, str]:
-    """Return the environment variables that some models need, if they are set, and no other."""
+    """Return the environment variables that some models need, if they are set, and no other;
+    `headers` are those of their requests.
+    """
     values: dict[str, str] = {}
     for name in names:
         if name.startswith("baseline/"):
@@ -48,6 +53,7 @@ def variables_of(
                 f"{provider.upper().replace('-', '_')}_",
                 *_FURTHER_PREFIXES.get(provider, ()),
             )
+        wanted |= set(headers.get(name, {}).values())
         values |= {
             variable: value
             for variable, value in environment.items()

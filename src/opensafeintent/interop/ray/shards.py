@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
@@ -147,16 +146,6 @@ class Shards:
             run=self._run,
         )
 
-    @staticmethod
-    def _variables_of(job: Job) -> dict[str, str]:
-        """Return the variables that a job needs, by name."""
-        of_headers = (
-            variable for model in job.identities for variable in job.headers.get(model, {}).values()
-        )
-        return variables_of(job.identities) | {
-            name: os.environ[name] for name in of_headers if name in os.environ
-        }
-
     async def _work_on(self, job: Job, gpus: float) -> None:
         """Have one shard done, and merge its ledger."""
         try:
@@ -183,7 +172,9 @@ class Shards:
             max_retries=_RETRIES,
             scheduling_strategy="SPREAD",
         )(run_shard)
-        task = remote.remote(__version__, pickle.dumps(job), self._variables_of(job))
+        task = remote.remote(
+            __version__, pickle.dumps(job), variables_of(job.identities, headers=job.headers)
+        )
         self._tasks.add(task)
         errors = self._ray.exceptions
         try:
