@@ -123,6 +123,7 @@ def carry_through(plan: Schedule, dataset: Path, run: Path) -> Ended:
             process.join(_SECONDS)
             if process.exitcode is None:
                 process.kill()
+                raise TimeoutError(f"{plan} has no end")
             if process.exitcode != -signal.SIGKILL:
                 break
             killed += 1

@@ -267,6 +267,27 @@ def test_a_batch_whose_reply_was_lost_is_found_whatever_the_clocks_say(
         assert server.creates == 2
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["empty", "gzip with a wrong sum", "404"])
+def test_a_batch_without_a_mark_whose_reply_and_results_are_lost_is_made_again(
+    damage: str, small: Path, tmp_path: Path
+) -> None:
+    faults = {"damage": {"all": damage}, "damaged": FOREVER, "damaged_batches": 1}
+    with batch_server("anthropic", lost_creates=(1,), **faults) as server:
+        _ran(server, small, tmp_path / "run")
+        assert server.creates == 3
+
+
+@pytest.mark.slow
+def test_results_that_cannot_be_read_for_a_moment_say_nothing_about_whose_they_are(
+    small: Path, tmp_path: Path
+) -> None:
+    faults = {"damage": {"all": "503"}, "damaged": 3}
+    with batch_server("anthropic", lost_creates=(1, 2), **faults) as server:
+        _ran(server, small, tmp_path / "run")
+        assert server.creates == 2
+
+
 def test_a_mark_is_looked_for_without_a_look_at_any_clock(small: Path, tmp_path: Path) -> None:
     with batch_server(clock=-(10.0**9), lost_creates=(1, 2)) as server:
         _ran(server, small, tmp_path / "run")

@@ -18,7 +18,13 @@ from opensafeintent.calls.error_codes import FATAL, kind_of_error
 from opensafeintent.calls.provider_errors import ProviderError
 from opensafeintent.calls.records import Call
 from opensafeintent.errors import InputError, Stopped, counted, option
-from opensafeintent.extensions.batches.collecting import GONE, download, key_of, results_in
+from opensafeintent.extensions.batches.collecting import (
+    DOWNLOADS,
+    GONE,
+    download,
+    key_of,
+    results_in,
+)
 from opensafeintent.extensions.batches.dialects import NewBatch, RemoteBatch
 from opensafeintent.extensions.batches.models import BatchModel
 from opensafeintent.extensions.batches.server import LostReply, NotSent, RequestRefused
@@ -283,7 +289,7 @@ class Submitter:
         self, model: BatchModel, batch: StoredBatch, remote: RemoteBatch
     ) -> bool | None:
         """Tell whether the results of a batch are about calls of ours; None if it has none that can
-        be read yet.
+        be read yet. If they stay so, nothing is lost by calling it another's.
         """
         if remote.state == "waiting":
             return None
@@ -305,7 +311,8 @@ class Submitter:
             if keys & ours:
                 return True
             if fault or not keys:
-                return None
+                seen = self._store.note_download(batch, remote.id, b"", PACE.again)
+                return False if seen.equal >= DOWNLOADS else None
         return False
 
 
