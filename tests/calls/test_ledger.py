@@ -175,7 +175,8 @@ def test_the_files_are_private_to_their_user(tmp_path: Path) -> None:
         while ledger.count() == 0 and time.monotonic() < deadline:
             time.sleep(0.01)
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
-    files = (".ledger.sqlite.lock", "ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm")
+    hidden = (".ledger.sqlite.lock", ".ledger.sqlite.room")
+    files = (*hidden, "ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm")
     assert modes == dict.fromkeys(files, 0o600)
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 

@@ -25,9 +25,9 @@ from opensafeintent.calls.ledger_file import (
     reading,
     reason,
     text_of,
+    transport_of,
     typed,
     unpack,
-    way_of,
 )
 from opensafeintent.calls.ledger_imports import Imports
 from opensafeintent.calls.ledger_rows import (
@@ -316,7 +316,8 @@ class Ledger:
         if model not in self._opens_no_thought:
             self._opens_no_thought[model] = any(
                 ends_unopened_thought(
-                    unpack(typed(body, bytes)), protocol_named(way_of(typed(end, str)).protocol)
+                    unpack(typed(body, bytes)),
+                    protocol_named(transport_of(typed(end, str)).protocol),
                 )
                 for body, end in self._reader.execute(_RESPONSES, (model,))
             )

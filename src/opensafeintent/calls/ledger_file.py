@@ -228,7 +228,7 @@ class Room:
         return text
 
 
-class Way(NamedTuple):
+class Transport(NamedTuple):
     """How a request was made; no part of what was asked."""
 
     tier: str = STANDARD
@@ -246,17 +246,17 @@ class Way(NamedTuple):
 
 END_OF_REQUEST = 96
 """Characters at the end of a stored request that hold its way."""
-_WAY = re.compile(r'\}(?:,"tier":"([a-z_]+)")?(?:,"wire":"([a-z_]+)")?\}\Z')
+_TRANSPORT = re.compile(r'\}(?:,"tier":"([a-z_]+)")?(?:,"wire":"([a-z_]+)")?\}\Z')
 
 
-def way_of(request_end: str) -> Way:
+def transport_of(request_end: str) -> Transport:
     """Return how a request was made.
 
     Args:
         request_end: the last `END_OF_REQUEST` characters of the stored request.
     """
-    stored = _WAY.search(request_end)
-    return Way(stored[1] or STANDARD, stored[2] or USUAL_PROTOCOL) if stored else Way()
+    stored = _TRANSPORT.search(request_end)
+    return Transport(stored[1] or STANDARD, stored[2] or USUAL_PROTOCOL) if stored else Transport()
 
 
 class Request(msgspec.Struct):
@@ -269,9 +269,9 @@ class Request(msgspec.Struct):
     wire: str = USUAL_PROTOCOL
 
     @property
-    def way(self) -> Way:
+    def transport(self) -> Transport:
         """How it was made."""
-        return Way(self.tier, self.wire)
+        return Transport(self.tier, self.wire)
 
 
 class Texts:

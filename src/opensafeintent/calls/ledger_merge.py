@@ -153,7 +153,7 @@ def _add_rows(
             connection.execute(NO_OUTCOME, (failure, key))
         added += 1
         packed = source.packed_request(row)
-        request = stored_request(packed.messages, packed.sampling, moved_part, packed.way)
+        request = stored_request(packed.messages, packed.sampling, moved_part, packed.transport)
         connection.execute(_INSERT, (key, status, created, seconds, *fields, request))
     return Merged(rows=rows, added=added, duplicates=duplicates)
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from opensafeintent.calls.ledger_file import unpack, way_of
+from opensafeintent.calls.ledger_file import transport_of, unpack
 from opensafeintent.calls.outcomes import NotAnAnswer
 from opensafeintent.calls.records import Answered, Purpose, Refused, Usage
 from opensafeintent.calls.replies import protocol_named, read_reply, usage_in
@@ -60,9 +60,9 @@ def with_reply(attempted: Attempted, packed: bytes, request_end: str) -> Attempt
         request_end: the last `END_OF_REQUEST` characters of the stored request.
     """
     reply = unpack(packed)
-    way = way_of(request_end)
-    protocol = protocol_named(way.protocol)
-    tier = way.tier if way.tier != STANDARD else stated_tier(reply)
+    transport = transport_of(request_end)
+    protocol = protocol_named(transport.protocol)
+    tier = transport.tier if transport.tier != STANDARD else stated_tier(reply)
     if tier is not None and tier != STANDARD:
         attempted = attempted._replace(tier=tier)
     tokens = attempted.input_tokens + attempted.output_tokens
@@ -93,7 +93,7 @@ def stored_outcome(
     """
     refused = Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
     try:
-        protocol = protocol_named(way_of(request_end).protocol)
+        protocol = protocol_named(transport_of(request_end).protocol)
         outcome = read_reply(unpack(body), protocol, stored=True)
     except NotAnAnswer as wrong:
         return refused if status == "refused" else wrong

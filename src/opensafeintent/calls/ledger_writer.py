@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.ledger_file import NO_OUTCOME, T, Texts, Way, connect, pack, reason
+from opensafeintent.calls.ledger_file import NO_OUTCOME, T, Texts, Transport, connect, pack, reason
 from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Refused, Replied, Usage
 from opensafeintent.errors import InputError
 from opensafeintent.files import canonical_json
@@ -276,15 +276,15 @@ class Writer:
             return self._texts.id_of(connection, part) if len(part) >= _SHARED_TEXT else part
 
         messages = ((message.role, message.parts) for message in call.messages)
-        way = Way(attempt.tier, attempt.protocol)
-        return stored_request(messages, call.sampling, kept, way)
+        transport = Transport(attempt.tier, attempt.protocol)
+        return stored_request(messages, call.sampling, kept, transport)
 
 
 def stored_request(
     messages: Iterable[tuple[Role, Iterable[T]]],
     sampling: Any,
     kept: Callable[[T], str | int],
-    way: Way,
+    transport: Transport,
 ) -> str:
     """Return a request as JSON, which ends with the way it was made if that is not the usual one.
 
@@ -292,11 +292,11 @@ def stored_request(
         messages: role and parts of each.
         sampling: of the request.
         kept: returns a part as the row holds it: a long one as the id of a text.
-        way: how it was made.
+        transport: how it was made.
     """
     parts = [(role, list(map(kept, parts))) for role, parts in messages]
     fields = {"messages": parts, "sampling": sampling}
-    return canonical_json(fields | way.stored()).decode()
+    return canonical_json(fields | transport.stored()).decode()
 
 
 def _keep_room(room: Path, ledger: Path) -> None:
@@ -307,7 +307,8 @@ def _keep_room(room: Path, ledger: Path) -> None:
     """
     try:
         room.unlink(missing_ok=True)
-        with room.open("xb") as file:
+        descriptor = os.open(room, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
             # a file system that compresses would keep no room for zeros
             file.write(os.urandom(_PIECE) * (ROOM // _PIECE))
     except OSError as error:
