@@ -100,6 +100,14 @@ def test_no_table_for_a_document_speaks_of_the_page_or_its_file(tables: list[Tab
         assert not re.search(r"\bthe (?:page|file)\b", to_markdown(table)), table.name
 
 
+def test_no_table_holds_markdown_of_its_own(tables: list[Table]) -> None:
+    """Its texts are on the page and in LaTeX too."""
+    for table in tables:
+        headings = [column.heading or "" for column in table.columns]
+        for text in (table.title, *headings, *table.notes):
+            assert not re.search(r"\*\w[\w ]*\*|`|\]\(", text), text
+
+
 def test_a_long_list_is_cut_in_a_document_and_whole_in_the_csv_file() -> None:
     column: Column[str] = Column("a", lambda text: text, "A", most_items=2)
     table = Table.of([column], ["x: 1; y: 2; z: 3; w: 4", "x: 1; y: 2"], name="t", title="T")

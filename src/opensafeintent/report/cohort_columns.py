@@ -94,7 +94,7 @@ def averaged_notes(cohorts: Sequence[Cohort], about_pooled: str = "") -> tuple[s
     return (
         (
             "The model average is the mean over the models under test for which the metric is"
-            " defined. It needs as many prompt-sets as *Averages* in the docs says, ten for a whole"
+            " defined. It needs as many prompt-sets as “Averages” in the docs says, ten for a whole"
             f" dataset; its interval is for the same models on other prompt-sets.{about_pooled}"
         ),
     )
