@@ -82,7 +82,9 @@ def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -
         if settings.dry_run:
             with Ledger(settings.ledger_path, readonly=True, missing_ok=True) as ledger:
                 expected = forecast(ledger, identities, check_work(examination))
-            return Outcome.forecasting(expected, settings, unset_lines(identities))
+            return Outcome.forecasting(
+                expected, settings, unset_lines(identities), names=examination.duties
+            )
         with locked_folder(settings.out, "checking a judge into", wait_or_refuse(settings, screen)):
             check = partial(_check, settings, examination, identities, screen, limits, flex)
             return run_async(check)

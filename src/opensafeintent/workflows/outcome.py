@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -35,6 +35,7 @@ from opensafeintent.quoting import UnsafeTexts
 from opensafeintent.report.costs import Costs
 from opensafeintent.responses import GradedResponse
 from opensafeintent.taxonomy import METRIC_GRADES
+from opensafeintent.workflows.batching import takes_batches
 from opensafeintent.workflows.call_limits import beyond_budget, chosen_ways
 from opensafeintent.workflows.settings import (
     Calling,
@@ -87,13 +88,18 @@ class Outcome(msgspec.Struct, kw_only=True):
         settings: Calling,
         notes: list[str],
         prices: Path | PriceList | None = None,
+        *,
+        names: Iterable[str],
     ) -> Outcome:
-        """Return the outcome of a dry run, by the prices of the settings, or others."""
+        """Return the outcome of a dry run, by the prices of the settings, or others; `names` are
+        the models that `need_batches` checks.
+        """
         prices = prices or settings.prices
         expected = msgspec.structs.replace(
             expected,
             connections=settings.max_connections,
             chosen=chosen_ways(settings, (line.model for line in expected.lines)),
+            batches=takes_batches(settings, names),
         )
         waits = (
             f"a model that answers with rate limits (429) alone for {settings.retry_for:g} minutes"
